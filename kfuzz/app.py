@@ -26,7 +26,9 @@ from kfuzz.cli.standard_streams import (
     noting_interrupts,
     open_standard_streams,
 )
+from kfuzz.cli.wiring import Wiring
 from kfuzz.doctor.verb import doctor
+from kfuzz.fleet.elsewhere import OnRay
 from kfuzz.grade.calibrate_verb import calibrate
 from kfuzz.grade.verb import grade
 from kfuzz.judge.opener import opener
@@ -83,7 +85,7 @@ def root(
     ] = False,
 ) -> None:
     """Falsify the contracts of GPU kernels."""
-    context.obj = opener
+    context.obj = Wiring(opener, OnRay())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -44,7 +44,7 @@ def may_be_drawn(
         if not _keeps_layout(spec, declaration):
             return False
         if isinstance(tensor, IndexParameter):
-            ignored = _ignored(parameters, tensor, case)
+            ignored = ignored_index(parameters, tensor, case)
             if not _keeps_bounds(spec, declaration, case, ignored):
                 return False
         elif not _keeps_finite(spec, tensor, declaration):
@@ -62,14 +62,15 @@ def _keeps_layout(spec: TensorSpec, declaration: Declaration) -> bool:
     return True
 
 
-def _ignored(
+def ignored_index(
     parameters: Mapping[str, Parameter], index: IndexParameter, case: Case
-) -> Scalar:
+) -> int | None:
     """Return the index that is admitted beside those in bounds, None if none is."""
     scalar = parameters.get(index.ignored)
     if not isinstance(scalar, ScalarParameter):
         return None
-    return case.scalars.get(index.ignored, scalar.default)
+    found = case.scalars.get(index.ignored, scalar.default)
+    return found if isinstance(found, int) else None
 
 
 def _keeps_bounds(

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"app", "api", "pytest_plugin"},
     {"doctor"},
-    {"check", "judge", "monitor", "grade", "probe"},
+    {"check", "judge", "monitor", "grade", "probe", "fleet"},
     {"cli"},
     {"report"},
     {"fuzz", "prove"},
@@ -57,6 +57,7 @@ ALLOWED = {
     },
     "z3": {"prove"},
     "jinja2": {"engine", "report"},
+    "ray": {"fleet"},
     "typer": {"app", "cli", *VERBS},
     "rich": {"cli", "report", *VERBS},
     "safetensors": set(),

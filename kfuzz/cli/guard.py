@@ -80,7 +80,7 @@ class _Signals:
         self.wakes, self._woken = socket.socketpair()
         self._pid = 0
         self._before: dict[int, Any] = {}
-        self._mask: set[signal.Signals] = set()
+        self._mask: set[int] = set()
 
     def __enter__(self) -> Self:
         self.wakes.setblocking(False)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -15,10 +15,12 @@ from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import (
     CorpusOption,
     FormatOption,
+    OnOption,
     option,
     shared,
 )
 from kfuzz.cli.standard_streams import consume, print_report, report_stream, stopping
+from kfuzz.cli.wiring import wiring_of
 from kfuzz.core.errors import (
     BackendError,
     DecodeError,
@@ -27,7 +29,7 @@ from kfuzz.core.errors import (
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
-from kfuzz.engine.config import ReplayConfig
+from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.workers.processors import processors
 from kfuzz.execution.device.backends import AUTO, named, resolve
 from kfuzz.execution.device.sanitizer import TOOLS
@@ -117,6 +119,7 @@ def replay(
             "Exit 1 on findings that are not known only, or on known ones too.",
         ),
     ] = "new",
+    on: OnOption = None,
     format: FormatOption = "text",
 ) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
@@ -130,7 +133,7 @@ def replay(
     With --sanitizer: 0 no errors, 1 some, 3 the tool or the kernel did not run, 5 there
     is no such tool or device.
     """
-    project = open_project(corpus)
+    project, wiring = open_project(corpus), wiring_of(context)
     entries = _chosen(findings or [], project)
     if script is not None:
         if sanitizer is not None:
@@ -151,13 +154,18 @@ def replay(
         device=device,
         target=target,
         jobs=jobs or _jobs_for(entries, device),
-        opener=context.obj,
+        opener=wiring.opener,
         trusted=None if trust else project.modules,
     )
     if sanitizer is not None:
         return _sanitize(entries, sanitizer, config, format)
+    run: Replayer = replayed_here
+    if on is not None:
+        run = partial(wiring.elsewhere.replay, on)
     on_known = fail_on == "any"
-    return _replay(entries, config, format, on_known=on_known, options=project.options)
+    return _replay(
+        entries, config, format, run, on_known=on_known, options=project.options
+    )
 
 
 def shrink(
@@ -182,14 +190,14 @@ def shrink(
     trust: _TrustOption = False,
 ) -> int:
     """Reduce a stored finding further and explain it anew."""
-    project = open_project(corpus)
+    project, wiring = open_project(corpus), wiring_of(context)
     stored = project.store().find(id)
     config = ReplayConfig(
         root=project.root,
         corpus=project.corpus,
         device=device,
         target=target,
-        opener=context.obj,
+        opener=wiring.opener,
         trusted=None if trust else project.modules,
     )
 
@@ -203,6 +211,24 @@ def shrink(
     ):
         consume(engine.shrink(stored, config, stop=stop), report.feed, stop)
         return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
+
+
+class Replayer(Protocol):
+    """What replays findings: `kfuzz.engine.replay.replayer.replay`, or a fleet."""
+
+    def __call__(
+        self, stored: Sequence[Stored | Problem], config: ReplayConfig, *, stop: Event
+    ) -> Iterator[ReplayResult]:
+        """Yield one result per entry, in order."""
+
+
+def replayed_here(
+    stored: Sequence[Stored | Problem], config: ReplayConfig, *, stop: Event
+) -> Iterator[ReplayResult]:
+    """Replay findings on this machine."""
+    from kfuzz.engine.replay.replayer import replay  # with it comes Hypothesis
+
+    return replay(stored, config, stop=stop)
 
 
 def _jobs_for(entries: Sequence[Stored | Problem], device: str | None) -> int:
@@ -226,16 +252,16 @@ def _replay(
     entries: Sequence[Stored | Problem],
     config: ReplayConfig,
     form: str,
+    run: "Replayer",
     *,
     on_known: bool,
     options: str,
 ) -> ExitCode:
-    from kfuzz.engine.replay.replayer import replay
     from kfuzz.report.json_report import replay_document
     from kfuzz.report.lists import replay_lines, replay_total
 
     results, interrupted = _each(
-        lambda stop: replay(entries, config, stop=stop),
+        lambda stop: run(entries, config, stop=stop),
         len(entries),
         form,
         lines=lambda result: replay_lines(result.event(), options=options),

@@ -2,10 +2,12 @@
 
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import typer
 
@@ -15,6 +17,7 @@ from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import SETTINGS, every_option, run_config
 from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.cli.values import FRESH
+from kfuzz.cli.wiring import wiring_of
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, Exited, KernelFinished
 from kfuzz.core.finding import ATEN
@@ -26,7 +29,7 @@ if TYPE_CHECKING:  # it loads the contracts
 
 
 @every_option
-def run(**given: Any) -> int:
+def run(context: typer.Context, **given: Any) -> int:
     """Search for inputs on which a kernel breaks its contracts.
 
     Every option can stand in [tool.kfuzz] of pyproject.toml and in the environment,
@@ -53,8 +56,11 @@ def run(**given: Any) -> int:
     )
     outcome = Outcome(fail_on_any=settings["fail-on"] == "any")
     repeat = _command(given["targets"] or [], settings)
+    events: Searcher = _here
+    if settings["on"] is not None:
+        events = partial(wiring_of(context).elsewhere.search, settings["on"])
     with report_stream() as out:
-        _search(config, settings, project, outcome, repeat, out)
+        _search(events, config, settings, project, outcome, repeat, out)
     return outcome.code()
 
 
@@ -71,7 +77,21 @@ def _targets(
     return (*project.targets(settings["targets"]), *packages)
 
 
+class Searcher(Protocol):
+    """What searches: a process of this machine, or a fleet."""
+
+    def __call__(self, config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
+        """Yield the events of a search."""
+
+
+def _here(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
+    from kfuzz.cli import apart
+
+    return apart.events(config, stop=stop)
+
+
 def _search(
+    search: Searcher,
     config: RunConfig,
     settings: Effective,
     project: Project,
@@ -79,7 +99,6 @@ def _search(
     repeat: str,
     out: TextIO,
 ) -> None:
-    from kfuzz.cli import apart
     from kfuzz.contracts.suite import select_classes
     from kfuzz.report import json_report
     from kfuzz.report.files import ReportFiles
@@ -117,7 +136,7 @@ def _search(
         if wanted:
             files = ReportFiles(wanted, root=config.root, options=project.options)
         with _ending(files, f"{repeat} --seed {config.seed}") as codes:
-            events = _told(apart.events(config, stop=stop), files)
+            events = _told(search(config, stop=stop), files)
             refused: StorageError | None = None
             try:
                 consume(events, feed, stop)

@@ -203,8 +203,9 @@ SETTINGS: Final[dict[str, Setting]] = {
             values.FLAG,
             "Prove memory and race properties of Triton kernels meanwhile, and judge "
             "the counterexamples first; needs the solver: pip install 'kfuzz[prove]'. "
-            "Default: no.",
-            False,
+            "Default: yes where it is installed, in runs of 20 s and more that nothing "
+            "but their time ends.",
+            RunConfig.prove,
             option=("--prove/--no-prove",),
         ),
         Setting(
@@ -238,6 +239,14 @@ SETTINGS: Final[dict[str, Setting]] = {
             values.DEVICE,
             "Where kernels run; all GPUs share the work unless some are named.",
             RunConfig.device,
+            repeated=True,
+        ),
+        Setting(
+            "on",
+            values.ON,
+            "Search on a cluster of Ray: the one that RAY_ADDRESS names, else one of "
+            "this machine's own, or that of an address; needs Ray: pip install "
+            "'kfuzz[ray]'.",
             repeated=True,
         ),
         Setting(
@@ -365,8 +374,10 @@ def every_option(verb: Callable[..., int]) -> Callable[..., int]:
 
     It is given None for what the command line does not say, which other places may.
     """
-    parameters = [_parameter(s) for s in SETTINGS.values() if s.help]
     signature = inspect.signature(verb)
+    own = signature.parameters.values()
+    parameters = [p for p in own if p.kind is not p.VAR_KEYWORD]
+    parameters += [_parameter(s) for s in SETTINGS.values() if s.help]
     verb.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return verb
 
@@ -406,4 +417,7 @@ DeviceOption = Annotated[str, shared("device")]
 FailOnOption = Annotated[str, shared("fail-on")]
 FormatOption = Annotated[str, shared("format")]
 JobsOption = Annotated[int | None, shared("jobs")]
+OnOption = Annotated[
+    str | None, shared("on", "Use a cluster of Ray, as `kfuzz run` does.")
+]
 QuietOption = Annotated[bool, shared("quiet")]

@@ -37,6 +37,8 @@ _AGE: Final = re.compile(r"(?P<number>\d{1,5})(?P<unit>[hdw])", re.ASCII)
 _NUMBER: Final = re.compile(r":\d{1,4}", re.ASCII)
 # A file's name may hold commas, as long as no other report seems to begin there.
 _NEXT_REPORT: Final = re.compile(r",(?=[A-Za-z_-]*=)")
+_CLUSTER: Final = re.compile(r"ray://[^\s/]+:\d{1,5}", re.ASCII)
+_CLUSTERS: Final = "write ray or ray://host:port"
 _TRUTHS: Final = {"1": True, "true": True, "yes": True, "on": True,
                   "0": False, "false": False, "no": False, "off": False}  # fmt: skip
 
@@ -251,6 +253,13 @@ def _device(value: Any, place: Place) -> str:
     return choose(value, valid, place.label)
 
 
+def _cluster(value: Any, place: Place) -> str:
+    text = _text(value, place, "a cluster", _CLUSTERS)
+    if text != "ray" and not _CLUSTER.fullmatch(text):
+        place.reject(value, "a cluster", _CLUSTERS)
+    return text
+
+
 def _text(value: Any, place: Place, what: str, fix: str = "") -> str:
     if not isinstance(value, str) or not value:
         place.reject(value, what, fix)
@@ -329,6 +338,7 @@ SEED: Final = Kind(_seed, "N|fresh", text=_number, engine=drawn_seed)
 SHARE: Final = Kind(_share, "SHARE", float, _number)
 FLAG: Final = Kind(_flag, "", bool, _truth)
 DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i][,cuda:j]|interpret")
+ON: Final = Kind(_cluster, "ray[://HOST:PORT]")
 NAME: Final = Kind(partial(_text, what="a name"), "NAME")
 FILE: Final = Kind(_path, "FILE")
 FOLDER: Final = Kind(

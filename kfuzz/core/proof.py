@@ -51,6 +51,9 @@ class KernelProof:
         observed: real launches that were held against the kernels' IR and the premises.
         queries: put to the solver.
         seconds: of the solver.
+        watched: structures of cases of a run whose launches were held against the
+            premises.
+        unwatched: those for which there was no time.
         withdrawn: the launch that broke a premise, in words; then nothing is proved
             for all sizes any more. "" where none did.
     """
@@ -62,6 +65,8 @@ class KernelProof:
     observed: int = 0
     queries: int = 0
     seconds: float = 0.0
+    watched: int = 0
+    unwatched: int = 0
     withdrawn: str = ""
 
     def without(self, broken: str) -> "KernelProof":

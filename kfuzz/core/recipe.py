@@ -264,6 +264,15 @@ class Case:
             for axis, n in zip(spec.axes, spec.shape, strict=True)
         }
 
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """What cases have in common whose launches do not differ by values."""
+        specs = (
+            (name, s.dtype, s.shape, s.strides, s.offset)
+            for name, s in self.tensors.items()
+        )
+        return (*specs, *self.scalars.items(), self.config)
+
     def bound(self, spec: TensorSpec) -> int:
         """Return what the indices of an argument stay below, 0 where there are none.
 

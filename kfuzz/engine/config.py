@@ -12,7 +12,7 @@ from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.burst import MEMBERS
 from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import CHARGED, ReplayOutcome, State
+from kfuzz.core.verdict import CHARGED, ReplayOutcome, Signature, State
 from kfuzz.execution.device.sanitizer import SanitizerReport
 
 if TYPE_CHECKING:
@@ -28,6 +28,20 @@ class Engine(StrEnum):
 
     HYPOTHESIS = "hypothesis"
     ATHERIS = "atheris"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The one kernel of its targets that a campaign searches.
+
+    Attributes:
+        name: the name that it is bound to.
+        alias: the name that its findings bear; "" for its own. Which it is depends on
+            the other kernels of a run.
+    """
+
+    name: str
+    alias: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,9 +68,12 @@ class RunConfig:
         calibration: what `kfuzz calibrate` printed; None for what is kept of others.
         keep_inputs: whether a guide begins with the inputs that earlier runs kept, and
             keeps its own: what is drawn then depends on them too.
-        prove: whether kernels are proved meanwhile, where a solver is installed.
+        prove: whether kernels are proved meanwhile, where a solver is installed; None
+            leaves that to what proves them.
         started: `time.monotonic()` when the command began, from which start-up counts;
             the campaign's own start where it is None.
+        chosen: the one kernel that is searched; None for all.
+        seen: signatures that are findings of the run already.
     """
 
     targets: tuple[str, ...]
@@ -76,8 +93,10 @@ class RunConfig:
     probes: float = 1 / SECOND_CALL_SHARE
     replay: bool = False
     calibration: Path | None = None
-    prove: bool = False
+    prove: bool | None = None
     started: float | None = None
+    chosen: Chosen | None = None
+    seen: tuple[Signature, ...] = ()
 
 
 Opener = Callable[[Finding, "ReplayConfig"], "LoadedKernel"]

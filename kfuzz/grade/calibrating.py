@@ -8,7 +8,7 @@ it. It is unsound if a witness contradicts that, and uncalibrated without such a
 import fnmatch
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from kfuzz.core.calibration import (
     Soundness,
 )
 from kfuzz.core.errors import UsageError
-from kfuzz.core.fingerprint import host_fingerprint
+from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
 from kfuzz.execution.device.backends import resolve
 from kfuzz.grade.witness_pool import Pool
 from kfuzz.grade.witness_search import CONFORMING_SHARE
@@ -52,13 +52,39 @@ class CalibrateConfig:
     jobs: int = 0
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where witnesses are searched.
+
+    Attributes:
+        kind: torch's type of the device.
+        device: torch's name of it.
+        fingerprint: versions, and the device.
+    """
+
+    kind: str
+    device: str
+    fingerprint: Fingerprint
+
+
+def place_of(asked: str) -> Place:
+    """Return the place that `--device` names on this machine.
+
+    Raises:
+        BackendError: if the device is not there.
+    """
+    backend, (device, *_) = resolve(asked)
+    made = host_fingerprint(device=backend.device_name(device))
+    return Place(backend.torch_type, device, made)
+
+
 def calibrate(
     config: CalibrateConfig,
     *,
     stop: threading.Event,
     entries: Sequence[Entry] | None = None,
 ) -> Iterator[Outcome | Calibration]:
-    """Search the witnesses; yield what each shows, then the calibration.
+    """Search the witnesses here; yield what each shows, then the calibration.
 
     Args:
         config: what, and how long.
@@ -70,28 +96,51 @@ def calibrate(
         UsageError: if a glob matches no contract.
         BackendError: if the device is not there.
     """
-    backend, (device, *_) = resolve(config.device)
-    kind = backend.torch_type
-    listed = list(roster(kind)) if entries is None else list(entries)
+    place = place_of(config.device)
+    made = Pool(place.device, cases=config.cases, seed=config.seed, jobs=config.jobs)
+
+    def search(chosen: Sequence[Entry]) -> Iterator[Outcome]:
+        with made as pool:
+            yield from pool.search(chosen, stop)
+
+    yield from calibrated(config, place, search, entries)
+
+
+def calibrated(
+    config: CalibrateConfig,
+    place: Place,
+    search: Callable[[Sequence[Entry]], Iterator[Outcome]],
+    entries: Sequence[Entry] | None = None,
+) -> Iterator[Outcome | Calibration]:
+    """Yield what each witness shows, then the calibration.
+
+    Args:
+        config: what, and how long.
+        place: where they are searched.
+        search: searches witnesses, all unless it is stopped.
+        entries: the witnesses; all of the device by default.
+
+    Raises:
+        UsageError: if a glob matches no contract.
+    """
+    listed = list(roster(place.kind)) if entries is None else list(entries)
     wanted = _selected(config.globs, listed)
     chosen = [e for e in listed if _bears(e, wanted)]
     outcomes: dict[str, Outcome] = {}
-    made = Pool(device, cases=config.cases, seed=config.seed, jobs=config.jobs)
-    with made as pool:
-        for outcome in pool.search(chosen, stop):
-            outcomes[outcome.kernel] = outcome
-            yield outcome
+    for outcome in search(chosen):
+        outcomes[outcome.kernel] = outcome
+        yield outcome
     ordered = tuple(
         outcomes[e.witness.kernel] for e in chosen if e.witness.kernel in outcomes
     )
     left = [e for e in chosen if e.witness.kernel not in outcomes]
-    contracts = judged(wanted, ordered, unplanted(kind))
+    contracts = judged(wanted, ordered, unplanted(place.kind))
     yield Calibration(
         seed=config.seed,
         cases=config.cases,
         conforming_cases=max(config.cases // CONFORMING_SHARE, 1),
-        device=device,
-        fingerprint=host_fingerprint(device=backend.device_name(device)),
+        device=place.device,
+        fingerprint=place.fingerprint,
         contracts=tuple(_without(left, contracts)),
         outcomes=ordered,
         unsearched=len(left),

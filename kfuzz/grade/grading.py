@@ -27,11 +27,10 @@ from kfuzz.core.statement import (
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.engine.search.preconditions import named_apart
+from kfuzz.engine.search.preconditions import kernels_of
 from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
 from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.prove.beside import prover
-from kfuzz.store.corpus import Corpus
 from kfuzz.store.statements import read_statement
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -126,8 +125,7 @@ class Grading:
             KfuzzError: as `kfuzz.engine.search.campaign.run`.
         """
         loaded = load_all(self._config.targets, root=self._config.root)
-        corpus = Corpus(self._config.corpus)
-        loaded = named_apart(loaded, corpus, self._config.root)
+        loaded = kernels_of(self._config, loaded)
         self._kernels = {kernel.node_id: kernel for kernel in loaded}
         for event in run_kernels(self._config, loaded, stop=stop, prover=prover):
             match event:

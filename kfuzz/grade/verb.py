@@ -1,8 +1,11 @@
 """kfuzz grade: run the suite and state what a kernel, or the platform, is worth."""
 
+import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 import typer
 
@@ -13,14 +16,15 @@ from kfuzz.cli.settings import (
     CorpusOption,
     DeviceOption,
     JobsOption,
+    OnOption,
     QuietOption,
     option,
     shared,
 )
 from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
-from kfuzz.core.calibration import Calibration
 from kfuzz.core.errors import UsageError
+from kfuzz.core.event import Event
 from kfuzz.core.statement import KernelStatement, Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
@@ -90,6 +94,7 @@ def grade(
     ] = False,
     jobs: JobsOption = None,
     device: DeviceOption = "auto",
+    on: OnOption = None,
     corpus: CorpusOption = None,
     fail_on: Annotated[
         str,
@@ -162,7 +167,16 @@ def grade(
                 jobs=jobs,
                 prove=prove,
             )
-            made = _graded(config, platform, rests, quiet, project.corpus_option)
+            if on is None:
+                from kfuzz.grade.grading import Grading
+
+                grading: Grades = Grading(config, platform=platform, calibration=rests)
+            else:
+                from kfuzz.fleet.grading import GradingOnRay
+
+                config = replace(config, calibration=calibration)
+                grading = GradingOnRay(on, config, platform=platform)
+            made = _graded(grading, quiet, project.corpus_option)
         shown = _rendered(made, other, format)
         out.write(shown)
         for place, kind in ((markdown, "markdown"), (json, "json")):
@@ -203,16 +217,17 @@ def _is_judged(kernel: KernelStatement) -> bool:
     return any(graded.decided for n, graded in every.items() if n in wanted)
 
 
-def _graded(
-    config: RunConfig,
-    platform: bool,
-    calibration: Calibration | None,
-    quiet: bool,
-    corpus: str,
-) -> Statement:
-    from kfuzz.grade.grading import Grading
+class Grades(Protocol):
+    """A grade that is made here, or by a fleet."""
 
-    grading = Grading(config, platform=platform, calibration=calibration)
+    def events(self, *, stop: threading.Event) -> Iterator[Event]:
+        """Search, and yield the events."""
+
+    def statement(self) -> Statement:
+        """Return what they came to."""
+
+
+def _graded(grading: Grades, quiet: bool, corpus: str) -> Statement:
     with stopping() as stop:
         follow(grading.events(stop=stop), stop, quiet=quiet, corpus=corpus)
     return grading.statement()

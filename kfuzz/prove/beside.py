@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
 
 from kfuzz.core.budget import Scale
 from kfuzz.core.event import Event
@@ -13,9 +15,13 @@ from kfuzz.prove.examined import Examined
 from kfuzz.prove.solver import installed
 from kfuzz.prove.tasks import Proving, Task
 
-# For each kernel: a search has other things to do with the processors.
-_SECONDS = 20.0
-_NEVER = threading.Event()
+_NEVER: Final = threading.Event()
+SHARE: Final = 0.25
+"""Of a run's time so much of the processor's is for proofs at most."""
+SECONDS: Final = 20.0
+"""Of the processor's time, for each kernel at most."""
+LEAST_SECONDS: Final = 20.0
+"""Runs that end sooner are not proved unless that is asked for: to begin costs 5 s."""
 
 
 class BesideSearch:
@@ -26,31 +32,44 @@ class BesideSearch:
     """
 
     def __init__(self, config: RunConfig) -> None:
-        self._proving = Proving(Task(config.targets, config.root, _SECONDS))
+        limit = config.budget.max_time
+        seconds = SECONDS if limit is None else min(SECONDS, SHARE * limit)
+        task = Task(config.targets, config.root, seconds)
+        self._proving = Proving(task, idle=True)
         self._examined: dict[str, Examined] = {}
+        self._ended = False
 
     def examples(
         self, kernel: KernelSearch, this_round: Callable[[], Round], keep: Keep, *,
         until: float,
     ) -> Iterator[Event]:  # fmt: skip
         """Judge a kernel's counterexamples, once they are there."""
+        self._proving.watch(kernel.node_id, list(kernel.tried.values()))
         if kernel.node_id in self._examined:
             return
         outcome = self._proving.outcome(kernel.node_id, stop=_NEVER, until=until)
         if outcome is None:
             return
         examined = self._examined[kernel.node_id] = Examined(kernel)
-        yield from examined.run(outcome.counterexamples, this_round, keep)
+        most = kernel.budget.elements
+        few = [e for e in outcome.counterexamples if e.case.elements <= most]
+        yield from examined.run(few, this_round, keep)
 
     def proof(self, kernel: KernelSearch, *, until: float) -> KernelProof | None:
         """Return what is proved of a kernel; None where nothing is known of it."""
-        outcome = self._proving.outcome(kernel.node_id, stop=_NEVER, until=until)
+        if not self._ended:
+            self._ended = True
+            self._proving.enough()
+        outcome = self._proving.outcome(kernel.node_id, stop=_NEVER, until=0.0)
         if outcome is None:
             return None
         proof = outcome.proof
         if examined := self._examined.get(kernel.node_id):
             proof = examined.applied(proof)
-        broken = self._proving.broken(kernel.node_id, kernel.tried)
+        cases = list(kernel.tried.values())
+        self._proving.watch(kernel.node_id, cases)
+        seen, broken = self._proving.watched(kernel.node_id, until=until)
+        proof = replace(proof, watched=seen, unwatched=len(cases) - seen)
         return proof.without(broken) if broken else proof
 
     def close(self) -> None:
@@ -59,8 +78,16 @@ class BesideSearch:
 
 
 def prover(config: RunConfig) -> Proofs | None:
-    """Return the proofs of a run; None where it asks for none, or nothing can prove."""
+    """Return the proofs of a run; None where it asks for none, or nothing can prove.
+
+    By default a run is proved that only its time ends: of others the seed alone says
+    which cases there are.
+    """
     usual = config.scale is Scale.USUAL and config.isolate != "none"
-    if not (config.prove and usual and installed()):
+    wanted, budget = config.prove, config.budget
+    if wanted is None:
+        timed = budget.max_time is not None and budget.max_cases is None
+        wanted = timed and (budget.max_time or 0.0) >= LEAST_SECONDS
+    if not (wanted and usual and installed()):
         return None
     return BesideSearch(config)

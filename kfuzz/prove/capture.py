@@ -8,10 +8,9 @@ real data gives are compared with what is captured here.
 
 import inspect
 import math
-import operator
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from kfuzz.contracts.binding import BoundKernel
@@ -36,6 +35,7 @@ from kfuzz.prove.launches import (
     OtherArgument,
     TensorArgument,
 )
+from kfuzz.prove.memoryless import LIMITS, Indices, Memoryless, storage_of
 
 # Names of torch's types in Triton's signatures.
 _TYPES: Final = {
@@ -46,27 +46,18 @@ _TYPES: Final = {
 }  # fmt: skip
 _INTEGERS: Final = ("i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64")
 _ALIGNED: Final = 16
-# Operators whose results hold values of their first argument and no others.
-_MOVES: Final = frozenset(
-    {"clone", "contiguous", "_to_copy", "copy", "view", "_unsafe_view", "reshape",
-     "alias", "as_strided", "expand", "permute", "t", "transpose", "unsqueeze",
-     "squeeze", "slice", "select", "detach", "flatten", "_reshape_alias", "ravel"}
-)  # fmt: skip
-
-
-# Operators whose results are the number that all elements of their argument are.
-_SAME: Final = _MOVES | {"max", "min", "amax", "amin", "any", "all", "mean"}
-_COMPARED: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "eq": operator.eq, "ne": operator.ne, "bitwise_and": operator.and_,
-    "bitwise_or": operator.or_, "logical_and": operator.and_,
-    "logical_or": operator.or_, "add": operator.add, "sub": operator.sub,
-    "mul": operator.mul,
-}  # fmt: skip
 
 
 class NotCapturedError(Exception):
-    """Why the launches of a call are not known."""
+    """Why the launches of a call are not known.
+
+    Attributes:
+        limit: whether kfuzz cannot follow the wrapper: else it rejects the case.
+    """
+
+    def __init__(self, why: str, *, limit: bool = False) -> None:
+        super().__init__(why)
+        self.limit = limit
 
 
 @dataclass
@@ -78,98 +69,32 @@ class Captured:
         launches: in order.
         functions: `triton.runtime.jit.JITFunction` of each.
         configs: how many configurations the kernel's autotuner has; 0 without one.
-        results: storages of the results that no launch is given: torch makes them.
+        unstored: whether a result holds nothing, and no launch and no operator of
+            torch's is given its memory.
+        reads: numbers that the wrapper read from tensors.
     """
 
     case: Case
     launches: list[Launch] = field(default_factory=list)
     functions: list[Any] = field(default_factory=list)
     configs: int = 0
-    results: int = 0
+    unstored: bool = False
+    reads: int = 0
 
 
-class _Fake(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Tensors without memory; numbers read from one are 0, as if all indices were 0.
-
-    What a wrapper asks of indices, such as whether the greatest is in bounds, is
-    computed as if they were.
-
-    Attributes:
-        below: what indices stay below, by storage.
-        equal: the number that all elements of a tensor are, by storage.
-        empty: storages that hold nothing yet.
-        kept: what must not be freed, or another would get its storage's address.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(allow_non_fake_inputs=True)
-        self.below: dict[int, int] = {}
-        self.equal: dict[int, int] = {}
-        self.empty: set[int] = set()
-        self.kept: list[Any] = []
-
-    def dispatch(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Carry out an operator; what reads a value gives 0."""
-        if func is torch.ops.aten._local_scalar_dense.default:
-            read = self.equal.get(_storage_of(args[0]), 0)
-            return bool(read) if args[0].dtype is torch.bool else read
-        made = super().dispatch(func, types, args, kwargs)
-        name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
-        self._fill(name, args, made)
-        value = self._computed(name, args)
-        if value is not None and isinstance(made, Tensor):
-            self.kept.append(made)
-            self.equal[_storage_of(made)] = value
-        if name in _MOVES and args and isinstance(args[0], Tensor):
-            bound = self.below.get(_storage_of(args[0]))
-            if bound is not None and isinstance(made, Tensor):
-                self.note(made, bound)
-        return made
-
-    def _fill(self, name: str, args: Sequence[Any], made: Any) -> None:
-        """Note which memory holds nothing, and which does from now on."""
-        if name.startswith(("empty", "new_empty")) and isinstance(made, Tensor):
-            self.kept.append(made)
-            self.empty.add(_storage_of(made))
-        elif name in ("fill_", "zero_", "copy_") and isinstance(args[0], Tensor):
-            storage = args[0].untyped_storage()
-            if args[0].numel() * args[0].itemsize == storage.nbytes():
-                self.empty.discard(_storage_of(args[0]))
-
-    def _computed(self, name: str, args: Sequence[Any]) -> int | None:
-        """Return what all elements of a result are, None where that is not known."""
-        known = [
-            self.equal.get(_storage_of(a)) if isinstance(a, Tensor) else a for a in args
-        ]
-        if not known or not any(isinstance(a, Tensor) for a in args):
-            return None
-        if known[0] is None or not isinstance(known[0], int):
-            return None
-        if name in _SAME:
-            return int(known[0])
-        if name == "sum":
-            return int(known[0]) * int(args[0].numel())
-        operation = _COMPARED.get(name)
-        if operation is None or len(known) < 2 or not isinstance(known[1], int):
-            return None
-        return int(operation(known[0], known[1]))
-
-    def note(self, tensor: Tensor, below: int) -> None:
-        """Take it that a tensor holds indices in [0, below)."""
-        self.kept.append(tensor)
-        self.equal[_storage_of(tensor)] = 0
-        self.below[_storage_of(tensor)] = below
-
-
-def capture(kernel: BoundKernel, case: Case, *, config: int = 0) -> Captured:
+def capture(
+    kernel: BoundKernel, case: Case, *, config: int = 0, answers: int = 0,
+    stray: tuple[str, int] | None = None, free: frozenset[str] = frozenset(),
+) -> Captured:  # fmt: skip
     """Return the launches of a call of a kernel on a case.
 
     Args:
         kernel: the bound kernel.
         case: shapes, strides and scalars; no values are made.
         config: which autotune configuration is launched, modulo their number.
+        answers: 0, or a seed: what the wrapper reads from tensors is then any number.
+        stray: an argument of indices, and what all of them are; by default 0.
+        free: arguments of indices that may be any integers.
 
     Raises:
         NotCapturedError: if the call raises, launches with what is not understood, or
@@ -179,19 +104,20 @@ def capture(kernel: BoundKernel, case: Case, *, config: int = 0) -> Captured:
         raise NotCapturedError("it is given memory for its results")
     made = Captured(case)
     mode = _mode()
-    mode.below.clear()
-    mode.equal.clear()
-    mode.empty.clear()
-    mode.kept.clear()
+    mode.begin(answers)
     with mode, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         names: dict[int, tuple[str, TensorSpec]] = {}
         tensors = []
         for name, spec in case.tensors.items():
             tensor = _tensor(spec)
-            names[_storage_of(tensor)] = name, spec
-            if spec.below and (bound := case.bound(spec)):
-                mode.note(tensor, bound)
+            names[storage_of(tensor)] = name, spec
+            known = Indices.of(kernel, case, name)
+            if known is not None:
+                if name not in free:
+                    mode.note(tensor, known)
+                strayed, index = stray or ("", 0)
+                mode.equal[storage_of(tensor)] = index if strayed == name else 0
             tensors.append(tensor)
         keywords: dict[str, object] = {
             name: _as_argument(case.scalars[name])
@@ -207,8 +133,10 @@ def capture(kernel: BoundKernel, case: Case, *, config: int = 0) -> Captured:
                 raise
             except Exception as error:
                 text = str(error).strip().splitlines() or [""]
-                raise NotCapturedError(f"{type(error).__name__}: {text[0]}") from error
-        made.configs = running.configs
+                why = f"{type(error).__name__}: {text[0]}"
+                limit = isinstance(error, LIMITS) or "FakeTensor" in str(error)
+                raise NotCapturedError(why, limit=limit) from error
+        made.configs, made.reads = running.configs, mode.reads
         given.settle(results, inplace=kernel.declaration.inplace)
     return made
 
@@ -288,14 +216,14 @@ class Recorder:
         if isinstance(value, torch.dtype) or module.startswith("triton."):
             return ConstArgument(value, _text(value))
         raise NotCapturedError(
-            f"{function.fn.__name__} is given a {type(value).__name__}"
+            f"{function.fn.__name__} is given a {type(value).__name__}", limit=True
         )
 
     def tensor(self, tensor: Tensor) -> TensorArgument:
         """Return a tensor as an argument, as if it were all of its memory."""
         kind = str(tensor.dtype).removeprefix("torch.")
         if kind not in _TYPES:
-            raise NotCapturedError(f"a tensor of {kind}")
+            raise NotCapturedError(f"a tensor of {kind}", limit=True)
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
         return TensorArgument(
             f"*{_TYPES[kind]}", tensor.itemsize, shape, strides, 0, 0,
@@ -316,7 +244,7 @@ class _Given(Recorder):
     def __init__(
         self,
         made: Captured,
-        mode: _Fake,
+        mode: Memoryless,
         names: Mapping[int, tuple[str, TensorSpec]],
         sizes: Mapping[str, int],
     ) -> None:
@@ -327,10 +255,11 @@ class _Given(Recorder):
     def tensor(self, tensor: Tensor) -> TensorArgument:
         """Return a tensor with the memory that it is part of."""
         made = super().tensor(tensor)
-        key = _storage_of(tensor)
+        key = storage_of(tensor)
         self._mode.kept.append(tensor)
         number = self._storages.setdefault(key, len(self._storages))
         name, spec = self._names.get(key, ("", None))
+        known = self._mode.indices.get(key)
         size, start = tensor.itemsize, int(tensor.storage_offset())
         if spec is None or DTYPES[spec.dtype].itemsize != size:
             low, high = 0, tensor.untyped_storage().nbytes() // size
@@ -339,20 +268,28 @@ class _Given(Recorder):
             low, high = spec.offset, spec.offset + spec.span
         return replace(
             made, storage=number, before=start - low, after=high - start, name=name,
-            below=self._mode.below.get(key), filled=key not in self._mode.empty,
+            below=known.below if known else None,
+            ignored=known.ignored if known else None,
+            filled=key not in self._mode.empty,
             aligned=start * size % _ALIGNED == 0,
         )  # fmt: skip
 
     def settle(self, results: Any, *, inplace: tuple[str, ...]) -> None:
         """Note which of the storages hold results."""
         outputs = {
-            _storage_of(leaf)
+            storage_of(leaf)
             for leaf in tree_leaves(results)
             if isinstance(leaf, FakeTensor)
         }
         outputs |= {key for key, (name, _) in self._names.items() if name in inplace}
         numbers = {n for key, n in self._storages.items() if key in outputs}
-        self.made.results = len(outputs - set(self._storages))
+        bare = {
+            storage_of(leaf)
+            for leaf in tree_leaves(results)
+            if isinstance(leaf, FakeTensor) and leaf.numel()
+        }
+        bare &= self._mode.empty - self._mode.written - set(self._storages)
+        self.made.unstored = bool(bare)
         self.made.launches = [
             replace(
                 launch,
@@ -385,19 +322,15 @@ def _instead(launch: Any) -> Iterator[None]:
 
 
 @cache
-def _mode() -> _Fake:
+def _mode() -> Memoryless:
     """Return the mode of all captures: making one takes longer than a call."""
-    return _Fake()
+    return Memoryless()
 
 
 def _tensor(spec: TensorSpec) -> Tensor:
     held = getattr(torch, spec.dtype)
     room = torch.empty(spec.offset + max(spec.span, 0), dtype=held)
     return room.as_strided(spec.shape, spec.element_strides, spec.offset)
-
-
-def _storage_of(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _as_argument(value: Scalar) -> object:

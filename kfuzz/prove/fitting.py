@@ -102,7 +102,14 @@ class Fit:
                 premises += self._related(below, offer=True)
                 premises += self._bounds(below)
                 bound = shown(self._known.get(below, as_poly(below)))
-                premises.append(Premise(TRUE, f"{name} holds integers in [0, {bound})"))
+                text = f"{name} holds integers in [0, {bound})"
+                ignored = symbol(f"{name}.ignored")
+                if all(ignored in values for values in self._values):
+                    premises += self._related(ignored, offer=True)
+                    own = shown(self._known.get(ignored, as_poly(ignored)))
+                    text += f", or {own}"
+                text += f", none within {NEAR:,} below 2^31"
+                premises.append(Premise(TRUE, text))
         for name in integers:
             premises += self._bounds(symbol(name))
             premises.append(_far(symbol(name)))

@@ -3,8 +3,8 @@
 All frozen: a launch is compared with others, and watched in later runs.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 UNKNOWN: Final = -1
@@ -26,6 +26,7 @@ class TensorArgument:
         name: of the operator's argument that the storage belongs to; "" for memory
             that the wrapper allocates.
         below: what the values stay below where they are indices, else None.
+        ignored: which index there may be besides, None if none.
         filled: whether torch has put values there before the launch.
         output: whether the storage holds a result of the call.
         aligned: whether the pointer is a multiple of 16 bytes.
@@ -41,6 +42,7 @@ class TensorArgument:
     after: int
     name: str = ""
     below: int | None = None
+    ignored: int | None = None
     filled: bool = False
     output: bool = False
     aligned: bool = True
@@ -160,6 +162,22 @@ class Launch:
         """Names and texts of its constants."""
         made = self.arguments.items()
         return tuple((n, a.text) for n, a in made if isinstance(a, ConstArgument))
+
+    def unknown_in(self, storages: Collection[int]) -> "Launch":
+        """Return it where nothing is known of integers in some storages."""
+        arguments = {
+            name: replace(a, below=None, ignored=None)
+            if isinstance(a, TensorArgument)
+            and a.storage in storages
+            and a.below is not None
+            else a
+            for name, a in self.arguments.items()
+        }
+        if all(a is b for a, b in zip(
+            arguments.values(), self.arguments.values(), strict=True
+        )):  # fmt: skip
+            return self
+        return replace(self, arguments=arguments)
 
     @property
     def types(self) -> tuple[str, ...]:

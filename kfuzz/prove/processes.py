@@ -12,7 +12,10 @@ from typing import Any, Final
 from kfuzz.core.home import HOME
 from kfuzz.execution import parent
 
-_LOOK: Final = 0.05
+LOOK: Final = 0.05
+"""Seconds between two looks at a process that is waited for."""
+# Against one search that has no processor to spare it gets a tenth of one.
+_NICE: Final = 10
 
 
 class Process:
@@ -21,9 +24,10 @@ class Process:
     Args:
         module: that it runs; its `main` takes the messages with `serve`.
         interpret: whether its Triton interprets kernels.
+        idle: whether it runs on what others leave of the processors.
     """
 
-    def __init__(self, module: str, *, interpret: bool) -> None:
+    def __init__(self, module: str, *, interpret: bool, idle: bool = False) -> None:
         ours, theirs = socket.socketpair()
         path = [HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {
@@ -40,8 +44,13 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # standard output is the report's alone
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is its parent's to obey
+                # Ctrl-C is its parent's to obey. A session of its own would get a
+                # share of the processors of its own.
+                process_group=0,
             )  # fmt: skip
+        if idle:
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
         self._connection = Connection(ours.detach())
 
     def send(self, message: object) -> None:
@@ -49,7 +58,7 @@ class Process:
         with suppress(OSError):
             self._connection.send(message)
 
-    def ready(self, seconds: float = _LOOK) -> bool:
+    def ready(self, seconds: float = LOOK) -> bool:
         """Return whether a message is there within some seconds.
 
         Raises:

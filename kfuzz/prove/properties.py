@@ -38,6 +38,7 @@ from kfuzz.prove.ir.values import (
     Checks,
     Graph,
     grid,
+    moved,
     program,
 )
 from kfuzz.prove.layouts import indices_of, inside, products
@@ -150,7 +151,7 @@ class Prover:
             guard: what holds where they matter; their own way there by default.
         """
         for number in sorted(self._closure(needs)):
-            if guard is None or number in self._checked:
+            if guard is None or max(number, -1 - number) in self._checked:
                 made = self._check(number)
                 if guard is None or made.reply is Reply.PROVED:
                     if made.reply is not Reply.PROVED:
@@ -168,20 +169,29 @@ class Prover:
             number = pending.pop()
             if number not in found:
                 found.add(number)
-                pending += self._graph.checks[number].needs
+                needs = self._numbered(number).needs
+                pending += needs if number >= 0 else moved(needs)
         return found
 
+    def _numbered(self, number: int) -> Check:
+        """Return a check; of those in other lanes see `moved`."""
+        return self._graph.checks[max(number, -1 - number)]
+
     def _check(self, number: int) -> Verdict:
+        number = max(number, -1 - number)
         if number not in self._checked:
             self._checked[number] = self._check_under(number, TRUE)
         return self._checked[number]
 
     def _check_under(self, number: int, guard: Cond) -> Verdict:
-        check = self._graph.checks[number]
+        check = self._numbered(number)
         goal = _goal_of(check)
         if fits(self._fix.poly(check.poly), check.bits, check.shape):
             return PROVED
-        shape = check.shape
+        if number < 0:
+            guard = _elsewhere.cond(guard)
+        # A guard has lanes where what is checked has but one.
+        shape = tuple(size if size > 1 else 0 for size in check.shape)
         answer = self._ask(goal, [check.path, guard], shape)
         if answer.reply is Reply.PROVED:
             return PROVED
@@ -283,12 +293,16 @@ class Prover:
         )
 
     def _apart(self) -> Verdict | None:
-        stores = list(self._accesses(STORE))
+        stores = list(self._accesses(STORE, ATOMIC))
+        if all(access.kind == ATOMIC for _, access in stores):
+            return None
         for place, (number, access) in enumerate(stores):
             safe = self._access(number, access)
             if safe.reply is not Reply.PROVED:
                 return replace(safe, reply=Reply.UNKNOWN)
             for other, second in stores[place:]:
+                if access.kind == second.kind == ATOMIC:
+                    continue
                 if access.base != second.base and (
                     (access.base, second.base) not in self._relations.shared
                 ):
@@ -298,7 +312,7 @@ class Prover:
                 if answer.reply is not Reply.PROVED:
                     why = "stores of two programs may be to one element"
                     return Verdict(answer.reply, second.line, why, answer.model)
-        return PROVED if stores else None
+        return PROVED
 
     def _pair(self, number: int, one: Access, other: int, two: Access) -> Answer:
         """Return whether two stores of different programs are to different elements."""
@@ -359,14 +373,14 @@ class Prover:
             for access in self._graph.accesses
             for n in self._closure(access.checks | access.guards)
         }
-        narrow = [n for n in sorted(needs) if self._graph.checks[n].bits == _NARROW]
+        narrow = [n for n in sorted(needs) if self._numbered(n).bits == _NARROW]
         if not narrow:
             return PROVED if self._graph.accesses else None
         for access in self._graph.accesses:
             given = all_of([access.path, access.mask])
             guards = self._closure(access.guards)
             for number in sorted(guards | self._closure(access.checks)):
-                check = self._graph.checks[number]
+                check = self._numbered(number)
                 if check.bits != _NARROW:
                     continue
                 if number in guards:
@@ -414,4 +428,9 @@ def _other(atom: Atom) -> Poly | None:
     return None
 
 
+def _other_lane(atom: Atom) -> Poly | None:
+    return _other(atom) if atom.kind == LANE else None
+
+
 _second: Final = Rewriter(_other)
+_elsewhere: Final = Rewriter(_other_lane)

@@ -33,9 +33,10 @@ from kfuzz.prove.ir.concrete import difference
 from kfuzz.prove.ir.graph import graph_of
 from kfuzz.prove.ir.terms import Atom, all_of, at_most
 from kfuzz.prove.ir.ttir import Function, UnreadableError, read
-from kfuzz.prove.ir.values import Graph, grid
-from kfuzz.prove.launches import IntArgument, TensorArgument
+from kfuzz.prove.ir.values import LOAD, Graph, grid
+from kfuzz.prove.launches import IntArgument, Launch, TensorArgument
 from kfuzz.prove.observing import Observed
+from kfuzz.prove.outcome import Counterexample, Outcome
 from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
 from kfuzz.prove.relations import SMALL, Premise, Relations, quantities
 from kfuzz.prove.sampling import Sampling
@@ -52,40 +53,6 @@ _OBSERVED_ELEMENTS: Final = 1500
 _TRIED: Final = 48
 _PER_PROPERTY: Final = 4
 _SINGLE_STEPS: Final = 2_000_000
-
-
-@dataclass(frozen=True)
-class Counterexample:
-    """A case on which a property seems not to hold.
-
-    Attributes:
-        property: which.
-        case: the case.
-        line: in the source.
-        why: what happens there.
-    """
-
-    property: str
-    case: Case
-    line: int
-    why: str
-
-
-@dataclass
-class Outcome:
-    """What came of one kernel.
-
-    Attributes:
-        proof: what is proved; counterexamples are open until they are run.
-        counterexamples: cases to run, those of one property together, small ones first.
-        watch: the premises, None where nothing is proved.
-        seconds: in all.
-    """
-
-    proof: KernelProof
-    counterexamples: list[Counterexample] = field(default_factory=list)
-    watch: Watch | None = None
-    seconds: float = 0.0
 
 
 @dataclass
@@ -114,23 +81,26 @@ class KernelProver:
         seconds: of the processor that it may take.
         observe: runs a case in the interpreter; None where graphs are not held against
             real launches.
+        pause: called every now and then.
     """
 
     def __init__(
         self, kernel: BoundKernel, node_id: str, *, seconds: float = SECONDS,
         observe: Callable[[Case], list[Observed] | None] | None = None,
+        pause: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._kernel, self._node_id = kernel, node_id
         self._seconds = seconds
         self._end = time.process_time() + seconds
         self._observe, self._observed, self._differs = observe, 0, ""
-        self._spent = Spent()
+        self._spent, self._pause = Spent(), pause
         until = self._end - seconds / 2
-        self._sampling = Sampling(kernel, until=until)
+        self._sampling = Sampling(kernel, until=until, pause=pause)
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
+        self._graphs: dict[int, tuple[Launch, Graph | str]] = {}
 
     def run(self) -> Outcome:
         """Return what is proved."""
@@ -144,6 +114,8 @@ class KernelProver:
             launch for call in self._sampling.calls for launch in call.launches
         )
         groups = grouped(self._sampling.calls, grouping)
+        if self._forget_overwritten(groups):
+            groups = grouped(self._sampling.calls, grouping)
         for key, group in groups.items():
             relations = self._sampling.fit(group)
             if self._kernel.declaration.offsets == "int32":  # it claims no more
@@ -169,7 +141,31 @@ class KernelProver:
         watch = Watch(grouping, self._held, known)
         return Outcome(proof, examples, watch, time.process_time() - began)
 
-    # Launches.
+    def _forget_overwritten(self, groups: Mapping[Key, Group]) -> bool:
+        """Forget what indices are in memory that a kernel stores to; whether any is."""
+        calls = self._sampling.calls
+        if not any(map(_has_indices, (n for call in calls for n in call.launches))):
+            return False
+        written: dict[int, set[int]] = {}
+        for group in groups.values():
+            for variant in group.variants().values():
+                graph = self._graph(variant[0])
+                if isinstance(graph, str):
+                    continue
+                stored = {a.base for a in graph.accesses if a.kind != LOAD}
+                for made in variant:
+                    given = made.launch.arguments
+                    places = (given.get(name) for name in stored)
+                    written.setdefault(made.call, set()).update(
+                        a.storage for a in places if isinstance(a, TensorArgument)
+                    )
+        changed = False
+        for number, storages in written.items():
+            for place, launch in enumerate(calls[number].launches):
+                made_ = launch.unknown_in(storages)
+                changed |= made_ is not launch
+                calls[number].launches[place] = made_
+        return changed
 
     # Variants.
 
@@ -192,6 +188,7 @@ class KernelProver:
             self._held[key] = small = self._held[key].below(SMALL)
             prover, solver = self._prover(graph, small, fixed)
         for wanted in Property:
+            self._pause()
             if time.process_time() > self._end:
                 break
             if wanted is Property.INT32:
@@ -206,6 +203,13 @@ class KernelProver:
 
     def _graph(self, made: Made) -> Graph | str:
         """Return what a launch accesses, or why that is not known."""
+        known = self._graphs.get(id(made.launch))
+        if known is None:
+            known = made.launch, self._evaluated(made)
+            self._graphs[id(made.launch)] = known
+        return known[1]
+
+    def _evaluated(self, made: Made) -> Graph | str:
         try:
             functions = read(ttir(made.function, made.launch, integers=NARROW))
             graph = graph_of(functions, made.launch)
@@ -266,6 +270,7 @@ class KernelProver:
                 continue
             tried += 1
             seen |= places
+            self._pause()
             for observed in self._observe(call.case) or ():
                 self._observed += 1
                 if why := self._difference(observed, grouping):
@@ -320,10 +325,11 @@ class KernelProver:
             if self._differs:
                 made.append(ProvenProperty(wanted, Proven.OPEN, self._differs))
                 continue
-            if not failing:
+            if not failing and not (wanted is Property.COVERED and self._bare()):
                 made.append(ProvenProperty(wanted, Proven.ALL_SIZES))
                 continue
-            found = list(islice(self._examples(wanted, failing), _PER_PROPERTY))
+            bare = self._bare() if wanted is Property.COVERED else []
+            found = bare or list(islice(self._examples(wanted, failing), _PER_PROPERTY))
             examples += found
             if found:
                 first = found[0]
@@ -399,6 +405,16 @@ class KernelProver:
                     found.setdefault(place, verdict)
         return list(found.items()) if said else None
 
+    def _bare(self) -> list[Counterexample]:
+        """Return cases of which a result is given to no kernel."""
+        calls = [call for call in self._sampling.calls if call.unstored]
+        calls.sort(key=lambda call: call.case.elements)
+        why = "a result is given to no kernel, and holds nothing"
+        return [
+            Counterexample(Property.COVERED, call.case, 0, why)
+            for call in calls[:_PER_PROPERTY]
+        ]
+
     def _single(
         self, wanted: Property, failing: Sequence[tuple[tuple[Key, Constants], Verdict]]
     ) -> ProvenProperty:
@@ -410,6 +426,7 @@ class KernelProver:
             if isinstance(variant.graph, str):
                 return ProvenProperty(wanted, Proven.OPEN, variant.graph)
             for made in spread(variant.made):
+                self._pause()
                 if time.process_time() > self._end:
                     return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
                 values = quantities(made.launch)
@@ -444,6 +461,7 @@ class KernelProver:
             if not isinstance(self._variants[place].graph, str)
         ]
         for tried, (made, place) in enumerate(varied(launches)):
+            self._pause()
             if tried >= _TRIED or time.process_time() > self._end + self._seconds / 4:
                 return
             graph = self._variants[place].graph
@@ -479,6 +497,11 @@ class KernelProver:
 
 _REFUSED: Final = "Triton's frontend refuses it"
 _GRIDS: Final = frozenset(grid(axis) for axis in range(3))
+
+
+def _has_indices(launch: Launch) -> bool:
+    made = launch.arguments.values()
+    return any(isinstance(a, TensorArgument) and a.below is not None for a in made)
 
 
 def _of_one(relations: Relations) -> Relations:

@@ -147,6 +147,8 @@ def quantities(launch: Launch) -> dict[Atom, int]:
                     made[f"{name}.after"] = argument.after
                 if argument.below is not None:
                     made[f"{name}.below"] = argument.below
+                if argument.ignored is not None:
+                    made[f"{name}.ignored"] = argument.ignored
                 for d, (n, s) in enumerate(
                     zip(argument.shape, argument.strides, strict=True)
                 ):

@@ -29,12 +29,14 @@ from kfuzz.prove.ir.terms import (
     negated,
 )
 from kfuzz.prove.ir.values import Data, Shape, grid
+from kfuzz.prove.relations import NEAR
 
 STEPS: Final = 6_000_000
 """The solver's steps in one query, about a second: counted, so that a busy machine
 changes no answer."""
 _TIMEOUT_MS: Final = 30_000
 MEMORY_MB: Final = 1500
+_NARROW: Final = 32
 
 
 class Reply(StrEnum):
@@ -119,7 +121,8 @@ class Solver:
         Args:
             goal: what is to follow.
             given: what is known.
-            shapes: of the blocks whose lanes occur, of each program.
+            shapes: of the blocks whose lanes occur, of each program; 0 where there is
+                no limit.
         """
         if goal.kind == "true":
             return Answer(Reply.PROVED)
@@ -138,7 +141,7 @@ class Solver:
             if atom.kind == LANE:
                 which = atom.parts[1] if len(atom.parts) > 1 else 0
                 shape = shapes[which] if which < len(shapes) else ()
-                if atom.parts[0] < len(shape):
+                if atom.parts[0] < len(shape) and shape[atom.parts[0]]:
                     solver.add(terms.atom(atom) < shape[atom.parts[0]])
         try:
             result = solver.check()
@@ -296,12 +299,22 @@ class _Terms:
         return made, [left, right, product]
 
     def _ranges(self, me: Any, known: Data) -> tuple[list[Any], list[Any]]:
+        z3 = self._z3
         low, high = -(1 << known.bits - 1), (1 << known.bits - 1) - 1
-        made = [
+        made = z3.And(
             me >= (low if known.low is None else self.poly(known.low)),
             me <= (high if known.high is None else self.poly(known.high)),
-        ]
-        return made, [p for p in (known.low, known.high) if p is not None]
+        )
+        mentioned = [p for p in (known.low, known.high, known.other) if p is not None]
+        if known.low is not None:  # see `NEAR`
+            made = z3.And(made, z3.Or(me <= (1 << 31) - NEAR, me >= 1 << 31))
+        if known.other is not None:
+            made = z3.Or(made, me == self.poly(known.other))
+        elif known.bits == _NARROW and known.low is None:
+            wider = [as_poly(atom) for atom in sorted(known.wide, key=str)]
+            made = z3.Or(made, *(self.poly(p) >= 1 << 31 for p in wider))
+            mentioned += wider
+        return [made], mentioned
 
     def read(self, model: Any, used: Iterable[Atom]) -> dict[Atom, int]:
         """Return the values that a model gives the launch's symbols."""

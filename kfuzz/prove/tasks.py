@@ -1,20 +1,21 @@
 """What the process that proves is told, and what it has sent."""
 
+import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kfuzz.core.recipe import Case
-from kfuzz.prove.processes import Process
+from kfuzz.prove.processes import LOOK, Process
 
 if TYPE_CHECKING:
-    from kfuzz.prove.proving import Outcome
+    from kfuzz.prove.outcome import Outcome
 
 _MODULE: Final = "kfuzz.prove.worker"
-_WATCH_SECONDS: Final = 20.0
+_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True)
@@ -58,26 +59,65 @@ class Watched:
     cases: tuple[Case, ...]
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What came of that.
+
+    Attributes:
+        kernel: node id.
+        cases: how many were held against the premises.
+        broken: which premise a launch breaks, "" if none does.
+    """
+
+    kernel: str
+    cases: int
+    broken: str
+
+
+@dataclass(frozen=True)
+class Enough:
+    """No further kernel is to be proved."""
+
+
+@dataclass
+class _Watch:
+    """What is watched of one kernel.
+
+    Attributes:
+        taken: cases that were handed over.
+        pending: of these, those that have not been sent.
+        seen: cases that were held against the premises.
+        broken: which premise a launch breaks, "" if none does.
+    """
+
+    taken: int = 0
+    pending: list[Case] = field(default_factory=list)
+    seen: int = 0
+    broken: str = ""
+
+
 class Proving:
-    """The process, and the outcomes that it has sent.
+    """The process, and the outcomes that it has sent. Threads may share it.
 
     Args:
         task: what to prove.
+        idle: whether it is to leave the processors to others.
 
     Attributes:
         failed: why it proves nothing, "" while it may.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, *, idle: bool = False) -> None:
         self.failed = ""
         self._outcomes: dict[str, Outcome] = {}
-        self._broken: dict[str, str] = {}
-        self._done = False
-        self._process = Process(_MODULE, interpret=False)
+        self._watches: dict[str, _Watch] = {}
+        self._asked = self._done = False
+        self._lock = threading.RLock()
+        self._process = Process(_MODULE, interpret=False, idle=idle)
         self._process.send(task)
 
     def outcome(
-        self, node_id: str, *, stop: threading.Event, until: float = float("inf")
+        self, node_id: str, *, stop: threading.Event, until: float = math.inf
     ) -> "Outcome | None":
         """Return what came of a kernel, waiting for it; None where nothing did.
 
@@ -86,43 +126,82 @@ class Proving:
             stop: ends the wait.
             until: `time.monotonic()` at which it ends.
         """
+        self._hear(0.0)
         while node_id not in self._outcomes and not self._done:
             if stop.is_set() or time.monotonic() >= until:
                 break
             self._hear()
         return self._outcomes.get(node_id)
 
-    def broken(self, node_id: str, cases: Sequence[Case]) -> str:
-        """Return which premise the launches of cases break, "" if none."""
-        if self.failed or node_id not in self._outcomes:
-            return ""
-        self._process.send(Watched(node_id, tuple(cases)))
-        end = time.monotonic() + _WATCH_SECONDS
-        while node_id not in self._broken and not self.failed:
-            if time.monotonic() > end:
-                return "its premises could not be watched: there was no time"
-            self._hear()
-        return self._broken.pop(node_id, "")
+    def watch(self, node_id: str, cases: Sequence[Case]) -> None:
+        """Have the launches of a kernel's cases held against its premises.
+
+        Args:
+            node_id: the kernel.
+            cases: all of them so far: those that are new are taken.
+        """
+        with self._lock:
+            watched = self._watches.setdefault(node_id, _Watch())
+            watched.pending += cases[watched.taken :]
+            watched.taken = len(cases)
+            self._hear(0.0)
+
+    def watched(self, node_id: str, *, until: float) -> tuple[int, str]:
+        """Return how many cases were held against premises, and what one breaks.
+
+        Args:
+            node_id: the kernel.
+            until: `time.monotonic()` until which those that are left are waited for.
+        """
+        with self._lock:
+            watched = self._watches.setdefault(node_id, _Watch())
+            while not self.failed and not watched.broken:
+                if watched.seen >= watched.taken or time.monotonic() >= until:
+                    break
+                self._hear()
+            return watched.seen, watched.broken
+
+    def enough(self) -> None:
+        """Have no further kernel proved."""
+        if not self._done:
+            self._process.send(Enough())
 
     def close(self) -> None:
         """End the process."""
         self._process.close()
 
-    def _hear(self) -> None:
-        try:
-            if not self._process.ready():
+    def _hear(self, seconds: float = LOOK) -> None:
+        """Take what the process has sent, and send it what is to be watched."""
+        with self._lock:
+            try:
+                while self._process.ready(seconds):
+                    self._take(self._process.receive())
+                    seconds = 0.0
+            except (EOFError, OSError):
+                self._done = True
+                self.failed = self.failed or "the process that proves ended"
                 return
-            message = self._process.receive()
-        except (EOFError, OSError):
-            self._done = True
-            self.failed = self.failed or "the process that proves ended"
-            return
+            if self._asked:
+                return
+            for node_id, watched in self._watches.items():
+                if watched.pending and node_id in self._outcomes:
+                    # Few at once: it takes them between one proof's parts.
+                    sent = tuple(watched.pending[:_AT_ONCE])
+                    del watched.pending[:_AT_ONCE]
+                    self._process.send(Watched(node_id, sent))
+                    self._asked = True
+                    return
+
+    def _take(self, message: object) -> None:
         match message:
             case None:
                 self._done = True
             case Failed():
                 self._done, self.failed = True, message.why
-            case Watched(), str() as broken:
-                self._broken[message[0].kernel] = broken
-            case name, outcome:
-                self._outcomes[name] = outcome
+            case Seen():
+                self._asked = False
+                watched = self._watches[message.kernel]
+                watched.seen += message.cases
+                watched.broken = watched.broken or message.broken
+            case (str() as name, outcome):
+                self._outcomes[name] = cast("Outcome", outcome)

@@ -5,22 +5,98 @@ told targets and sends an outcome for each kernel, in order. Then it captures th
 launches of cases that it is sent, and says which premise they break.
 """
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Final
 
+from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
 from kfuzz.prove.capture import NotCapturedError, capture
 from kfuzz.prove.groups import Watch
 from kfuzz.prove.observing import Observed
+from kfuzz.prove.outcome import Outcome
 from kfuzz.prove.processes import Process, end, served
-from kfuzz.prove.proving import KernelProver, Outcome
-from kfuzz.prove.tasks import Failed, Task, Watched
+from kfuzz.prove.proving import KernelProver
+from kfuzz.prove.tasks import Enough, Failed, Seen, Task, Watched
 from kfuzz.targets.load import LoadedKernel, load_all
 
 _OBSERVER: Final = "kfuzz.prove.observer"
 _OBSERVE_SECONDS: Final = 20.0
+
+
+class _Enough(Exception):
+    """No further kernel is to be proved."""
+
+
+class Worker:
+    """Proves kernels, and holds launches against the premises of what it has proved.
+
+    Args:
+        connection: to its parent.
+        task: what to prove.
+    """
+
+    def __init__(self, connection: Connection, task: Task) -> None:
+        self._connection, self._task = connection, task
+        self._watches: dict[str, tuple[LoadedKernel, Watch]] = {}
+
+    def prove(self, loaded: Sequence[LoadedKernel]) -> None:
+        """Prove kernels in order, and send what comes of each."""
+        observer = Observer(self._task) if self._task.observe else None
+        try:
+            for kernel in loaded:
+                outcome = self._proved(kernel, observer)
+                if outcome.watch is not None:
+                    self._watches[kernel.node_id] = kernel, outcome.watch
+                outcome.watch = None  # it stays here
+                self._connection.send((kernel.node_id, outcome))
+        except _Enough:
+            pass
+        finally:
+            if observer is not None:
+                observer.close()
+        self._connection.send(None)
+
+    def serve(self) -> None:
+        """Hold launches against premises as long as there is a parent."""
+        while True:
+            with suppress(_Enough):
+                self._hear()
+
+    def pause(self) -> None:
+        """Do what the parent has asked for meanwhile.
+
+        Raises:
+            _Enough: nothing more is to be proved.
+        """
+        while self._connection.poll(0):
+            self._hear()
+
+    def _hear(self) -> None:
+        message = self._connection.recv()
+        if isinstance(message, Enough):
+            raise _Enough
+        assert isinstance(message, Watched)
+        broken = _broken(message, self._watches)
+        self._connection.send(Seen(message.kernel, len(message.cases), broken))
+
+    def _proved(self, loaded: LoadedKernel, observer: "Observer | None") -> Outcome:
+        """Return what is proved; an error of kfuzz's own proves nothing."""
+        observe = None if observer is None else observer.of(loaded.node_id)
+        try:
+            prover = KernelProver(
+                loaded.kernel, loaded.node_id, seconds=self._task.seconds,
+                observe=observe, pause=self.pause,
+            )  # fmt: skip
+            return prover.run()
+        except _Enough:
+            raise
+        except Exception as error:
+            why = f"an error of kfuzz's own: {type(error).__name__}: {error}"
+            found = ProvenProperty("all properties", Proven.OPEN, why)
+            return Outcome(KernelProof(loaded.node_id, (found,)))
 
 
 def main() -> None:
@@ -32,20 +108,9 @@ def main() -> None:
     except Exception as error:
         connection.send(Failed(str(error)))
         return
-    observer = Observer(task) if task.observe else None
-    watches: dict[str, tuple[LoadedKernel, Watch]] = {}
-    for kernel in loaded:
-        outcome = _proved(kernel, task.seconds, observer)
-        if outcome.watch is not None:
-            watches[kernel.node_id] = kernel, outcome.watch
-        outcome.watch = None  # it stays here
-        connection.send((kernel.node_id, outcome))
-    connection.send(None)
-    if observer is not None:
-        observer.close()
-    while True:
-        asked: Watched = connection.recv()
-        connection.send((Watched(asked.kernel, ()), _broken(asked, watches)))
+    worker = Worker(connection, task)
+    worker.prove(loaded)
+    worker.serve()
 
 
 class Observer:
@@ -80,27 +145,13 @@ class Observer:
         self._process.close()
 
 
-def _proved(loaded: LoadedKernel, seconds: float, observer: Observer | None) -> Outcome:
-    """Return what is proved of a kernel; an error of kfuzz's own proves nothing."""
-    observe = None if observer is None else observer.of(loaded.node_id)
-    try:
-        prover = KernelProver(
-            loaded.kernel, loaded.node_id, seconds=seconds, observe=observe
-        )
-        return prover.run()
-    except Exception as error:
-        why = f"an error of kfuzz's own: {type(error).__name__}: {error}"
-        found = ProvenProperty("all properties", Proven.OPEN, why)
-        return Outcome(KernelProof(loaded.node_id, (found,)))
-
-
 def _broken(asked: Watched, watches: dict[str, tuple[LoadedKernel, Watch]]) -> str:
     if asked.kernel not in watches:
         return ""
     loaded, watch = watches[asked.kernel]
     for case in asked.cases:
         try:
-            launches = capture(loaded.kernel, case, config=case.config or 0).launches
+            launches = capture(loaded.kernel, case, config=config_of(case)).launches
         except NotCapturedError:
             continue  # the kernel rejects it
         if text := watch.broken_by(launches):
@@ -109,6 +160,6 @@ def _broken(asked: Watched, watches: dict[str, tuple[LoadedKernel, Watch]]) -> s
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(EOFError, OSError):
+    with suppress(EOFError, OSError):
         main()
     end()

@@ -15,6 +15,8 @@ RUNS = {
     "compiled_ahead": "--device interpret --seconds 5 --kernels softmax_4_warps",
     "correct_operators": "kl_div conv1d --cases 20",
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
+    "fleet_calamities": "--kernels 3 --kills 2 --drivers 1",
+    "fleet_simulation": "--workers 40 --kernels 20 --hours 0.5 --losses 1",
     "interpreter_overhead": "1",
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
@@ -30,7 +32,7 @@ RUNS = {
 }
 
 # What some of them need besides.
-NEEDS = {"real.run": "liger_kernel"}
+NEEDS = {"fleet_calamities": "ray", "real.run": "liger_kernel"}
 
 
 @pytest.mark.slow

@@ -270,13 +270,14 @@ def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
 
 def test_every_setting_reaches_the_engine_or_the_command_line_alone() -> None:
     of_the_command_line = {
-        "profile", "fail-on", "report", "format", "quiet", "verbose", "aten",
+        "profile", "fail-on", "report", "format", "quiet", "verbose", "aten", "on",
     }  # fmt: skip
     assert {k for k, s in SETTINGS.items() if not s.for_engine} == of_the_command_line
     filled = {s.name for s in SETTINGS.values()}
     unfilled = {f.name for c in (RunConfig, Budget) for f in fields(c)} - filled
-    # Where it works, and what follows from other settings.
-    assert unfilled == {"root", "started", "budget", "keep_inputs"}
+    # Where it works, what follows from other settings, and what a fleet's units get.
+    units = {"chosen", "seen"}
+    assert unfilled == {"root", "started", "budget", "keep_inputs"} | units
 
 
 def test_the_share_of_second_calls_is_the_default_of_probes() -> None:

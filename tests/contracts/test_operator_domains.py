@@ -19,6 +19,7 @@ from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies import scalar, shapes, tensors
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.kernel_draws import drawn
+from tests.helpers.tiers import usual
 
 NAMES = sorted(ops.OPERATORS)
 RELATED = [name for name in NAMES if ops.OPERATORS[name].shape_class]
@@ -52,7 +53,7 @@ def share(cases: list[Case], holds: Callable[[Case], bool]) -> float:
     return sum(map(holds, cases)) / len(cases)
 
 
-@pytest.mark.parametrize("backend", ["interpret", "cpu"])
+@pytest.mark.parametrize("backend", ["interpret", usual("cpu", is_usual=False)])
 @pytest.mark.parametrize("name", RELATED)
 def test_drawn_cases_lie_in_the_domain_and_the_budget(name: str, backend: str) -> None:
     operator = ops.OPERATORS[name]

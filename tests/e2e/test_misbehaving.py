@@ -169,6 +169,7 @@ def test_a_kernel_that_does_not_return(project: Project) -> None:
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_the_time_of_a_run_is_kept_whatever_its_kernels_do(project: Project) -> None:
     # Establishing that one of them hangs would take 20 seconds, or 120 where it does
     # not return at all; the first finding of the wrong one is being confirmed.

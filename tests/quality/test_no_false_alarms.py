@@ -25,7 +25,7 @@ from kfuzz.targets.load import load_all
 from tests.helpers.tiers import usual
 from tests.quality.hunting import ROOT, search, search_kernels
 
-CASES = int(os.environ.get("KFUZZ_CASES", "30"))
+CASES = int(os.environ.get("KFUZZ_CASES", "12"))
 SEED = int(os.environ.get("KFUZZ_SEED", "1"))
 CONFORMING = [name for name, witness in everywhere().items() if witness.conforming]
 TORCH = [name for name in CONFORMING if name.startswith("torch_")]
@@ -112,7 +112,7 @@ def test_torch_declared_honestly_shows_listed_defects_only(tmp_path: Path) -> No
     names = [k.name for k in kernels("cpu", version) if k.claims != k.excused]
     targets = tuple(f"{torch_cpu.__name__}:{name}" for name in names)
     events = search_kernels(
-        load_all(targets, root=ROOT), tmp_path, seed=SEED, cases=CASES // 4,
+        load_all(targets, root=ROOT), tmp_path, seed=SEED, cases=max(CASES // 4, 5),
         device="cpu",
     )  # fmt: skip
     strange = {

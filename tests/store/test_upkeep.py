@@ -13,7 +13,7 @@ from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.finding import Change, Explanation, Finding, Mark
 from kfuzz.core.verdict import Feature, State
-from kfuzz.engine.search.found import FiledFinding
+from kfuzz.engine.search.filed import FiledFinding
 from kfuzz.store import strict_json
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.entry import attach, summary_of

@@ -145,20 +145,33 @@ class _Replays:
 
     def _regressed(self, entry: Stored, made: ReplayResult) -> ReplayResult:
         """Return the result with the finding regressed, and tell the corpus."""
-
-        def to(now: Finding | None) -> Finding | None:
-            if now is None or now.state is not State.FIXED:
-                return now
-            return enter(now, State.REGRESSED, REGRESSED)
-
         message = f"{REGRESSED}: {made.message}"
-        place = self._corpus.root / entry.finding.folder
-        if self._config.keep and os.path.abspath(place) == os.path.abspath(entry.path):
-            try:
-                self._corpus.change(entry.finding, to)
-            except KfuzzError as error:
-                message += f" (the corpus was not updated: {error})"
-        return replace(made, finding=to(entry.finding), message=message)
+        if self._config.keep:
+            message += keep_regressed(self._corpus, entry)
+        return replace(made, finding=_again(entry.finding), message=message)
+
+
+def keep_regressed(corpus: Corpus, entry: Stored) -> str:
+    """Tell a corpus of a fixed finding of its own that fails again.
+
+    Returns:
+        Why it could not be told, as it stands behind a message; "" if it was.
+    """
+    place = corpus.root / entry.finding.folder
+    if os.path.abspath(place) != os.path.abspath(entry.path):
+        return ""
+    try:
+        corpus.change(entry.finding, _again)
+    except KfuzzError as error:
+        return f" (the corpus was not updated: {error})"
+    return ""
+
+
+def _again(now: Finding | None) -> Finding | None:
+    """Return a fixed finding as regressed, any other as it is."""
+    if now is None or now.state is not State.FIXED:
+        return now
+    return enter(now, State.REGRESSED, REGRESSED)
 
 
 def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:

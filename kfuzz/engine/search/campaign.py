@@ -44,8 +44,8 @@ from kfuzz.engine.search.case_drawing import (
 )
 from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
 from kfuzz.engine.search.clock import RunClock
+from kfuzz.engine.search.filed import FiledFinding
 from kfuzz.engine.search.found import (
-    FiledFinding,
     first_finding,
     taken_further,
     taken_to_minimum,
@@ -54,7 +54,7 @@ from kfuzz.engine.search.guidance import is_climbed
 from kfuzz.engine.search.plan import SHARE, Pace
 from kfuzz.engine.search.preconditions import (
     jobs_of,
-    named_apart,
+    kernels_of,
     no_fences,
     require_device,
     require_processes,
@@ -101,6 +101,8 @@ COMPARING_SECONDS: Final = 3.0
 # A kernel's counterexamples are waited for so long before its first case, and its proof
 # after its last one.
 PROOF_SECONDS: Final = 8.0
+# Of a run's time a kernel's counterexamples get so much.
+EXAMPLES_SHARE: Final = 0.1
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
 # Kernels of a run for each of which a child imports the file by itself from the start,
@@ -150,7 +152,7 @@ def run_kernels(
     classes = select_classes(config.contracts, config.exclude_contracts)
     guide = _guide_of(config, guides)
     require_processes(config)
-    loaded = named_apart(loaded, Corpus(config.corpus), config.root)
+    loaded = kernels_of(config, loaded)
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     proofs = None
@@ -235,6 +237,7 @@ class Campaign:
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}
         self.proofs = proofs
+        self._watched_until: float | None = None
         if guide is not None:
             self.guided = {
                 k.node_id: guide.search_of(
@@ -266,6 +269,7 @@ class Campaign:
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
+        kernel.seen.update(self.config.seen)
         if self._is_paced():
             compiles = self.backend.on.has.asynchronous
             kernel.pace = Pace(kernel.discovery.ledger, compiles=compiles)
@@ -352,7 +356,14 @@ class Campaign:
         """Return what is proved of a kernel, as far as that has come."""
         if self.proofs is None or self.stop.is_set():
             return None
-        return self.proofs.proof(kernel, until=time.monotonic() + PROOF_SECONDS)
+        if self._watched_until is None:
+            self._watched_until = time.monotonic() + self._proof_seconds()
+        return self.proofs.proof(kernel, until=self._watched_until)
+
+    def _proof_seconds(self) -> float:
+        """Return how long proofs are waited for, before a search and after it."""
+        limit = self.config.budget.max_time
+        return PROOF_SECONDS if limit is None else min(PROOF_SECONDS, limit * 0.05)
 
     def _ending(self, kernel: KernelSearch) -> str:
         """Return why a kernel had no case, if it had none."""
@@ -592,13 +603,16 @@ class Campaign:
     def _examples(self, kernel: KernelSearch) -> Iterator[Event]:
         """Judge a kernel's counterexamples before anything is drawn for it."""
         assert self.proofs is not None
-        limit = self.config.budget.max_time
-        share = PROOF_SECONDS if limit is None else min(PROOF_SECONDS, limit * 0.15)
+        # Under a time limit a search goes on meanwhile.
+        limit, end = self.config.budget.max_time, self.search_end()
+        first = limit is None and not kernel.rounds
+        if limit is not None:
+            end = min(end, time.monotonic() + EXAMPLES_SHARE * limit)
         yield from self.proofs.examples(
             kernel,
-            lambda: Round(kernel, stop=self.halt, deadline=self.search_end()),
+            lambda: Round(kernel, stop=self.halt, deadline=end),
             self._counted,
-            until=time.monotonic() + (0 if kernel.rounds else share),
+            until=time.monotonic() + (PROOF_SECONDS if first else 0.0),
         )
 
     def _charge(self, kernel: KernelSearch, seconds: float) -> None:

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from kfuzz.core.budget import Scale
 from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.core.finding import Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.processors import processors
+from kfuzz.engine.workers.processors import PROCESSORS_EACH, SHARING, processors
 from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.memory import host_fences as pages
 from kfuzz.store.corpus import Corpus
@@ -52,18 +52,6 @@ def require_processes(config: RunConfig) -> None:
         )
 
 
-SHARING: Final = 4
-"""Kernels that share a GPU: a search mostly compiles, draws and confirms.
-
-One H100, 16 processors, kernels of Liger-Kernel and fla-core: of 16 searched in four
-commands at once, 14 had over 2,000 cases in a minute. Of 24 searched one after the
-other in four minutes, with a device that was mostly idle, 14 had fewer than 500.
-"""
-
-# A child that judges, and those that compile ahead for it.
-_PROCESSORS_EACH: Final = 4
-
-
 def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
     """Return how many kernels are searched side by side.
 
@@ -75,7 +63,7 @@ def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
     devices = len(backend.devices)
     most = processors()
     if backend.on.has.asynchronous:
-        each = most // (_PROCESSORS_EACH * devices)
+        each = most // (PROCESSORS_EACH * devices)
         most = devices * max(min(each, SHARING), 1)
     wanted = config.jobs or most
     if config.scale is Scale.LARGE:  # the memory of a device is enough for one
@@ -104,8 +92,15 @@ def no_fences(backend: Backend) -> str:
 _PLATFORM: Final = "kfuzz.contracts.platform."
 
 
+class Homes(Protocol):
+    """A corpus, as far as kernels are told apart by it."""
+
+    def homes(self, kernel: str) -> list[Target]:
+        """Return where the entries of a kernel's name say that it lives."""
+
+
 def named_apart(
-    loaded: Sequence[LoadedKernel], corpus: Corpus, root: Path
+    loaded: Sequence[LoadedKernel], corpus: Homes, root: Path
 ) -> list[LoadedKernel]:
     """Return a run's kernels, each with a name of its own for its findings.
 
@@ -142,6 +137,17 @@ def named_apart(
                 alias = kernel.full_name
         made.append(replace(kernel, alias=alias))
     return made
+
+
+def kernels_of(config: RunConfig, loaded: Sequence[LoadedKernel]) -> list[LoadedKernel]:
+    """Return the kernels that a campaign searches, of those of its targets.
+
+    Each bears a name of its own, see `named_apart`.
+    """
+    if (chosen := config.chosen) is None:
+        return named_apart(loaded, Corpus(config.corpus), config.root)
+    found = [kernel for kernel in loaded if kernel.kernel.name == chosen.name]
+    return [replace(kernel, alias=chosen.alias) for kernel in found]
 
 
 def _is_elsewhere(other: Target, kernel: LoadedKernel, here: Path, root: Path) -> bool:

@@ -12,7 +12,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import FAILING, Kind
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.clock import RunClock
-from kfuzz.engine.search.found import FiledFinding
+from kfuzz.engine.search.filed import FiledFinding
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.asking import HANG_SECONDS
 

@@ -100,6 +100,8 @@ def _told(kernel: KernelSearch, result: ReplayResult) -> Iterator[Event]:
     """Yield what came of one finding; keep it with its kernel if it still fails."""
     finding, path = result.finding, str(result.path)
     yield replace(result.event(), kernel=kernel.node_id)
+    if finding is not None:
+        kernel.watch(finding.case)
     if finding is not None and result.reproduces and result.failures:
         kernel.stored.add(finding.id)
         kernel.keep(finding, result.path)

@@ -37,7 +37,7 @@ from kfuzz.execution.processes.limits import VARIABLE as MEMORY
 from kfuzz.targets.load import LoadedKernel
 
 WATCHED: Final = 400
-"""Cases of a kernel whose launches are held against the premises of its proof."""
+"""Structures of a kernel's cases whose launches are held against its premises."""
 UNFENCED: Final = "loads outside arguments go unseen"
 # One symptom can have several causes, but a broken kernel shows its one cause in
 # every case: these occurrences, then each power of two, are diagnosed.
@@ -102,7 +102,7 @@ class KernelSearch:
         quiet: whether what its children print is dropped: while a finding is reduced,
             a crash would print the same stack a hundred times.
         collected: whether it has run beside a collective.
-        tried: cases judged one by one, the first `WATCHED` of them.
+        tried: a case of each structure that was run, the first `WATCHED` of them.
         pace: plans what runs next by what it costs; None where the order of the cases
             follows from the seed alone.
     """
@@ -130,7 +130,7 @@ class KernelSearch:
     rate: float = 1.0
     quiet: bool = False
     collected: bool = False
-    tried: list[Case] = field(default_factory=list)
+    tried: dict[object, Case] = field(default_factory=dict)
     pace: Pace | None = None
 
     @property
@@ -150,8 +150,7 @@ class KernelSearch:
 
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case showed."""
-        if len(self.tried) < WATCHED:
-            self.tried.append(case)
+        self.watch(case)
         self.record.take(case, report)
         self.coverage.take(self.loaded.kernel, case, report)
         branches = len(self.runner.reached.run)
@@ -159,11 +158,17 @@ class KernelSearch:
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""
+        self.watch(batch.case)
         self.record.take_batch(batch.case, made)
         if made.passed:
             self.coverage.take_batch(self.loaded.kernel, batch)
             branches = len(self.runner.reached.run)
             self.discovery.take_batch(batch, ratio=made.ratio, branches=branches)
+
+    def watch(self, case: Case) -> None:
+        """Have the launches of a case held against the premises of a proof."""
+        if len(self.tried) < WATCHED:
+            self.tried.setdefault(case.structure, case)
 
     def keep(self, finding: Finding, path: Path) -> None:
         """Count a finding that is stored among those of the run."""

@@ -65,7 +65,7 @@ def keep_sound(backend: Backend) -> list[str]:
         return []
     with ThreadPoolExecutor(len(backend.devices)) as pool:
         found = left_out(
-            list(pool.map(lambda each: _tried(backend, each), backend.devices))
+            list(pool.map(lambda each: tried(backend, each), backend.devices))
         )
     sound = tuple(each for each in backend.devices if each not in found)
     if not sound:
@@ -77,7 +77,8 @@ def keep_sound(backend: Backend) -> list[str]:
     return list(found.values())
 
 
-def _tried(backend: Backend, device: str) -> Tried:
+def tried(backend: Backend, device: str) -> Tried:
+    """Return how a device of a backend fares."""
     try:
         with backend.fork(lambda: True, device=device, serve=SERVE) as child:
             asked = {"device": backend.called(device)}

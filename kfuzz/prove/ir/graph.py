@@ -254,8 +254,9 @@ class Evaluator:
     def _reduce(
         self, operation: Operation, names: dict[str, Value], where: Where
     ) -> list[Value]:
-        why = operation.name.removeprefix("tt.")
-        return [self.fresh(kind, where, f"a {why}") for kind in operation.made]
+        why = f"a {operation.name.removeprefix('tt.')}"
+        given = [names[name] for name in operation.operands if name in names]
+        return [self.fresh(kind, where, why, given) for kind in operation.made]
 
     # What operations are made of.
 
@@ -283,12 +284,13 @@ class Evaluator:
 
     def unknown(
         self, bits: int, shape: Shape, where: Where, why: str, *,
-        low: Poly | None = None, high: Poly | None = None,
+        low: Poly | None = None, high: Poly | None = None, other: Poly | None = None,
+        wide: frozenset[Atom] = frozenset(),
     ) -> Number:  # fmt: skip
         """Return a number of which only its type is known, or also its range."""
         self.unknowns += 1
-        self.graph.data[self.unknowns] = Data(low, high, bits, why)
-        return Number(as_poly(self._atom(shape, where)), bits, shape)
+        self.graph.data[self.unknowns] = Data(low, high, bits, why, other, wide)
+        return Number(as_poly(self._atom(shape, where)), bits, shape, NO_CHECKS, wide)
 
     def doubt(self, shape: Shape, where: Where) -> Truth:
         """Return a condition of which nothing is known."""
@@ -302,23 +304,41 @@ class Evaluator:
         places += [lane(dim) for dim, size in enumerate(shape) if size > 1]
         return Atom(DATA, self.unknowns, tuple(map(as_poly, places)))
 
-    def fresh(self, kind: Type, where: Where, why: str) -> Value:
-        """Return a value of a type of which nothing else is known."""
+    def fresh(
+        self, kind: Type, where: Where, why: str, given: Iterable[Value] = ()
+    ) -> Value:
+        """Return a value of a type of which nothing else is known.
+
+        Args:
+            kind: the type.
+            where: the place.
+            why: where it comes from.
+            given: what it is made of: with arguments of 64 bits it has as many.
+        """
         if kind.bits == 1:
             return self.doubt(kind.shape, where)
         if kind.bits:
-            return self.unknown(kind.bits, kind.shape, where, why)
+            wide = frozenset[Atom]().union(
+                *(value.wide for value in given if isinstance(value, Number))
+            )
+            return self.unknown(kind.bits, kind.shape, where, why, wide=wide)
         if kind.element == "ptr":
             size = itemsize_of(kind.pointee)
             return Pointer("", as_poly(0), size, kind.shape, why=why)
         return Other(kind.shape)
 
-    def loaded_below(self, base: str) -> Poly | None:
-        """Return what the integers that an argument holds stay below, if anything."""
+    def loaded_below(self, base: str) -> tuple[Poly, Poly | None] | None:
+        """Return what the integers that an argument holds stay below, if anything.
+
+        With the one that may be among them all the same.
+        """
         argument = self._symbols.get(base)
         if argument is None or argument.below is None:
             return None
-        return as_poly(symbol(f"{base}.below"))
+        other = None
+        if argument.ignored is not None:
+            other = as_poly(symbol(f"{base}.ignored"))
+        return as_poly(symbol(f"{base}.below")), other
 
     def access(self, access: Access) -> None:
         """Note an access."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.prove.ir.terms import (
     DATA,
@@ -15,6 +15,7 @@ from kfuzz.prove.ir.terms import (
     at_most,
     atoms_in,
     below,
+    doubts_in,
     greatest,
     quotient,
 )
@@ -34,6 +35,8 @@ from kfuzz.prove.ir.values import (
 if TYPE_CHECKING:
     from kfuzz.prove.ir.graph import Evaluator
 
+CARRIED: Final = "carried"
+
 
 def repeated(
     ev: "Evaluator", operation: Operation, names: dict[str, Value], where: Where
@@ -51,12 +54,12 @@ def repeated(
     loop, place = ev.loops, iteration(ev.loops)
     wide = low.wide | high.wide | step.wide
     checks = low.checks | high.checks | step.checks
-    index = low.poly + as_poly(place) * step.poly
-    running = Truth(all_of([at_most(0, place), below(index, high.poly)]), (), checks)
-    ev.check(
+    checks |= ev.check(
         high.poly + step.poly - 1, low.bits, wide, where, (), checks, operation,
         "loop counter",
     )  # fmt: skip
+    index = low.poly + as_poly(place) * step.poly
+    running = Truth(all_of([at_most(0, place), below(index, high.poly)]), (), checks)
     inside = replace(where.under(running), loops=(*where.loops, loop))
     value = Number(index, low.bits, (), checks, wide)
     # Once to see what each iteration adds, then with that.
@@ -64,10 +67,12 @@ def repeated(
     opened, known = len(ev.graph.open), ev.unknowns
     guesses = [_carried(ev, init, loop, j) for j, init in enumerate(inits)]
     ends = _body(ev, operation, counter, carried, value, guesses, names, inside)
+    counted = len(ev.graph.checks) - kept[1]
     del ev.graph.accesses[kept[0] :]
     del ev.graph.checks[kept[1] :]
     del ev.graph.hints[kept[2] :]
     del ev.graph.open[opened:]
+    made = len(ev.graph.checks)
     variant = _Variant(known, loop)
     forms = [
         _closed(ev, init, guess, end, variant, place, inside)
@@ -78,6 +83,8 @@ def repeated(
         operation, counter, carried, value, [form for form, _ in forms], names,
         inside,
     )  # fmt: skip
+    if len(ev.graph.checks) != made + counted:  # what a form needs is told by number
+        raise Unsupported("a loop whose operations depend on what it carries")
     trips = quotient(
         greatest(high.poly - low.poly, as_poly(0)) + step.poly - 1, step.poly
     )
@@ -105,7 +112,7 @@ def _carried(ev: "Evaluator", init: Value, loop: int, number: int) -> Value:
         case Pointer():
             return replace(init, offset=init.offset + atom)
         case Truth():
-            return replace(init, cond=Cond("data", "carried", loop, number))
+            return replace(init, cond=Cond("data", CARRIED, loop, number))
         case Descriptor() if init.offsets:
             moved = [
                 replace(
@@ -138,7 +145,8 @@ def _closed(
                     wide=init.wide | end.wide,
                 )
                 return made, replace(end, poly=delta)
-            return ev.unknown(init.bits, init.shape, where, "a loop"), None
+            wide = init.wide | end.wide
+            return ev.unknown(init.bits, init.shape, where, "a loop", wide=wide), None
         case Pointer(), Pointer(), Pointer():
             if end.base != init.base:
                 return replace(init, base="", why="a pointer that a loop changes"), None
@@ -185,7 +193,7 @@ def _after(
                 wide=init.wide | delta.wide,
             )
         case Number():
-            return ev.unknown(init.bits, init.shape, where, "a loop")
+            return ev.unknown(init.bits, init.shape, where, "a loop", wide=init.wide)
         case Pointer() if isinstance(delta, Pointer):
             return replace(
                 init,
@@ -235,7 +243,8 @@ def _anything(ev: "Evaluator", value: Value, where: Where) -> Value:
     """Return what may be any value of the kind of another one."""
     match value:
         case Number():
-            return ev.unknown(value.bits, value.shape, where, "a while loop")
+            why = "a while loop"
+            return ev.unknown(value.bits, value.shape, where, why, wide=value.wide)
         case Pointer():
             away = ev.unknown(64, value.shape, where, "a while loop")
             return replace(value, offset=away.poly)
@@ -267,7 +276,13 @@ class _Variant:
                 f"carried.{self.loop}."
             ):
                 return True
-        return False
+        return any(self._is_new(doubt.parts[0], doubt) for doubt in doubts_in(poly))
+
+    def _is_new(self, what: object, doubt: Cond) -> bool:
+        """Whether an unknown condition is of the loop."""
+        if what == CARRIED:
+            return bool(doubt.parts[1] == self.loop)
+        return isinstance(what, int) and what > self.known
 
 
 def _has(guess: Poly, delta: Poly) -> bool:

@@ -73,9 +73,10 @@ def _load(
     kind = _pointed(pointer, operation)
     held = graph.loaded_below(pointer.base)
     if kind.bits > 1 and held is not None:
+        bound, other_ = held
         made: Value = graph.unknown(
             kind.bits, kind.shape, where, f"what {pointer.base} holds",
-            low=as_poly(0), high=held - 1,
+            low=as_poly(0), high=bound - 1, other=other_,
         )  # fmt: skip
     else:
         made = graph.fresh(kind, where, f"what {pointer.base or 'memory'} holds")

@@ -41,6 +41,7 @@ from kfuzz.prove.ir.values import (
     grid,
     itemsize_of,
     lane,
+    moved,
     number_of,
     program,
 )
@@ -90,7 +91,7 @@ def evaluate(
         made = []
     elif name.startswith(PURE):
         why = f"a result of {name}"
-        made = [graph.fresh(kind, where, why) for kind in operation.made]
+        made = [graph.fresh(kind, where, why, given) for kind in operation.made]
     else:
         _, line = graph.place(operation)
         raise Unsupported(f"{name} (line {line})")
@@ -155,15 +156,23 @@ def _reshaped(
         shape: the new one.
         places: returns what the place along an old dimension is in the new block.
     """
+    if not isinstance(value, Number | Truth | Pointer):
+        return Other(shape)
     rewriter = Rewriter(lambda a: places(a.parts[0]) if a.kind == LANE else None)
+    stays = all(
+        size == 1 or rewriter.atom(lane(dim)).single is lane(dim)
+        for dim, size in enumerate(value.shape)
+    )
+    checks = value.checks if stays else moved(value.checks)
     match value:
         case Number():
-            return replace(value, poly=rewriter.poly(value.poly), shape=shape)
+            poly = rewriter.poly(value.poly)
+            return replace(value, poly=poly, shape=shape, checks=checks)
         case Truth():
-            return replace(value, cond=rewriter.cond(value.cond), shape=shape)
-        case Pointer():
-            return replace(value, offset=rewriter.poly(value.offset), shape=shape)
-    return Other(shape)
+            cond = rewriter.cond(value.cond)
+            return replace(value, cond=cond, shape=shape, checks=checks)
+    offset = rewriter.poly(value.offset)
+    return replace(value, offset=offset, shape=shape, checks=checks)
 
 
 def _same(dim: int) -> Poly | None:
@@ -181,10 +190,10 @@ def _expand(
 ) -> list[Value]:
     axis = int(_attribute(operation, "axis"))
 
-    def moved(dim: int) -> Poly | None:
+    def placed(dim: int) -> Poly | None:
         return as_poly(lane(dim + 1)) if dim >= axis else None
 
-    return [_reshaped(given[0], operation.made[0].shape, moved)]
+    return [_reshaped(given[0], operation.made[0].shape, placed)]
 
 
 def _transposed(
@@ -194,10 +203,10 @@ def _transposed(
     assert found is not None
     order = [int(n) for n in found[1].split(",")]
 
-    def moved(dim: int) -> Poly:
+    def placed(dim: int) -> Poly:
         return as_poly(lane(order.index(dim)))
 
-    return [_reshaped(given[0], operation.made[0].shape, moved)]
+    return [_reshaped(given[0], operation.made[0].shape, placed)]
 
 
 def _reshape(
@@ -208,7 +217,7 @@ def _reshape(
     if isinstance(given[0], Other):
         return [Other(shape)]
     if "allow_reorder" in operation.words + operation.attributes:
-        return [graph.fresh(operation.made[0], where, "a reordered block")]
+        return [graph.fresh(operation.made[0], where, "a reordered block", given)]
     flat = as_poly(0)
     for dim, size in enumerate(shape):
         place = as_poly(lane(dim)) if size > 1 else as_poly(0)
@@ -219,11 +228,11 @@ def _reshape(
         steps.insert(0, step)
         step *= size
 
-    def moved(dim: int) -> Poly:
+    def placed(dim: int) -> Poly:
         upper = remainder(flat, as_poly(steps[dim] * old[dim])) if dim else flat
         return quotient(upper, as_poly(steps[dim]))
 
-    return [_reshaped(given[0], shape, moved)]
+    return [_reshaped(given[0], shape, placed)]
 
 
 def _unsplat(
@@ -292,7 +301,9 @@ def _arithmetic(
         return [Number(made, bits, shape, checks, wide)]
     if operation.name == "arith.shli":
         if (by := b.constant) is None or not 0 <= by < bits:
-            return [graph.unknown(bits, shape, where, "a shift")]
+            # Noted all the same: loops count checks.
+            graph.check(as_poly(0), bits, wide, where, shape, (), operation, "shift")
+            return [graph.unknown(bits, shape, where, "a shift", wide=wide)]
         made = a * (1 << by)
         checks = graph.check(made, bits, wide, where, shape, checks, operation, "shift")
         return [Number(made, bits, shape, checks, wide)]
@@ -316,7 +327,7 @@ def _arithmetic(
             made = remainder(a, b + 1)
         case _:
             why = f"a result of {operation.name}"
-            return [graph.unknown(bits, shape, where, why)]
+            return [graph.unknown(bits, shape, where, why, wide=wide)]
     return [Number(made, bits, shape, checks, wide)]
 
 
@@ -385,7 +396,7 @@ def _cast(
     (kind,) = operation.made
     value = given[0]
     if not isinstance(value, Number | Truth):
-        return [graph.fresh(kind, where, f"a result of {operation.name}")]
+        return [graph.fresh(kind, where, f"a result of {operation.name}", given)]
     number = number_of(value)
     signed = operation.name == "arith.extsi" and isinstance(value, Truth)
     poly = -number.poly if signed else number.poly
@@ -418,7 +429,7 @@ def _bitcast(
     size = itemsize_of(kind.pointee) if kind.element == "ptr" else 0
     if isinstance(value, Pointer) and size == value.itemsize:
         return [value]
-    return [graph.fresh(kind, where, f"a result of {operation.name}")]
+    return [graph.fresh(kind, where, f"a result of {operation.name}", given)]
 
 
 _HANDLERS: Final[dict[str, Any]] = {

@@ -419,6 +419,19 @@ def atoms_in(value: Any) -> Iterator[Atom]:
             pending += part.parts
 
 
+def doubts_in(value: Any) -> Iterator[Cond]:
+    """Yield the unknown conditions of a polynomial or condition, those inside too."""
+    parts = (part for atom in atoms_in(value) for part in atom.parts)
+    pending = [value, *parts]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Cond):
+            if part.kind == "data":
+                yield part
+            else:
+                pending += part.parts
+
+
 class UnknownValueError(Exception):
     """A number that depends on data."""
 

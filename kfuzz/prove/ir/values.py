@@ -26,6 +26,15 @@ STORE: Final = "store"
 ATOMIC: Final = "atomic"
 
 
+def moved(checks: Checks) -> Checks:
+    """Return checks whose lanes are not those of what depends on them any more.
+
+    A block that is transposed, or gets a dimension in front, has its numbers in other
+    lanes than they were computed in. Such checks are noted as negative numbers.
+    """
+    return frozenset(min(number, -1 - number) for number in checks)
+
+
 def program(axis: int) -> Atom:
     """Return the number of the running program along an axis of the grid."""
     return Atom(PROGRAM, axis)
@@ -224,12 +233,16 @@ class Data:
         high: greatest value.
         bits: width.
         why: where it comes from.
+        other: what it may be besides, whatever the range.
+        wide: as of `Number`: with one of them beyond 32 bits it has 64.
     """
 
     low: Poly | None
     high: Poly | None
     bits: int
     why: str
+    other: Poly | None = None
+    wide: frozenset[Atom] = frozenset()
 
 
 @dataclass

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.benchmarks.known_faults import wheels
-from tests.benchmarks.known_faults.bindings.released import FUNCTION
+from tests.benchmarks.known_faults.bindings.released import FOLDER, FUNCTION
 from tests.benchmarks.known_faults.decide import (
     Decided,
     Found,
@@ -32,7 +32,7 @@ from tests.benchmarks.known_faults.decide import (
     decide,
     tally,
 )
-from tests.benchmarks.known_faults.entry import BINDINGS, Entry
+from tests.benchmarks.known_faults.entry import BINDINGS, Entry, Fault
 from tests.benchmarks.known_faults.table import ENTRIES
 
 ROOT: Final = Path(__file__).parents[3]
@@ -49,7 +49,9 @@ Row = tuple[Entry, Decided, Ran, Ran]
 def main() -> None:
     """Measure what the command line asks for and print the table."""
     options = _options()
-    chosen = [e for e in ENTRIES if fnmatch.fnmatch(e.name, options.only)]
+    chosen = [
+        e for e in ENTRIES if any(fnmatch.fnmatch(e.name, p) for p in options.only)
+    ]
     if options.device == "interpret":
         chosen = [e for e in chosen if not e.needs_gpu]
     if not chosen:
@@ -119,6 +121,7 @@ def _search(
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),
             FUNCTION: entry.function,
+            FOLDER: str(paths[0]),
             "TRITON_CACHE_DIR": str(place / "triton"),
             # What a library hands to torch.compile runs as it is written.
             "TORCHDYNAMO_DISABLE": "1",
@@ -127,6 +130,8 @@ def _search(
         command += ["--device", options.device, "--max-time", f"{options.seconds:g}s"]
         command += ["--seed", str(options.seed), "--format", "json", "--quiet"]
         command += ["--corpus", str(place / "corpus")]
+        if entry.fault is Fault.INT32:
+            command += ["--profile", "large"]  # 64-bit indexing
         command += ["--max-findings", str(limit)] if limit else []
         command += ["--max-cases", str(options.cases)] if options.cases else []
         began = time.monotonic()
@@ -253,7 +258,7 @@ def _options() -> argparse.Namespace:
     add("--seconds", type=float, default=60.0, help="for each version of an entry")
     add("--cases", type=int, help="cases at most, where a machine is busy")
     add("--seed", type=int, default=1)
-    add("--only", default="*", metavar="PATTERN", help="names of entries")
+    add("--only", nargs="+", default=["*"], metavar="PATTERN", help="names of entries")
     add("--at-once", type=int, default=1, help="entries measured side by side")
     add("--wheels", default=str(wheels.cache()), help="folder of installed wheels")
     add("--json", metavar="FILE", help="write all that was measured")

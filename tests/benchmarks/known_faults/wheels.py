@@ -49,7 +49,7 @@ def _install(target: Path, *requirements: str) -> Path:
 
 def _installed(target: Path, *requirements: str) -> Path:
     if target.is_dir():
-        return target
+        return _found_first(target)
     unfinished = target.with_name(f"{target.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile"]
@@ -59,4 +59,16 @@ def _installed(target: Path, *requirements: str) -> Path:
         lines = done.stderr.strip().splitlines() or ["pip failed"]
         raise WheelError(f"{' '.join(requirements)}: {lines[-1]}")
     unfinished.rename(target)
+    return _found_first(target)
+
+
+def _found_first(target: Path) -> Path:
+    """Give packages without an `__init__.py` an empty one.
+
+    Python takes a regular package that comes later on the path before them, which
+    would be another release.
+    """
+    for folder in target.iterdir():
+        if folder.name.isidentifier() and folder.is_dir():
+            (folder / "__init__.py").touch()
     return target

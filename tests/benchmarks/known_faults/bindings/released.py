@@ -16,6 +16,9 @@ import torch
 FUNCTION: Final = "KNOWN_FAULT_FUNCTION"
 """The variable that names the function of an entry."""
 
+FOLDER: Final = "KNOWN_FAULT_FOLDER"
+"""The variable that names the folder in which its release lies."""
+
 _FLA: Final = ("fla", "fla.modules", "fla.ops", "fla.layers", "fla.models")
 
 
@@ -54,6 +57,9 @@ def import_beforehand() -> None:
     """Import the module of the function that a run is about, where one is named.
 
     So it is there before children are forked, as in files that import at their top.
+
+    Raises:
+        RuntimeError: if it is not of the release that is searched.
     """
     module = os.environ.get(FUNCTION, "").rpartition(".")[0]
     package, _, below = module.partition(".")
@@ -62,6 +68,11 @@ def import_beforehand() -> None:
             fla(below)
         elif package:
             importlib.import_module(module)
+    for name, loaded in list(sys.modules.items()):
+        file = getattr(loaded, "__file__", None)
+        ours = package and name.startswith(f"{package}.") and file
+        if ours and not file.startswith(os.environ[FOLDER] + os.sep):
+            raise RuntimeError(f"{file} is not of the release in {os.environ[FOLDER]}")
 
 
 def first(function: str, *modules: str) -> Callable[..., Any]:

@@ -1,0 +1,254 @@
+"""Workers that are actors of Ray: one for a share of a GPU, or for a processor.
+
+Nothing here is imported before a run asks for Ray.
+"""
+
+import contextlib
+import os
+import pickle
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from kfuzz.core.errors import BackendError, UsageError
+from kfuzz.core.home import HOME
+from kfuzz.engine.workers.processors import PROCESSORS_EACH, SHARING, processors
+from kfuzz.execution.device.backends import AUTO, guess
+from kfuzz.fleet.work import Gone, Report, Unit
+from kfuzz.fleet.worker import Worker
+
+ON: Final = "ray"
+ADDRESS: Final = "RAY_ADDRESS"
+"""Ray's own variable: the cluster that is meant where none is named."""
+HINT: Final = "pip install 'kfuzz[ray]'"
+POLL_SECONDS: Final = 5.0
+"""How long a worker keeps a question open while it has nothing to tell."""
+_GROWTH_SECONDS: Final = 5.0
+"""Between two looks whether the cluster has changed."""
+STORE_BYTES: Final = 80_000_000
+"""Of shared memory of a cluster that is begun here; messages are small."""
+# What no worker needs of a project.
+_EXCLUDED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "corpus")
+
+
+@dataclass
+class _Actor:
+    """One actor, as the driver sees it.
+
+    Attributes:
+        handle: Ray's.
+        asked: the answer that is awaited: what it is, then what it tells.
+        heard: the number of its last message.
+        ready: whether it has said what it is.
+    """
+
+    handle: Any
+    asked: Any
+    heard: int = 0
+    ready: bool = False
+    begun: float = field(default_factory=time.monotonic)
+
+
+class RayFleet:
+    """A cluster of Ray, begun here where none is named.
+
+    Args:
+        address: "" for that of RAY_ADDRESS, or for a cluster of this machine's own.
+        root: the project, whose files the workers get.
+        device: as the command line names it.
+        jobs: most workers; None for as many as the cluster has room for.
+        alone: whether each worker has a GPU's memory for itself.
+
+    Raises:
+        UsageError: if Ray is not installed, or the cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        root: Path,
+        device: str,
+        jobs: int | None = None,
+        alone: bool = False,
+    ) -> None:
+        self._ray = _imported()
+        address = address or os.environ.get(ADDRESS, "")
+        self._own = not address or address == "local"
+        self.title = f"--on {ON}" + (f" ({address})" if address else "")
+        self._root, self._device, self._jobs = root, device, jobs
+        self._sharing = 1 if alone else SHARING
+        self._actors: dict[str, _Actor] = {}
+        self._parked: list[_Actor] = []
+        self._told: deque[Report] = deque()
+        self._names = 0
+        self._looked = 0.0
+        self._connect(address)
+        try:
+            self._gpus = self._wants_gpus()
+            self._grow()
+        except BaseException:
+            self.close()
+            raise
+
+    def now(self) -> float:
+        """Return the time of this machine's clock that never goes back."""
+        return time.monotonic()
+
+    def receive(self, seconds: float) -> Sequence[Report]:
+        """Return what workers told; see `kfuzz.fleet.dispatch.Fleet`."""
+        if time.monotonic() - self._looked > _GROWTH_SECONDS:
+            self._grow()
+        owners = {actor.asked: name for name, actor in self._actors.items()}
+        if not owners:
+            time.sleep(seconds)
+        else:
+            # Ray returns them in order: the first would starve the others.
+            ready, _ = self._ray.wait(
+                list(owners), num_returns=len(owners), timeout=seconds / 10
+            )
+            if not ready:
+                ready, _ = self._ray.wait(list(owners), timeout=seconds)
+            for reference in ready:
+                self._answered(owners[reference], reference)
+        told = list(self._told)
+        self._told.clear()
+        return told
+
+    def assign(self, worker: str, unit: Unit) -> None:
+        """Have a worker begin a unit."""
+        if (actor := self._actors.get(worker)) is not None:
+            actor.handle.start.remote(unit)
+
+    def recall(self, worker: str) -> None:
+        """Have a worker end its unit soon."""
+        if (actor := self._actors.get(worker)) is not None:
+            actor.handle.stop.remote()
+
+    def dismiss(self, worker: str) -> None:
+        """Ask a worker no more, and have its unit end.
+
+        It keeps its place: else Ray would give the same device to the next one.
+        """
+        if (actor := self._actors.pop(worker, None)) is not None:
+            self._parked.append(actor)
+            actor.handle.stop.remote()
+
+    def close(self) -> None:
+        """End all workers, and the cluster where it is this run's own."""
+        for actor in [*self._actors.values(), *self._parked]:
+            with contextlib.suppress(Exception):  # it may be gone
+                self._ray.kill(actor.handle)
+        with contextlib.suppress(Exception):
+            self._ray.shutdown()
+
+    def _connect(self, address: str) -> None:
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+        if self._own:
+            # A cluster that kfuzz begins tells its makers nothing.
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            options |= {
+                "address": "local",
+                "num_cpus": max(min(processors(), self._jobs or processors()), 1),
+                "include_dashboard": False,
+                "object_store_memory": STORE_BYTES,
+            }
+        else:
+            options |= {"address": address, "runtime_env": self._environment()}
+            if address.startswith("ray://"):
+                del options["log_to_driver"]
+        try:
+            self._ray.init(**options)
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
+            raise UsageError(
+                f"the cluster does not answer: {type(error).__name__}: {text}",
+                where=self.title,
+                fix="name the address of one that is up, or begin it with `ray start`",
+            ) from None
+
+    def _environment(self) -> dict[str, Any]:
+        """Return Ray's runtime environment: the user's files travel with the run."""
+        return {"working_dir": str(self._root), "excludes": list(_EXCLUDED)}
+
+    def _wants_gpus(self) -> bool:
+        backend = guess(self._device)
+        if self._device == AUTO:
+            return bool(self._ray.cluster_resources().get("GPU"))
+        wanted = backend is not None and backend.has.asynchronous
+        if wanted and not self._ray.cluster_resources().get("GPU"):
+            raise BackendError(
+                "the cluster has no GPU", where=f"{self.title} --device {self._device}"
+            )
+        return wanted
+
+    def _grow(self) -> None:
+        """Begin as many workers as the cluster has room for and has not."""
+        self._looked = time.monotonic()
+        has = self._ray.cluster_resources()
+        cpus, gpus = has.get("CPU", 0.0), has.get("GPU", 0.0)
+        options: dict[str, Any] = {"num_cpus": 1, "max_concurrency": 4}
+        most = int(cpus)
+        if self._gpus:
+            ample = int(cpus // (PROCESSORS_EACH * max(gpus, 1)))
+            each = max(min(ample, self._sharing), 1)
+            most = min(int(gpus) * each, int(cpus))
+            options["num_gpus"] = 1 / each
+        if self._jobs is not None:
+            most = min(most, self._jobs)
+        if self._own:  # on the same disk
+            environment = {"PYTHONPATH": os.pathsep.join(_paths())}
+            options["runtime_env"] = {"env_vars": environment}
+        while len(self._actors) + len(self._parked) < most:
+            self._names += 1
+            root = str(self._root) if self._own else ""
+            made = self._ray.remote(Worker).options(**options)
+            handle = made.remote(root, self._device, gpu=self._gpus)
+            name = f"worker {self._names}"
+            self._actors[name] = _Actor(handle, handle.about.remote())
+
+    def _answered(self, name: str, reference: Any) -> None:
+        actor = self._actors[name]
+        try:
+            answer = self._ray.get(reference)
+        except Exception as error:
+            del self._actors[name]
+            with contextlib.suppress(Exception):
+                self._ray.kill(actor.handle)
+            self._told.append(Report(name, Gone(_reason(error))))
+            return
+        if not actor.ready:
+            actor.ready = True
+            self._told.append(Report(name, answer))
+        else:
+            for number, told in answer:
+                actor.heard = number
+                self._told.append(Report(name, pickle.loads(told)))
+        actor.asked = actor.handle.take.remote(actor.heard, POLL_SECONDS)
+
+
+def _imported() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(
+            "needs Ray, which is not installed", where=f"--on {ON}", fix=HINT
+        ) from None
+    return ray
+
+
+def _paths() -> list[str]:
+    return [HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
+
+
+def _reason(error: Exception) -> str:
+    """Return why an actor is gone, in one line."""
+    text = " ".join(str(getattr(error, "cause", None) or error).split())
+    kind = type(error).__name__
+    if "No module named 'kfuzz" in text:
+        return "kfuzz is not installed there"
+    return f"{kind}: {text:.160}"

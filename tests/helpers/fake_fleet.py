@@ -1,0 +1,207 @@
+"""A fleet that is made up: what workers would tell comes at the times they would.
+
+The driver is the real one. Time is simulated, so that a night passes in minutes.
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfuzz.fleet.versions import versions
+from kfuzz.fleet.work import (
+    About,
+    Done,
+    Failed,
+    Gone,
+    Item,
+    Replay,
+    Report,
+    Search,
+    Survey,
+    Told,
+    Tried,
+    Unit,
+    Work,
+)
+
+Script = Iterator[tuple[float, Any]]
+"""What a unit tells, and after how many seconds each."""
+
+
+@dataclass
+class FakeWorker:
+    """One worker.
+
+    Attributes:
+        device: what it judges on.
+        node: the machine.
+        versions: what it says of itself.
+        ailing: whether its canaries fail from the first finding on.
+        unit: what it does.
+        epoch: changes whenever what it was about to tell comes no more.
+    """
+
+    device: str
+    node: str
+    versions: dict[str, str] = field(default_factory=versions)
+    ailing: bool = False
+    unit: Unit | None = None
+    epoch: int = 0
+
+
+class FakeFleet:
+    """Workers that follow scripts.
+
+    Args:
+        workers: by name.
+        script: returns what a piece of work tells; by work and worker.
+        node_losses: nodes lost per node and second.
+        returns: seconds after which a lost node is back, with new workers.
+        seed: of the losses.
+    """
+
+    title = "the fake fleet"
+
+    def __init__(
+        self,
+        workers: dict[str, FakeWorker],
+        script: Callable[[Work, str], Script],
+        *,
+        node_losses: float = 0.0,
+        returns: float = 600.0,
+        seed: int = 0,
+    ) -> None:
+        self._script = script
+        self._time = 0.0
+        self._order = itertools.count()
+        self._events: list[tuple[float, int, str, int, Told | None]] = []
+        self._scripts: dict[str, Script] = {}
+        self._random = random.Random(seed)
+        self._losses, self._returns = node_losses, returns
+        self.workers: dict[str, FakeWorker] = {}
+        self.assigned: list[tuple[str, Unit]] = []
+        self.dismissed: list[str] = []
+        self.recalled: list[str] = []
+        self.lost_nodes = 0
+        self.told = 0
+        for name, worker in workers.items():
+            self._join(name, worker, 0.0)
+        if node_losses:
+            for node in sorted({w.node for w in workers.values()}):
+                self._schedule_loss(node)
+
+    def now(self) -> float:
+        return self._time
+
+    def receive(self, seconds: float) -> Sequence[Report]:
+        reports: list[Report] = []
+        until = self._time + seconds
+        while self._events and (self._events[0][0] <= until or not reports):
+            when, _, name, epoch, told = heapq.heappop(self._events)
+            self._time = max(self._time, when)
+            reports += self._happen(name, epoch, told)
+            if reports:
+                return reports
+        self._time = max(self._time, until)
+        return reports
+
+    def assign(self, worker: str, unit: Unit) -> None:
+        self.assigned.append((worker, unit))
+        self.workers[worker].unit = unit
+        self._scripts[worker] = self._script(unit.work, worker)
+        self._step(worker)
+
+    def recall(self, worker: str) -> None:
+        self.recalled.append(worker)
+        held = self.workers[worker]
+        held.epoch += 1
+        assert held.unit is not None
+        self._push(1.0, worker, held.epoch, Done(held.unit.number))
+
+    def dismiss(self, worker: str) -> None:
+        self.dismissed.append(worker)
+        self.workers.pop(worker).epoch += 1
+
+    def close(self) -> None:
+        self.workers.clear()
+
+    def lose(self, worker: str, why: str = "killed") -> list[Report]:
+        """Lose a worker now; return what is told of it."""
+        del self.workers[worker]
+        return [Report(worker, Gone(why))]
+
+    def _happen(self, name: str, epoch: int, told: Told | None) -> list[Report]:
+        if told is None:
+            return self._lose_node(name)
+        held = self.workers.get(name)
+        if held is None or held.epoch != epoch:
+            return []
+        self.told += 1
+        reports = [Report(name, told)]
+        if isinstance(told, Item):
+            if told.suspect:
+                reports += [Report(name, Tried("a sum is wrong"))] * 2
+                return reports
+            self._step(name)
+        elif isinstance(told, Gone):
+            del self.workers[name]
+        return reports
+
+    def _step(self, name: str) -> None:
+        """Schedule the next thing that a worker's unit tells."""
+        held = self.workers[name]
+        assert held.unit is not None
+        number = held.unit.number
+        seconds, value = next(self._scripts[name], (0.0, Done(number)))
+        told: Told
+        if isinstance(value, Done | Gone | Failed):
+            told = value
+        else:
+            finding = getattr(value, "finding", None)
+            told = Item(number, value, held.ailing and finding is not None)
+        self._push(seconds, name, held.epoch, told)
+
+    def _push(self, seconds: float, name: str, epoch: int, told: Told | None) -> None:
+        when = self._time + seconds
+        heapq.heappush(self._events, (when, next(self._order), name, epoch, told))
+
+    def _join(self, name: str, worker: FakeWorker, seconds: float) -> None:
+        self.workers[name] = worker
+        about = About(worker.node, worker.device, worker.versions)
+        self._push(seconds, name, worker.epoch, about)
+
+    def _schedule_loss(self, node: str) -> None:
+        self._push(self._random.expovariate(self._losses), node, 0, None)
+
+    def _lose_node(self, node: str) -> list[Report]:
+        self.lost_nodes += 1
+        names = [n for n, w in self.workers.items() if w.node == node]
+        reports: list[Report] = []
+        for name in names:
+            worker = self.workers[name]
+            reports += self.lose(name, "the node is gone")
+            again = FakeWorker(worker.device, node)
+            self._join(f"{name}'", again, self._returns)
+        self._schedule_loss(node)
+        return reports
+
+
+def survey_or(
+    surveyed: Any, of: Callable[[Search, str], Script]
+) -> Callable[[Work, str], Script]:
+    """Return scripts of a run: the survey's, those of searches by `of`."""
+
+    def script(work: Work, worker: str) -> Script:
+        match work:
+            case Survey():
+                return iter([(1.0, surveyed)])
+            case Search():
+                return of(work, worker)
+            case Replay():
+                raise AssertionError("no replay was expected")
+        raise AssertionError(work)
+
+    return script
