@@ -87,7 +87,7 @@ class _Signals:
         self._woken.setblocking(False)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
         taken = (*_SIGNALS, signal.SIGTSTP, signal.SIGCHLD)
-        self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, taken))
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, taken)
         for number in taken:
             before = signal.getsignal(number)
             # What is ignored stays so, as under nohup; but ends have to be told.
