@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.arithmetic_facts import Observed
