@@ -168,7 +168,7 @@ def _cause(a: Recorded, b: Recorded, x: Entry, y: Entry) -> str:
     if "order" in probes:
         return "order of additions"
     if "fused" in probes:
-        return "fused products"
+        return "several operations rounded as one"
     return "within the tolerance; no probe tells the cause"
 
 
@@ -177,7 +177,7 @@ def _probed_apart(a: Recorded, b: Recorded, dtypes: set[str]) -> set[str]:
     return {
         name
         for key in a.probes.keys() & b.probes.keys()
-        for name, _, dtype in [key.partition("/")]
+        for name, dtype in [key.split("/")[:2]]
         if a.probes[key] != b.probes[key] and dtype in dtypes
     }
 

@@ -230,7 +230,12 @@ def _probes(kernel: BoundKernel, runner: Runner) -> dict[str, str]:
         until = time.monotonic() + 5
         for reading in readings(subject, PROBES):
             if reading.found:
-                found[f"{reading.probe}/{dtype}"] = reading.found
+                name = f"{reading.probe}/{dtype}"
+                if reading.terms:  # an order at each number of terms
+                    name += f"/{reading.terms}"
+                tree = reading.tree
+                told = "" if tree is None else f" ({_hash(repr(tree).encode())[:12]})"
+                found[name] = reading.found + told
             if time.monotonic() > until:
                 break
     return found

@@ -118,7 +118,8 @@ class Recorded:
         operator: what it computes.
         claims: what it declares, hashed.
         entries: its cases.
-        probes: what probes found, by "probe/dtype".
+        probes: what probes found, by "probe/dtype", or "probe/dtype/terms"; of an
+            order of additions with its hash.
         problem: why cases are lacking, "" if none are.
     """
 
