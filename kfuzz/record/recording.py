@@ -23,6 +23,7 @@ from kfuzz.store.plain_file import read_plain
 FORMAT: Final = 1
 HEADER: Final = "recording.json"
 _SUFFIX: Final = ".json.z"
+_UNFINISHED: Final = ".new-"
 # Stored and unpacked; a bomb of zeros packs a thousandfold.
 _MOST_BYTES: Final = 64 << 20
 _MOST_UNPACKED: Final = 256 << 20
@@ -154,7 +155,9 @@ def open_folder(folder: Path, header: Header) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / HEADER
-    if path.exists():
+    # Other parts may be begun at the same moment.
+    there = [f for f in folder.iterdir() if not f.name.startswith(_UNFINISHED)]
+    if path in there:
         if read_header(folder) != header:
             raise UsageError(
                 "another recording is there, of other targets, cases or versions",
@@ -162,14 +165,14 @@ def open_folder(folder: Path, header: Header) -> None:
                 fix="give another --out, or delete it",
             )
         return
-    if any(folder.iterdir()):
+    if there:
         raise UsageError(
             "the folder is not empty, and no recording",
             where=str(folder),
             fix="give a new folder as --out",
         )
     text = strict_json.dumps({"format": FORMAT, "header": encode(header)})
-    replace_file(path, text.encode(), prefix=".new-")
+    replace_file(path, text.encode(), prefix=_UNFINISHED)
 
 
 def path_of(folder: Path, operator: str, name: str) -> Path:
@@ -182,7 +185,7 @@ def write_kernel(folder: Path, made: Recorded) -> None:
     document = {"format": FORMAT, "kernel": encode(made)}
     text = json.dumps(document, allow_nan=False, separators=(",", ":"))
     place = path_of(folder, made.operator, made.name)
-    replace_file(place, zlib.compress(text.encode(), 9), prefix=".new-")
+    replace_file(place, zlib.compress(text.encode(), 9), prefix=_UNFINISHED)
 
 
 def read_header(folder: Path) -> Header:

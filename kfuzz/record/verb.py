@@ -48,6 +48,15 @@ def record(
         int, shared("max-cases", "Cases for each kernel.")
     ] = DEFAULT_CASES,
     seed: Annotated[int, shared("seed", "Of the drawn cases.", "N")] = 0,
+    part: Annotated[
+        str,
+        option(
+            "--part",
+            "Record each N-th kernel from the I-th on: processes side by side share "
+            "one --out.",
+            metavar="I/N",
+        ),
+    ] = "1/1",
     device: DeviceOption = "auto",
     quiet: QuietOption = False,
 ) -> int:
@@ -60,6 +69,7 @@ def record(
     """
     if platform and targets:
         raise UsageError("--platform and a target exclude each other")
+    first, every = _part(part)
     project = open_project(None)
     from kfuzz.core.fingerprint import host_fingerprint
     from kfuzz.engine.config import RunConfig
@@ -94,7 +104,7 @@ def record(
             raise NothingToRunError("no kernel to record")
         files.open_folder(out, header)
         with stopping() as stop:
-            for number, one in enumerate(loaded, 1):
+            for number, one in enumerate(loaded[first::every], 1):
                 kernel = one.kernel
                 if files.path_of(out, kernel.operator.name, kernel.name).exists():
                     continue
@@ -112,11 +122,21 @@ def record(
                     return ExitCode.INTERRUPTED
                 files.write_kernel(out, made)
                 if not quiet:
-                    done = f"{number}/{len(loaded)} {kernel.name}"
+                    done = f"{number}/{len(loaded[first::every])} {kernel.name}"
                     print(f"{done}: {len(made.entries)} cases", file=sys.stderr)
     finally:
         backend.close()
     return ExitCode.OK
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Return the first kernel of a part, counted from 0, and the step."""
+    first, _, every = text.partition("/")
+    if not (first.isdecimal() and every.isdecimal()):
+        raise UsageError(f"{text!r} is no part", where="--part", fix="such as 2/8")
+    if not 1 <= int(first) <= int(every):
+        raise UsageError(f"there is no part {text}", where="--part", fix="such as 2/8")
+    return int(first) - 1, int(every)
 
 
 def compare(
