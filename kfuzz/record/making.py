@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import random
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import BuildError
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
-from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
+from kfuzz.engine.search.case_drawing import fuzz_target, round_seed, strategy_of
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.opening import runner_of
@@ -42,6 +43,9 @@ REPEATS: Final = 3
 PROBES: Final = ("order", "fused", "subnormals")
 # One case of so many keeps all bits of its results.
 _KEPT: Final = 64
+# Bytes that a case is drawn from, and draws that may give none.
+_BYTES: Final = 4096
+_TRIES: Final = 8
 
 
 def key_of(case: Case) -> str:
@@ -61,8 +65,13 @@ def drawn(kernel: BoundKernel, count: int, seed: int) -> list[Case]:
         if len(found) < count:
             found.setdefault(key_of(plain), plain)
 
-    value = round_seed(seed, kernel.name, 0)
-    search_round(strategy, take, cases=count, seed_value=value, climb=False)
+    # From bytes: what Hypothesis draws from a seed depends on the modules loaded.
+    once = fuzz_target(strategy, take)
+    chance = random.Random(round_seed(seed, kernel.name, 0))
+    for _ in range(_TRIES * count):
+        if len(found) == count:
+            break
+        once(chance.randbytes(_BYTES))
     return list(found.values())
 
 
