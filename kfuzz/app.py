@@ -35,6 +35,7 @@ from kfuzz.judge.opener import opener
 from kfuzz.judge.verb import judge
 from kfuzz.monitor.verb import monitor_report
 from kfuzz.probe.verb import probe
+from kfuzz.record.verb import compare, record
 
 app = typer.Typer(
     name="kfuzz",
@@ -55,6 +56,8 @@ for verb in (
     judge,
     probe,
     prove,
+    record,
+    compare,
     config,
     doctor,
 ):

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"app", "api", "pytest_plugin"},
     {"doctor"},
+    {"record"},
     {"check", "judge", "monitor", "grade", "probe", "fleet"},
     {"cli"},
     {"report"},
@@ -32,10 +33,10 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The folders of the engine, likewise: a case goes down, its report comes back up.
 ENGINE = ["search", "replay", "confirm", "reduce", "workers", "config"]
-VERBS = {"check", "doctor", "judge", "monitor", "grade", "probe"}
+VERBS = {"check", "doctor", "judge", "monitor", "grade", "probe", "record"}
 HEAVY = {
     "cuda", "numerics", "contracts", "execution", "targets", "evaluation", "judge",
-    "monitor", "doctor", "prove",
+    "monitor", "doctor", "prove", "record",
 }  # fmt: skip
 # A heavy package -> where it may be imported. Everything else is free.
 ALLOWED = {

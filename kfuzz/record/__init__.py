@@ -1,0 +1,1 @@
+"""Recordings of what kernels computed on a device, and their comparison."""

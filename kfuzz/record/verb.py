@@ -1,0 +1,183 @@
+"""kfuzz record and kfuzz compare."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from kfuzz.cli import completion, values
+from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.project import open_project
+from kfuzz.cli.settings import DeviceOption, QuietOption, option, shared
+from kfuzz.cli.standard_streams import report_stream, stopping
+from kfuzz.core.errors import NothingToRunError, UsageError
+from kfuzz.report.output_files import require_writable, write_or_raise
+
+DEFAULT_CASES: Final = 100
+
+
+def record(
+    out: Annotated[
+        Path, option("--out", "Folder of the recording, new or begun.", metavar="DIR")
+    ],
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET",
+            autocompletion=completion.targets,
+            help="As for `kfuzz run`.",
+        ),
+    ] = None,
+    platform: Annotated[
+        bool, option("--platform", "Record torch's own kernels instead.")
+    ] = False,
+    like: Annotated[
+        Path | None,
+        option(
+            "--like",
+            "Run the cases of this recording instead of drawing some: of other "
+            "versions the same seed may draw others.",
+            metavar="DIR",
+        ),
+    ] = None,
+    probe: Annotated[
+        bool, option("--probe", "Probe the arithmetic, too: it explains differences.")
+    ] = False,
+    max_cases: Annotated[
+        int, shared("max-cases", "Cases for each kernel.")
+    ] = DEFAULT_CASES,
+    seed: Annotated[int, shared("seed", "Of the drawn cases.", "N")] = 0,
+    part: Annotated[
+        str,
+        option(
+            "--part",
+            "Record each N-th kernel from the I-th on: processes side by side share "
+            "one --out.",
+            metavar="I/N",
+        ),
+    ] = "1/1",
+    device: DeviceOption = "auto",
+    quiet: QuietOption = False,
+) -> int:
+    """Record what kernels compute on a device, case by case, for `kfuzz compare`.
+
+    Begun again after an interruption, it goes on with the kernels that are lacking.
+
+    Exit codes: 0 recorded, whatever was seen; 2 usage, or the folder holds something
+    else; 3 internal error, 4 no kernel, 5 device missing, 130 interrupted.
+    """
+    if platform and targets:
+        raise UsageError("--platform and a target exclude each other")
+    first, every = _part(part)
+    project = open_project(None)
+    from kfuzz.core.fingerprint import host_fingerprint
+    from kfuzz.engine.config import RunConfig
+    from kfuzz.engine.workers.backend import Backend
+    from kfuzz.engine.workers.jobs import Stopped
+    from kfuzz.grade.grading import platform_config
+    from kfuzz.record import making
+    from kfuzz.record import recording as files
+    from kfuzz.targets.load import load_all
+
+    config = RunConfig(
+        targets=() if platform else project.targets(targets),
+        root=project.root, corpus=project.corpus, seed=seed, device=device,
+    )  # fmt: skip
+    config = platform_config(config) if platform else config
+    source = None if like is None else files.read(like)
+    backend = Backend(config.device)
+    try:
+        place, driver = backend.on.describe(backend.devices[0])
+        header = files.Header(
+            backend.name, host_fingerprint(device=place, driver=driver), seed,
+            max_cases, ("--platform",) if platform else tuple(map(str, config.targets)),
+            "" if source is None else making.digest(source),
+        )  # fmt: skip
+        loaded = load_all(config.targets, root=config.root)
+        if source is not None:
+            wanted = source.kernels
+            loaded = [
+                k for k in loaded if (k.kernel.operator.name, k.kernel.name) in wanted
+            ]
+        if not loaded:
+            raise NothingToRunError("no kernel to record")
+        files.open_folder(out, header)
+        with stopping() as stop:
+            for number, one in enumerate(loaded[first::every], 1):
+                kernel = one.kernel
+                if files.path_of(out, kernel.operator.name, kernel.name).exists():
+                    continue
+                if source is None:
+                    cases = making.drawn(kernel, max_cases, seed)
+                else:
+                    of = source.kernels[kernel.operator.name, kernel.name]
+                    cases = [entry.case for entry in of.entries]
+                try:
+                    made = making.recorded(
+                        one, backend, cases,
+                        root=config.root, probe=probe, stopped=stop.is_set,
+                    )  # fmt: skip
+                except Stopped:
+                    return ExitCode.INTERRUPTED
+                files.write_kernel(out, made)
+                if not quiet:
+                    done = f"{number}/{len(loaded[first::every])} {kernel.name}"
+                    print(f"{done}: {len(made.entries)} cases", file=sys.stderr)
+    finally:
+        backend.close()
+    return ExitCode.OK
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Return the first kernel of a part, counted from 0, and the step."""
+    first, _, every = text.partition("/")
+    if not (first.isdecimal() and every.isdecimal()):
+        raise UsageError(f"{text!r} is no part", where="--part", fix="such as 2/8")
+    if not 1 <= int(first) <= int(every):
+        raise UsageError(f"there is no part {text}", where="--part", fix="such as 2/8")
+    return int(first) - 1, int(every)
+
+
+def compare(
+    recordings: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Recordings, two or more."),
+    ],
+    format: Annotated[
+        str, shared("format", kind=values.one_of("text", "json"))
+    ] = "text",
+    html: Annotated[
+        Path | None, option("--html", "Write a page there, too.", metavar="FILE")
+    ] = None,
+) -> int:
+    """Compare recordings of devices: equal, both allowed, or who broke which clause.
+
+    That results differ blames no device: a contract does, or nothing.
+
+    Exit codes: 0 every difference is allowed, 1 a device or all are outside, or values
+    differ where exactness is demanded, 2 usage or an unreadable recording, 3 internal
+    error, 4 no case in common that could be compared.
+    """
+    if len(recordings) < 2:
+        raise UsageError("one recording is nothing to compare", fix="give two or more")
+    if html is not None:
+        require_writable(html, where=str(html))
+    from kfuzz.record import comparing, pages
+    from kfuzz.record.recording import read
+    from kfuzz.report import json_report
+
+    made = comparing.compare([read(folder) for folder in recordings])
+    with report_stream() as out:
+        if format == "json":
+            json_report.write(comparing.document(made), out)
+        else:
+            out.write(pages.text(made))
+    if html is not None:
+        write_or_raise(html, pages.html(made))
+    if any(c.told in comparing.FAULTS for c in made.cases):
+        return ExitCode.VIOLATION
+    idle = (comparing.Told.REFUSED, comparing.Told.UNJUDGED)
+    if all(c.told in idle for c in made.cases):
+        return ExitCode.NOTHING_TO_RUN
+    return ExitCode.OK
