@@ -136,6 +136,8 @@ class Watch:
 
     def _broken(self, launches: Iterable[Launch]) -> Iterator[str]:
         for launch in launches:
+            if launch.vacuous:
+                continue
             key = self.grouping.key(launch)
             relations = self.relations.get(key)
             if relations is None:

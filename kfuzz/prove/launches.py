@@ -158,6 +158,12 @@ class Launch:
     sizes: Mapping[str, int]
 
     @property
+    def vacuous(self) -> bool:
+        """Whether no program runs, and there is no element that one would store."""
+        tensors = [a for a in self.arguments.values() if isinstance(a, TensorArgument)]
+        return 0 in self.grid and all(0 in a.shape for a in tensors)
+
+    @property
     def constants(self) -> tuple[tuple[str, str], ...]:
         """Names and texts of its constants."""
         made = self.arguments.items()

@@ -299,6 +299,8 @@ class KernelProver:
 
     def _difference(self, observed: Observed, grouping: Grouping) -> str:
         launch = observed.launch
+        if launch.vacuous:
+            return ""
         key = grouping.key(launch)
         relations = self._held.get(key)
         if relations is None:
