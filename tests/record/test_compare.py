@@ -7,6 +7,8 @@ import pytest
 
 from kfuzz.app import main
 
+pytestmark = pytest.mark.slow  # four recordings, of a process each
+
 HEAD = """
 import torch, kfuzz
 from kfuzz.contracts import operators as ops
