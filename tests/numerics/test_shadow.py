@@ -67,7 +67,8 @@ RULES: dict[str, tuple[Callable[..., Tensor], Callable[[float, float], float]]] 
     ),
     "tanh": (
         lambda a, b: torch.tanh(a * b),
-        lambda p, e: local(math.tanh(p), ends(math.tanh, p, e), 5),
+        # Half of the error of exp, and three roundings near 1: by 2 sigmoid(2x) - 1.
+        lambda p, e: local(math.tanh(p), ends(math.tanh, p, e), 5) + (5 / 2 + 3) * U,
     ),
     "erf": (
         lambda a, b: torch.erf(a * b),

@@ -266,7 +266,12 @@ FUNCTIONS: Final = {
     ),
     "sqrt": Function(torch.sqrt, SQRT_ERROR, domain=0.0, positive=True),
     "rsqrt": Function(torch.rsqrt, RSQRT_ERROR, domain=0.0, positive=True),
-    "tanh": Function(torch.tanh, TANH_ERROR, fast_relative=FAST_TANH_RELATIVE),
+    # 2 sigmoid(2x) - 1 or (1 - e) / (1 + e) near 0: half of the error of e = exp(-2x),
+    # then the sum and the quotient are rounded.
+    "tanh": Function(
+        torch.tanh, TANH_ERROR, absolute=EXP_ERROR / 2 + 3,
+        fast_relative=FAST_TANH_RELATIVE,
+    ),
     "erf": Function(torch.erf, ERF_ERROR, fast_absolute=FAST_ERF_ABSOLUTE + 2.0**-21),
     # 1 - erf, whose error in the upper tail is absolute.
     "erfc": Function(

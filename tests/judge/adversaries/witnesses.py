@@ -43,11 +43,11 @@ def _use(
     return Use(problem, (*calls.split("; "),), (*filter(None, faulty.split("; ")),))
 
 
-# Not `triton_tanh`: its formula is one that a kernel has to declare.
 USES: Final = (
     _use("torch.relu(x)", _ROWS, "triton_relu(x)", "relu_one_shape(x)"),
     _use("torch.sigmoid(x)", _ROWS, "triton_sigmoid(x)"),
     _use("torch.exp(x)", _ROWS, "triton_exp(x)"),
+    _use("torch.tanh(x)", _ROWS, "triton_tanh(x)"),
     _use("F.softplus(x)", _ROWS, "triton_softplus(x)"),
     _use("F.gelu(x)", _ROWS, "triton_gelu(x)", "gelu_by_tanh(x)"),
     _use("F.gelu(x, approximate='tanh')", _ROWS, "triton_gelu_tanh(x)"),
