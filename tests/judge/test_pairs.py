@@ -34,7 +34,7 @@ CHEATS = {
     "precision_downgrade": {"C-PRC-01"},
     "returned_input": {"K-MEM-04"},
     "shape_guard": {"C-CMP-03", "K-VAL-01"},
-    "shape_hardcoded": {"C-CMP-03", "K-LIV-01"},
+    "shape_hardcoded": {"C-CMP-03", "K-LIV-01", "C-EXC-01"},
     "stale_memory": {"K-MEM-02"},
     "thread": {"C-ORD-03"},
     "train_eval": {"K-VAL-01", "C-PRC-01", "C-CMP-03"},
