@@ -97,6 +97,7 @@ def test_a_gpu_that_is_not_there(project: Project) -> None:
     assert "--device interpret" in error(done)
 
 
+@pytest.mark.slow
 def test_a_name_twice_in_two_files(project: Project) -> None:
     project.write("one.py", HEADER + RIGHT)
     project.write("two.py", HEADER + RIGHT)

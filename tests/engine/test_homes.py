@@ -220,6 +220,7 @@ def test_shrinking_stores_no_other_kernel_s_minimum(project: Path) -> None:
     assert getattr(event, "stage", "") == "done"
 
 
+@pytest.mark.slow
 def test_what_is_known_of_a_kernel_hides_nothing_of_its_namesake(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
