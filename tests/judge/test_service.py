@@ -44,14 +44,14 @@ TOKEN = "open sesame"
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[kfuzz.Judge]:
-    with kfuzz.Judge(device="cpu", max_time=8, build_time=20, max_cases=4) as judge:
+    with kfuzz.Judge(device="cpu", max_time=60, build_time=60, max_cases=4) as judge:
         yield judge
 
 
 @pytest.fixture(scope="module")
 def side_by_side() -> Iterator[kfuzz.Judge]:
     with kfuzz.Judge(
-        device="cpu", max_time=8, build_time=20, max_cases=4, jobs=2
+        device="cpu", max_time=60, build_time=60, max_cases=4, jobs=2
     ) as judge:
         yield judge
 
@@ -103,7 +103,7 @@ def test_verdicts_on_what_is_no_violation(judge: kfuzz.Judge, relu: Task) -> Non
 @pytest.mark.slow
 def test_what_is_wrong_about_nan_alone_has_a_verdict_of_its_own() -> None:
     with kfuzz.Judge(
-        RELU, entry="relu", device="cpu", max_time=8, max_cases=20,
+        RELU, entry="relu", device="cpu", max_time=60, max_cases=20,
         rewards={"conforms_on_finite": 0.9},
     ) as judge:  # fmt: skip
         made = judge.judge(
@@ -139,7 +139,7 @@ def test_a_hostile_candidate_is_ended_and_the_next_is_judged(
         "def relu(x):\n    return x.clamp(min=1)\n"
     )
     assert judge.judge(spoiler, task=relu).verdict is Ruling.VIOLATES
-    monkeypatch.setattr(judge, "_max_time", 8.0)
+    monkeypatch.setattr(judge, "_max_time", 60.0)
     assert judge.judge(RIGHT, task=relu).verdict is Ruling.CONFORMS
 
 
@@ -149,7 +149,7 @@ def test_a_judgement_that_does_not_end_is_ended_with_its_processes(
 ) -> None:
     """The reference hangs here: its process takes its whole time, and no more."""
     monkeypatch.setattr(service, "GRACE_SECONDS", 0.5)
-    with kfuzz.Judge(device="cpu", max_time=5, build_time=20, max_cases=3) as judge:
+    with kfuzz.Judge(device="cpu", max_time=60, build_time=60, max_cases=3) as judge:
         relu = judge.task(RELU, entry="relu")
         assert judge.judge(RIGHT, task=relu).verdict is Ruling.CONFORMS
         [before] = [p._child.pid for p in judge._workers if p._child]

@@ -28,7 +28,7 @@ if {built!r} not in globals():
 
     class {built}(_torch.nn.Module):
         def forward(self, *arguments):
-            return {entry}(*arguments)
+            return {entry}({given})
 """
 
 
@@ -41,11 +41,13 @@ class Task:
         entry: what a candidate's file defines: a class `ModelNew`, or a function of
             this name that takes the tensors.
         claims: what candidates declare, as `kfuzz.kernel` takes it.
+        packed: whether that function takes several tensors as one tuple.
     """
 
     reference: str
     entry: str = BUILT
     claims: Mapping[str, Any] = field(default_factory=dict)
+    packed: bool = False
 
     def __post_init__(self) -> None:
         """Check what is declared, and the name.
@@ -68,7 +70,9 @@ class Task:
         """Return the text of a candidate in KernelBench's form."""
         if self.entry == BUILT:
             return source
-        return source + _MODULE.format(built=BUILT, entry=self.entry)
+        one = "arguments[0] if len(arguments) == 1 else arguments"
+        given = one if self.packed else "*arguments"
+        return source + _MODULE.format(built=BUILT, entry=self.entry, given=given)
 
 
 def task_of(
