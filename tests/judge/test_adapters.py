@@ -12,7 +12,7 @@ import torch
 
 import kfuzz
 from kfuzz.core.errors import UsageError
-from kfuzz.judge.adapters import kernelbench, kernelbot, rewards
+from kfuzz.judge.adapters import flashinfer, kernelbench, kernelbot, rewards
 from tests.judge.test_service import PAIRS
 
 ZEROS = PAIRS / "zeros"
@@ -221,3 +221,109 @@ def test_the_program_of_an_answer_is_its_last_closed_block() -> None:
     assert rewards.code_of("x = 1") == "x = 1"
     two = "```py\na\n```\n```cpp\nb\n```\n```\nc\n```\n```python\ncut"
     assert rewards.code_of(two) == "c\n"
+
+
+# FlashInfer-Bench and SOL-ExecBench -------------------------------------------------
+
+DEFINITION: dict[str, Any] = {
+    "name": "rmsnorm_h24", "op_type": "rmsnorm", "description": "RMSNorm.",
+    "axes": {
+        "batch": {"type": "var"}, "hidden": {"type": "const", "value": 24},
+        "half": {"type": "expr", "expression": "hidden // 2"},
+    },
+    "inputs": {
+        "x": {"shape": ["batch", "hidden"], "dtype": "float32"},
+        "weight": {"shape": ["hidden"], "dtype": "float32"},
+        "eps": {"shape": None, "dtype": "float32"},
+    },
+    "outputs": {"y": {"shape": ["batch", "hidden"], "dtype": "float32"}},
+    "reference": "import torch\n\ndef run(x, weight, eps):\n"
+    "    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight\n",
+}  # fmt: skip
+WORKLOAD: dict[str, Any] = {
+    "definition": "rmsnorm_h24", "solution": None, "evaluation": None,
+    "workload": {
+        "uuid": "a1", "axes": {"batch": 6},
+        "inputs": {
+            "x": {"type": "random"}, "weight": {"type": "random"},
+            "eps": {"type": "scalar", "value": 1e-6},
+        },
+    },
+}  # fmt: skip
+
+
+def solution(factor: str, *, into: bool) -> dict[str, Any]:
+    """A solution of two files, which relies on the constant axis."""
+    told = "def run(x, weight, eps{}):\n    assert x.shape[1] == 24\n    made = {}\n{}"
+    value = f"norm(x, eps) * weight{factor}"
+    end = "    y.copy_(made)\n" if into else "    return {'y': made}\n"
+    return {
+        "name": "mine", "definition": "rmsnorm_h24", "author": "me",
+        "spec": {
+            "language": "python", "target_hardware": ["cpu"], "dependencies": [],
+            "entry_point": "main.py::run", "destination_passing_style": into,
+        },
+        "sources": [
+            {"path": "main.py", "content": "from lib.norms import norm\n"
+             + told.format(", y" if into else "", value, end)},
+            {"path": "lib/norms.py", "content": "def norm(x, eps):\n"
+             "    return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt()\n"},
+        ],
+    }  # fmt: skip
+
+
+def test_flashinfer_solutions_are_judged(judge: kfuzz.Judge) -> None:
+    for into in (False, True):
+        made = flashinfer.judge_solution(
+            judge, DEFINITION, WORKLOAD, solution("", into=into)
+        )
+        assert made.verdict == "conforms", made
+    wrong = solution(" + 1e-3", into=True)
+    assert flashinfer.judge_solution(judge, DEFINITION, WORKLOAD, wrong).reward == 0
+
+
+def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
+    wrong = solution(" + 1e-3", into=False)
+    options = {**OPTIONS, "corpus": tmp_path / "corpus"}
+    with kfuzz.Judge(**options) as judge:
+        made = flashinfer.judge_solution(judge, DEFINITION, WORKLOAD, wrong)
+        assert made.finding is not None
+        path = Path(made.finding["path"])
+        trace = flashinfer.workload_of(DEFINITION, path, tmp_path, workload=WORKLOAD)
+        stored = trace["workload"]["inputs"]["x"]
+        assert (tmp_path / stored["path"]).is_file()
+        assert trace["workload"]["axes"] == {"batch": 6}
+        space: dict[str, Any] = {}
+        exec(flashinfer.task_of(DEFINITION, trace, root=tmp_path).reference, space)
+        x, weight, eps = space["get_inputs"]()
+        expected = space["Model"]()(x, weight, eps)
+        exec(flashinfer.candidate_of(DEFINITION, wrong), space)
+        assert not torch.allclose(space["ModelNew"]()(x, weight, eps), expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"inputs": {"x": {"shape": ["batch"], "dtype": "float4_e2m1"}}},
+            "unknown dtype",
+        ),
+        ({"inputs": {"x": {"shape": ["rows"], "dtype": "float32"}}}, "no axis 'rows'"),
+        ({"axes": {"batch": {"type": "fixed"}}}, "no axis"),
+        ({"reference": None}, "reference is missing"),
+        ({"axes": {**DEFINITION["axes"], "n": {"type": "var"}}}, "no size of axis n"),
+    ],
+)
+def test_a_definition_that_is_none_is_said(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        flashinfer.task_of({**DEFINITION, **change}, WORKLOAD)
+
+
+def test_a_solution_that_is_none_is_said() -> None:
+    for change, says in (
+        ({"spec": {"language": "cuda", "entry_point": "a.cu::b"}}, "not in Python"),
+        ({"spec": {"language": "python", "entry_point": "no.py::run"}}, "no entry"),
+        ({"sources": 1}, "sources is missing"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            flashinfer.candidate_of(DEFINITION, {**solution("", into=True), **change})
