@@ -76,6 +76,8 @@ class RunConfig:
             the campaign's own start where it is None.
         chosen: the one kernel that is searched; None for all.
         seen: signatures that are findings of the run already.
+        reduce: whether findings are reduced and explained; else they stay as they were
+            confirmed.
     """
 
     targets: tuple[str, ...]
@@ -100,6 +102,7 @@ class RunConfig:
     started: float | None = None
     chosen: Chosen | None = None
     seen: tuple[Signature, ...] = ()
+    reduce: bool = True
 
 
 Opener = Callable[[Finding, "ReplayConfig"], "LoadedKernel"]

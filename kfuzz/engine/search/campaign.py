@@ -218,6 +218,7 @@ class Campaign:
             self.clock,
             jobs=self.jobs,
             predicted=lambda: max(k.runner.predicted for k in self.kernels),
+            reduces=config.reduce,
         )
         self._slots = Slots(min(MOST, idle_processors(self.jobs)))
         devices = backend.devices[: self.jobs]
