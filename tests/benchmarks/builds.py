@@ -36,7 +36,7 @@ TARGETS = (
 def main() -> int:
     """Compile and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=12)
+    parser.add_argument("--cases", type=int, default=8)
     parser.add_argument("globs", nargs="*", default=["*"])
     options = parser.parse_args()
     built: defaultdict[str, int] = defaultdict(int)
@@ -52,7 +52,7 @@ def main() -> int:
         kernel = witness.load()
         compiling, known = Compiling(kernel), 0
         reason = "no case was drawn"
-        for case in drawn(kernel, options.cases, budget="cpu"):
+        for case in drawn(kernel, options.cases, budget="interpret"):
             for target in TARGETS:
                 made = compiling.built(replace(case, targets=(target,)))
                 built[target] += made.built
