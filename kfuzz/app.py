@@ -35,6 +35,7 @@ from kfuzz.grade.verb import grade
 from kfuzz.judge.opener import opener
 from kfuzz.judge.verb import judge
 from kfuzz.monitor.verb import monitor_report
+from kfuzz.observe.verb import observe
 from kfuzz.probe.verb import probe
 from kfuzz.record.verb import compare, record
 
@@ -59,6 +60,7 @@ for verb in (
     prove,
     record,
     compare,
+    observe,
     config,
     doctor,
 ):
