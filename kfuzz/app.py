@@ -30,6 +30,7 @@ from kfuzz.cli.wiring import Wiring
 from kfuzz.doctor.verb import doctor
 from kfuzz.fleet.elsewhere import OnRay
 from kfuzz.grade.calibrate_verb import calibrate
+from kfuzz.grade.certificate_verb import certificate_app
 from kfuzz.grade.verb import grade
 from kfuzz.judge.opener import opener
 from kfuzz.judge.verb import judge
@@ -65,6 +66,7 @@ for verb in (
 app.command("monitor-report")(monitor_report)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(contracts_app, name="contracts")
+app.add_typer(certificate_app, name="certificate")
 
 
 def _version(wanted: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from kfuzz.core.tiles import TILES
+from kfuzz.core.value_families.tiles import TILES
 from kfuzz.strategies.weighted import Weighted, weighted
 
 _TINY: Final = (2, 1, 3, 4, 5, 6, 7, 8, 9)

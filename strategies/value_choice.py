@@ -13,7 +13,6 @@ from kfuzz.core.dtypes import number_to_bits, specials
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Plant
-from kfuzz.core.tiles import edges
 from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
@@ -21,6 +20,7 @@ from kfuzz.core.value_families import (
     INTEGER_FAMILIES,
     is_hostile,
 )
+from kfuzz.core.value_families.tiles import edges
 from kfuzz.strategies.weighted import Weighted, weighted
 
 _MAX_PLANTS: Final = 3

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from hypothesis.strategies import SearchStrategy
 
-from kfuzz.core.branches import Branches
 from kfuzz.core.budget import Scale
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import UsageError
@@ -31,6 +30,7 @@ from kfuzz.engine.workers.asking import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.children import Children
 from kfuzz.engine.workers.served import Served
 from kfuzz.engine.workers.templates import OPEN_SECONDS
+from kfuzz.execution.calls.branches import Branches
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
 from kfuzz.fuzz.changes import FRESH_BYTES
 from kfuzz.fuzz.inputs import KeptInputs, inputs_in, inputs_worth

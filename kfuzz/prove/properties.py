@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from kfuzz.prove.coverage import witness
-from kfuzz.prove.intervals import fits
+from kfuzz.prove.ir.intervals import fits
 from kfuzz.prove.ir.terms import (
     ITERATION,
     LANE,

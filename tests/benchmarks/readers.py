@@ -15,6 +15,7 @@ is 1.
 """
 
 import argparse
+import base64
 import json
 import multiprocessing
 import os
@@ -42,6 +43,8 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.fuzz.changes import MOST_BYTES, Mutator, padded
 from kfuzz.fuzz.inputs import KeptInputs
+from kfuzz.grade import signing
+from kfuzz.grade.attestation import attestation, attested, canonical, place_of
 from kfuzz.grade.statement_text import (
     statement_document,
     statement_markdown,
@@ -57,6 +60,7 @@ from kfuzz.monitor.counts import (
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, headline
+from kfuzz.store import strict_json
 from kfuzz.store.entry import (
     FINDING,
     FIRST,
@@ -65,6 +69,7 @@ from kfuzz.store.entry import (
     read_entry,
     read_summary,
 )
+from kfuzz.store.plain_file import read_plain
 from kfuzz.store.statements import read_calibration, read_statement
 from kfuzz.targets.homes import binds
 from tests.helpers.events import campaign
@@ -129,6 +134,37 @@ def _statement(path: Path) -> None:
     statement_text(made)
     statement_markdown(made)
     statement_document(made)
+
+
+def _certified() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "kernels.py")
+        file.write_bytes(SOURCE)
+        made = attestation(statement(kernel()), root=file.parent, subjects=[file])
+    return {"certificate.json": canonical(made)}
+
+
+def _certificate(path: Path) -> None:
+    made = attested(strict_json.loads(read_plain(path, 1 << 24)))
+    statement_text(made.statement)
+    for name in made.digests:
+        place_of(name, path.parent)
+
+
+def _enveloped() -> dict[str, bytes]:
+    document = {
+        "payloadType": signing.PAYLOAD_TYPE,
+        "payload": base64.b64encode(_certified()["certificate.json"]).decode(),
+        "signatures": [{"keyid": "ab", "sig": "AAAA"}],
+    }
+    return {"certificate.json": json.dumps(document).encode()}
+
+
+def _envelope(path: Path) -> None:
+    document = strict_json.loads(read_plain(path, 1 << 24))
+    if isinstance(document, dict):
+        payload = signing.payload_of(document)
+        attested(strict_json.loads(payload))
 
 
 def _calibration() -> dict[str, bytes]:
@@ -205,6 +241,8 @@ READERS: Final = (
     Reader("inputs.safetensors", _entry(INPUTS), _use_entry),
     Reader("first.json", _entry(FIRST), _use_entry),
     Reader("a statement", _graded, _statement),
+    Reader("a certificate", _certified, _certificate),
+    Reader("an envelope", _enveloped, _envelope),
     Reader("a calibration", _calibration, lambda p: encode(read_calibration(p))),
     Reader("events of a run", _events, _use_events),
     Reader("a monitor's state", _counts, lambda p: total(read_counts(p))),

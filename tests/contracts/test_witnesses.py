@@ -249,13 +249,13 @@ def minimal_case(witness: Witness) -> Case:
     return Case(MINIMAL[witness.kernel], scalars)
 
 
-@named(list(everywhere().values()))
+@named(list(everywhere().values()), every=3)
 def test_every_witness_passes_the_plain_functional_test(witness: Witness) -> None:
     device = "cpu" if witness in NATIVE else DEVICE
     assert passes_functional(witness, device=device)
 
 
-@named(VIOLATING)
+@named(VIOLATING, every=2)
 def test_a_planted_fault_is_charged_to_its_class(witness: Witness) -> None:
     report = judged(witness, minimal_case(witness))
     assert report.unsupported is None
@@ -265,7 +265,7 @@ def test_a_planted_fault_is_charged_to_its_class(witness: Witness) -> None:
     assert report.verdicts[witness.contract] is Verdict.VIOLATES
 
 
-@named(VIOLATING)
+@named(VIOLATING, every=3)
 def test_the_correct_twin_passes_where_the_fault_shows(witness: Witness) -> None:
     case = minimal_case(witness)
     operator = witness.load().operator.name
@@ -456,7 +456,7 @@ def selections(
 
 # Torch warns of variances of one element.
 @pytest.mark.filterwarnings("ignore:var")
-@named(CONFORMING, every=6)
+@named(CONFORMING, every=12)
 def test_conforming_witnesses_conform_over_layouts_and_families(
     witness: Witness,
 ) -> None:

@@ -126,6 +126,7 @@ def test_guard_pages_of_a_gpu_are_tried(
     assert bool(check.fix) is (health is not Health.OK)
 
 
+@pytest.mark.slow
 def test_doctor_tries_everything_for_real(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     out = capfd.readouterr().out

@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from kfuzz.execution.processes import table
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
@@ -22,6 +24,7 @@ def test_the_command_line_imports_no_torch(project: Project) -> None:
     assert "kfuzz: importing kernels.py\n" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_keeps_what_it_found(project: Project) -> None:
     project.write("kernels.py", HEADER + WRONG)
     process = project.start(

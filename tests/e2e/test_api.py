@@ -33,6 +33,7 @@ NOTING = WRONG.replace(
 )
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_file_runs_in_processes_of_its_own(project: Project) -> None:
     project.write("kernels.py", HEADER + NOTING + USE.replace("PLACE", "True"))
     done = project.python("kernels.py")

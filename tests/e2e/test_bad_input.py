@@ -9,6 +9,7 @@ from kfuzz.app import main
 from kfuzz.cli import apart
 from kfuzz.engine.search import campaign
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project, error
+from tests.helpers.tiers import usual
 
 SYNTAX = "def broken(:\n"
 RAISES = HEADER + "\nraise RuntimeError('no luck')\n"
@@ -96,6 +97,7 @@ def test_a_gpu_that_is_not_there(project: Project) -> None:
     assert "--device interpret" in error(done)
 
 
+@pytest.mark.slow
 def test_a_name_twice_in_two_files(project: Project) -> None:
     project.write("one.py", HEADER + RIGHT)
     project.write("two.py", HEADER + RIGHT)
@@ -111,7 +113,7 @@ CORPORA = {
 }
 
 
-@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize("name", [usual(n, is_usual=n == "nobody's") for n in CORPORA])
 def test_a_corpus_that_cannot_be_written(name: str, project: Project) -> None:
     file, code, part = CORPORA[name]
     project.write("kernels.py", HEADER + WRONG)

@@ -86,6 +86,7 @@ def test_a_signal_ends_an_import_that_hangs(
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_replays_go_on_past_a_file_whose_import_ends_the_process(
     found: Project,
 ) -> None:

@@ -213,6 +213,7 @@ def test_kernels_that_turn_against_kfuzz_cost_no_other_its_search(
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_a_kernel_that_always_takes_all_memory_is_soon_given_up(
     project: Project,
 ) -> None:

@@ -38,6 +38,7 @@ def test_an_overflow_of_32_bits_is_refuted(project: Project) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_what_launches_no_triton_kernel_is_open(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT)
     done = project.kfuzz("prove", "kernels.py", "--device", "cpu")

@@ -61,6 +61,7 @@ def renamed(x):
 """
 
 
+@pytest.mark.slow
 def test_each_is_a_finding_that_every_report_shows(
     project: Project,
     monkeypatch: pytest.MonkeyPatch,

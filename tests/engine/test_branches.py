@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.core.branches import Branches, Reached
 from kfuzz.execution.calls import branches
+from kfuzz.execution.calls.branches import Branches, Reached
 
 ROOT = Path(__file__).parents[2]
 # Every statement that has branches, one of each kind run and one not.

@@ -18,8 +18,8 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.tiles import edges
 from kfuzz.core.value_families import INDEX_FAMILIES
+from kfuzz.core.value_families.tiles import edges
 from kfuzz.core.verdict import Feature
 from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.reduce.reducer import reduce_case

@@ -104,6 +104,7 @@ def test_what_a_kernel_does_on_other_shapes_is_not_charged_to_the_case(
     assert report.failure.kind is Kind.VALUE
 
 
+@pytest.mark.slow
 def test_a_diagnosis_that_hangs_leaves_a_confirmed_wrong_value(tmp_path: Path) -> None:
     """It never reads as a hang of the case, which returns at once."""
     config = config_of(tmp_path, "hangs_elsewhere", max_time=8.0, max_findings=1)
@@ -160,6 +161,7 @@ def test_what_no_time_was_left_to_confirm_is_kept_as_it_is(
     assert kernel.contracts["C-CMP-03"].verdict is not Verdict.CONFORMS
 
 
+@pytest.mark.slow
 def test_a_call_that_time_was_too_short_for_is_printed(tmp_path: Path) -> None:
     """Whether it hangs takes longer than the run; that it did not return is known."""
     config = config_of(tmp_path, "sleeps", max_time=12.0)

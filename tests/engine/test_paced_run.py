@@ -9,6 +9,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished, Notice
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
+from tests.helpers.tiers import usual
 
 SLOW = """
 import time
@@ -81,13 +82,16 @@ def test_a_compilation_that_takes_a_minute_does_not_hold_up_the_search(
     assert "are tried late" in told
 
 
+@pytest.mark.slow
 def test_what_was_compiled_for_one_case_serves_a_batch(tmp_path: Path) -> None:
     source = COMPILES.replace("else 0.01", "else 0.4")
     _, kernel = searched(tmp_path, source, Budget(max_time=10.0))
     assert kernel.cases > 25 * kernel.tried.structures
 
 
-@pytest.mark.parametrize("limited", [True, False])
+@pytest.mark.parametrize(
+    "limited", [usual(True, is_usual=False), usual(False, is_usual=True)]
+)
 def test_what_takes_long_is_tried_late_where_time_is_limited(
     tmp_path: Path, limited: bool
 ) -> None:

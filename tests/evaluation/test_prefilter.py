@@ -26,6 +26,7 @@ from kfuzz.engine.search.case_drawing import batches_of, strategy_of
 from kfuzz.evaluation import prefilter
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter, member_case
+from tests.helpers.tiers import sampled
 
 CPU = torch.device("cpu")
 BUDGET = SizeBudget(elements=1 << 9, rows=1 << 6)
@@ -88,7 +89,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", sampled(KERNELS, one_in=2))
 def test_a_right_kernel_passes_with_the_counts_of_the_bench(name: str) -> None:
     right = bind(KERNELS[name], getattr(ops, name))
     classes = frozenset(CLASSES)

@@ -14,7 +14,6 @@ from kfuzz.core.dtypes import DTYPES, canonical_nan, specials
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.random_streams import splitmix64
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.core.tiles import edges
 from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     COPIES,
@@ -22,6 +21,7 @@ from kfuzz.core.value_families import (
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
 )
+from kfuzz.core.value_families.tiles import edges
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.values import fills
 from kfuzz.execution.values.fills import batch_values, logical_values

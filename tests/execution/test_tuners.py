@@ -15,6 +15,7 @@ from triton.testing import do_bench, do_bench_cudagraph
 from kfuzz.execution.calls.autotuning import Measuring
 from kfuzz.execution.calls.tuners import choosing
 from kfuzz.execution.interpreter.watch import Launches, interpreting, watch
+from tests.helpers.tiers import sampled
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"
@@ -195,7 +196,7 @@ def test_a_first_call_runs_one_configuration(form: str, fresh: list[int]) -> Non
     assert seen.configs == 3
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sampled(FORMS, one_in=2))
 def test_every_configuration_has_its_number_whatever_ran_before(form: str) -> None:
     function = FORMS[form](store)
     ran = [called(function, number)[0][0].item() for number in range(6)]

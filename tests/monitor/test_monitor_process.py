@@ -82,6 +82,7 @@ def trained(**given: Any) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_the_end_of_a_program_waits_for_the_check_under_way() -> None:
     told = trained(settings="exit_seconds=0.05", seconds=0.2)
     assert "rows breaks" in told

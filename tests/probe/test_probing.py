@@ -77,6 +77,7 @@ def written(folder: Path, name: str, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_serial_tree_and_split_sums_are_told_apart(tmp_path: Path) -> None:
     target = tmp_path / "probed_kernels.py"
     shutil.copy(HERE / "helpers" / "probed_kernels.py", target)

@@ -16,8 +16,8 @@ from kfuzz.core.errors import BindingError, UsageError
 from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.core.tiles import TILES, edges
 from kfuzz.core.value_families import FAMILIES
+from kfuzz.core.value_families.tiles import TILES, edges
 from kfuzz.strategies import dim, layouts, scalar, tensors
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name

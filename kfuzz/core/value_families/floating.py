@@ -3,7 +3,6 @@
 import math
 from typing import Any, Final
 
-from kfuzz.core.tiles import edges
 from kfuzz.core.value_families.table import (
     Code,
     Column,
@@ -14,6 +13,7 @@ from kfuzz.core.value_families.table import (
     infinity_bits,
     nan_bits,
 )
+from kfuzz.core.value_families.tiles import edges
 
 # What formulas are made of.
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from kfuzz.core.budget import Spending
 from kfuzz.core.recipe import Case
-from kfuzz.core.tiles import TILES
+from kfuzz.core.value_families.tiles import TILES
 
 QUICK_SECONDS: Final = 0.05
 """What takes no longer is not worth a plan."""

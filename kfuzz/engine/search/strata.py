@@ -13,7 +13,7 @@ from typing import Final
 from kfuzz.core.burst import Burst
 from kfuzz.core.event import Region
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.tiles import TILES
+from kfuzz.core.value_families.tiles import TILES
 from kfuzz.strategies.layouts import layout_name
 
 # Above this a row no longer fits the widest usual block.

@@ -15,7 +15,6 @@ from typing import (
     Final,
 )
 
-from kfuzz.core.branches import Branches, Reached
 from kfuzz.core.budget import Depth, Spending
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
@@ -29,6 +28,7 @@ from kfuzz.engine.workers.faults import (
     lost_memory,
 )
 from kfuzz.engine.workers.served import CompilesLong, Served
+from kfuzz.execution.calls.branches import Branches, Reached
 from kfuzz.execution.processes import (
     Child,
     ChildDied,

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kfuzz.core.tiles import edges
 from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
@@ -23,6 +22,7 @@ from kfuzz.core.value_families import (
     infinity_bits,
     is_hostile,
 )
+from kfuzz.core.value_families.tiles import edges
 from kfuzz.execution.values.generator import (
     INTEGERS,
     Grid,

@@ -11,7 +11,6 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kfuzz.core.tiles import edges
 from kfuzz.core.value_families import (
     COLUMNS,
     FAMILIES,
@@ -21,6 +20,7 @@ from kfuzz.core.value_families import (
     Column,
     infinity_bits,
 )
+from kfuzz.core.value_families.tiles import edges
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values import fused_kernel
 from kfuzz.execution.values.generator import (

@@ -14,8 +14,8 @@ from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES, specials
 from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec, contiguous_strides
-from kfuzz.core.tiles import edges
 from kfuzz.core.value_families import COPIES, SLOTS, is_hostile
+from kfuzz.core.value_families.tiles import edges
 from kfuzz.execution.values.generator import (
     INTEGERS,
     Words,
