@@ -242,7 +242,7 @@ def test_help_names_what_is_built_and_nothing_else() -> None:
         "--replay", "--burst", "--engine", "--jobs", "--calibration",
         "--contracts", "--exclude-contracts", "--device",
         "--isolate", "--corpus", "--fail-on", "--report", "--format", "-q", "--quiet",
-        "-v", "--verbose", "--aten", "--prove", "--on",
+        "-v", "--verbose", "--aten", "--prove", "--on", "--also-compile",
     }  # fmt: skip
 
 
