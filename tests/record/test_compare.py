@@ -150,6 +150,7 @@ def test_two_kernels_of_one_name_have_a_file_each(
     assert len({c["kernel"] for c in cases}) == 2
 
 
+@pytest.mark.slow
 def test_what_fresh_processes_do_not_repeat_is_charged_to_no_device(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
