@@ -217,7 +217,7 @@ def _probed_apart(a: Recorded, b: Recorded, dtypes: set[str]) -> set[str]:
     return {
         name
         for key in a.probes.keys() & b.probes.keys()
-        for name, dtype in [key.split("/")[:2]]
+        for name, dtype, *_ in [f"{key}/".split("/")]
         if a.probes[key] != b.probes[key] and dtype in dtypes
     }
 
