@@ -71,7 +71,7 @@ def drawn(kernel: BoundKernel, count: int, seed: int) -> list[Case]:
 
     def take(case: Case) -> None:
         plain = replace(case, edge=NOWHERE, config=None)
-        if len(found) < count and _is_declared(kernel, plain):
+        if len(found) < count and kernel.operator.admits(plain, kernel.declaration):
             found.setdefault(key_of(plain), plain)
 
     # From bytes: what Hypothesis draws from a seed depends on the modules loaded.
@@ -141,7 +141,7 @@ def recorded(
         for case in cases():
             if stopped():
                 raise Stopped
-            if _is_declared(kernel, case):
+            if kernel.operator.admits(case, kernel.declaration):
                 entries.append(_entry(kernel, runner, case))
         if not entries:
             problem = "its declaration admits none of the cases"
@@ -153,11 +153,6 @@ def recorded(
         runner.close()
     claims = claims_of(kernel.declaration)
     return Recorded(name, kernel.operator.name, claims, tuple(entries), probes, problem)
-
-
-def _is_declared(kernel: BoundKernel, case: Case) -> bool:
-    operator, claims = kernel.operator, kernel.declaration
-    return operator.dtype_of(case) in claims.dtypes and operator.admits(case, claims)
 
 
 def _entry(kernel: BoundKernel, runner: Runner, case: Case) -> Entry:

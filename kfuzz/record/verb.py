@@ -96,6 +96,7 @@ def record(
     config = platform_config(config) if platform else config
     source = None if like is None else files.read(like)
     backend = Backend(config.device)
+    backend.quiet = True  # what ends a child is recorded
     try:
         on, driver = backend.on.describe(backend.devices[0])
         loaded = load_all(config.targets, root=config.root)
