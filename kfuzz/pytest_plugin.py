@@ -62,9 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_SECONDS] = _seconds(limit)
     if (name := config.getoption("kfuzz_corpus")) is None:
         return
-    folder = Path(os.path.abspath(config.invocation_params.dir / name))
-    if not folder.is_dir():
-        raise pytest.UsageError(f"--kfuzz-corpus {name}: no such folder")
+    folder = _folder(name, config.invocation_params.dir)
     config.stash[_CORPUS] = folder
     named = (argument.partition("::")[0] for argument in config.args)
     places = [Path(os.path.abspath(config.invocation_params.dir / n)) for n in named]
@@ -361,6 +359,17 @@ def _project_corpus(config: pytest.Config) -> Path:
 
     given = config.stash.get(_CORPUS, None)
     return given if given is not None else open_project(None).corpus
+
+
+def _folder(corpus: str, here: Path) -> Path:
+    from kfuzz.cli.project import folder_of
+    from kfuzz.core.errors import KfuzzError
+    from kfuzz.store.objects import is_url
+
+    try:
+        return folder_of(corpus if is_url(corpus) else os.path.abspath(here / corpus))
+    except KfuzzError as error:
+        raise pytest.UsageError(f"--kfuzz-corpus {corpus}: {error.what}") from None
 
 
 def _seconds(text: str) -> float:
