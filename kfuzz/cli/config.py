@@ -29,8 +29,11 @@ COMMAND_LINE: Final = "command line"
 UNSAID: Final = "default"
 # Variables of other parts of kfuzz.
 _OTHER_VARIABLES: Final = frozenset(
-    {"KFUZZ_CACHE", "KFUZZ_CHILD_MEMORY", "KFUZZ_IMPORT_SECONDS"}
-)
+    {
+        "KFUZZ_CACHE", "KFUZZ_CHILD_MEMORY", "KFUZZ_IMPORT_SECONDS",
+        "KFUZZ_JUDGE_TOKEN",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ def config(
     project = open_project(None)
     settings = Effective({"profile": profile}, project.config)
     chosen = {key: (c.value, c.source) for key, c in settings.chosen.items()}
-    chosen["corpus"] = (project.corpus, chosen["corpus"][1])
+    chosen["corpus"] = (project.place, chosen["corpus"][1])
     file = project.config.file
     strangers = settings.unknown_variables()
 

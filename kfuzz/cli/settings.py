@@ -21,6 +21,7 @@ from kfuzz.cli.values import Kind, Place, one_of
 from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.burst import MEMBERS
 from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
 from kfuzz.report.kinds import NAMES, ReportFile
 
 DEFAULT: Final = "quick"
@@ -209,6 +210,15 @@ SETTINGS: Final[dict[str, Setting]] = {
             option=("--prove/--no-prove",),
         ),
         Setting(
+            "also-compile",
+            values.GPU_TARGETS,
+            "GPUs for which Triton kernels are also compiled and held to the limits of "
+            "a block (K-BLD-01), though none is here: "
+            f"{', '.join(GPU_TARGETS)}. Nothing is run there.",
+            (),
+            repeated=True,
+        ),
+        Setting(
             "jobs",
             values.COUNT,
             "Kernels searched side by side; the cases are the same. Default: one for "
@@ -258,8 +268,9 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "corpus",
-            values.FOLDER,
-            "Folder of findings; corpus/ of the project by default.",
+            values.CORPUS,
+            "Folder of findings, or its s3://, gs:// or file:// URL (pip install "
+            "'kfuzz[url]'); corpus/ of the project by default.",
             repeated=True,
             common=True,
         ),
@@ -411,7 +422,7 @@ def _says_default(setting: Setting) -> bool:
 CorpusOption = Annotated[
     str | None,
     # Read by `open_project`, which also heeds the other places.
-    option("--corpus", SETTINGS["corpus"].help, metavar="DIR"),
+    option("--corpus", SETTINGS["corpus"].help, metavar="DIR|URL"),
 ]
 DeviceOption = Annotated[str, shared("device")]
 FailOnOption = Annotated[str, shared("fail-on")]

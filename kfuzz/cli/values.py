@@ -17,7 +17,9 @@ from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.execution.device.backends import AUTO, BACKENDS
+from kfuzz.execution.launches.gpu_targets import gpu_targets
 from kfuzz.report.kinds import NAMES, ReportFile
+from kfuzz.store.objects import is_url
 
 FRESH: Final = "fresh"
 """The seed of a run that is to draw other cases than any before it."""
@@ -253,6 +255,13 @@ def _device(value: Any, place: Place) -> str:
     return choose(value, valid, place.label)
 
 
+def _gpu_targets(value: Any, place: Place) -> tuple[str, ...]:
+    what, fix = "GPU architectures", 'write ["gfx942", "sm_90"]'
+    words = _texts(value, place, what, fix)
+    names = [name for word in words for name in word.split(",")]
+    return gpu_targets(names, place.label)
+
+
 def _cluster(value: Any, place: Place) -> str:
     text = _text(value, place, "a cluster", _CLUSTERS)
     if text != "ray" and not _CLUSTER.fullmatch(text):
@@ -271,6 +280,12 @@ def _path(value: Any, place: Place, what: str = "a file", fix: str = "") -> Path
     return (
         value if isinstance(value, Path) else place.path(_text(value, place, what, fix))
     )
+
+
+def _corpus(value: Any, place: Place) -> Path | str:
+    if isinstance(value, str) and is_url(value):
+        return value
+    return _path(value, place, "a folder", 'write corpus = "corpus"')
 
 
 def _texts(value: Any, place: Place, what: str, fix: str) -> tuple[str, ...]:
@@ -341,9 +356,7 @@ DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i][,cuda:j]|interpret")
 ON: Final = Kind(_cluster, "ray[://HOST:PORT]")
 NAME: Final = Kind(partial(_text, what="a name"), "NAME")
 FILE: Final = Kind(_path, "FILE")
-FOLDER: Final = Kind(
-    partial(_path, what="a folder", fix='write corpus = "corpus"'), "DIR"
-)
+CORPUS: Final = Kind(_corpus, "DIR|URL")
 GLOBS: Final = Kind(
     partial(_texts, what="globs", fix='write ["C-PRC-*", "K-MEM-01"]'),
     "GLOB", list[str], _words,
@@ -352,5 +365,6 @@ MODULES: Final = Kind(
     partial(_texts, what="modules", fix='write ["package.module"]'),
     "PACKAGE", list[str], _words,
 )  # fmt: skip
+GPU_TARGETS: Final = Kind(_gpu_targets, "ARCH[,…]", list[str], _words)
 TARGETS: Final = Kind(_targets, "TARGET", list[str], _words)
 REPORT: Final = Kind(_reports, "KIND=FILE[,…]", list[str], _words)
