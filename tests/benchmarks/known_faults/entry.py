@@ -68,6 +68,7 @@ class Entry:
         shows: what goes wrong, and on which input.
         needs_gpu: why Triton's interpreter cannot show it; "" if it can.
         further: what was found on the fixed version, examined.
+        fixed_in: the distribution of the fixed release; "" if it is the same.
     """
 
     name: str
@@ -81,6 +82,12 @@ class Entry:
     shows: str
     needs_gpu: str = ""
     further: tuple[Further, ...] = ()
+    fixed_in: str = ""
+
+    def package_of(self, version: str) -> str:
+        """Return the distribution in which one of the two releases is."""
+        moved = self.fixed_in and version == self.fixed
+        return self.fixed_in if moved else self.package
 
 
 def problems(entry: Entry) -> list[str]:

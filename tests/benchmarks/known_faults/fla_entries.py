@@ -34,6 +34,7 @@ def _entry(
         shows,
         needs_gpu,
         further,
+        "fla-core" if versions[1] >= "0.3.2" else "",
     )
 
 

@@ -38,6 +38,17 @@ _FIRST_OF_UPSTREAM: Final = (
     "All rows are scaled by the first element of the upstream gradient: the fault of "
 )
 
+_MENDED_IN_082: Final = tuple(
+    Further(
+        "K-GRD-01",
+        "value",
+        output,
+        True,
+        f"{_FIRST_OF_UPSTREAM}`fused-linear-none-gradient`, mended in 0.8.2.",
+    )
+    for output in ("dx", "dweight")
+)
+
 LIGER: Final = (
     _entry(
         "layer-norm-tail",
@@ -230,6 +241,7 @@ LIGER: Final = (
         (f"{_PULL}496",),
         Fault.IGNORED,
         'reduction="none" returns the sum.',
+        further=_MENDED_IN_082,
     ),
     _entry(
         "fused-linear-none-gradient",
@@ -248,16 +260,7 @@ LIGER: Final = (
         (f"{_ISSUE}930", f"{_PULL}931"),
         Fault.RAISES,
         "A call without gradients raises UnboundLocalError.",
-        further=tuple(
-            Further(
-                "K-GRD-01",
-                "value",
-                output,
-                True,
-                f"{_FIRST_OF_UPSTREAM}the entry before, mended in 0.8.2.",
-            )
-            for output in ("dx", "dweight")
-        ),
+        further=_MENDED_IN_082,
     ),
     _entry(
         "fused-linear-frozen-input",

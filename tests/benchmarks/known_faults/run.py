@@ -99,7 +99,7 @@ def _measure(entry: Entry, options: argparse.Namespace) -> Row:
     def search(version: str, limit: int | None) -> Ran:
         try:
             paths = [
-                wheels.install(folder, entry.package, version),
+                wheels.install(folder, entry.package_of(version), version),
                 wheels.shared(folder),
             ]
         except wheels.WheelError as error:
