@@ -213,7 +213,9 @@ def _serve(
     from kfuzz.judge.service.server import serving
 
     close_to_others()  # the token lies in this process's memory
-    token = os.environ.get(TOKEN, "") or secrets.token_urlsafe(24)
+    # Nor does it lie in the environment of the processes that are begun.
+    given = os.environ.pop(TOKEN, "")
+    token = given or secrets.token_urlsafe(24)
     judge = Judge(
         reference, max_time=values.duration(max_time), corpus=corpus, **options
     )
@@ -224,7 +226,7 @@ def _serve(
         serving(address, judge, token) as place,
     ):
         print(f"serving at {place}", file=out)
-        if not os.environ.get(TOKEN):
+        if not given:
             print(f"{TOKEN}={token}", file=out)
         out.flush()
         stop.wait()
