@@ -23,6 +23,7 @@ from kfuzz.cli.settings import (
 )
 from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
+from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event
 from kfuzz.core.statement import KernelStatement, Statement
@@ -296,7 +297,7 @@ def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     if kind == "json":
         document = {"format": 1, **pages.statement_document(made)}
         if compared is not None:
-            document["against"] = sides.comparison_document(compared)
+            document["against"] = encode(compared)
         return pages.compact(document) + "\n"
     as_page = kind == "markdown"
     draw = pages.statement_markdown if as_page else pages.statement_text

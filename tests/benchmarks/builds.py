@@ -11,6 +11,7 @@ import argparse
 import fnmatch
 import os
 import sys
+import time
 from collections import defaultdict
 from dataclasses import replace
 
@@ -37,6 +38,7 @@ def main() -> int:
     """Compile and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=20.0, help="for a kernel")
     parser.add_argument("globs", nargs="*", default=["*"])
     options = parser.parse_args()
     built: defaultdict[str, int] = defaultdict(int)
@@ -52,7 +54,10 @@ def main() -> int:
         kernel = witness.load()
         compiling, known = Compiling(kernel), 0
         reason = "no case was drawn"
+        began = time.monotonic()
         for case in drawn(kernel, options.cases, budget="interpret"):
+            if time.monotonic() - began > options.seconds:
+                break
             for target in TARGETS:
                 made = compiling.built(replace(case, targets=(target,)))
                 built[target] += made.built
@@ -62,6 +67,7 @@ def main() -> int:
                     misfits[target].setdefault(name, misfit.why)
         if not known:
             unknown[name] = reason
+        print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     print("| GPU | shared memory, KiB | launches compiled | kernels that do not fit |")
     print("|---|---|---|---|")
     for target in TARGETS:

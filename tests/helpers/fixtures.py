@@ -28,6 +28,16 @@ def settings_of_torch() -> Iterator[None]:
 
 
 @pytest.fixture
+def restored() -> Iterator[None]:
+    """Put back what a test changes of torch's settings on purpose."""
+    from kfuzz.execution.calls.torch_state import TorchState
+
+    before = TorchState.now()
+    yield
+    before.restore()
+
+
+@pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     fake = Engine()
     parts = {
