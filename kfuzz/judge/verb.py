@@ -143,6 +143,7 @@ def judge(
             serve, reference, jobs=jobs, max_time=max_time or DEFAULT_SERVED,
             max_cases=max_cases, device=device, corpus=corpus, nonfinite=nonfinite,
             own_kernels_only=own_kernels_only, determinism=determinism,
+            benchmarked_only=shapes == "benchmarked",
         )  # fmt: skip
     if reference is None or candidate is None:
         fix = "kfuzz judge REFERENCE.py CANDIDATE.py"
