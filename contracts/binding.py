@@ -63,6 +63,7 @@ class BoundKernel(Generic[P, R]):
         line: line of the binding in that module.
         top_level: whether it was bound at module level, where importing the
             module binds it again.
+        sizes: of dimensions that callers are known to use: drawn besides others.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class BoundKernel(Generic[P, R]):
         self.module = module
         self.line = line
         self.top_level = top_level
+        self.sizes: tuple[int, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the implementation, unchanged."""
@@ -147,6 +149,7 @@ def kernel(
     *,
     name: str | None = None,
     gradients: bool | Sequence[str] = False,
+    sizes: Sequence[int] = (),
     **claims: Unpack[Claims],
 ) -> Binder:
     """Bind an implementation to an operator.
@@ -163,6 +166,8 @@ def kernel(
         gradients: also bind `<name>.backward`, the gradients of the implementation by
             autograd. A tuple names the arguments; True means every argument in which
             the operator is differentiable. See contracts/README.md.
+        sizes: sizes of dimensions that its callers use; drawn besides the sizes at
+            which kernels mostly go wrong.
         claims: the declaration of the kernel: `dtypes=`, `layouts=`, `accumulator=`, ….
             `kfuzz.core.declaration.Declaration` and contracts/README.md explain each
             keyword, `Claims` lists the accepted values.
@@ -205,6 +210,7 @@ def kernel(
             line=caller.f_lineno,
             top_level=caller.f_code.co_name == "<module>",
         )
+        bound.sizes = _sizes(sizes, f"kernel {bound.name}")
         siblings = REGISTRY.setdefault(module, [])
         if any(b.name == bound.name for b in siblings) and module != "__main__":
             raise BindingError(
@@ -220,6 +226,24 @@ def kernel(
         return bound
 
     return cast("Binder", bind)
+
+
+def _sizes(given: Sequence[int], where: str) -> tuple[int, ...]:
+    """Return sizes that callers are known to use.
+
+    Raises:
+        BindingError: if they are no whole numbers of at least 1.
+    """
+    good = isinstance(given, list | tuple) and all(
+        type(n) is int and n >= 1 for n in given
+    )
+    if not good:
+        raise BindingError(
+            f"sizes={given!r:.60} are no whole numbers of at least 1",
+            where=where,
+            fix="write for example sizes=(2048, 4096)",
+        )
+    return tuple(given)
 
 
 def fit(

@@ -337,6 +337,42 @@ class Collected:
 
 
 @dataclass(frozen=True)
+class Misfit:
+    """A launch that does not build for a GPU, or not within its limits.
+
+    Attributes:
+        target: the GPU.
+        kernel: name of the Triton function.
+        file: in which it is defined, without its folder.
+        line: of its definition.
+        why: what the compiler says, or the limit and what is needed.
+        given: constants and options of the launch, in words.
+    """
+
+    target: str
+    kernel: str
+    file: str
+    line: int
+    why: str
+    given: str
+
+
+@dataclass(frozen=True)
+class Builds:
+    """What came of compiling a case's launches for GPUs that are not here.
+
+    Attributes:
+        reason: why some or all are not known to build, "" where all are known.
+        built: how often a launch was compiled for a GPU, or found not to be.
+        misfits: the first of each GPU.
+    """
+
+    reason: str = ""
+    built: int = 0
+    misfits: tuple[Misfit, ...] = ()
+
+
+@dataclass(frozen=True)
 class OpCheck:
     """What opcheck says of an operator on one case.
 

@@ -145,6 +145,8 @@ _PROBES: Final[dict[Probe, str]] = {
     "2^10, unless autograd refuses",
     Probe.OPCHECK: "torch.library.opcheck, test_schema and test_faketensor, on copies "
     "of the arguments of an operator that torch.library holds, in a child process",
+    Probe.BUILD: "what it launches is compiled for the GPUs that the run names, in "
+    "another process, on tensors without memory",
 }
 
 _CONFIRMATIONS: Final = {

@@ -63,6 +63,7 @@ class Probe(StrEnum):
     UNSCALED_REPEAT = "unscaled_repeat"
     PERMUTED = "permuted"
     OPCHECK = "opcheck"
+    BUILD = "build"
     ONE_WANTED = "one_wanted"
     TWO_RESULTS = "two_results"
     LATER_BACKWARD = "later_backward"
@@ -215,6 +216,7 @@ class ContractClass:
             kernels have: elsewhere it says nothing.
         of_some_kernels: whether some kernels that it binds never give occasion to it;
             a level demands nothing of these.
+        on_request: whether only a run that asks for it judges it: no witness shows it.
         beyond_bounds: whether it is judged where an index is out of bounds, or a
             number not finite, and nothing is promised for it.
         of_gradients: whether gradients' faults are charged under it, not K-GRD-01.
@@ -253,6 +255,7 @@ class ContractClass:
     of_values: bool = True
     by_occasion: bool = False
     of_some_kernels: bool = False
+    on_request: bool = False
     beyond_bounds: bool = False
     of_gradients: bool = False
     provisional: bool = False

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kfuzz.contracts.evidence import Collected, Evidence, OpCheck
+from kfuzz.contracts.evidence import Builds, Collected, Evidence, OpCheck
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import ORDERS, accesses, agree
 from kfuzz.core.verdict import Access
@@ -19,6 +19,7 @@ def notes(evidence: Evidence) -> tuple[str, ...]:
         *_unwritten(evidence),
         *_races(evidence),
         *_collectives(evidence),
+        *_builds(evidence),
         *evidence.of(OpCheck).notes,
         *_beyond_bounds(evidence),
         *(f"leaves {each} changed; it was put back" for each in _left(evidence)),
@@ -57,6 +58,11 @@ def _races(evidence: Evidence) -> Iterator[str]:
 def _collectives(evidence: Evidence) -> Iterator[str]:
     if reason := evidence.of(Collected).reason:
         yield f"not judged beside a collective: {reason}"
+
+
+def _builds(evidence: Evidence) -> Iterator[str]:
+    if reason := evidence.of(Builds).reason:
+        yield f"not known to build for the named GPUs: {reason}"
 
 
 def _beyond_bounds(evidence: Evidence) -> Iterator[str]:

@@ -15,6 +15,7 @@ on the command line, or with `falsify` here.
   `module` for torch.nn.Module, `compiled` for torch.compile; `reference` makes an
   operator of any function in plain torch, an `Operator`.
 * Searching: `falsify`, `replay`, and `mark.falsify` for tests of pytest.
+* Candidates that a machine wrote: `Judge`.
 * Live calls: `monitor`; one call in a test: `assert_conforms`.
 * Error models: `numerics`.
 """
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kfuzz.contracts import Operator as Operator
     from kfuzz.contracts import kernel as kernel
     from kfuzz.contracts.reference import reference as reference
+    from kfuzz.judge.service.judge import Judge as Judge
     from kfuzz.monitor import monitor as monitor
     from kfuzz.monitor.asserting import assert_conforms as assert_conforms
     from kfuzz.targets.compiled import compiled as compiled
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 # Resolved on first use: `kfuzz --help` and the corpus verbs start without torch.
 _LAZY = {
+    "Judge": "kfuzz.judge.service.judge",
     "Operator": "kfuzz.contracts",
     "assert_conforms": "kfuzz.monitor.asserting",
     "kernel": "kfuzz.contracts",
@@ -54,6 +57,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "Judge",
     "Operator",
     "__version__",
     "assert_conforms",

@@ -30,10 +30,12 @@ from kfuzz.cli.wiring import Wiring
 from kfuzz.doctor.verb import doctor
 from kfuzz.fleet.elsewhere import OnRay
 from kfuzz.grade.calibrate_verb import calibrate
+from kfuzz.grade.certificate_verb import certificate_app
 from kfuzz.grade.verb import grade
 from kfuzz.judge.opener import opener
 from kfuzz.judge.verb import judge
 from kfuzz.monitor.verb import monitor_report
+from kfuzz.observe.verb import observe
 from kfuzz.probe.verb import probe
 from kfuzz.record.verb import compare, record
 from kfuzz.store import mirror
@@ -59,6 +61,7 @@ for verb in (
     prove,
     record,
     compare,
+    observe,
     config,
     doctor,
 ):
@@ -66,6 +69,7 @@ for verb in (
 app.command("monitor-report")(monitor_report)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(contracts_app, name="contracts")
+app.add_typer(certificate_app, name="certificate")
 
 
 def _version(wanted: bool) -> None:

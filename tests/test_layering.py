@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"app", "api", "pytest_plugin"},
     {"doctor"},
-    {"record"},
+    {"record", "observe"},
     {"check", "judge", "monitor", "grade", "probe", "fleet"},
     {"cli"},
     {"report"},
@@ -33,10 +33,12 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The folders of the engine, likewise: a case goes down, its report comes back up.
 ENGINE = ["search", "replay", "confirm", "reduce", "workers", "config"]
-VERBS = {"check", "doctor", "judge", "monitor", "grade", "probe", "record"}
+VERBS = {
+    "check", "doctor", "judge", "monitor", "grade", "probe", "record", "observe",
+}  # fmt: skip
 HEAVY = {
     "cuda", "numerics", "contracts", "execution", "targets", "evaluation", "judge",
-    "monitor", "doctor", "prove", "record",
+    "monitor", "doctor", "prove", "record", "observe",
 }  # fmt: skip
 # A heavy package -> where it may be imported. Everything else is free.
 ALLOWED = {
@@ -54,6 +56,7 @@ ALLOWED = {
         "targets",
         "monitor",
         "doctor",
+        "observe",
         "prove",
     },
     "z3": {"prove"},

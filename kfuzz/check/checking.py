@@ -160,7 +160,11 @@ def _checked(search: KernelSearch) -> CheckedKernel:
         cases=tuple(made),
         left_out=left_out,
         decided=decided,
-        open=tuple(n for n in tallies if n in record.classes and n not in decided),
+        open=tuple(
+            n
+            for n in tallies
+            if n in record.classes and n not in decided and not CLASSES[n].on_request
+        ),
         inapplicable={c.id: c.scope for c in ATTRIBUTION if c.id not in record.classes},
         uncompared=record.uncompared([], "no small case is in its domain")
         if not any(case.answer is Answer.VIOLATES for case in made)

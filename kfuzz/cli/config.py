@@ -29,8 +29,11 @@ COMMAND_LINE: Final = "command line"
 UNSAID: Final = "default"
 # Variables of other parts of kfuzz.
 _OTHER_VARIABLES: Final = frozenset(
-    {"KFUZZ_CACHE", "KFUZZ_CHILD_MEMORY", "KFUZZ_IMPORT_SECONDS"}
-)
+    {
+        "KFUZZ_CACHE", "KFUZZ_CHILD_MEMORY", "KFUZZ_IMPORT_SECONDS",
+        "KFUZZ_JUDGE_TOKEN",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from kfuzz.cli.values import Kind, Place, one_of
 from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.burst import MEMBERS
 from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
 from kfuzz.report.kinds import NAMES, ReportFile
 
 DEFAULT: Final = "quick"
@@ -207,6 +208,15 @@ SETTINGS: Final[dict[str, Setting]] = {
             "but their time ends.",
             RunConfig.prove,
             option=("--prove/--no-prove",),
+        ),
+        Setting(
+            "also-compile",
+            values.GPU_TARGETS,
+            "GPUs for which Triton kernels are also compiled and held to the limits of "
+            "a block (K-BLD-01), though none is here: "
+            f"{', '.join(GPU_TARGETS)}. Nothing is run there.",
+            (),
+            repeated=True,
         ),
         Setting(
             "jobs",

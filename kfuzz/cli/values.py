@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.execution.device.backends import AUTO, BACKENDS
+from kfuzz.execution.launches.gpu_targets import gpu_targets
 from kfuzz.report.kinds import NAMES, ReportFile
 from kfuzz.store.objects import is_url
 
@@ -254,6 +255,13 @@ def _device(value: Any, place: Place) -> str:
     return choose(value, valid, place.label)
 
 
+def _gpu_targets(value: Any, place: Place) -> tuple[str, ...]:
+    what, fix = "GPU architectures", 'write ["gfx942", "sm_90"]'
+    words = _texts(value, place, what, fix)
+    names = [name for word in words for name in word.split(",")]
+    return gpu_targets(names, place.label)
+
+
 def _cluster(value: Any, place: Place) -> str:
     text = _text(value, place, "a cluster", _CLUSTERS)
     if text != "ray" and not _CLUSTER.fullmatch(text):
@@ -357,5 +365,6 @@ MODULES: Final = Kind(
     partial(_texts, what="modules", fix='write ["package.module"]'),
     "PACKAGE", list[str], _words,
 )  # fmt: skip
+GPU_TARGETS: Final = Kind(_gpu_targets, "ARCH[,…]", list[str], _words)
 TARGETS: Final = Kind(_targets, "TARGET", list[str], _words)
 REPORT: Final = Kind(_reports, "KIND=FILE[,…]", list[str], _words)

@@ -91,7 +91,7 @@ def encode_field(owner: Any, name: str) -> Any:
             return MISSING
         if name == "values":
             return _encode_values(value, owner.dtype)
-    left_out = ("layout", "destinations", "collective")
+    left_out = ("layout", "destinations", "collective", "targets")
     if isinstance(owner, Case) and name in left_out and not value:
         return MISSING
     if isinstance(owner, Target) and name == "reference" and not value:

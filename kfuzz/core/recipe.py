@@ -242,6 +242,8 @@ class Case:
             pinned; a note for what does not know the operator, no input.
         collective: whether the kernel is also to run beside an all-reduce of its
             results on two GPUs, where there are as many: that takes seconds.
+        targets: GPUs for which what the kernel launches is also compiled, by the
+            names of `kfuzz.execution.launches.gpu_targets`.
 
     What is None of these four is open: `kfuzz.core.case_surroundings` decides it.
     """
@@ -254,6 +256,7 @@ class Case:
     layout: str | None = None
     destinations: Mapping[str, Destination] = field(default_factory=dict)
     collective: bool = False
+    targets: tuple[str, ...] = ()
 
     @property
     def dims(self) -> dict[str, int]:

@@ -58,6 +58,7 @@ _OF_KIND: Final = {
     Kind.TUNING_DEPENDENT: Severity.NONDETERMINISM,
     Kind.NONFINITE_ACCEPTED: Severity.NONFINITE,
     Kind.FOREIGN_OPERATOR: Severity.LIMIT,
+    Kind.DOES_NOT_BUILD: Severity.LIMIT,
 }
 # A process that ends takes all with it, whatever the input was.
 _WHATEVER_IT_NEEDS: Final = frozenset(

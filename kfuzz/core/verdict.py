@@ -75,7 +75,8 @@ class Kind(StrEnum):
     """How a failure shows; part of the signature and kept by the reducer.
 
     `raises` carries the exception's type in `Failure.detail`, `foreign_operator` the
-    operator's name, `unchecked_launch` the runtime's name of the error.
+    operator's name, `does_not_build` the GPU's, `unchecked_launch` the runtime's name
+    of the error.
     """
 
     HANG = "hang"
@@ -105,6 +106,7 @@ class Kind(StrEnum):
     ORDER_DEPENDENT = "order_dependent"
     UNWRITTEN = "unwritten"
     FOREIGN_OPERATOR = "foreign_operator"
+    DOES_NOT_BUILD = "does_not_build"
     INDEX_ACCEPTED = "index_accepted"
     NONFINITE_ACCEPTED = "nonfinite_accepted"
     NAN_MISSING = "nan_missing"
@@ -198,6 +200,7 @@ _SUMMARIES: Final = {
     Kind.ORDER_DEPENDENT: "wrong value in {output} after reordering the input",
     Kind.UNWRITTEN: "uninitialized memory in {output}",
     Kind.FOREIGN_OPERATOR: "computed by torch's own {detail}",
+    Kind.DOES_NOT_BUILD: "does not build for {detail}",
     Kind.INDEX_ACCEPTED: "out-of-bounds index accepted",
     Kind.NONFINITE_ACCEPTED: "NaN or infinity accepted",
     Kind.NAN_MISSING: "missing NaN in {output}",

@@ -70,10 +70,14 @@ class RunConfig:
             keeps its own: what is drawn then depends on them too.
         prove: whether kernels are proved meanwhile, where a solver is installed; None
             leaves that to what proves them.
+        also_compile: GPUs for which what kernels launch is also compiled, by the names
+            of `kfuzz.execution.launches.gpu_targets`.
         started: `time.monotonic()` when the command began, from which start-up counts;
             the campaign's own start where it is None.
         chosen: the one kernel that is searched; None for all.
         seen: signatures that are findings of the run already.
+        reduce: whether findings are reduced and explained; else they stay as they were
+            confirmed.
     """
 
     targets: tuple[str, ...]
@@ -94,9 +98,11 @@ class RunConfig:
     replay: bool = False
     calibration: Path | None = None
     prove: bool | None = None
+    also_compile: tuple[str, ...] = ()
     started: float | None = None
     chosen: Chosen | None = None
     seen: tuple[Signature, ...] = ()
+    reduce: bool = True
 
 
 Opener = Callable[[Finding, "ReplayConfig"], "LoadedKernel"]

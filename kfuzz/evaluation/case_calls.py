@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import Collected, Evidence
+from kfuzz.contracts.evidence import Builds, Collected, Evidence
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.core.case_surroundings import poison_of
@@ -24,6 +24,7 @@ from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Run
 
 BesideCollective = Callable[[Case, Callable[[], None]], Collected]
+Builder = Callable[[Case, Callable[[], None]], Builds]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class CaseCalls:
         thorough: whether to leave less to chance, and to change every argument.
         beside_collective: runs a case beside a collective, calling what it is given
             now and then; None where that cannot be.
+        builds: tells whether what a case launches builds for its targets; None where
+            that cannot be known.
     """
 
     caller: Caller
@@ -46,6 +49,7 @@ class CaseCalls:
     classes: Collection[str]
     thorough: bool
     beside_collective: BesideCollective | None = None
+    builds: Builder | None = None
 
     def asks(self, *probes: Probe) -> bool:
         """Whether the protocol of a class in force names one of these probes."""

@@ -33,7 +33,7 @@ from kfuzz.core.untrusted import KernelEnded
 from kfuzz.core.verdict import CaseReport, Kind, Suspicion
 from kfuzz.evaluation.baselines import TrivialBaselines
 from kfuzz.evaluation.calling import Caller, Memory, keywords_of
-from kfuzz.evaluation.case_calls import BesideCollective, CaseCalls
+from kfuzz.evaluation.case_calls import BesideCollective, Builder, CaseCalls
 from kfuzz.evaluation.diagnosis import MOST_INTERPRETED, Diagnosing
 from kfuzz.evaluation.ended import ended_report, is_of_the_machine
 from kfuzz.evaluation.large import LargeJudge
@@ -91,6 +91,7 @@ class Evaluator:
             after a fault, or after the device-side assertion of a refused index.
         beside_collective: runs the kernel of a case beside a collective, calling what
             it is given now and then; None where the kernel has no importable home.
+        builds: tells whether what a case launches builds for its targets; likewise.
         captures: whether calls are captured in CUDA graphs: in a child, since what a
             capture that fails leaves behind ends with it.
     """
@@ -104,6 +105,7 @@ class Evaluator:
         self.on_run: Callable[[], None] = lambda: None
         self.spent = False
         self.beside_collective: BesideCollective | None = None
+        self.builds: Builder | None = None
         self._backend = backend_of(setting.device)
         self.captures = self._backend.has.asynchronous and is_child()
         self._memory = Memory(setting.device)
@@ -238,7 +240,7 @@ class Evaluator:
         calls = CaseCalls(
             caller, diagnosis, derived, classes,
             thorough=depth is Depth.FULL or case.pinned,
-            beside_collective=self.beside_collective,
+            beside_collective=self.beside_collective, builds=self.builds,
         )  # fmt: skip
         evidence, verdicts, failure = judge_repeated(
             evidence, calls, classes,

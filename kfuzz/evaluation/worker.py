@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.contracts.evidence import Collected
+from kfuzz.contracts.evidence import Builds, Collected
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst
@@ -22,6 +22,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Signature
 from kfuzz.evaluation.ahead import compile_for
+from kfuzz.evaluation.case_calls import Builder
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.observing import observe
 from kfuzz.evaluation.prefilter import Prefilter
@@ -164,6 +165,7 @@ class Worker:
             )
             evaluator = Evaluator(loaded[0].kernel, setting)
             evaluator.beside_collective = partial(_beside_collective, message)
+            evaluator.builds = _Builds(message)
             self.adopt(evaluator)
             declared.meet(self._meets_gpu)
             if message["fences"] and not setting.fences:
@@ -244,6 +246,21 @@ def _beside_collective(
     from kfuzz.evaluation.collective import probe  # seldom needed
 
     return probe(opened, case, step)
+
+
+class _Builds:
+    """Compiles for other GPUs, in a process that begins with the first case."""
+
+    def __init__(self, opened: dict[str, Any]) -> None:
+        self._opened = opened
+        self._builder: Builder | None = None
+
+    def __call__(self, case: Case, step: Callable[[], None]) -> Builds:
+        if self._builder is None:
+            from kfuzz.evaluation.building import Builder  # seldom needed
+
+            self._builder = Builder(self._opened)
+        return self._builder(case, step)
 
 
 def prepare(message: dict[str, Any]) -> Reply:

@@ -1,13 +1,17 @@
 """Two conformance statements side by side: what differs, and what arbitrates."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TypeVar
 
 from kfuzz.core.statement import Graded, KernelStatement, Statement
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.report.layout import Section, markdown_page, text_page
+
+T = TypeVar("T")
+Place = tuple[str, str]
+"""Operator and name of a kernel."""
 
 
 class Outcome(StrEnum):
@@ -111,7 +115,7 @@ def compare(this: Statement, other: Statement) -> Comparison:
     differences: list[Difference] = []
     declared: list[Declared] = []
     for here, there in pairs:
-        apart = _declared(here, there)
+        apart = declared_apart(here.name, here.claims, there.claims)
         declared += apart
         for name in dict.fromkeys((*here.contracts, *there.contracts)):
             made = _difference(this, other, here, there, name, apart)
@@ -139,41 +143,53 @@ def compare(this: Statement, other: Statement) -> Comparison:
 def _pairs(
     here: tuple[KernelStatement, ...], there: tuple[KernelStatement, ...]
 ) -> list[tuple[KernelStatement, KernelStatement]]:
-    """Return kernels of one operator and name.
-
-    Where one side binds a format by a kernel of its own, "…_bfloat16", that is
-    compared with the kernel of the other side that takes this format among others.
-    """
+    """Return kernels of one operator and name, or of which one is more general."""
     mine = {(k.operator, k.name): k for k in here}
     theirs = {(k.operator, k.name): k for k in there}
     pairs = []
     for key in dict.fromkeys((*mine, *theirs)):
-        a = mine.get(key) or _general(key, theirs[key], mine)
-        b = theirs.get(key) or _general(key, mine[key], theirs)
+        a = mine.get(key) or general(key, theirs[key].claims, mine)
+        b = theirs.get(key) or general(key, mine[key].claims, theirs)
         if a is not None and b is not None:
             pairs.append((a, b))
     return pairs
 
 
-def _general(
-    key: tuple[str, str],
-    special: KernelStatement,
-    others: Mapping[tuple[str, str], KernelStatement],
-) -> KernelStatement | None:
-    operator, name = key
-    suffix = f"_{special.claims.get('dtypes', '')}"
+def general(
+    place: Place, claims: Mapping[str, str], others: Mapping[Place, T]
+) -> T | None:
+    """Return the kernel that takes a format among others; None where there is none.
+
+    Where one side binds a format by a kernel of its own, "…_bfloat16", that is
+    compared with the kernel of the other side that takes this format, too.
+
+    Args:
+        place: operator and name of the kernel that takes one format.
+        claims: what it declares, as text.
+        others: the other side's kernels by operator and name.
+    """
+    operator, name = place
+    suffix = f"_{claims.get('dtypes', '')}"
     if not name.endswith(suffix):
         return None
     return others.get((operator, name.removesuffix(suffix)))
 
 
-def _declared(here: KernelStatement, there: KernelStatement) -> list[Declared]:
+def declared_apart(
+    kernel: str, here: Mapping[str, str], there: Mapping[str, str]
+) -> list[Declared]:
+    """Return what a kernel declares differently in two places.
+
+    Args:
+        kernel: its name.
+        here: declarations that differ from the language's defaults, as text.
+        there: likewise.
+    """
     default = "the default"
     return [
-        Declared(here.name, keyword, a, b)
-        for keyword in dict.fromkeys((*here.claims, *there.claims))
-        if (a := here.claims.get(keyword, default))
-        != (b := there.claims.get(keyword, default))
+        Declared(kernel, keyword, a, b)
+        for keyword in dict.fromkeys((*here, *there))
+        if (a := here.get(keyword, default)) != (b := there.get(keyword, default))
     ]
 
 
@@ -287,15 +303,6 @@ def comparison_lines(made: Comparison, *, markdown: bool = False) -> list[str]:
     if markdown:
         return markdown_page(f"Conformance: {title}", facts, sections)
     return text_page(title, facts, sections)
-
-
-def comparison_document(made: Comparison) -> dict[str, Any]:
-    """Return the JSON form of a comparison."""
-    document = asdict(made)
-    document["differences"] = [
-        {**asdict(d), "outcome": str(d.outcome)} for d in made.differences
-    ]
-    return document
 
 
 def _open(made: Comparison) -> Iterator[str]:

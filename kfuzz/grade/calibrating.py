@@ -220,7 +220,7 @@ def _selected(globs: Sequence[str], entries: Sequence[Entry]) -> list[str]:
         f"{c.id}/{operator.name_in_contracts}"
         for operator, declaration in claims
         for c in ATTRIBUTION
-        if c.binds(operator, declaration)
+        if c.binds(operator, declaration) and not c.on_request
     }
     if not globs:
         return sorted(every)

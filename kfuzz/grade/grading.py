@@ -176,7 +176,7 @@ class Grading:
             operator=operator.name,
             forward="" if operator.forward is None else operator.forward.name,
             source=identity(kernel.function),
-            claims=_claims(claims),
+            claims=claims_of(claims),
             bound=f"{bound.structure}: {bound.bound}; {bound.derivation}",
             cases=event.cases,
             worst_ratio=event.worst_ratio,
@@ -236,7 +236,7 @@ def _calibrated(made: Calibration) -> Calibrated:
     )
 
 
-def _claims(declaration: Declaration) -> dict[str, str]:
+def claims_of(declaration: Declaration) -> dict[str, str]:
     """Return the declarations that differ from the language's defaults, as text."""
     default = Declaration()
     return {

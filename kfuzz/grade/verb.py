@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Protocol
@@ -23,6 +23,7 @@ from kfuzz.cli.settings import (
 )
 from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
+from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event
 from kfuzz.core.statement import KernelStatement, Statement
@@ -121,6 +122,33 @@ def grade(
             metavar="FILE",
         ),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        option(
+            "--certificate",
+            "Write it there as an in-toto statement about the kernels' files; with "
+            "--key signed, a certificate.",
+            metavar="FILE",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        option(
+            "--key",
+            "Private key that signs the certificate: Ed25519 or a NIST curve, PEM or "
+            "OpenSSH; needs pip install 'kfuzz[certificate]'.",
+            metavar="FILE",
+        ),
+    ] = None,
+    subject: Annotated[
+        list[Path] | None,
+        option(
+            "--subject",
+            "File that the certificate is about, such as a wheel; repeatable. "
+            "Default: the files that bind the kernels.",
+            metavar="FILE",
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> int:
     """Run the suite and write a conformance statement.
@@ -142,12 +170,15 @@ def grade(
         max_cases=max_cases,
     )
     # Whatever cannot be read or written is said before the search, not after it.
-    for path in filter(None, (markdown, json)):
+    if certificate is None and (key or subject):
+        raise UsageError("--key and --subject are a certificate's: add --certificate")
+    for path in filter(None, (markdown, json, certificate)):
         require_writable(path, where=str(path))
     from kfuzz.store.statements import read_calibration, read_statement
 
     other = None if against is None else read_statement(against)
     rests = None if calibration is None else read_calibration(calibration)
+    certify = _certifier(certificate, key, subject or [])
     with report_stream() as out:
         if statement is not None:
             from kfuzz.grade.grading import resting_on
@@ -182,7 +213,31 @@ def grade(
         for place, kind in ((markdown, "markdown"), (json, "json")):
             if place is not None:
                 write_or_raise(place, _rendered(made, None, kind))
+        certify(made, open_project(corpus).root)
     return code_of(made, fail_on_known=fail_on == "any")
+
+
+def _certifier(
+    file: Path | None, key: Path | None, subjects: list[Path]
+) -> Callable[[Statement, Path], None]:
+    """Return what writes a certificate; a key that cannot sign is said at once."""
+    if file is None:
+        return lambda made, root: None
+    from kfuzz.grade import signing
+    from kfuzz.grade.attestation import attestation, canonical
+    from kfuzz.store import strict_json
+
+    if key is not None:
+        signing.envelope(b"", key)
+
+    def certify(made: Statement, root: Path) -> None:
+        payload = canonical(attestation(made, root=root, subjects=subjects))
+        text = payload.decode()
+        if key is not None:
+            text = strict_json.line(signing.envelope(payload, key))
+        write_or_raise(file, text + "\n")
+
+    return certify
 
 
 def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
@@ -242,7 +297,7 @@ def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     if kind == "json":
         document = {"format": 1, **pages.statement_document(made)}
         if compared is not None:
-            document["against"] = sides.comparison_document(compared)
+            document["against"] = encode(compared)
         return pages.compact(document) + "\n"
     as_page = kind == "markdown"
     draw = pages.statement_markdown if as_page else pages.statement_text

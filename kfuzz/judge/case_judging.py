@@ -452,27 +452,22 @@ def _of_values(report: CaseReport) -> CaseReport:
     )  # fmt: skip
 
 
-def claims_of(
-    reference: Reference,
-    *,
-    accumulator: str,
-    nonfinite: str,
-    own_kernels_only: bool,
-    determinism: str = "run_to_run",
-) -> Declaration:
+def claims_of(reference: Reference, **stated: Any) -> Declaration:
     """Return what a candidate is held to: what the form gives is what it has to take.
 
     Its arguments are contiguous, aligned as torch's allocator aligns, and of the
     file's dtypes.
+
+    Args:
+        reference: the reference.
+        stated: what else it declares.
+
+    Raises:
+        BindingError: if a declaration is unknown or impossible.
     """
     return reference.operator.defaults.declare(
         "the candidate",
-        layouts="contiguous",
-        alignment=ALIGNMENT,
-        accumulator=accumulator,
-        nonfinite=nonfinite,
-        own_kernels_only=own_kernels_only,
-        determinism=determinism,
+        **{"layouts": "contiguous", "alignment": ALIGNMENT, **stated},
     )
 
 

@@ -98,6 +98,9 @@ class Judgement:
         weights: how the candidate came to the reference's weights.
         on_finite: where all that it violates rests on NaN or infinities in the inputs,
             the verdict without these; None elsewhere.
+        is_built: whether the candidate could be built.
+        cut_off: whether nothing could be decided because a call of the candidate had
+            not returned when the time was up.
     """
 
     verdict: Verdict
@@ -122,3 +125,5 @@ class Judgement:
     operators: tuple[str, ...] = ()
     weights: str = ""
     on_finite: Verdict | None = None
+    is_built: bool = True
+    cut_off: bool = False

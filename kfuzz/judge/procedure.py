@@ -7,13 +7,13 @@ benchmarked shape; then value families and other shapes, drawn as for any kernel
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kfuzz.core.budget import Budget
-from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.core.errors import BackendError, HarnessError, KfuzzError, UsageError
 from kfuzz.core.event import (
     Event,
     KernelFinished,
@@ -63,8 +63,11 @@ class JudgeConfig:
             violation.
         determinism: "none" where results may follow random numbers of the candidate's
             own, within what is allowed; else "run_to_run".
+        claims: what else candidates declare, as `kfuzz.kernel` takes it.
         limits: what the candidate's child may take.
         started: `time.monotonic()` from which the time counts.
+        explain: whether findings are reduced and explained; else a confirmed one ends
+            the judgement.
     """
 
     reference: Path
@@ -78,34 +81,42 @@ class JudgeConfig:
     nonfinite: str = "propagate"
     own_kernels_only: bool = False
     determinism: str = "run_to_run"
+    claims: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     started: float | None = None
+    explain: bool = True
 
 
 class Judging:
     """One judgement; `events` are to be consumed before it is asked for."""
 
     def __init__(
-        self, config: JudgeConfig, *, opened: OpenCandidate = open_candidate
+        self,
+        config: JudgeConfig,
+        *,
+        opened: OpenCandidate = open_candidate,
+        problem: Problem | None = None,
     ) -> None:
         """Take what is asked.
 
         Args:
             config: what to judge.
             opened: starts the candidate; in a child of its own by default.
+            problem: the reference, where it was opened before on this device.
         """
         self._config = config
         self._opened = opened
         self._start = config.started or time.monotonic()
         self._backend, devices = resolve(config.device)
         self._device = devices[0]
-        self._problem: Problem | None = None
+        self._problem = problem
         self._judged: Judged | None = None
         self._containment = Containment(())
         self._finished: KernelFinished | None = None
         self._elapsed = 0.0
         self._interrupted = False
         self._broken = ""
+        self._is_built = True
         self._on_finite: Verdict | None = None
         self._notices: list[str] = []
 
@@ -118,7 +129,9 @@ class Judging:
         """
         if not os.path.isfile(self._config.candidate):
             raise UsageError("no such file", where=str(self._config.candidate))
-        self._problem = open_problem(self._config.reference.resolve(), self._device)
+        if self._problem is None:
+            path = self._config.reference.resolve()
+            self._problem = open_problem(path, self._device)
         reference = self._problem.reference
         if reference is not None and not self._problem.audit.faults:
             yield from self._search(reference, self._problem.audit, stop)
@@ -128,13 +141,16 @@ class Judging:
         self, reference: Reference, audit: Audit, stop: threading.Event
     ) -> Iterator[Event]:
         config = self._config
-        claims = claims_of(
-            reference,
-            accumulator=audit.accumulator,
-            nonfinite="undefined" if audit.finite else config.nonfinite,
-            own_kernels_only=config.own_kernels_only,
-            determinism=config.determinism,
-        )
+        stated = {
+            "accumulator": audit.accumulator,
+            "nonfinite": config.nonfinite,
+            "own_kernels_only": config.own_kernels_only,
+            "determinism": config.determinism,
+            **config.claims,
+        }
+        if audit.finite:
+            stated["nonfinite"] = "undefined"
+        claims = claims_of(reference, **stated)
         try:
             loaded = loaded_candidate(
                 reference, config.candidate, config.reference, claims,
@@ -147,6 +163,7 @@ class Judging:
             raise
         except KfuzzError as error:
             self._broken = str(error)
+            self._is_built = isinstance(error, HarnessError | BackendError)
             return
         self._judged = loaded.judged
         self._judged.candidate.circumstances = Circumstances(config.seed)
@@ -154,7 +171,7 @@ class Judging:
         run = RunConfig(
             targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
             budget=config.budget, device=config.device, isolate="none", burst=1,
-            started=self._search_start(),
+            started=self._search_start(), reduce=config.explain,
         )  # fmt: skip
         backend = Backend(config.device, isolate="none")
         campaign = Search(
@@ -220,6 +237,8 @@ class Judging:
             operators=tuple(candidate.operators) if candidate else (),
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
+            is_built=self._is_built,
+            cut_off=verdict is Verdict.UNDER_SPECIFIED and _was_cut_off(judged),
         )
 
     def _own_notices(self) -> tuple[str, ...]:
@@ -272,7 +291,7 @@ class Judging:
                 f"{open_[0].signature.contract} failed and was not confirmed: "
                 f"{open_[0].state}"
             )
-        if not tried.passed and judged.candidate.cut_off:
+        if _was_cut_off(judged):
             return Verdict.UNDER_SPECIFIED, (
                 "a call had not returned when the time was up: give more with "
                 "--max-time"
@@ -299,6 +318,11 @@ class Judging:
                 "reference takes"
             )
         return Verdict.CONFORMS, "nothing found"
+
+
+def _was_cut_off(judged: Judged | None) -> bool:
+    """Whether a call had not returned before anything could be decided."""
+    return bool(judged and judged.candidate.cut_off and not judged.tried.passed)
 
 
 def _covered(judged: Judged) -> Coverage:

@@ -69,6 +69,7 @@ class Search(Campaign):
         modeless: bool,
     ) -> None:
         self._modeless = modeless
+        self._explain = config.reduce
         self._judged = loaded[0].judged
         self._reference = self._judged.reference
         self._only_there = benchmarked_only or not self._reference.shapes.free
@@ -131,11 +132,13 @@ class Search(Campaign):
                 yield from self.process(kernel, *this_round.found)
             if not number or this_round.found is not None:
                 this_round = Round(kernel, stop=self.stop, deadline=end)
-            if number + 1 == _BEFORE_HISTORY:
+            if number + 1 == _BEFORE_HISTORY and self._explain:
                 began = time.monotonic()
                 yield from self._history(kernel)
                 end = min(end + time.monotonic() - began, self.search_end())
                 this_round = Round(kernel, stop=self.stop, deadline=end)
+        if not self._explain and not self.over():
+            yield from self._history(kernel)  # what one call shows is found sooner
         yield self.progress(kernel)
 
     def _history(self, kernel: KernelSearch) -> Iterator[Event]:
@@ -219,7 +222,7 @@ class Search(Campaign):
         recording = self._judged.candidate.recording
         recorded = recording.showing(report.failure, outputs)
         pinned = kernel.runner.pin(case)
-        if not pinned.pinned and not self.over():
+        if self._explain and not pinned.pinned and not self.over():
             for small in self._judged.smaller(case):
                 told = self._judged.judge(small, Depth.FULL)
                 if told.failure is not None and told.shows(wanted):

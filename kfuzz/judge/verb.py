@@ -2,11 +2,12 @@
 
 import math
 import os
+import secrets
 import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -27,6 +28,9 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.judge.outcome import Judgement
 
 DEFAULT_TIME: Final = "50s"
+DEFAULT_SERVED: Final = "10s"
+TOKEN: Final = "KFUZZ_JUDGE_TOKEN"
+"""The variable with the token that requests to a server have to bear."""
 LEAST_TO_BUILD: Final = 20.0
 """Seconds that a candidate has to be built, however little time is asked for: a context
 of a GPU takes as long at times."""
@@ -34,22 +38,29 @@ of a GPU takes as long at times."""
 
 def judge(
     reference: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="REFERENCE.py",
             help="Model, get_inputs and get_init_inputs; trusted, and imported.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     candidate: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="CANDIDATE.py",
             help="ModelNew; never imported here, it runs in a contained child.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     max_time: Annotated[
-        str, shared("max-time", "90, 90s, 10m, 1h, 1h30m.")
-    ] = DEFAULT_TIME,
+        str | None,
+        shared(
+            "max-time",
+            f"90, 90s, 10m, 1h, 1h30m. Default: {DEFAULT_TIME}, with --serve "
+            f"{DEFAULT_SERVED}.",
+        ),
+    ] = None,
     max_cases: Annotated[
         int | None, shared("max-cases", "Most cases that are drawn.")
     ] = None,
@@ -97,8 +108,22 @@ def judge(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
     quiet: Annotated[bool, shared("quiet", "No progress; the verdict alone.")] = False,
+    serve: Annotated[
+        str | None,
+        option(
+            "--serve",
+            "Judge what is sent to unix:PATH, 127.0.0.1:PORT or PORT (0: any that is "
+            "free): POST /judge with a candidate's source, and a problem unless "
+            "REFERENCE.py is one for all. Requests bear the token of "
+            f"{TOKEN}, or else one that is printed.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, option("--jobs", "With --serve: judgements at once.", values.COUNT)
+    ] = 1,
 ) -> int:
-    """Judge a candidate in KernelBench's form against its reference.
+    """Judge a candidate in KernelBench's form against its reference, or serve verdicts.
 
     The problem is audited first; then the candidate is tried on the file's own values
     at the benchmarked shape, on other values, and at other shapes that the reference
@@ -111,6 +136,17 @@ def judge(
     verdict is printed).
     """
     started = time.monotonic()
+    if serve is not None:
+        if candidate is not None:
+            raise UsageError("candidates are sent", where=str(candidate))
+        return _serve(
+            serve, reference, jobs=jobs, max_time=max_time or DEFAULT_SERVED,
+            max_cases=max_cases, device=device, corpus=corpus, nonfinite=nonfinite,
+            own_kernels_only=own_kernels_only, determinism=determinism,
+        )  # fmt: skip
+    if reference is None or candidate is None:
+        fix = "kfuzz judge REFERENCE.py CANDIDATE.py"
+        raise UsageError("a reference and a candidate are wanted", fix=fix)
     for path in (reference, candidate):
         if not os.path.isfile(path):
             raise UsageError("no such file", where=str(path), fix="check the path")
@@ -125,7 +161,7 @@ def judge(
     from kfuzz.report import json_report
 
     limits, building = Limits(), math.inf
-    if max_time != DEFAULT_TIME:
+    if max_time is not None:
         # What is built as the file is imported is start-up, but no longer than asked.
         building = max(values.duration(max_time), LEAST_TO_BUILD)
 
@@ -136,7 +172,9 @@ def judge(
             root=project.root,
             corpus=project.corpus,
             seed=values.drawn_seed(seed),
-            budget=Budget(values.duration(max_time), max_cases, max_findings),
+            budget=Budget(
+                values.duration(max_time or DEFAULT_TIME), max_cases, max_findings
+            ),
             device=device,
             benchmarked_only=shapes == "benchmarked",
             nonfinite=nonfinite,
@@ -159,6 +197,38 @@ def judge(
             for line in rendering.judgement_lines(made, options=options):
                 print(line, file=out)
     return code_of(made)
+
+
+def _serve(
+    address: str,
+    reference: Path | None,
+    *,
+    max_time: str,
+    corpus: str | None,
+    **options: Any,
+) -> int:
+    """Serve verdicts until a signal comes."""
+    from kfuzz.judge.sandbox.contain import close_to_others
+    from kfuzz.judge.service.judge import Judge
+    from kfuzz.judge.service.server import serving
+
+    close_to_others()  # the token lies in this process's memory
+    token = os.environ.get(TOKEN, "") or secrets.token_urlsafe(24)
+    judge = Judge(
+        reference, max_time=values.duration(max_time), corpus=corpus, **options
+    )
+    with (
+        report_stream() as out,
+        stopping() as stop,
+        judge,
+        serving(address, judge, token) as place,
+    ):
+        print(f"serving at {place}", file=out)
+        if not os.environ.get(TOKEN):
+            print(f"{TOKEN}={token}", file=out)
+        out.flush()
+        stop.wait()
+    return ExitCode.OK
 
 
 def code_of(made: Judgement) -> ExitCode:

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Final
 
+from kfuzz.execution.launches.launch import TensorArgument
 from kfuzz.prove.groups import (
     Constants,
     Key,
     Made,
 )
-from kfuzz.prove.launches import TensorArgument
 from kfuzz.prove.relations import quantities
 from kfuzz.strategies.layouts import layout_name
 

@@ -6,6 +6,12 @@ from typing import Final
 
 import numpy as np
 
+from kfuzz.execution.launches.launch import (
+    ConstArgument,
+    IntArgument,
+    Launch,
+    TensorArgument,
+)
 from kfuzz.prove.candidates import (
     Candidate,
     cdiv_of,
@@ -31,12 +37,6 @@ from kfuzz.prove.ir.terms import (
     remainder,
 )
 from kfuzz.prove.ir.values import grid, symbol
-from kfuzz.prove.launches import (
-    ConstArgument,
-    IntArgument,
-    Launch,
-    TensorArgument,
-)
 from kfuzz.prove.relations import (
     MOST_ELEMENTS,
     NEAR,

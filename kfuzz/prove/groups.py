@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfuzz.core.recipe import Case
-from kfuzz.prove.capture import Captured
+from kfuzz.execution.launches.capture import Captured
+from kfuzz.execution.launches.launch import ConstArgument, Launch, TensorArgument
 from kfuzz.prove.ir.terms import Atom
 from kfuzz.prove.ir.values import symbol
-from kfuzz.prove.launches import ConstArgument, Launch, TensorArgument
 from kfuzz.prove.relations import Relations
 
 Key = tuple[Any, ...]

@@ -2,8 +2,8 @@
 
 import contextlib
 
+from kfuzz.execution.launches.process import end, served
 from kfuzz.prove.observing import observe
-from kfuzz.prove.processes import end, served
 from kfuzz.prove.tasks import Task
 from kfuzz.targets.load import load_all
 

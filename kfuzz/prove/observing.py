@@ -24,9 +24,14 @@ from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter import watch
-from kfuzz.prove.capture import Captured, Recorder, sizes_of
+from kfuzz.execution.launches.capture import Captured, Recorder, sizes_of
+from kfuzz.execution.launches.launch import (
+    UNKNOWN,
+    ConstArgument,
+    Launch,
+    TensorArgument,
+)
 from kfuzz.prove.ir.values import ATOMIC, LOAD, STORE
-from kfuzz.prove.launches import UNKNOWN, ConstArgument, Launch, TensorArgument
 
 _BUDGET: Final = SizeBudget(elements=1 << 14, rows=1 << 10)
 

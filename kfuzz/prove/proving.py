@@ -9,6 +9,8 @@ from typing import Final
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
+from kfuzz.execution.launches.building import NotCompiledError
+from kfuzz.execution.launches.launch import IntArgument, Launch, TensorArgument
 from kfuzz.prove.choosing import (
     LAUNCHES,
     described,
@@ -28,13 +30,12 @@ from kfuzz.prove.groups import (
     grouped,
     numbers,
 )
-from kfuzz.prove.ir.compiling import NARROW, WIDE, NotCompiledError, ttir
+from kfuzz.prove.ir.compiling import NARROW, WIDE, ttir
 from kfuzz.prove.ir.concrete import difference
 from kfuzz.prove.ir.graph import graph_of
 from kfuzz.prove.ir.terms import Atom, all_of, at_most
 from kfuzz.prove.ir.ttir import Function, UnreadableError, read
 from kfuzz.prove.ir.values import LOAD, Graph, grid
-from kfuzz.prove.launches import IntArgument, Launch, TensorArgument
 from kfuzz.prove.observing import Observed
 from kfuzz.prove.outcome import Counterexample, Outcome
 from kfuzz.prove.properties import PROVED, Property, Prover, Verdict

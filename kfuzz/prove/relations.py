@@ -10,6 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kfuzz.execution.launches.launch import (
+    UNKNOWN,
+    ConstArgument,
+    IntArgument,
+    Launch,
+    TensorArgument,
+)
 from kfuzz.prove.ir.terms import (
     SYMBOL,
     Atom,
@@ -23,13 +30,6 @@ from kfuzz.prove.ir.terms import (
     quotient,
 )
 from kfuzz.prove.ir.values import grid, symbol
-from kfuzz.prove.launches import (
-    UNKNOWN,
-    ConstArgument,
-    IntArgument,
-    Launch,
-    TensorArgument,
-)
 
 MOST_ELEMENTS: Final = 1 << 40
 """Elements from the first to the last one of a tensor at most."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.recipe import Case
-from kfuzz.prove.capture import Captured, NotCapturedError, capture
+from kfuzz.execution.launches.capture import Captured, NotCapturedError, capture
 from kfuzz.prove.fitting import Fit
 from kfuzz.prove.groups import (
     Group,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from kfuzz.core.recipe import Case
-from kfuzz.prove.processes import LOOK, Process
+from kfuzz.execution.launches.process import LOOK, Process
 
 if TYPE_CHECKING:
     from kfuzz.prove.outcome import Outcome

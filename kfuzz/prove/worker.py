@@ -13,11 +13,11 @@ from typing import Final
 from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
-from kfuzz.prove.capture import NotCapturedError, capture
+from kfuzz.execution.launches.capture import NotCapturedError, capture
+from kfuzz.execution.launches.process import Process, end, served
 from kfuzz.prove.groups import Watch
 from kfuzz.prove.observing import Observed
 from kfuzz.prove.outcome import Outcome
-from kfuzz.prove.processes import Process, end, served
 from kfuzz.prove.proving import KernelProver
 from kfuzz.prove.tasks import Enough, Failed, Seen, Task, Watched
 from kfuzz.targets.load import LoadedKernel, load_all

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
+from kfuzz.grade.against import declared_apart, general
 from kfuzz.record.recording import Entry, Recorded, Recording
 
 
@@ -17,8 +18,9 @@ class Told(StrEnum):
         ALLOWED: different bits, all admitted; `Case.why` says what the cause is.
         OUTSIDE: some device is outside; the clause and the device are named.
         ALL_OUTSIDE: every device is outside: the contract or oracle is suspect.
-        EXACT: different values where one alone is admitted, yet none was charged.
-        REFUSED: not the same inputs, so that nothing follows.
+        EXACT: some device is outside where one value alone is admitted.
+        REFUSED: some device's kernel declines the input.
+        UNLIKE: not the same inputs or outputs, so that nothing follows.
         UNJUDGED: some device could not be judged.
     """
 
@@ -28,10 +30,13 @@ class Told(StrEnum):
     ALL_OUTSIDE = "all outside"
     EXACT = "different where exactness is demanded"
     REFUSED = "refused"
+    UNLIKE = "not the same case"
     UNJUDGED = "not judged"
 
 
-FAULTS = (Told.OUTSIDE, Told.ALL_OUTSIDE, Told.EXACT)
+FAULTS: Final = (Told.OUTSIDE, Told.ALL_OUTSIDE, Told.EXACT)
+IDLE: Final = (Told.REFUSED, Told.UNLIKE, Told.UNJUDGED)
+"""Classes of cases in which no results were compared."""
 
 
 @dataclass(frozen=True)
@@ -61,103 +66,138 @@ class Compared:
 
     Attributes:
         devices: what each was made on.
-        environment: versions in which the others differ from the first.
+        environment: in what the others differ from the first besides results.
         cases: those that all have.
-        unpaired: kernels or cases that not all have, one line each.
+        unpaired: kernels or cases that not all have, and why, one line each.
+        declared: what the others declare differently from the first.
     """
 
     devices: tuple[str, ...]
     environment: tuple[str, ...]
     cases: tuple[Case, ...]
     unpaired: tuple[str, ...]
+    declared: tuple[str, ...] = ()
+
+    def of(self, told: Told) -> list[Case]:
+        """Return the cases of one class."""
+        return [case for case in self.cases if case.told is told]
 
     @property
     def counts(self) -> dict[str, int]:
         """Cases by class."""
-        found = Counter(str(c.told) for c in self.cases)
-        return {str(t): found[str(t)] for t in Told if found[str(t)]}
+        found = Counter(c.told for c in self.cases)
+        return {str(told): found[told] for told in Told if found[told]}
 
 
 def compare(recordings: Sequence[Recording]) -> Compared:
     """Compare recordings by the cases that all of them have."""
     names = tuple(f"{chr(65 + i)}: {r.device}" for i, r in enumerate(recordings))
     first = recordings[0].header.fingerprint
-    environment = tuple(
+    environment = [
         f"{name}: {line}"
         for name, other in zip(names[1:], recordings[1:], strict=True)
         for line in first.differences(other.header.fingerprint)
-    )
+    ]
     cases: list[Case] = []
     unpaired: list[str] = []
+    declared: list[str] = []
+    moved: Counter[str] = Counter()
     for place in dict.fromkeys(k for r in recordings for k in r.kernels):
-        found = [r.kernels.get(place) for r in recordings]
+        kernel = f"{place[1]} of {place[0]}"
+        own = [r.kernels.get(place) for r in recordings]
+        claims = next(k for k in own if k is not None).claims
+        found = [
+            k or general(place, claims, r.kernels)
+            for k, r in zip(own, recordings, strict=True)
+        ]
         kernels = [k for k in found if k is not None]
+        unpaired += [
+            f"{kernel}: {name[0]} ended early: {one.problem}"
+            for name, one in zip(names, own, strict=True)
+            if one is not None and one.problem
+        ]
         if len(kernels) < len(recordings):
             lacking = [n[0] for n, k in zip(names, found, strict=True) if k is None]
-            unpaired.append(f"{place[1]} of {place[0]}: not in {', '.join(lacking)}")
+            unpaired.append(f"{kernel}: not in {', '.join(lacking)}")
             continue
+        for name, other in zip(names[1:], kernels[1:], strict=True):
+            declared += [
+                f"{kernel}: {d.keyword} is {d.here} on A, {d.there} on {name[0]}"
+                for d in declared_apart(place[1], kernels[0].claims, other.claims)
+            ]
         entries = [{e.key: e for e in k.entries} for k in kernels]
         common = [key for key in entries[0] if all(key in e for e in entries)]
         left = len({key for e in entries for key in e}) - len(common)
-        if left:
-            unpaired.append(f"{place[1]} of {place[0]}: {left} cases not in all")
-        cases += [_case(kernels, [e[key] for e in entries], names) for key in common]
-    return Compared(names, environment, tuple(cases), tuple(unpaired))
+        if left and None not in own:
+            unpaired.append(f"{kernel}: {left} cases not in all")
+        for key in common:
+            of = [e[key] for e in entries]
+            told, why, contract = _told(kernels, of, names)
+            cases.append(Case(*place, key, told, why, contract))
+            moved.update(
+                name
+                for name, other in zip(names[1:], of[1:], strict=True)
+                if _intervals_differ(of[0], other)
+            )
+    environment += [
+        f"{name}: what is admitted differs in {n} cases" for name, n in moved.items()
+    ]
+    return Compared(
+        names, tuple(environment), tuple(cases), tuple(unpaired), tuple(declared)
+    )
 
 
-def _case(
-    kernels: Sequence[Recorded], entries: Sequence[Entry], names: Sequence[str]
-) -> Case:
-    told, why, contract = _told(kernels, entries, names)
-    one = kernels[0]
-    return Case(one.operator, one.name, entries[0].key, told, why, contract)
+def _intervals_differ(a: Entry, b: Entry) -> bool:
+    mine = {r.name: r.allowed for r in a.results if r.allowed}
+    other = {r.name: r.allowed for r in b.results if r.allowed}
+    return any(mine[name] != other[name] for name in mine.keys() & other.keys())
 
 
 def _told(
     kernels: Sequence[Recorded], entries: Sequence[Entry], names: Sequence[str]
 ) -> tuple[Told, str, str]:
     pairs = list(zip(names, entries, strict=True))
-    unjudged = [(n, e) for n, e in pairs if e.outcome == "unjudged"]
-    if unjudged:
-        return Told.UNJUDGED, _listed(unjudged), ""
+    for outcome, told in (("unjudged", Told.UNJUDGED), ("refused", Told.REFUSED)):
+        if some := [(n, e) for n, e in pairs if e.outcome == outcome]:
+            return told, _listed(some), ""
     if len({e.inputs for e in entries}) > 1:
-        return Told.REFUSED, "the inputs as made differ", ""
+        return Told.UNLIKE, "the inputs as made differ", ""
     outside = [(n, e) for n, e in pairs if e.outcome == "outside"]
     if outside:
         clauses = ", ".join(sorted({e.contract for _, e in outside}))
         if len(outside) == len(pairs):
             return Told.ALL_OUTSIDE, f"{clauses} or its oracle is suspect", clauses
-        return Told.OUTSIDE, _listed(outside), clauses
-    causes: dict[str, None] = {}
-    for other, entry in zip(kernels[1:], entries[1:], strict=True):
-        cause = _cause(kernels[0], other, entries[0], entry)
-        if cause == _EXACT:
-            return Told.EXACT, "one value alone is admitted", ""
-        if cause:
-            causes[cause] = None
+        missed = [r for _, e in outside for r in e.results if r.missed]
+        exact = bool(missed) and all(r.exact for r in missed)
+        return Told.EXACT if exact else Told.OUTSIDE, _listed(outside), clauses
+    forms = [{r.name: (r.dtype, r.shape) for r in e.results} for e in entries]
+    if any(form != forms[0] for form in forms):
+        return Told.UNLIKE, "names, formats or shapes of the outputs differ", ""
+    causes = dict.fromkeys(
+        _cause(kernels[0], other, entries[0], entry)
+        for other, entry in zip(kernels[1:], entries[1:], strict=True)
+    )
+    causes.pop("", None)
     if not causes:
         return Told.EQUAL, "", ""
     return Told.ALLOWED, "; ".join(causes), ""
 
 
-_EXACT = "exact"
-
-
 def _listed(entries: Sequence[tuple[str, Entry]]) -> str:
-    return "; ".join(f"{n}: {e.contract} {e.message}".strip() for n, e in entries)
+    return "; ".join(
+        f"{name[0]}: {f'{e.contract} {e.message}'.strip()}" for name, e in entries
+    )
 
 
 def _cause(a: Recorded, b: Recorded, x: Entry, y: Entry) -> str:
     """Return why two admitted results differ, "" if they do not."""
-    pairs = list(zip(x.results, y.results, strict=False))
-    unlike = [(r, s) for r, s in pairs if r.bits != s.bits]
+    others = {s.name: s for s in y.results}
+    unlike = [(r, others[r.name]) for r in x.results if r.bits != others[r.name].bits]
     if not unlike:
         return ""
     values = [(r, s) for r, s in unlike if r.values != s.values]
     if not values:
         return "signs of zeros or payloads of NaN"
-    if any(r.exact and s.exact and r.allowed == s.allowed for r, s in values):
-        return _EXACT
     if x.unlike or y.unlike:
         return "repeats on one device differ, too"
     if all(r.flushed == s.flushed for r, s in values):
@@ -177,7 +217,7 @@ def _probed_apart(a: Recorded, b: Recorded, dtypes: set[str]) -> set[str]:
     return {
         name
         for key in a.probes.keys() & b.probes.keys()
-        for name, dtype in [key.split("/")[:2]]
+        for name, dtype, *_ in [f"{key}/".split("/")]
         if a.probes[key] != b.probes[key] and dtype in dtypes
     }
 
@@ -191,6 +231,7 @@ def document(made: Compared) -> dict[str, Any]:
         "counts": made.counts,
         "causes": dict(causes(made)),
         "unpaired": list(made.unpaired),
+        "declared": list(made.declared),
         "cases": [
             {
                 "operator": c.operator, "kernel": c.kernel, "case": c.key,

@@ -5,7 +5,6 @@ recording that was killed goes on with the next kernel.
 """
 
 import json
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Final
 
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.core.finding import safe_name, short_hash
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.store import strict_json
@@ -37,8 +37,9 @@ class Header:
         backend: "cpu", "cuda" or "interpret".
         fingerprint: versions and device.
         seed: of the drawn cases.
-        cases: cases drawn for each kernel.
+        cases: cases drawn for each kernel, 0 where they are of another recording.
         targets: what was recorded, as on the command line.
+        probed: whether the arithmetic was probed, too.
         like: hash of the recording whose cases these are, "" where they were drawn.
     """
 
@@ -47,6 +48,7 @@ class Header:
     seed: int
     cases: int
     targets: tuple[str, ...]
+    probed: bool = False
     like: str = ""
 
 
@@ -65,7 +67,7 @@ class Result:
         worst: greatest |error| / tolerance.
         missed: elements outside what is allowed.
         allowed: hash of the least and greatest admissible values.
-        exact: whether one value alone is admitted for every element.
+        exact: whether each element was decided, and one value alone admitted for it.
         data: all bytes, where they are kept.
     """
 
@@ -92,9 +94,9 @@ class Entry:
         case: the recipe.
         inputs: hash of the input bytes as made on the device.
         subnormals: subnormal elements of the inputs.
-        outcome: "allowed", "outside", or "unjudged".
+        outcome: "allowed", "outside", "refused" by the kernel, or "unjudged".
         contract: the clause that it breaks, "" where none.
-        message: what shows it, or why it is unjudged.
+        message: what shows it, what the kernel said, or why it is unjudged.
         unlike: of the repeats those with other bits than the first.
         results: the outputs, none where nothing could be read.
     """
@@ -115,9 +117,9 @@ class Recorded:
     """One kernel.
 
     Attributes:
-        name: of the kernel.
+        name: of the kernel; the full one where the recording has two of a name.
         operator: what it computes.
-        claims: what it declares, hashed.
+        claims: declarations that differ from the language's defaults, as text.
         entries: its cases.
         probes: what probes found, by "probe/dtype", or "probe/dtype/terms"; of an
             order of additions with its hash.
@@ -126,7 +128,7 @@ class Recorded:
 
     name: str
     operator: str
-    claims: str
+    claims: Mapping[str, str]
     entries: tuple[Entry, ...]
     probes: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
@@ -176,8 +178,19 @@ def open_folder(folder: Path, header: Header) -> None:
 
 
 def path_of(folder: Path, operator: str, name: str) -> Path:
-    """Return the file of a kernel."""
-    return folder / (re.sub(r"[^\w.-]", "_", f"{operator}--{name}") + _SUFFIX)
+    """Return the file of a kernel: of each its own, also where case is ignored."""
+    named = f"{operator}--{name}"
+    return folder / f"{safe_name(named)}-{short_hash(named)}{_SUFFIX}"
+
+
+def is_recorded(folder: Path, operator: str, name: str) -> bool:
+    """Whether a kernel's file is there, and has all that was to be in it.
+
+    Raises:
+        DecodeError: if it cannot be read.
+    """
+    path = path_of(folder, operator, name)
+    return path.exists() and not _read_kernel(path).problem
 
 
 def write_kernel(folder: Path, made: Recorded) -> None:
@@ -208,10 +221,17 @@ def read(folder: Path) -> Recording:
     header = read_header(folder)
     kernels = {}
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
-        packed = read_plain(path, _MOST_BYTES, follow=False)
-        kernel = decode(Recorded, _part(_unpacked(packed, path), "kernel", path))
+        kernel = _read_kernel(path)
+        if path != path_of(folder, kernel.operator, kernel.name):
+            what = f"holds {kernel.name} of {kernel.operator}"
+            raise DecodeError(what, where=str(path), fix="give it its own name back")
         kernels[kernel.operator, kernel.name] = kernel
     return Recording(header, kernels)
+
+
+def _read_kernel(path: Path) -> Recorded:
+    packed = read_plain(path, _MOST_BYTES, follow=False)
+    return decode(Recorded, _part(_unpacked(packed, path), "kernel", path))
 
 
 def _unpacked(packed: bytes, path: Path) -> bytes:

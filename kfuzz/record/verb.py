@@ -13,6 +13,7 @@ from kfuzz.cli.settings import DeviceOption, QuietOption, option, shared
 from kfuzz.cli.standard_streams import report_stream, stopping
 from kfuzz.core.errors import NothingToRunError, UsageError
 from kfuzz.report.output_files import require_writable, write_or_raise
+from kfuzz.report.text import one_line
 
 DEFAULT_CASES: Final = 100
 
@@ -45,8 +46,9 @@ def record(
         bool, option("--probe", "Probe the arithmetic, too: it explains differences.")
     ] = False,
     max_cases: Annotated[
-        int, shared("max-cases", "Cases for each kernel.")
-    ] = DEFAULT_CASES,
+        int | None,
+        shared("max-cases", f"Cases for each kernel; {DEFAULT_CASES} by default."),
+    ] = None,
     seed: Annotated[int, shared("seed", "Of the drawn cases.", "N")] = 0,
     part: Annotated[
         str,
@@ -62,13 +64,20 @@ def record(
 ) -> int:
     """Record what kernels compute on a device, case by case, for `kfuzz compare`.
 
-    Begun again after an interruption, it goes on with the kernels that are lacking.
+    Begun again after an interruption, it goes on with the kernels that are lacking, or
+    of which cases are.
 
     Exit codes: 0 recorded, whatever was seen; 2 usage, or the folder holds something
-    else; 3 internal error, 4 no kernel, 5 device missing, 130 interrupted.
+    else; 3 internal error, or cases of some kernel are lacking, 4 no kernel, 5 device
+    missing, 130 interrupted.
     """
     if platform and targets:
         raise UsageError("--platform and a target exclude each other")
+    if like is not None and max_cases is not None:
+        raise UsageError(
+            "--like and --max-cases exclude each other",
+            fix="all cases of the other recording are run",
+        )
     first, every = _part(part)
     project = open_project(None)
     from kfuzz.core.fingerprint import host_fingerprint
@@ -87,46 +96,48 @@ def record(
     config = platform_config(config) if platform else config
     source = None if like is None else files.read(like)
     backend = Backend(config.device)
+    backend.quiet = True  # what ends a child is recorded
     try:
-        place, driver = backend.on.describe(backend.devices[0])
+        on, driver = backend.on.describe(backend.devices[0])
+        loaded = load_all(config.targets, root=config.root)
+        count = DEFAULT_CASES if max_cases is None else max_cases
+        kernels = [
+            (name, one, cases)
+            for name, one in zip(making.names_of(loaded), loaded, strict=True)
+            if (cases := making.cases_of(one.kernel, name, count, seed, source))
+        ]
+        if not kernels:
+            raise NothingToRunError("no kernel to record")
         header = files.Header(
-            backend.name, host_fingerprint(device=place, driver=driver), seed,
-            max_cases, ("--platform",) if platform else tuple(map(str, config.targets)),
+            backend.name, host_fingerprint(device=on, driver=driver), seed,
+            count if source is None else 0,
+            ("--platform",) if platform else tuple(map(str, config.targets)), probe,
             "" if source is None else making.digest(source),
         )  # fmt: skip
-        loaded = load_all(config.targets, root=config.root)
-        if source is not None:
-            wanted = source.kernels
-            loaded = [
-                k for k in loaded if (k.kernel.operator.name, k.kernel.name) in wanted
-            ]
-        if not loaded:
-            raise NothingToRunError("no kernel to record")
         files.open_folder(out, header)
+        problems = 0
         with stopping() as stop:
-            for number, one in enumerate(loaded[first::every], 1):
-                kernel = one.kernel
-                if files.path_of(out, kernel.operator.name, kernel.name).exists():
+            some = kernels[first::every]
+            for number, (name, one, cases) in enumerate(some, 1):
+                if files.is_recorded(out, one.kernel.operator.name, name):
                     continue
-                if source is None:
-                    cases = making.drawn(kernel, max_cases, seed)
-                else:
-                    of = source.kernels[kernel.operator.name, kernel.name]
-                    cases = [entry.case for entry in of.entries]
                 try:
                     made = making.recorded(
                         one, backend, cases,
-                        root=config.root, probe=probe, stopped=stop.is_set,
+                        name=name, root=config.root, probe=probe, stopped=stop.is_set,
                     )  # fmt: skip
                 except Stopped:
                     return ExitCode.INTERRUPTED
                 files.write_kernel(out, made)
+                problems += bool(made.problem)
+                if made.problem:
+                    print(f"kfuzz: {name}: {one_line(made.problem)}", file=sys.stderr)
                 if not quiet:
-                    done = f"{number}/{len(loaded[first::every])} {kernel.name}"
+                    done = f"{number}/{len(some)} {one_line(name)}"
                     print(f"{done}: {len(made.entries)} cases", file=sys.stderr)
     finally:
         backend.close()
-    return ExitCode.OK
+    return ExitCode.INTERNAL if problems else ExitCode.OK
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -155,9 +166,9 @@ def compare(
 
     That results differ blames no device: a contract does, or nothing.
 
-    Exit codes: 0 every difference is allowed, 1 a device or all are outside, or values
-    differ where exactness is demanded, 2 usage or an unreadable recording, 3 internal
-    error, 4 no case in common that could be compared.
+    Exit codes: 0 every difference is allowed, 1 a device or all are outside, 2 usage or
+    an unreadable recording, 3 internal error, 4 no case in common that could be
+    compared.
     """
     if len(recordings) < 2:
         raise UsageError("one recording is nothing to compare", fix="give two or more")
@@ -177,7 +188,6 @@ def compare(
         write_or_raise(html, pages.html(made))
     if any(c.told in comparing.FAULTS for c in made.cases):
         return ExitCode.VIOLATION
-    idle = (comparing.Told.REFUSED, comparing.Told.UNJUDGED)
-    if all(c.told in idle for c in made.cases):
+    if all(c.told in comparing.IDLE for c in made.cases):
         return ExitCode.NOTHING_TO_RUN
     return ExitCode.OK

@@ -15,6 +15,7 @@ is 1.
 """
 
 import argparse
+import base64
 import json
 import multiprocessing
 import os
@@ -25,6 +26,7 @@ import signal
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -42,6 +44,8 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.fuzz.changes import MOST_BYTES, Mutator, padded
 from kfuzz.fuzz.inputs import KeptInputs
+from kfuzz.grade import signing
+from kfuzz.grade.attestation import attestation, attested, canonical, place_of
 from kfuzz.grade.statement_text import (
     statement_document,
     statement_markdown,
@@ -54,9 +58,21 @@ from kfuzz.monitor.counts import (
     read_counts,
     total,
 )
+from kfuzz.record.comparing import compare
+from kfuzz.record.pages import html, text
+from kfuzz.record.recording import (
+    HEADER,
+    Entry,
+    Header,
+    Recorded,
+    Result,
+    path_of,
+    read,
+)
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, headline
+from kfuzz.store import strict_json
 from kfuzz.store.entry import (
     FINDING,
     FIRST,
@@ -65,6 +81,7 @@ from kfuzz.store.entry import (
     read_entry,
     read_summary,
 )
+from kfuzz.store.plain_file import read_plain
 from kfuzz.store.statements import read_calibration, read_statement
 from kfuzz.targets.homes import binds
 from tests.helpers.events import campaign
@@ -74,6 +91,7 @@ from tests.helpers.statements import kernel, statement
 SECONDS: Final = 2
 # Bytes of address space: what would take the machine's memory fails here.
 MEMORY: Final = 8 << 30
+_KERNEL: Final = "kernel.json"
 _DIGITS: Final = re.compile(r"\d+|'[^']*'")
 _ATOMS: Final[tuple[Any, ...]] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, -(2**64), 10**400, 0.5, -0.0, 1e308,
@@ -111,13 +129,12 @@ def _entry(changed: str) -> Callable[[], dict[str, bytes]]:
 
 
 def _use_entry(path: Path) -> None:
-    read = read_entry(path.parent)
-    _show(read)
+    _show(read_entry(path.parent))
 
 
-def _show(read: Finding) -> None:
-    encode(read)
-    finding_lines(view(Shown(read.target.node_id, read, read.id)))
+def _show(made: Finding) -> None:
+    encode(made)
+    finding_lines(view(Shown(made.target.node_id, made, made.id)))
 
 
 def _graded() -> dict[str, bytes]:
@@ -129,6 +146,37 @@ def _statement(path: Path) -> None:
     statement_text(made)
     statement_markdown(made)
     statement_document(made)
+
+
+def _certified() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "kernels.py")
+        file.write_bytes(SOURCE)
+        made = attestation(statement(kernel()), root=file.parent, subjects=[file])
+    return {"certificate.json": canonical(made)}
+
+
+def _certificate(path: Path) -> None:
+    made = attested(strict_json.loads(read_plain(path, 1 << 24)))
+    statement_text(made.statement)
+    for name in made.digests:
+        place_of(name, path.parent)
+
+
+def _enveloped() -> dict[str, bytes]:
+    document = {
+        "payloadType": signing.PAYLOAD_TYPE,
+        "payload": base64.b64encode(_certified()["certificate.json"]).decode(),
+        "signatures": [{"keyid": "ab", "sig": "AAAA"}],
+    }
+    return {"certificate.json": json.dumps(document).encode()}
+
+
+def _envelope(path: Path) -> None:
+    document = strict_json.loads(read_plain(path, 1 << 24))
+    if isinstance(document, dict):
+        payload = signing.payload_of(document)
+        attested(strict_json.loads(payload))
 
 
 def _calibration() -> dict[str, bytes]:
@@ -192,6 +240,31 @@ def _inputs(path: Path) -> None:
     kept.shortest(None)
 
 
+def _recording(changed: str) -> Callable[[], dict[str, bytes]]:
+    """Return what makes a recording of which the header or its kernel is changed."""
+
+    def files() -> dict[str, bytes]:
+        y = Result("y", "float32", (3,), "ab", "cd", "ef", {"nan": 1}, allowed="12")
+        entry = Entry("ab" * 16, finding(n=3).case, "cd", 1, "allowed", results=(y,))
+        one = Recorded("mine", "relu", {"a": "b"}, (entry,), {"order/float32/16": "x"})
+        header = Header("cpu", Fingerprint(), 7, 1, ("kernels.py",))
+        made = {
+            HEADER: _document("header", header)["file.json"],
+            _KERNEL: _document("kernel", one)["file.json"],
+        }
+        return {changed: made.pop(changed), **made}
+
+    return files
+
+
+def _use_recording(path: Path) -> None:
+    packed = path_of(path.parent, "relu", "mine")
+    packed.write_bytes(zlib.compress(path.with_name(_KERNEL).read_bytes()))
+    made = compare([read(path.parent)] * 2)
+    text(made)
+    html(made)
+
+
 SOURCE: Final = b"""
 import kfuzz as kf
 @kf.kernel(ops.relu, name="other")
@@ -205,7 +278,11 @@ READERS: Final = (
     Reader("inputs.safetensors", _entry(INPUTS), _use_entry),
     Reader("first.json", _entry(FIRST), _use_entry),
     Reader("a statement", _graded, _statement),
+    Reader("a certificate", _certified, _certificate),
+    Reader("an envelope", _enveloped, _envelope),
     Reader("a calibration", _calibration, lambda p: encode(read_calibration(p))),
+    Reader("a recording", _recording(HEADER), _use_recording),
+    Reader("a recorded kernel", _recording(_KERNEL), _use_recording),
     Reader("events of a run", _events, _use_events),
     Reader("a monitor's state", _counts, lambda p: total(read_counts(p))),
     Reader("pyproject.toml", lambda: {"pyproject.toml": PROJECT}, _project),

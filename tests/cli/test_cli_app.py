@@ -234,7 +234,7 @@ def test_help_names_what_is_built_and_nothing_else() -> None:
     assert set(command.commands) == {
         "run", "check", "report", "replay", "shrink", "show", "corpus", "contracts",
         "calibrate", "grade", "judge", "probe", "prove", "config", "doctor",
-        "monitor-report", "record", "compare",
+        "monitor-report", "record", "compare", "certificate", "observe",
     }  # fmt: skip
     options = {o for p in command.commands["run"].params for o in p.opts}
     assert options == {
@@ -242,7 +242,7 @@ def test_help_names_what_is_built_and_nothing_else() -> None:
         "--replay", "--burst", "--engine", "--jobs", "--calibration",
         "--contracts", "--exclude-contracts", "--device",
         "--isolate", "--corpus", "--fail-on", "--report", "--format", "-q", "--quiet",
-        "-v", "--verbose", "--aten", "--prove", "--on",
+        "-v", "--verbose", "--aten", "--prove", "--on", "--also-compile",
     }  # fmt: skip
 
 

@@ -275,9 +275,11 @@ def test_every_setting_reaches_the_engine_or_the_command_line_alone() -> None:
     assert {k for k, s in SETTINGS.items() if not s.for_engine} == of_the_command_line
     filled = {s.name for s in SETTINGS.values()}
     unfilled = {f.name for c in (RunConfig, Budget) for f in fields(c)} - filled
-    # Where it works, what follows from other settings, and what a fleet's units get.
+    # Where it works, what follows from other settings, what a fleet's units get, and
+    # what is left out for a verdict alone.
     units = {"chosen", "seen"}
-    assert unfilled == {"root", "started", "budget", "keep_inputs"} | units
+    others = {"root", "started", "budget", "keep_inputs", "reduce"}
+    assert unfilled == others | units
 
 
 def test_the_share_of_second_calls_is_the_default_of_probes() -> None:

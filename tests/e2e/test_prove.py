@@ -31,7 +31,8 @@ def test_a_right_kernel_is_proved_for_all_sizes(project: Project) -> None:
 
 def test_an_overflow_of_32_bits_is_refuted(project: Project) -> None:
     target = f"{CORNERS}::product_of_32_bits_in_a_function"
-    done = project.kfuzz("prove", target, "--device", "interpret", "--format", "json")
+    words = ("--device", "interpret", "--format", "json", "--max-time", "5m")
+    done = project.kfuzz("prove", target, *words)
     [kernel] = strict(done.stdout)["kernels"]
     assert answers(kernel)["no 32-bit overflow"] == "refuted"
     assert [f["state"] for f in kernel["findings"]] == ["confirmed"]

@@ -183,7 +183,7 @@ def test_two_kernels_of_one_name_outside_the_project_are_told_apart(
 ) -> None:
     (nested.parent / "far").mkdir()
     (nested.parent / "far" / "kernels.py").write_text(HEADER + WRONG)
-    words = ("../kernels.py", "../far/kernels.py", "--max-cases", "9")
+    words = ("../kernels.py", "../far/kernels.py", "--max-cases", "25")
     code, text = run(capsys, *words)
     assert code == 1
     listed = re.findall(r"^FAILED (kernels-[0-9a-f]{8}\.wrong)-", text, re.MULTILINE)

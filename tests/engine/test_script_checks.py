@@ -153,6 +153,7 @@ def test_a_script_looks_at_the_result_concerned(folder: Path) -> None:
                 assert outcome(kind, folder, **changes) == code, (wrong, kind)
 
 
+@pytest.mark.usefixtures("restored")  # the script is run here
 @pytest.mark.parametrize(("poison", "code"), [("nan", 0), ("finite", 2)])
 def test_a_script_that_fills_memory_otherwise_does_not_say_that_it_passes(
     poison: str, code: int, folder: Path, capsys: pytest.CaptureFixture[str]

@@ -11,6 +11,32 @@ import pytest
 from tests.helpers.command_line import Engine
 
 
+@pytest.fixture(autouse=True)
+def settings_of_torch() -> Iterator[None]:
+    """Hold each test to leaving torch's settings as they were: others follow them."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from kfuzz.execution.calls.torch_state import TorchState
+
+    before = TorchState.now()
+    yield
+    # How many threads there are is nobody's result, and "none" means "ieee".
+    same = ("number of threads", "fp32_precision (none before the call, ieee after it)")
+    told = [t for t in before.restore() if not any(part in t for part in same)]
+    assert not told, f"left changed: {', '.join(told)}"
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Put back what a test changes of torch's settings on purpose."""
+    from kfuzz.execution.calls.torch_state import TorchState
+
+    before = TorchState.now()
+    yield
+    before.restore()
+
+
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     fake = Engine()

@@ -332,9 +332,7 @@ def test_rows_of_a_large_shape_are_judged(
     reference = files.reference("return x.relu()", "torch.rand(64, 256) - 0.5")
     case = reference.case("form", 5, whole=True)
     values = reference.values.of(case)
-    claims = claims_of(
-        reference, accumulator="float32", nonfinite="propagate", own_kernels_only=False
-    )
+    claims = claims_of(reference)
 
     def says(function: Callable[[Tensor], Tensor]) -> str | None:
         kernel = bound(function, reference, "it", claims)

@@ -66,24 +66,19 @@ def test_tf32_is_no_violation_where_torch_may_use_it(
     assert counts.violations == (kind not in own)
 
 
+@pytest.mark.usefixtures("restored")
 def test_the_flags_are_read_in_old_torch_and_in_new(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = torch.get_float32_matmul_precision()
-    cudnn = torch.backends.cudnn.allow_tf32
-    try:
-        for old in (False, True):
-            if old:
-                monkeypatch.setattr(arithmetic, "_precision_of", None)
-            torch.set_float32_matmul_precision("highest")
-            torch.backends.cudnn.allow_tf32 = True
-            assert tf32_allowed() == {"convolution", "recurrence"}
-            torch.set_float32_matmul_precision("high")
-            torch.backends.cudnn.allow_tf32 = False
-            assert tf32_allowed() == {"matmul"}
-    finally:
-        torch.set_float32_matmul_precision(before)
-        torch.backends.cudnn.allow_tf32 = cudnn
+    for old in (False, True):
+        if old:
+            monkeypatch.setattr(arithmetic, "_precision_of", None)
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = True
+        assert tf32_allowed() == {"convolution", "recurrence"}
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = False
+        assert tf32_allowed() == {"matmul"}
 
 
 def test_a_reference_draws_nothing_from_the_caller_s_generator() -> None:

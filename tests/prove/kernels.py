@@ -2,7 +2,12 @@
 
 # ruff: noqa: E501 - IR is as it is printed
 
-from kfuzz.prove.launches import ConstArgument, IntArgument, Launch, TensorArgument
+from kfuzz.execution.launches.launch import (
+    ConstArgument,
+    IntArgument,
+    Launch,
+    TensorArgument,
+)
 
 BLOCK = 64
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from kfuzz.execution.launches.launch import Launch
 from kfuzz.prove.fitting import Fit
 from kfuzz.prove.groups import numbers
 from kfuzz.prove.ir.graph import graph_of
 from kfuzz.prove.ir.ttir import read
-from kfuzz.prove.launches import Launch
 from kfuzz.prove.properties import Property, Prover
 from kfuzz.prove.solver import Reply, Solver
 from tests.prove.kernels import copy_ir, launch

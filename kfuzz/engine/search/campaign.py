@@ -218,6 +218,7 @@ class Campaign:
             self.clock,
             jobs=self.jobs,
             predicted=lambda: max(k.runner.predicted for k in self.kernels),
+            reduces=config.reduce,
         )
         self._slots = Slots(min(MOST, idle_processors(self.jobs)))
         devices = backend.devices[: self.jobs]
@@ -572,6 +573,8 @@ class Campaign:
         if self.no_collective == "" and self._affords_collective(kernel):
             with self._collective:
                 this_round.judge_beside_collective()
+        if self.config.also_compile and this_round.found is None:
+            this_round.judge_builds(self.config.also_compile)
         kernel.rounds += 1
         if isinstance(this_round.error, BindingError | BackendError):
             raise this_round.error

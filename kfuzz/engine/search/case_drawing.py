@@ -131,7 +131,7 @@ def strategy_of(
             omitted=frozenset(n for n in operator.inputs if n not in named),
             nullable=passed.nullable,
             lists=operator.lists,
-            named_sizes=tuple(sizes),
+            named_sizes=tuple(dict.fromkeys((*kernel.sizes, *sizes))),
         )
 
     def fits(case: Case) -> bool:

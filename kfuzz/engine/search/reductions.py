@@ -46,6 +46,7 @@ class Reductions:
         clock: of the run.
         jobs: findings reduced at once.
         predicted: seconds that the slowest case under way is expected to take.
+        reduces: whether any time is given at all.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class Reductions:
         *,
         jobs: int,
         predicted: Callable[[], float] = lambda: 0.0,
+        reduces: bool = True,
     ) -> None:
         self._clock, self._limit, self._jobs = clock, clock.limit, jobs
         self._predicted = predicted
+        self._reduces = reduces
         self._lock = threading.Lock()
         # Seconds of all jobs that findings have taken as they came.
         self._taken = 0.0
@@ -76,6 +79,8 @@ class Reductions:
             share: the seconds that its kernel may have at once.
             last: whether the search ends with it.
         """
+        if not self._reduces:
+            return 0.0
         if self._limit is None:
             return UNLIMITED_SECONDS  # evaluations bound it
         left = self._left()
@@ -119,7 +124,8 @@ class Reductions:
         self, kernel: KernelSearch, finding: Finding
     ) -> Callable[[FiledFinding], None] | None:
         """Return what takes a finding that time has stopped; None if that ends it."""
-        if self._limit is None or finding.signature.kind is Kind.HANG:
+        hangs = finding.signature.kind is Kind.HANG
+        if self._limit is None or hangs or not self._reduces:
             return None
         return partial(self._wait, kernel)
 

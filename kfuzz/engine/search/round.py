@@ -44,6 +44,11 @@ UNFENCED: Final = "loads outside arguments go unseen"
 DIAGNOSED: Final = 4
 # Of the time left to a round one diagnosis gets so much at most.
 _DIAGNOSING: Final = 0.25
+K_BLD_01: Final = "K-BLD-01"
+# Structures that one round compiles for other GPUs, and of a kernel's time the share
+# that this may take where time is short.
+_BUILDS: Final = 4
+_BUILDING: Final = 0.2
 # A call that a run's end cuts off is worth a notice after so many seconds, and after so
 # many times what calls took before.
 _LONG_SECONDS: Final = 5.0
@@ -102,6 +107,8 @@ class KernelSearch:
         quiet: whether what its children print is dropped: while a finding is reduced,
             a crash would print the same stack a hundred times.
         collected: whether it has run beside a collective.
+        built: structures whose launches were compiled for other GPUs.
+        building: seconds that this took.
         tried: a case of each structure that was run, the first `WATCHED` of them.
         pace: plans what runs next by what it costs; None where the order of the cases
             follows from the seed alone.
@@ -130,6 +137,8 @@ class KernelSearch:
     rate: float = 1.0
     quiet: bool = False
     collected: bool = False
+    built: set[object] = field(default_factory=set)
+    building: float = 0.0
     tried: dict[object, Case] = field(default_factory=dict)
     pace: Pace | None = None
 
@@ -405,6 +414,39 @@ class Round:
             return
         kernel.collected = True
         self.judge(replace(self.passed, collective=True))
+
+    def judge_builds(self, targets: tuple[str, ...]) -> None:
+        """Judge some structures once more, compiled for other GPUs as well.
+
+        Args:
+            targets: these GPUs; one that something does not build for is left out.
+        """
+        kernel = self._kernel
+        if K_BLD_01 not in kernel.record.classes:
+            return
+        failed = {s.detail for s in kernel.seen if s.contract == K_BLD_01}
+        targets = tuple(t for t in targets if t not in failed)
+        began, done = time.monotonic(), 0
+        fresh = [s for s in kernel.tried if s not in kernel.built]
+        for structure in fresh if targets else ():
+            spent = kernel.building + time.monotonic() - began
+            if kernel.pace is None:
+                full = done >= _BUILDS
+            else:
+                full = done > 0 and spent > _BUILDING * (kernel.seconds + spent)
+            if full or self.over or self.found is not None:
+                break
+            kernel.built.add(structure)
+            case = replace(kernel.tried[structure], targets=targets)
+            if not case.large:
+                self.judge(case)
+                done += 1
+        kernel.building += time.monotonic() - began
+        if self.found is not None:
+            case, report = self.found
+            if report.failure is not None and report.failure.contract == K_BLD_01:
+                # The smaller ones are to fail for the same GPU.
+                self.found = replace(case, targets=(report.failure.detail,)), report
 
     def _accused(self, report: CaseReport) -> Case | None:
         """Return the call that a report suspects, if a fresh child is to be asked.

@@ -7,18 +7,15 @@ that nothing uses and merge those that are alike.
 from typing import Any, Final
 
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, make_backend
+from triton.compiler import make_backend
 
-from kfuzz.prove.launches import ConstArgument, IntArgument, Launch, TensorArgument
+from kfuzz.execution.launches.building import NotCompiledError, said, source_of
+from kfuzz.execution.launches.launch import Launch
 
 # What the frontend asks of a GPU is asked of this one; an H100.
 TARGET: Final = GPUTarget("cuda", 90, 32)
 WIDE: Final = "i64"
 NARROW: Final = "i32"
-
-
-class NotCompiledError(Exception):
-    """Triton's frontend refuses a kernel; the message is its last line."""
 
 
 def ttir(function: Any, launch: Launch, *, integers: str = "") -> str:
@@ -38,22 +35,7 @@ def ttir(function: Any, launch: Launch, *, integers: str = "") -> str:
     """
     from triton._C.libtriton import ir
 
-    signature, constants, attributes = {}, {}, {}
-    for place, (name, argument) in enumerate(launch.arguments.items()):
-        match argument:
-            case ConstArgument():
-                signature[name], constants[(place,)] = "constexpr", argument.value
-            case TensorArgument() if argument.block is not None:
-                raise NotCompiledError("a tensor descriptor made on the host")
-            case TensorArgument():
-                signature[name] = argument.type
-                if argument.aligned:
-                    attributes[(place,)] = [["tt.divisibility", 16]]
-            case IntArgument() if not argument.declared and integers:
-                signature[name] = integers
-            case _:
-                signature[name] = argument.type
-    source = ASTSource(function, signature, constants, attributes)
+    source = source_of(function, launch, integers=integers)
     backend = make_backend(TARGET)
     options = backend.parse_options(dict(launch.options))
     context = ir.context()
@@ -68,13 +50,5 @@ def ttir(function: Any, launch: Launch, *, integers: str = "") -> str:
             context,
         )
     except Exception as error:
-        raise NotCompiledError(_told(error)) from error
+        raise NotCompiledError(said(error)) from error
     return str(module)
-
-
-def _told(error: BaseException) -> str:
-    """Return what the frontend says last: its message ends in the reason."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

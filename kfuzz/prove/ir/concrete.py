@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kfuzz.execution.launches.launch import Launch, TensorArgument
 from kfuzz.prove.ir.terms import (
     CHOICE,
     DATA,
@@ -23,7 +24,6 @@ from kfuzz.prove.ir.terms import (
     atoms_in,
 )
 from kfuzz.prove.ir.values import Access, Graph
-from kfuzz.prove.launches import Launch, TensorArgument
 from kfuzz.prove.relations import quantities
 
 Array = NDArray[Any]

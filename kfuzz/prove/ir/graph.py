@@ -12,6 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from kfuzz.execution.launches.launch import (
+    ConstArgument,
+    IntArgument,
+    Launch,
+    TensorArgument,
+)
 from kfuzz.prove.ir import loops, operations
 from kfuzz.prove.ir.terms import (
     DATA,
@@ -48,7 +54,6 @@ from kfuzz.prove.ir.values import (
     program,
     symbol,
 )
-from kfuzz.prove.launches import ConstArgument, IntArgument, Launch, TensorArgument
 
 _CALLS: Final = 24
 """Calls inside one another at most."""

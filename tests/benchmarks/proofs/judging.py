@@ -15,7 +15,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.execution.device.interpreted import INTERPRET
-from kfuzz.prove.processes import end, served
+from kfuzz.execution.launches.process import end, served
 from kfuzz.prove.samples import drawn
 from kfuzz.targets.load import Source, load
 

@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _work(given: argparse.Namespace, folder: Path, state: dict[str, Any]) -> None:
-    from kfuzz.prove.processes import Process
+    from kfuzz.execution.launches.process import Process
     from tests.benchmarks.proofs.judging import Asked
 
     end = time.monotonic() + given.seconds

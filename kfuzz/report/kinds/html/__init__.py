@@ -5,8 +5,6 @@ admits no others. All texts pass through the template's escaping. Without its sc
 the page shows the same; copying, filtering and opening all at once need it.
 """
 
-import base64
-import hashlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +16,7 @@ from kfuzz.report.kinds.html import charts, grades
 from kfuzz.report.kinds.html.maps import LEVELS, MapView, map_view
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.promises import promised, title
+from kfuzz.report.templates import STYLE, rendered, source_of
 from kfuzz.report.text import one_line
 
 MAX_FINDINGS: Final = 1_000
@@ -31,32 +30,15 @@ _FOLDER: Final = Path(__file__).parent
 
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = (_FOLDER / "style.css").read_text(encoding="utf-8")
+    style = STYLE.read_text(encoding="utf-8")
     script = (_FOLDER / "script.js").read_text(encoding="utf-8")
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            "img-src data:",
-            f"style-src '{_digest(style)}'",
-            f"script-src '{_digest(script)}'",
-        )
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {source_of(style)}; "
+        f"script-src {source_of(script)}"
     )
-    return environment.get_template("page.html").render(
-        style=style, script=script, policy=policy, **_content(run, root, options)
-    )
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    content = _content(run, root, options)
+    content |= {"style": style, "script": script, "policy": policy}
+    return rendered(_FOLDER / "page.html", content, html=True)
 
 
 def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:

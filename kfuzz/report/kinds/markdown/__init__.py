@@ -13,6 +13,7 @@ from kfuzz.report.layout import code, fence, inert
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.proofs import proof_summaries
 from kfuzz.report.summary import barely, nothing_compared
+from kfuzz.report.templates import rendered
 
 MAX_BYTES: Final = 1_000_000
 """A job summary may have 1 MiB; what is longer is shown nowhere."""
@@ -23,19 +24,11 @@ _RESERVED: Final = 500
 _CUT: Final = "\f"
 # Findings written out; of the others their line in the table says enough.
 _WRITTEN_OUT: Final = 50
+_TEMPLATE: Final = Path(__file__).parent / "run.md"
 
 
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the document, of less than `MAX_BYTES` bytes."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     told = headline(run)
     found = [text for _, text in told]
     if run.findings and not run.findings[0].fails:  # those that fail come first
@@ -43,8 +36,7 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
             not (s.known or s.finding.state is State.FIXED) for s in run.findings
         )
         found.insert(0, "no violation confirmed" if unsettled else "no violation")
-    environment.filters |= {"text": inert, "code": code, "html": escape}
-    whole = environment.get_template("run.md").render(
+    content = dict(
         run=run,
         headline=", ".join(found),
         kernels=[_row(kernel) for kernel in run.kernels.values()],
@@ -56,6 +48,8 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         replayed=[" ".join(replay_lines(r, options=options)) for r in run.replayed],
         cut=_CUT,
     )
+    filters = {"text": inert, "code": code, "html": escape}
+    whole = rendered(_TEMPLATE, content, html=False, filters=filters)
     text, size = "", 0
     for block in whole.split(_CUT):
         size += len(block.encode(errors="backslashreplace"))

@@ -1,4 +1,4 @@
-"""Processes of the prover: one whose Triton compiles, one whose Triton interprets."""
+"""A process of kfuzz's own, whose Triton compiles, or one whose Triton interprets."""
 
 import os
 import signal

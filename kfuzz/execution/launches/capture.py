@@ -27,7 +27,7 @@ from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import declared
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.prove.launches import (
+from kfuzz.execution.launches.launch import (
     Argument,
     ConstArgument,
     IntArgument,
@@ -35,7 +35,7 @@ from kfuzz.prove.launches import (
     OtherArgument,
     TensorArgument,
 )
-from kfuzz.prove.memoryless import LIMITS, Indices, Memoryless, storage_of
+from kfuzz.execution.launches.memoryless import LIMITS, Indices, Memoryless, storage_of
 
 # Names of torch's types in Triton's signatures.
 _TYPES: Final = {
@@ -46,6 +46,11 @@ _TYPES: Final = {
 }  # fmt: skip
 _INTEGERS: Final = ("i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64")
 _ALIGNED: Final = 16
+# What a launch tells the compiler besides arguments; what others mean is theirs.
+_OPTIONS: Final = (
+    "num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu",
+    "matrix_instr_nonkdim", "kpack",
+)  # fmt: skip
 
 
 class NotCapturedError(Exception):
@@ -166,7 +171,7 @@ class Recorder:
         signature = inspect.signature(function.fn)
         parameters = {n: v for n, v in named.items() if n in signature.parameters}
         options = {n: v for n, v in named.items() if n not in signature.parameters}
-        options = {n: v for n, v in options.items() if n in ("num_warps", "num_stages")}
+        options = {n: v for n, v in options.items() if n in _OPTIONS}
         bound = signature.bind(*given, **parameters)
         bound.apply_defaults()
         if callable(grid):

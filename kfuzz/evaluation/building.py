@@ -1,0 +1,166 @@
+"""Whether what a case launches builds for GPUs that are not here.
+
+The kernel is called in a process whose Triton compiles, on tensors without memory, and
+its launches are compiled for each GPU. Run as `python -m kfuzz.evaluation.building`; it
+is sent what is to be loaded, then cases.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.evidence import Builds, Misfit
+from kfuzz.core.case_surroundings import config_of
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.recipe import Case
+from kfuzz.execution.calls.compiling import at_work
+from kfuzz.execution.launches.building import (
+    NotCompiledError,
+    UnknownTargetError,
+    misfit,
+    said,
+    source_of,
+)
+from kfuzz.execution.launches.capture import NotCapturedError, capture
+from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
+from kfuzz.execution.launches.process import LOOK, Process, end, served
+from kfuzz.targets.load import Source, load
+
+_PROGRAM: Final = "kfuzz.evaluation.building"
+LIMIT_SECONDS: Final = 60.0
+"""For the launches of one case and all targets, and for loading the kernel."""
+_LOST: Final = 2
+"""Processes that may be lost before no further one is begun."""
+
+
+class Builder:
+    """Asks of cases whether their launches build; its process begins with the first.
+
+    Args:
+        opened: the request with which the kernel was opened.
+    """
+
+    def __init__(self, opened: Mapping[str, Any]) -> None:
+        self._request = {key: opened[key] for key in ("cwd", "root", "file", "module")}
+        self._request["name"] = opened["name"]
+        self._process: Process | None = None
+        self._lost: list[str] = []
+
+    def __call__(self, case: Case, step: Callable[[], None]) -> Builds:
+        """Return what came of one case.
+
+        Args:
+            case: with its targets; no values are made.
+            step: called now and then, for a watchdog.
+        """
+        if len(self._lost) >= _LOST:
+            return Builds(self._lost[-1])
+        with at_work():
+            try:
+                if self._process is None:
+                    self._process = Process(_PROGRAM, interpret=False)
+                    self._process.send(self._request)
+                self._process.send(case)
+                for _ in range(int(LIMIT_SECONDS / LOOK)):
+                    step()
+                    if self._process.ready():
+                        told: Builds = self._process.receive()
+                        return told
+                why = f"it is not compiled within {LIMIT_SECONDS:.0f} s"
+            except (EOFError, OSError):
+                why = "the process that compiles ended"
+        self.close()
+        self._lost.append(why)
+        return Builds(why)
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+class Compiling:
+    """Compiles what cases launch, equal launches once."""
+
+    def __init__(self, kernel: BoundKernel) -> None:
+        self._kernel = kernel
+        self._known: dict[object, tuple[str, str]] = {}
+
+    def built(self, case: Case) -> Builds:
+        """Return what came of a case."""
+        try:
+            captured = capture(self._kernel, case, config=config_of(case))
+        except NotCapturedError as error:
+            return Builds(f"its launches are not known: {error}")
+        if not captured.launches:
+            return Builds("it launches no Triton kernel")
+        found: dict[str, Misfit] = {}
+        unknown: list[str] = []
+        count = 0
+        for target in case.targets:
+            for launch, function in zip(
+                captured.launches, captured.functions, strict=True
+            ):
+                why, lacks = self._compiled(function, launch, target)
+                if lacks:
+                    unknown.append(f"{target}: {lacks}")
+                    break
+                count += 1
+                if why and target not in found:
+                    named = (*launch.constants, *launch.options.items())
+                    given = ", ".join(f"{name}={value}" for name, value in named)
+                    found[target] = Misfit(
+                        target, launch.kernel, Path(launch.file).name, launch.line,
+                        why, given,
+                    )  # fmt: skip
+        return Builds("; ".join(unknown), count, tuple(found.values()))
+
+    def _compiled(self, function: Any, launch: Any, target: str) -> tuple[str, str]:
+        """Return what does not fit, and why nothing is known of it."""
+        try:
+            source = source_of(function, launch, specialised=True)
+            key = (source.hash(), *sorted(launch.options.items()), target)
+        except NotCompiledError as error:
+            return "", str(error)
+        except Exception as error:  # what Triton raises on what it does not know
+            return "", said(error)
+        if key not in self._known:
+            try:
+                made = misfit(source, launch.options, GPU_TARGETS[target]), ""
+            except NotCompiledError as error:
+                made = f"it is not compiled: {error}", ""
+            except UnknownTargetError as error:
+                made = "", f"this Triton does not compile for it: {error}"
+            self._known[key] = made
+        return self._known[key]
+
+
+def _loaded(request: Mapping[str, Any]) -> BoundKernel:
+    os.chdir(request["cwd"])
+    file = Path(request["file"]) if request["file"] else None
+    source = Source(file, request["module"], (request["name"],))
+    [loaded] = load(source, root=Path(request["root"]))
+    return loaded.kernel
+
+
+def main() -> None:
+    """Load what the first message names; then compile what is sent."""
+    connection = served()
+    try:
+        compiling = Compiling(_loaded(connection.recv()))
+    except KfuzzError as error:
+        connection.recv()
+        connection.send(Builds(f"it does not load where Triton compiles: {error}"))
+        return
+    while True:
+        connection.send(compiling.built(connection.recv()))
+
+
+if __name__ == "__main__":
+    with suppress(EOFError, OSError):
+        main()
+    end()

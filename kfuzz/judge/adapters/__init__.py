@@ -1,0 +1,1 @@
+"""kfuzz behind the interfaces of others' benchmarks, trainers and test suites."""

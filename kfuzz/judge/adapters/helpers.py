@@ -1,0 +1,222 @@
+"""The comparing helpers of Liger-Kernel's and fla's tests, with derived bounds.
+
+Facts: github.com/linkedin/Liger-Kernel, test/utils.py; github.com/fla-org/
+flash-linear-attention, fla/utils.py. A test that uses one is run under `references`:
+
+    @pytest.fixture(autouse=True)
+    def derived_bounds():
+        with references():
+            yield
+
+What made the reference's result is recorded, and computed again in float64 with a
+running bound of what a kernel's rounding may do. The test's own tolerances are of no
+effect.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from kfuzz.core.errors import UsageError
+from kfuzz.monitor.asserting import assert_conforms
+from kfuzz.numerics.elements import same_bits
+from kfuzz.numerics.shadow.shade import COMPOSITES, RULES
+
+_Key = tuple[int, int, tuple[int, ...], tuple[int, ...], torch.dtype]
+
+_recording: "list[_Tape]" = []
+
+
+@contextmanager
+def references() -> Iterator[None]:
+    """Record how tensors are made, for the helpers that are called within.
+
+    Every tensor that is made meanwhile stays until the end.
+    """
+    tape = _Tape()
+    _recording.append(tape)
+    try:
+        with tape:
+            yield
+    finally:
+        _recording.remove(tape)
+
+
+def assert_verbose_allclose(
+    tensor1: Tensor, tensor2: Tensor, rtol: float = 1e-05, atol: float = 1e-08,
+    max_print: int = 5, extra_info: str = "",
+) -> None:  # fmt: skip
+    """Check a kernel's result against its reference's, as Liger-Kernel's helper does.
+
+    Args:
+        tensor1: one of both; the reference's is the one that torch's operators made,
+            of most steps if both were.
+        tensor2: the other.
+        rtol: of no effect, as the others.
+        atol: of no effect.
+        max_print: of no effect.
+        extra_info: put before the message.
+
+    Raises:
+        AssertionError: if the kernel's result lies outside what rounding allows.
+        UsageError: if it cannot be said how the reference's was made.
+    """
+    made = [(_Graph(x), other) for x, other in ((tensor2, tensor1), (tensor1, tensor2))]
+    _check(extra_info, sorted(made, key=lambda pair: -pair[0].size))
+
+
+def assert_close(
+    prefix: str, ref: Tensor, tri: Tensor, ratio: float, warning: bool = False,
+    err_atol: float = 1e-6,
+) -> None:  # fmt: skip
+    """Check a kernel's result against its reference's, as fla's helper does.
+
+    Args:
+        prefix: names the result in the message.
+        ref: what torch's operators made.
+        tri: what the kernel made.
+        ratio: of no effect, as the others.
+        warning: of no effect.
+        err_atol: of no effect.
+
+    Raises:
+        AssertionError: if the kernel's result lies outside what rounding allows.
+        UsageError: if it cannot be said how the reference's was made.
+    """
+    _check(prefix, [(_Graph(ref), tri)])
+
+
+def _check(what: str, pairs: "list[tuple[_Graph, Tensor]]") -> None:
+    with _disable_current_modes():
+        found = [(graph, other) for graph, other in pairs if graph.reproduces()]
+        if not found:
+            raise UsageError(
+                "nothing was checked: it is not known how the reference's result was "
+                "made, or it is not made alike again", where=what,
+                fix="run the test under kfuzz.judge.adapters.helpers.references(), "
+                "with a reference of torch's operators",
+            )  # fmt: skip
+        graph, result = found[0]
+        try:
+            assert_conforms(result.detach(), graph.function, *graph.leaves)
+        except AssertionError as error:
+            raise AssertionError(f"{what}: {error}" if what else str(error)) from None
+
+
+class _Tape(TorchDispatchMode):
+    """Torch's operators in the order in which they ran, with what they were given."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.steps: list[tuple[Any, Any, Any, Any]] = []
+        self.results: set[_Key] = set()
+        # What no step made, and, if a step wrote to its memory, its elements before.
+        self.leaves: dict[_Key, Tensor] = {}
+        self.before: dict[_Key, Tensor] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operator, and keep it."""
+        kwargs = kwargs or {}
+        given = _tensors((args, kwargs))
+        for x in given:
+            if _key(x) not in self.results:
+                self.leaves.setdefault(_key(x), x)
+        is_mutable = func._schema.is_mutable
+        if is_mutable:
+            memory = {_memory(x) for x in given}
+            for x in self.leaves.values():
+                if _memory(x) in memory and _key(x) not in self.before:
+                    self.before[_key(x)] = x.detach().clone()
+        out = func(*args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags and not is_mutable:
+            return out  # random numbers are what a reference begins with
+        self.steps.append((func, args, kwargs, out))
+        self.results |= {_key(x) for x in _tensors(out)} - self.leaves.keys()
+        return out
+
+
+class _Graph:
+    """The steps that made a tensor.
+
+    Attributes:
+        size: how many.
+        leaves: what they begin with, floating tensors first.
+    """
+
+    def __init__(self, result: Tensor) -> None:
+        tape = next((t for t in _recording if _key(result) in t.results), None)
+        self._result = result
+        self._steps: list[tuple[Any, Any, Any, Any]] = []
+        leaves: dict[_Key, Tensor] = {}
+        wanted = {_memory(result)}
+        for step in reversed(tape.steps if tape else ()):
+            func, args, kwargs, out = step
+            given = _tensors((args, kwargs))
+            touched = [*_tensors(out), *(given if func._schema.is_mutable else ())]
+            if wanted.isdisjoint(map(_memory, touched)):
+                continue
+            self._steps.insert(0, step)
+            wanted |= set(map(_memory, given))
+            leaves |= {_key(x): x for x in given if tape and _key(x) in tape.leaves}
+        before = tape.before if tape else {}
+        order = sorted(leaves, key=lambda i: not leaves[i].is_floating_point())
+        self.size, self._order = len(self._steps), order
+        self.leaves = [before.get(i, leaves[i]).detach() for i in order]
+
+    def function(self, *given: Tensor, plain: bool = False) -> Any:
+        """Return the result again, of tensors in the place of the leaves.
+
+        Args:
+            given: those tensors.
+            plain: whether operators of gradients are left whole, for which there may
+                be no error rule.
+        """
+        known = {i: x.clone() for i, x in zip(self._order, given, strict=True)}
+
+        def again(x: Tensor) -> Tensor:
+            return known[_key(x)]
+
+        for func, args, kwargs, out in self._steps:
+            args, kwargs = tree_map_only(Tensor, again, (args, kwargs))
+            made = (func if plain else _ruled(func))(*args, **kwargs)
+            known |= {
+                _key(x): y for x, y in zip(_tensors(out), _tensors(made), strict=True)
+            }
+        return known[_key(self._result)]
+
+    def reproduces(self) -> bool:
+        """Whether the steps make the same result again, bit for bit."""
+        if not self._steps or not self.leaves:
+            return False
+        made = self.function(*self.leaves, plain=True)
+        return bool(same_bits(made, self._result.detach()).all())
+
+
+def _ruled(func: Any) -> Any:
+    """Return an operator of gradients as a function of others that have error rules."""
+    name = str(func.overloadpacket)
+    if "backward" not in name or name in RULES or name in COMPOSITES:
+        return func
+    return decomposition_table.get(func, func)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(value) if isinstance(x, Tensor)]
+
+
+def _memory(x: Tensor) -> int:
+    return int(x.untyped_storage()._cdata)
+
+
+def _key(x: Tensor) -> _Key:
+    """Return which elements of which memory a tensor is: autograd's views are new."""
+    at = int(x.storage_offset())
+    return _memory(x), at, tuple(x.shape), tuple(x.stride()), x.dtype

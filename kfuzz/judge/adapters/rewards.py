@@ -1,0 +1,133 @@
+"""Reward functions: verl's `compute_score`, and asynchronous ones of verifiers.
+
+Facts: verl.readthedocs.io, "Implement Reward Function for Dataset"; verifiers 0.4.0,
+`verifiers.v1.reward`, and `Rubric(funcs=[…])` of the versions before.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from kfuzz.core.errors import UsageError
+from kfuzz.judge.adapters.shared import judge_with
+from kfuzz.judge.service.judge import Judge
+from kfuzz.judge.service.task import Task
+
+# What a block of Python is called.
+_PYTHON: Final = ("", "py", "python", "python3")
+
+
+def code_of(text: str) -> str:
+    """Return the program in a model's answer: the last fenced block of Python, or all.
+
+    A block that was not closed, as of an answer that was cut, is no block.
+    """
+    blocks: list[str] = []
+    kind, lines = None, list[str]()
+    for line in text.splitlines(keepends=True):
+        mark = line.strip()
+        if kind is None and mark.startswith("```"):
+            kind, lines = mark.removeprefix("```").strip().lower(), []
+        elif kind is not None and mark == "```":
+            blocks += ["".join(lines)] if kind in _PYTHON else []
+            kind = None
+        else:
+            lines.append(line)
+    return blocks[-1] if blocks else text
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the score of an answer, as verl's reward managers call for it.
+
+    Args:
+        data_source: of no effect.
+        solution_str: the model's answer.
+        ground_truth: the reference's text, or JSON with "operator" and "inputs".
+        extra_info: "entry" and "declaration" of the task, if it has any.
+        options: as `kfuzz.Judge` takes them, from `reward_kwargs` of verl's
+            configuration.
+
+    Returns:
+        "score", a number: 0.0 where the sample says nothing; "drop", whether it does;
+        "verdict" and "seconds".
+
+    Raises:
+        UsageError: if the ground truth is no task.
+    """
+    judge, extra = judge_with(**options), extra_info or {}
+    task = _task(judge, ground_truth, extra)
+    made = judge.judge(code_of(solution_str), task=task)
+    return {
+        "score": made.reward or 0.0,
+        "drop": made.reward is None,
+        "verdict": str(made.verdict),
+        "seconds": made.seconds,
+    }
+
+
+def reward_function(judge: Judge) -> Callable[..., Awaitable[float]]:
+    """Return an asynchronous reward function for verifiers.
+
+        rubric = verifiers.Rubric(funcs=[reward_function(judge)])   # before 0.4
+
+        class KernelTask(verifiers.v1.Task):
+            conforms = verifiers.v1.reward(staticmethod(reward_function(judge)))
+
+    A rubric gives `completion`, a text or messages, `answer`, as `ground_truth` of
+    `compute_score`, `info` and `state`. Since 0.4 it is `task`, with an `answer` of
+    the same kind and perhaps `info`, and `trace`. A sample that says nothing counts
+    0.0; what was judged is added to a rubric's state as "kfuzz".
+
+    Args:
+        judge: judges; the caller's to close.
+    """
+
+    async def conforms(
+        completion: Any = "",
+        answer: str = "",
+        info: Mapping[str, Any] | None = None,
+        state: dict[str, Any] | None = None,
+        task: Any = None,
+        trace: Any = None,
+    ) -> float:
+        text = _text(completion) if trace is None else str(trace.last_reply)
+        truth = answer or getattr(task, "answer", "")
+        extra = info or getattr(task, "info", None) or {}
+        posed = _task(judge, truth, extra) if truth else None
+        made = await judge.judge_async(code_of(text), task=posed)
+        if state is not None:
+            state["kfuzz"] = made.document
+        return made.reward or 0.0
+
+    return conforms
+
+
+def _task(judge: Judge, truth: str, extra: Mapping[str, Any]) -> Task:
+    more = {"entry": extra.get("entry", ""), **extra.get("declaration", {})}
+    if not truth.lstrip().startswith("{"):
+        return judge.task(truth + "\n", **more)  # a text, never a file's name
+    try:
+        told = json.loads(truth)
+        return judge.task(told["operator"], told.get("inputs"), **more)
+    except (ValueError, KeyError) as error:
+        raise UsageError(
+            f"the ground truth is no task: {error!r}",
+            fix='give a reference\'s text, or {"operator": "…", "inputs": {…}}',
+        ) from None
+
+
+def _text(completion: Any) -> str:
+    """Return what a model has said last, of a text or of messages."""
+    if isinstance(completion, str):
+        return completion
+    last = completion[-1]
+    content = last["content"] if isinstance(last, Mapping) else last.content
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content or ())

@@ -1,0 +1,1 @@
+"""Judging as a service: warm processes that answer with a verdict and a reward."""

@@ -1,0 +1,1 @@
+"""Programs observed: which kernels they launch, on what, and bindings for these."""

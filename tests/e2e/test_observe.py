@@ -1,0 +1,103 @@
+"""`kfuzz observe`, from the command line."""
+
+import pytest
+
+from tests.e2e.project import Project
+from tests.helpers.tiers import usual
+
+LIBRARY = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _scaled(x, w, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, B)
+    inside = tl.arange(0, B) < n
+    v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    r = 1 / tl.sqrt(tl.sum(v * v, 0) / n + 1e-6)
+    g = tl.load(w + tl.arange(0, B), mask=inside, other=0.0)
+    tl.store(y + at, v * r * g, mask=inside)
+
+
+class Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, eps):
+        y = torch.empty_like(x)
+        n = x.shape[-1]
+        _scaled[(x.numel() // n,)](x, w, y, n, triton.next_power_of_2(n))
+        return y
+
+
+@triton.jit
+def _halved(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n) / 2 - 1, mask=at < n)
+
+
+def odd(x):
+    y = torch.empty_like(x)
+    _halved[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), 64)
+    return y
+"""
+PROGRAM = """
+import sys
+
+import torch
+
+import library
+
+torch.manual_seed(int(sys.argv[1]))
+for n in (8, 24):
+    x = library.Norm.apply(torch.randn(3, n), torch.randn(n), 1e-6)
+    print(float(library.odd(x).sum()))
+"""
+CALLS = "import library, torch, os\nlibrary.odd(torch.ones(9))\n"
+
+
+@pytest.mark.slow
+def test_a_program_becomes_bindings_that_can_be_searched(project: Project) -> None:
+    project.write("library.py", LIBRARY)
+    project.write("program.py", PROGRAM)
+    plain = project.python("program.py", "7", environment={"TRITON_INTERPRET": "1"})
+    done = project.kfuzz("observe", "program.py", "7", "--out", "found.py")
+    assert done.returncode == 0, done.stderr
+    assert plain.stdout
+    assert done.stdout.startswith(plain.stdout)
+    assert "library.Norm.apply: ops.rms_norm (2 calls)" in done.stdout
+    assert "found.py: 1 bound, 1 for a person to name" in done.stdout
+    text = (project.folder / "found.py").read_text()
+    assert "sizes=(3, 8, 24)" in text
+    assert "library.odd(x)" in text
+    run = project.kfuzz("run", "found.py", "--max-cases", "12", "--seed", "1")
+    assert "found.py::norm" in run.stdout
+    assert run.returncode in (0, 1), run.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        usual(CALLS + "raise SystemExit(3)\n", 0, "ended with exit code 3",
+              is_usual=False),
+        usual(CALLS + "os._exit(5)\n", 0, "ended with exit code 5", is_usual=True),
+        usual("print(7)\n", 4, "launched no Triton kernel", is_usual=False),
+        usual("this is no Python\n", 4, "SyntaxError", is_usual=False),
+    ],
+    ids=["exits", "exits at once", "launches nothing", "no Python"],
+)  # fmt: skip
+def test_a_program_that_ends_otherwise(
+    project: Project, text: str, code: int, said: str
+) -> None:
+    project.write("library.py", LIBRARY)
+    project.write("program.py", text)
+    done = project.kfuzz("observe", "program.py")
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert (project.folder / "observed.py").exists() is (code == 0)
+
+
+def test_a_program_that_is_not_there(project: Project) -> None:
+    done = project.kfuzz("observe", "none.py")
+    assert done.returncode == 2
+    assert "there is no such file" in done.stderr

@@ -1,0 +1,127 @@
+"""K-BLD-01: what a kernel launches, compiled for GPUs that are not here."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kfuzz.contracts.evidence import Builds
+from kfuzz.core.errors import UsageError
+from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides
+from kfuzz.evaluation.building import Builder
+from kfuzz.execution.launches.gpu_targets import GPU_TARGETS, gpu_targets
+
+# Three stages of two tiles of 64 x 64 floats are 96 KiB of shared memory.
+TILED = """
+import torch
+import triton
+import triton.language as tl
+
+import kfuzz
+from kfuzz.contracts import operators as ops
+
+
+@triton.jit
+def product(a, b, c, M, N, K, am, ak, bk, bn, cm, cn, B: tl.constexpr):
+    m = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)[:, None]
+    n = tl.program_id(1).to(tl.int64) * B + tl.arange(0, B)[None, :]
+    total = tl.zeros((B, B), tl.float32)
+    for first in range(0, K, B):
+        k = first + tl.arange(0, B).to(tl.int64)
+        x = tl.load(a + m * am + k[None, :] * ak, (m < M) & (k[None, :] < K), 0.0)
+        y = tl.load(b + k[:, None] * bk + n * bn, (k[:, None] < K) & (n < N), 0.0)
+        total = tl.dot(x, y, total, input_precision="ieee")
+    tl.store(c + m * cm + n * cn, total.to(c.dtype.element_ty), (m < M) & (n < N))
+
+
+def of_tiles(a, b, tile, stages):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty(M, N, dtype=a.dtype, device=a.device)
+    grid = triton.cdiv(M, tile), triton.cdiv(N, tile)
+    product[grid](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(), tile,
+        num_stages=stages,
+    )
+    return c
+
+
+@kfuzz.kernel(ops.matmul, dtypes="float32", offsets="int32")
+def large_tiles(a, b):
+    return of_tiles(a, b, 64, 4)
+
+
+@kfuzz.kernel(ops.matmul, dtypes="float32", offsets="int32")
+def small_tiles(a, b):
+    return of_tiles(a, b, 16, 2)
+
+
+@kfuzz.kernel(ops.matmul, dtypes="float32")
+def no_triton(a, b):
+    return a @ b
+"""
+
+
+def case(*targets: str) -> Case:
+    tensors = {
+        name: TensorSpec(shape, axes, "float32", contiguous_strides(shape))
+        for name, shape, axes in (
+            ("a", (70, 33), ("M", "K")), ("b", (33, 20), ("K", "N")),
+        )
+    }  # fmt: skip
+    return Case(tensors, targets=targets)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("builds") / "kernels.py"
+    made.write_text(TILED)
+    return made
+
+
+def built(file: Path, name: str, *targets: str) -> Builds:
+    opened = {
+        "cwd": str(file.parent), "root": str(file.parent), "file": str(file),
+        "module": "", "name": name,
+    }  # fmt: skip
+    with closing(Builder(opened)) as builder:
+        return builder(case(*targets), lambda: None)
+
+
+def test_a_kernel_is_beyond_the_memory_of_one_gpu_and_not_of_another(
+    file: Path,
+) -> None:
+    made = built(file, "large_tiles", "sm_90", "gfx942", "gfx950")
+    assert (made.reason, made.built) == ("", 3)
+    [misfit] = made.misfits
+    assert (misfit.target, misfit.kernel, misfit.file) == (
+        "gfx942", "product", "kernels.py",
+    )  # fmt: skip
+    assert "98304 bytes of shared memory, 65536 are the most" in misfit.why
+    assert "num_stages=4" in misfit.given
+
+
+@pytest.mark.slow
+def test_smaller_tiles_build_for_every_gpu(file: Path) -> None:
+    made = built(file, "small_tiles", *GPU_TARGETS)
+    assert (made.reason, made.misfits) == ("", ())
+    assert made.built == len(GPU_TARGETS)
+
+
+@pytest.mark.slow
+def test_without_a_launch_nothing_is_decided(file: Path) -> None:
+    made = built(file, "no_triton", "gfx942")
+    assert (made.built, made.misfits) == (0, ())
+    assert made.reason == "it launches no Triton kernel"
+
+
+def test_waves_share_the_registers_of_their_simd() -> None:
+    assert GPU_TARGETS["gfx942"].registers_of(4) == 512
+    assert GPU_TARGETS["gfx942"].registers_of(16) == 128
+    assert GPU_TARGETS["gfx1100"].registers_of(4) == 256
+    assert GPU_TARGETS["gfx1100"].registers_of(32) == 192
+
+
+def test_an_unknown_gpu_is_named_with_the_one_that_was_meant() -> None:
+    assert gpu_targets(["gfx942", "sm_90", "gfx942"], "x") == ("gfx942", "sm_90")
+    with pytest.raises(UsageError, match=r"unknown GPU target 'gfx94'.*gfx942"):
+        gpu_targets(["gfx94"], "--also-compile")

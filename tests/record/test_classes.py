@@ -1,0 +1,81 @@
+"""The class of a case follows from what each device's entry says."""
+
+from dataclasses import replace
+from typing import Any
+
+from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.recipe import Case
+from kfuzz.record import pages
+from kfuzz.record.comparing import Told, compare
+from kfuzz.record.recording import Entry, Header, Recorded, Recording, Result
+
+CASE = Case({})
+Y = Result("y", "float32", (2,), "bits", "values", "flushed", {}, allowed="range")
+Z = replace(Y, name="z")
+
+
+def entry(**changes: Any) -> Entry:
+    made = Entry("0" * 32, CASE, "inputs", 0, "allowed", results=(Y, Z))
+    return replace(made, **changes)
+
+
+def recording(*entries: Entry, **changes: Any) -> Recording:
+    made = replace(Recorded("mine", "softmax", {}, entries), **changes)
+    header = Header("cpu", Fingerprint(device="a processor"), 0, 1, ("mine.py",))
+    return Recording(header, {(made.operator, made.name): made})
+
+
+def told(*entries: Entry) -> Told:
+    (case,) = compare([recording(e) for e in entries]).cases
+    return case.told
+
+
+def outside(**changes: Any) -> Entry:
+    missed = replace(Y, values="other", bits="other", missed=1, **changes)
+    return entry(outcome="outside", contract="K-VAL-01", results=(missed, Z))
+
+
+def test_outputs_are_paired_by_name() -> None:
+    assert told(entry(), entry(results=(Z, Y))) is Told.EQUAL
+    assert told(entry(), entry(results=(Y,))) is Told.UNLIKE
+    other = replace(Y, dtype="float16")
+    assert told(entry(), entry(results=(other, Z))) is Told.UNLIKE
+
+
+def test_disagreement_alone_charges_nobody() -> None:
+    other = replace(Y, bits="other", values="other", flushed="other")
+    assert told(entry(), entry(results=(other, Z))) is Told.ALLOWED
+
+
+def test_what_is_outside_is_charged_to_it_or_to_the_contract() -> None:
+    assert told(entry(), outside()) is Told.OUTSIDE
+    assert told(entry(), outside(exact=True)) is Told.EXACT
+    assert told(outside(), outside()) is Told.ALL_OUTSIDE
+
+
+def test_nothing_follows_from_what_was_not_computed_or_not_from_the_same() -> None:
+    assert told(entry(), entry(outcome="refused")) is Told.REFUSED
+    assert told(outside(), entry(outcome="unjudged")) is Told.UNJUDGED
+    assert told(entry(), entry(inputs="others")) is Told.UNLIKE
+
+
+def test_what_devices_declare_differently_is_named() -> None:
+    there = recording(entry(), claims={"accumulator": "tf32"})
+    made = compare([recording(entry()), there])
+    assert made.declared == (
+        "mine of softmax: accumulator is the default on A, tf32 on B",
+    )
+
+
+def test_intervals_that_differ_are_counted() -> None:
+    other = replace(Y, allowed="another range")
+    made = compare([recording(entry()), recording(entry(results=(other, Z)))])
+    assert "differs in 1 cases" in made.environment[0]
+
+
+def test_a_name_is_no_markup() -> None:
+    bad = recording(entry(), name="<script>alert(1)</script>", operator="<b>")
+    page = pages.html(compare([bad, bad]))
+    assert "<script>" not in page
+    assert "<b>" not in page
+    assert "&lt;b&gt;" in page
