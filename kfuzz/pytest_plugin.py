@@ -90,6 +90,57 @@ def pytest_runtest_call(item: pytest.Item) -> None:
         _search(item, marker)
 
 
+@pytest.fixture
+def kfuzz_around(request: pytest.FixtureRequest) -> "Around":
+    """Search around the inputs of a test: its own call is the binding.
+
+        def test_softmax(kfuzz_around):
+            y = kfuzz_around(my_softmax, torch.randn(4, 1000), dim=-1)
+            assert y.shape == (4, 1000)
+
+    The function is called once as it stands, and its result returned. The operator is
+    the one that the call agrees with, or `operator="softmax"`. Then shapes, strides and
+    values around these are searched, in the data types of the call; a finding fails the
+    test. `search={"max_cases": 50, "max_time": 10.0, "seed": 1}` limits the search,
+    `declare={"accumulator": "float16"}` is the kernel's declaration. The kernel runs in
+    this process: a crash of it ends pytest.
+    """
+    return Around(request.node)
+
+
+class Around:
+    """See `kfuzz_around`."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
+
+    def __call__(
+        self,
+        function: Any,
+        *args: Any,
+        operator: Any = None,
+        search: dict[str, Any] | None = None,
+        declare: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function, search around the call, and return its result."""
+        from kfuzz.core.errors import KfuzzError
+        from kfuzz.mark import OPTIONS
+        from kfuzz.observe.around import bound_around
+
+        options = {"max_cases": 100, **(search or {})}
+        if unknown := sorted(set(options) - set(OPTIONS)):
+            pytest.fail(f"kfuzz_around: no search option {unknown[0]!r}", pytrace=False)
+        try:
+            result, kernel = bound_around(
+                function, args, kwargs, operator=operator, **(declare or {})
+            )
+        except KfuzzError as error:
+            pytest.fail(str(error), pytrace=False)
+        _falsify(self._item, (kernel,), options)
+        return result
+
+
 def pytest_unconfigure() -> None:
     """End the processes that were kept for the next search or replay."""
     zygotes = sys.modules.get("kfuzz.engine.workers.zygotes")
@@ -227,12 +278,17 @@ class FindingItem(pytest.Item):
 
 def _search(item: pytest.Item, marker: pytest.Mark) -> None:
     """Search as a mark asks, and fail the test on what is found and not refuted."""
+    _falsify(item, marker.args, dict(marker.kwargs))
+
+
+def _falsify(
+    item: pytest.Item, kernels: tuple[Any, ...], options: dict[str, Any]
+) -> None:
     from kfuzz.api import falsify
     from kfuzz.core.errors import KfuzzError, UsageError
     from kfuzz.core.verdict import FAILS_RUN
     from kfuzz.store.corpus import Corpus
 
-    options = dict(marker.kwargs)
     limit = item.config.stash.get(_SECONDS, None)
     if limit is not None:
         asked = options.get("max_time")
@@ -250,7 +306,7 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
         except UsageError as error:
             _tell(item, f"findings of {item.name} are not kept: {error}")
             options["corpus"] = None
-        found = falsify(*marker.args, **options)
+        found = falsify(*kernels, **options)
     except KfuzzError as error:
         texts.append(str(error))
     for finding in found:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from operator import index
+from traceback import walk_tb
 from typing import Any, Final
 
 import numpy as np
@@ -135,11 +136,23 @@ def is_interpreter_failure(error: BaseException) -> bool:
     """Whether an exception came from inside the interpreter.
 
     Such an exception may be the interpreter's own limit (no libdevice, no
-    autotuner), so it is no evidence against the kernel.
+    autotuner), so it is no evidence against the kernel. A name of the kernel's that has
+    no value yet is the kernel's fault: no compiler takes it either.
     """
+    related = list(chain(error))
+    if any(isinstance(e, UnboundLocalError) and not _in_triton(e) for e in related):
+        return False
     # A class may have any module's name, or none.
-    homes = (getattr(type(seen), "__module__", "") for seen in chain(error))
+    homes = (getattr(type(seen), "__module__", "") for seen in related)
     return any(str(home).startswith("triton.") for home in homes)
+
+
+def _in_triton(error: BaseException) -> bool:
+    """Whether an exception was raised in Triton's own code."""
+    home = ""
+    for frame, _ in walk_tb(error.__traceback__):
+        home = str(frame.f_globals.get("__name__", ""))
+    return home.startswith("triton.")
 
 
 def current() -> Launches:
