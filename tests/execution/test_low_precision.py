@@ -339,9 +339,18 @@ def unset(x, out, SET: tl.constexpr):
     tl.store(out + i, tl.load(x + i) + shift)
 
 
-def test_a_name_without_a_value_is_the_kernels_own_fault() -> None:
+@triton.jit
+def optional(x, bias, out):
+    i = tl.arange(0, 4)
+    tl.store(out + i, tl.load(x + i) + tl.load(bias + i))
+
+
+def test_names_without_a_value_and_absent_pointers_are_the_kernels_own_fault() -> None:
     with pytest.raises(Exception, match="shift") as caught:
         watched(unset, torch.ones(4), torch.zeros(4), SET=False)
+    assert not is_interpreter_failure(caught.value)
+    with pytest.raises(Exception, match="NoneType") as caught:
+        watched(optional, torch.ones(4), None, torch.zeros(4))
     assert not is_interpreter_failure(caught.value)
 
 

@@ -94,16 +94,6 @@ FLA: Final = (
         "The gradient of the linear weight leaves out the gate.",
     ),
     _entry(
-        "layer-norm-gradient-tiles",
-        ("0.4.2", "0.5.0"),
-        "modules.layernorm.layer_norm",
-        "modules.py::layer_norm.backward",
-        (f"{_PULL}795",),
-        Fault.UNMASKED,
-        "With more processors than rows, tiles of the backward reach beyond their "
-        "program's rows: gradients of weight and bias count rows twice.",
-    ),
-    _entry(
         "relu-squared-tail",
         ("0.5.2", "0.6.0"),
         "ops.rwkv7.channel_mixing.rwkv_relu_and_square_fwd",

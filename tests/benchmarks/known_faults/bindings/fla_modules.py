@@ -133,9 +133,9 @@ clipped_loss = kfuzz.Operator(
     shape_class="B >= 2 and T >= 1",
 )
 
-# Kept apart, for the fixed releases have them too: vectors with a step, windows that
-# overlap, a last dimension but one of a single element with a stride of its own, which
-# `.contiguous()` leaves as it is, and row times stride in int32.
+# Kept apart, for fixed releases up to 0.5.2 have them too: vectors with a step, windows
+# that overlap, a last dimension but one of a single element with a stride of its own,
+# which `.contiguous()` leaves as it is, and row times stride in int32.
 kfuzz.kernel(replace(ops.silu, ranks=(2,)), **_ROWS, name="swish")(
     lambda x: first("swish", *_ACTIVATIONS)(x)
 )
