@@ -38,6 +38,7 @@ from kfuzz.monitor.verb import monitor_report
 from kfuzz.observe.verb import observe
 from kfuzz.probe.verb import probe
 from kfuzz.record.verb import compare, record
+from kfuzz.store import mirror
 
 app = typer.Typer(
     name="kfuzz",
@@ -118,6 +119,7 @@ def _obeyed(words: list[str]) -> int:
             return ExitCode.USAGE
         code = get_command(app).main(words, prog_name="kfuzz", standalone_mode=False)
         sys.stdout.flush()
+        mirror.finish()
         return ExitCode(code or 0)
     except SystemExit as ended:
         if VARIABLE in os.environ:  # the shell has its completions

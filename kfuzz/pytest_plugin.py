@@ -62,9 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_SECONDS] = _seconds(limit)
     if (name := config.getoption("kfuzz_corpus")) is None:
         return
-    folder = Path(os.path.abspath(config.invocation_params.dir / name))
-    if not folder.is_dir():
-        raise pytest.UsageError(f"--kfuzz-corpus {name}: no such folder")
+    folder = _folder(name, config.invocation_params.dir)
     config.stash[_CORPUS] = folder
     named = (argument.partition("::")[0] for argument in config.args)
     places = [Path(os.path.abspath(config.invocation_params.dir / n)) for n in named]
@@ -90,6 +88,57 @@ def pytest_runtest_call(item: pytest.Item) -> None:
     """Search before the body of a test that asks for it, its fixtures set up."""
     for marker in item.iter_markers("kfuzz"):
         _search(item, marker)
+
+
+@pytest.fixture
+def kfuzz_around(request: pytest.FixtureRequest) -> "Around":
+    """Search around the inputs of a test: its own call is the binding.
+
+        def test_softmax(kfuzz_around):
+            y = kfuzz_around(my_softmax, torch.randn(4, 1000), dim=-1)
+            assert y.shape == (4, 1000)
+
+    The function is called once as it stands, and its result returned. The operator is
+    the one that the call agrees with, or `operator="softmax"`. Then shapes, strides and
+    values around these are searched, in the data types of the call; a finding fails the
+    test. `search={"max_cases": 50, "max_time": 10.0, "seed": 1}` limits the search,
+    `declare={"accumulator": "float16"}` is the kernel's declaration. The kernel runs in
+    this process: a crash of it ends pytest.
+    """
+    return Around(request.node)
+
+
+class Around:
+    """See `kfuzz_around`."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
+
+    def __call__(
+        self,
+        function: Any,
+        *args: Any,
+        operator: Any = None,
+        search: dict[str, Any] | None = None,
+        declare: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function, search around the call, and return its result."""
+        from kfuzz.core.errors import KfuzzError
+        from kfuzz.mark import OPTIONS
+        from kfuzz.observe.around import bound_around
+
+        options = {"max_cases": 100, **(search or {})}
+        if unknown := sorted(set(options) - set(OPTIONS)):
+            pytest.fail(f"kfuzz_around: no search option {unknown[0]!r}", pytrace=False)
+        try:
+            result, kernel = bound_around(
+                function, args, kwargs, operator=operator, **(declare or {})
+            )
+        except KfuzzError as error:
+            pytest.fail(str(error), pytrace=False)
+        _falsify(self._item, (kernel,), options)
+        return result
 
 
 def pytest_unconfigure() -> None:
@@ -229,12 +278,17 @@ class FindingItem(pytest.Item):
 
 def _search(item: pytest.Item, marker: pytest.Mark) -> None:
     """Search as a mark asks, and fail the test on what is found and not refuted."""
+    _falsify(item, marker.args, dict(marker.kwargs))
+
+
+def _falsify(
+    item: pytest.Item, kernels: tuple[Any, ...], options: dict[str, Any]
+) -> None:
     from kfuzz.api import falsify
     from kfuzz.core.errors import KfuzzError, UsageError
     from kfuzz.core.verdict import FAILS_RUN
     from kfuzz.store.corpus import Corpus
 
-    options = dict(marker.kwargs)
     limit = item.config.stash.get(_SECONDS, None)
     if limit is not None:
         asked = options.get("max_time")
@@ -252,7 +306,7 @@ def _search(item: pytest.Item, marker: pytest.Mark) -> None:
         except UsageError as error:
             _tell(item, f"findings of {item.name} are not kept: {error}")
             options["corpus"] = None
-        found = falsify(*marker.args, **options)
+        found = falsify(*kernels, **options)
     except KfuzzError as error:
         texts.append(str(error))
     for finding in found:
@@ -305,6 +359,17 @@ def _project_corpus(config: pytest.Config) -> Path:
 
     given = config.stash.get(_CORPUS, None)
     return given if given is not None else open_project(None).corpus
+
+
+def _folder(corpus: str, here: Path) -> Path:
+    from kfuzz.cli.project import folder_of
+    from kfuzz.core.errors import KfuzzError
+    from kfuzz.store.objects import is_url
+
+    try:
+        return folder_of(corpus if is_url(corpus) else os.path.abspath(here / corpus))
+    except KfuzzError as error:
+        raise pytest.UsageError(f"--kfuzz-corpus {corpus}: {error.what}") from None
 
 
 def _seconds(text: str) -> float:

@@ -62,6 +62,7 @@ ALLOWED = {
     "z3": {"prove"},
     "jinja2": {"engine", "report"},
     "ray": {"fleet"},
+    "fsspec": {"store"},
     "typer": {"app", "cli", *VERBS},
     "rich": {"cli", "report", *VERBS},
     "safetensors": set(),

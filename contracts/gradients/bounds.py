@@ -68,9 +68,8 @@ class RuleBound:
             made = results.pop(0)
             if kinked[name]:
                 made = hull(made, results.pop(0), results.pop(0))
-            wild = beyond_range(problem).reshape(-1, *[1] * (made.low.dim() - 1))
             # A rule averages forms: no factor of it is the one that was derived.
-            found[name] = replace(made, ambiguous=made.ambiguous | wild, safety=1.0)
+            found[name] = replace(in_any_order(problem, made), safety=1.0)
         return found
 
 
@@ -119,12 +118,19 @@ def hull(
     )
 
 
+def in_any_order(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance":
+    """Return the acceptance, range-limited where some order may overflow."""
+    wild = beyond_range(problem).reshape(-1, *[1] * (made.low.dim() - 1))
+    return replace(made, ambiguous=made.ambiguous | wild)
+
+
 def beyond_range(problem: "nm.Problem") -> "nm.Tensor":
     """Return the members in which some order of factors or terms may overflow.
 
     Kernels multiply gradients with one argument or with another first, and sum before
     or after: no intermediate result is above the sum of the gradients times the
-    greatest element of each argument, of which a few are added.
+    greatest element of each argument, of which a few are added. Arguments may be
+    multiplied with each other before a gradient makes them small, or 0.
     """
     reach: nm.Tensor | None = None
     total: nm.Tensor | None = None
@@ -139,7 +145,7 @@ def beyond_range(problem: "nm.Problem") -> "nm.Tensor":
             reach = top if reach is None else reach * top
     assert total is not None
     limit = nm.Accumulation.declared(problem.declaration).limit / _HEADROOM
-    return (total if reach is None else total * reach) > limit
+    return (total if reach is None else total.clamp(min=1) * reach) > limit
 
 
 def defined(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance":

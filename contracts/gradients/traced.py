@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from kfuzz import numerics as nm
-from kfuzz.contracts.gradients.bounds import defined
+from kfuzz.contracts.gradients.bounds import defined, in_any_order
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,10 @@ class TracedBound:
         wide = replace(problem, declaration=claims)
         found = shadowed(run, wide, name=self.name, kinks=True)
         pairs = zip(self.wanted, found, strict=True)
-        return {f"d{name}": defined(problem, made) for name, made in pairs}
+        return {
+            f"d{name}": defined(problem, in_any_order(problem, made))
+            for name, made in pairs
+        }
 
 
 def traced(

@@ -41,10 +41,17 @@ def ids(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of stored findings that begin so."""
     from kfuzz.cli.project import open_project
     from kfuzz.core.errors import KfuzzError
+    from kfuzz.store.corpus import Corpus
     from kfuzz.store.entry import Summary
 
     try:
-        corpus = open_project(context.params.get("corpus")).store()
+        project = open_project(context.params.get("corpus"))
+        if isinstance(project.place, str):
+            from kfuzz.store.mirror import folder_of
+
+            corpus = Corpus(folder_of(project.place))  # as it is: nobody waits for it
+        else:
+            corpus = project.store()
         told = [s.id for _, s in corpus.summaries() if isinstance(s, Summary)]
     except (KfuzzError, OSError):
         return []

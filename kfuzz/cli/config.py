@@ -183,7 +183,7 @@ def config(
     project = open_project(None)
     settings = Effective({"profile": profile}, project.config)
     chosen = {key: (c.value, c.source) for key, c in settings.chosen.items()}
-    chosen["corpus"] = (project.corpus, chosen["corpus"][1])
+    chosen["corpus"] = (project.place, chosen["corpus"][1])
     file = project.config.file
     strangers = settings.unknown_variables()
 

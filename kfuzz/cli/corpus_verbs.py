@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.project import open_project
+from kfuzz.cli.project import folder_of, open_project
 from kfuzz.cli.settings import CorpusOption, FormatOption, checking, option
 from kfuzz.cli.standard_streams import print_report
 from kfuzz.core.errors import UsageError, suggestion
@@ -163,7 +162,7 @@ def mark(
 def merge(
     folders: Annotated[
         list[str],
-        typer.Argument(metavar="DIR", help="Other corpora; they stay as they are."),
+        typer.Argument(metavar="DIR|URL", help="Other corpora; they stay as they are."),
     ],
     corpus: CorpusOption = None,
     format: FormatOption = "text",
@@ -178,14 +177,13 @@ def merge(
 
     project = open_project(corpus)
     own = project.corpus
-    for name in folders:
-        if not os.path.isdir(name):
-            raise UsageError("no such folder", where=name)
-        if os.path.isdir(own) and own.samefile(name):
+    others = [folder_of(name) for name in folders]
+    for name, other in zip(folders, others, strict=True):
+        if os.path.isdir(own) and own.samefile(other):
             raise UsageError("is the corpus itself", where=name)
     store, deeds = project.store(), list[Deed]()
-    for name in folders:
-        deeds += upkeep.merge(store, Corpus(Path(name)))
+    for other in others:
+        deeds += upkeep.merge(store, Corpus(other))
     _tell(deeds, format)
     skipped = any(deed.did is Did.SKIPPED for deed in deeds)
     return ExitCode.VIOLATION if skipped else ExitCode.OK

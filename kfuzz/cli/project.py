@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any, Final
@@ -12,6 +13,7 @@ from kfuzz.cli.values import Place
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.finding import ATEN
 from kfuzz.store.corpus import Corpus
+from kfuzz.store.objects import is_url
 from kfuzz.store.toml_file import read_toml
 
 SECTION: Final = "[tool.kfuzz]"
@@ -105,14 +107,28 @@ class Project:
     Attributes:
         root: the project's folder.
         config: of its pyproject.toml.
-        corpus: the folder of findings.
+        place: the folder of findings, or the URL that they are on.
         corpus_option: what --corpus or KFUZZ_CORPUS said, "" where neither did.
     """
 
     root: Path
     config: Config
-    corpus: Path
+    place: Path | str
     corpus_option: str
+
+    @cached_property
+    def corpus(self) -> Path:
+        """The folder of findings: of those on a URL its mirror, brought up to date.
+
+        Raises:
+            UsageError: if no corpus can be on the URL.
+            StorageError: if its server does not answer, or refuses.
+        """
+        if isinstance(self.place, Path):
+            return self.place
+        from kfuzz.store import mirror
+
+        return mirror.opened(self.place)
 
     @property
     def options(self) -> str:
@@ -165,13 +181,29 @@ def open_project(corpus: str | None, *, existing: bool = False) -> Project:
     said = os.environ.get("KFUZZ_CORPUS") or None if corpus is None else corpus
     config, root = read_config(), project_root()
     folder = _corpus_folder(said, config, root)
-    if existing and corpus is not None and not os.path.isdir(folder):
+    absent = isinstance(folder, Path) and not os.path.isdir(folder)
+    if existing and corpus is not None and absent:
         raise UsageError("no such folder", where=f"--corpus {corpus}")
     return Project(root, config, folder, said or "")
 
 
-def _corpus_folder(option: str | None, config: Config, root: Path) -> Path:
-    """Return the folder of findings.
+def folder_of(corpus: str) -> Path:
+    """Return a folder of findings that is named, or that of those on a URL.
+
+    Raises:
+        UsageError, StorageError: as `Project.corpus`; if there is no such folder.
+    """
+    if is_url(corpus):
+        from kfuzz.store import mirror
+
+        return mirror.opened(corpus)
+    if not os.path.isdir(corpus):
+        raise UsageError("no such folder", where=corpus)
+    return Path(corpus)
+
+
+def _corpus_folder(option: str | None, config: Config, root: Path) -> Path | str:
+    """Return the folder of findings, or the URL that they are on.
 
     Args:
         option: what --corpus or KFUZZ_CORPUS says; relative to the working folder.
@@ -184,7 +216,11 @@ def _corpus_folder(option: str | None, config: Config, root: Path) -> Path:
     if option == "":
         raise UsageError("is empty", where="--corpus", fix="give a folder")
     usual = config.values.get("corpus", root / DEFAULT_CORPUS)
-    folder = Path(option) if option else usual
+    folder = option or usual
+    if isinstance(folder, str):
+        if is_url(folder):
+            return folder
+        folder = Path(folder)
     try:
         # A name that the system cannot hold says so here, not amid a run.
         folder.lstat()

@@ -268,8 +268,9 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "corpus",
-            values.FOLDER,
-            "Folder of findings; corpus/ of the project by default.",
+            values.CORPUS,
+            "Folder of findings, or its s3://, gs:// or file:// URL (pip install "
+            "'kfuzz[url]'); corpus/ of the project by default.",
             repeated=True,
             common=True,
         ),
@@ -421,7 +422,7 @@ def _says_default(setting: Setting) -> bool:
 CorpusOption = Annotated[
     str | None,
     # Read by `open_project`, which also heeds the other places.
-    option("--corpus", SETTINGS["corpus"].help, metavar="DIR"),
+    option("--corpus", SETTINGS["corpus"].help, metavar="DIR|URL"),
 ]
 DeviceOption = Annotated[str, shared("device")]
 FailOnOption = Annotated[str, shared("fail-on")]

@@ -19,6 +19,7 @@ from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.execution.device.backends import AUTO, BACKENDS
 from kfuzz.execution.launches.gpu_targets import gpu_targets
 from kfuzz.report.kinds import NAMES, ReportFile
+from kfuzz.store.objects import is_url
 
 FRESH: Final = "fresh"
 """The seed of a run that is to draw other cases than any before it."""
@@ -281,6 +282,12 @@ def _path(value: Any, place: Place, what: str = "a file", fix: str = "") -> Path
     )
 
 
+def _corpus(value: Any, place: Place) -> Path | str:
+    if isinstance(value, str) and is_url(value):
+        return value
+    return _path(value, place, "a folder", 'write corpus = "corpus"')
+
+
 def _texts(value: Any, place: Place, what: str, fix: str) -> tuple[str, ...]:
     good = isinstance(value, list | tuple) and all(
         isinstance(word, str) and word for word in value
@@ -349,9 +356,7 @@ DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i][,cuda:j]|interpret")
 ON: Final = Kind(_cluster, "ray[://HOST:PORT]")
 NAME: Final = Kind(partial(_text, what="a name"), "NAME")
 FILE: Final = Kind(_path, "FILE")
-FOLDER: Final = Kind(
-    partial(_path, what="a folder", fix='write corpus = "corpus"'), "DIR"
-)
+CORPUS: Final = Kind(_corpus, "DIR|URL")
 GLOBS: Final = Kind(
     partial(_texts, what="globs", fix='write ["C-PRC-*", "K-MEM-01"]'),
     "GLOB", list[str], _words,

@@ -20,6 +20,7 @@ from kfuzz.core.untrusted import ALWAYS_OPEN
 from kfuzz.execution.processes import ChildDied, Zygote
 from kfuzz.execution.processes.wire import Message
 from kfuzz.report.text import one_line, shown_path
+from kfuzz.store.corpus import Corpus
 
 # Importing torch from a cold disk takes tens of seconds.
 _PATIENCE_SECONDS: Final = 120.0
@@ -281,7 +282,11 @@ def _interpreter() -> Check:
 
 def _corpus(option: str | None) -> Check:
     try:
-        folder = open_project(option).corpus
+        project = open_project(option)
+        folder = project.corpus
+        if isinstance(project.place, str):
+            Corpus(folder).require_writable()
+            return Check("corpus", Health.OK, f"{project.place} can be written")
     except KfuzzError as error:
         return Check("corpus", Health.BROKEN, str(error))
     place = folder.absolute()

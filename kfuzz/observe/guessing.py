@@ -73,6 +73,15 @@ def guess(callee: Callee) -> Guess | None:
     return replace(best, others=alike)
 
 
+def agreeing_with(operator: Operator, callee: Callee) -> Guess | None:
+    """Return how a function's calls agree with one operator, None if they do not."""
+    calls = [c for c in callee.calls if _is_whole(c)]
+    for declared in (False, True):
+        if calls and (made := _of_operator(operator, calls, declared=declared)):
+            return made
+    return None
+
+
 def _of_operator(
     operator: Operator, calls: list[Seen], *, declared: bool
 ) -> Guess | None:

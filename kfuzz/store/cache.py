@@ -1,4 +1,4 @@
-"""The folder in which kfuzz keeps what can be made again: built kernels."""
+"""The folder in which kfuzz keeps what can be had again: built kernels, mirrors."""
 
 import os
 import tempfile
@@ -7,6 +7,19 @@ from typing import Final
 
 VARIABLE: Final = "KFUZZ_CACHE"
 """Environment variable: the folder, in place of `kfuzz` in the user's cache folder."""
+
+MIRRORS: Final = "corpora"
+"""Folder of the cache: a folder for each corpus on a URL."""
+FINDINGS: Final = "findings"
+"""Folder of such a one: the corpus as it is here."""
+
+
+def is_mirror(corpus: Path) -> bool:
+    """Whether a corpus is in the place of one that mirrors a URL."""
+    home = corpus.parent.parent
+    if (home.name, corpus.name) != (MIRRORS, FINDINGS):
+        return False
+    return home == cache_folder(MIRRORS)
 
 
 def cache_folder(*parts: str) -> Path:

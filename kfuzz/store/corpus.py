@@ -20,11 +20,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kfuzz.core.errors import DecodeError, StorageError, UsageError
 from kfuzz.core.finding import Finding, Target, renamed, safe_name
 from kfuzz.core.verdict import State
+from kfuzz.store.cache import is_mirror
 from kfuzz.store.durable import exclusive, sync_folder
 from kfuzz.store.entry import (
     FINDING,
@@ -43,6 +44,9 @@ from kfuzz.store.entry_writing import (
     write_entry,
 )
 from kfuzz.store.life import merged, with_marks
+
+if TYPE_CHECKING:  # it is for URLs alone
+    from kfuzz.store.mirror import Mirror
 
 T = TypeVar("T")
 
@@ -89,10 +93,16 @@ class Corpus:
 
     Attributes:
         root: the folder; made by the first save.
+        mirror: writes on a URL what is written here, where this is one's mirror.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.mirror: Mirror | None = None
+        if is_mirror(root):
+            from kfuzz.store import mirror  # it transfers by what an extra brings
+
+            self.mirror = mirror.Mirror(self)
         self._tidied = False
         # Threads take turns even where the file system has no locks.
         self._turn = threading.Lock()
@@ -102,6 +112,7 @@ class Corpus:
 
         Raises:
             UsageError: if the folder, or the one it will be made in, is read-only.
+            StorageError: if it is on a URL, and the server refuses.
         """
         folder = self.root
         while not folder.exists() and folder != folder.parent:
@@ -118,6 +129,8 @@ class Corpus:
                 where=str(self.root),
                 fix="choose another folder with --corpus, or mend this one",
             ) from None
+        if self.mirror is not None:
+            self.mirror.require_writable()
 
     def save(self, finding: Finding) -> Path:
         """Store a finding in its folder, replacing what that folder held.
@@ -129,7 +142,7 @@ class Corpus:
             StorageError: if the disk refuses; what was stored before is still there.
             HarnessError: if the folder holds an entry of an unknown format.
         """
-        with self._writing():
+        with self.writing(finding.folder):
             return write_entry(self.root, self.root / finding.folder, finding)
 
     def replace(self, old: Finding, new: Finding) -> Path:
@@ -146,7 +159,7 @@ class Corpus:
             StorageError, HarnessError: as for `save`.
         """
         source, goal = self.root / old.folder, self.root / new.folder
-        with self._writing():
+        with self.writing(old.folder, new.folder):
             held = self.get(old)
             if held is not None:
                 new = renamed(with_marks(new, held.finding), held.finding)
@@ -184,7 +197,7 @@ class Corpus:
         Raises:
             StorageError, HarnessError: as for `save`.
         """
-        with self._writing():
+        with self.writing(finding.folder):
             known = self.get(finding)
             new = to(known.finding if known else None)
             if new is None and known is not None:
@@ -287,7 +300,7 @@ class Corpus:
     def _each(
         self, read: Callable[[Path], T], kernel: str = ""
     ) -> Iterator[tuple[Path, T | Problem]]:
-        for path in self._folders(kernel):
+        for path in self.folders(kernel):
             try:
                 if path.is_symlink() or path.parent.is_symlink():
                     raise DecodeError("is a link, which is not followed")
@@ -315,7 +328,7 @@ class Corpus:
         if not self.root.is_dir():
             return []
         self._tidied = True  # not twice
-        with self._writing() as alone:
+        with self.writing() as alone:
             if not alone:
                 return ["nothing: another writer may be at work, which has no lock"]
             return self._tidy(alone)
@@ -333,10 +346,12 @@ class Corpus:
                 what = f"{entry.path}: its name should be {entry.finding.folder}"
                 problems.append(Problem(entry.path, what, ProblemKind.MISPLACED))
         told = {problem.path for problem in problems}
-        for path in self._folders():
+        for path in self.folders():
             if path not in told and not os.path.lexists(path / FINDING):
                 what = f"{path / FINDING}: the file is missing"
                 problems.append(Problem(path, what, ProblemKind.DAMAGED))
+        for name, what in self.mirror.check() if self.mirror else ():
+            problems.append(Problem(self.root / name, what, ProblemKind.DAMAGED))
         for path in self._leftovers():
             what = f"{path}: left by a writer that was killed"
             problems.append(Problem(path, what, ProblemKind.LEFTOVER))
@@ -347,7 +362,12 @@ class Corpus:
             return entry.finding.id
         return "-".join(entry.path.relative_to(self.root).parts)
 
-    def _folders(self, kernel: str = "") -> list[Path]:
+    def folders(self, kernel: str = "") -> list[Path]:
+        """Return the folders in the place of entries, whatever they hold, sorted.
+
+        Raises:
+            UsageError: as for `entries`.
+        """
         try:
             if not self.root.exists():
                 return []
@@ -369,15 +389,21 @@ class Corpus:
             ) from None
 
     def _leftovers(self) -> list[Path]:
-        staged = [p for f in self._folders() for p in f.glob(STAGED + "*")]
+        staged = [p for f in self.folders() for p in f.glob(STAGED + "*")]
         return sorted(self.root.glob(UNFINISHED + "*")) + staged
 
     @contextmanager
-    def _writing(self) -> Iterator[bool]:
+    def writing(self, *changed: str) -> Iterator[bool]:
         """Hold the lock; yields whether it keeps other writers out.
 
         Network file systems may lack locks on folders: then writers are still
         safe from one another as long as they do not write the same entry.
+
+        Args:
+            changed: folders below the root whose entries may change.
+
+        Raises:
+            StorageError: if the disk refuses.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -393,6 +419,8 @@ class Corpus:
                 fix="nothing stored before is lost; free some space or choose another "
                 "folder with --corpus",
             ) from None
+        if changed and self.mirror is not None:
+            self.mirror.send(changed)
 
     def _tidy(self, alone: bool) -> list[str]:
         """Finish or clear away what killed writers left; return what was done."""

@@ -468,3 +468,31 @@ def test_what_has_no_derivative_is_named_when_it_is_bound() -> None:
     )
     with pytest.raises(BindingError, match="cannot be differentiated"):
         kfuzz.kernel(stepped, name="stepped_by_one", gradients=True)(lambda x: x)
+
+
+@pytest.mark.parametrize("value", [8.5e37, 1.0])
+def test_arguments_may_overflow_before_they_meet_a_gradient_of_0(value: float) -> None:
+    class Read(torch.autograd.Function):
+        """Multiplies k by v first, as recurrences do."""
+
+        @staticmethod
+        def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            ctx.save_for_backward(q, k, v)
+            return q * k * v
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            (g,), (q, k, v) = grads, ctx.saved_tensors
+            wrong = float("nan") if value == 1 else 0.0
+            return k * v * g + wrong, q * v * g, q * k * g
+
+    operator = kfuzz.Operator(
+        "read",
+        inputs={n: ks.tensors("N D") for n in ("q", "k", "v")},
+        oracle=lambda q, k, v: (q * k).sum(-1, keepdim=True) * v,
+        shape_class="D == 2",
+    )
+    made = bound(operator, lambda q, k, v: Read.apply(q, k, v), dtypes=("float32",))
+    given = {"q": 0.0, "k": 4.0, "v": value, "grad_y": 0.0}
+    found = judged(made, {n: spec([[x, x]], "N D") for n, x in given.items()})
+    assert bool(charged(found)) == (value == 1)

@@ -331,6 +331,29 @@ def test_other_8_bit_formats_are_reported() -> None:
         assert seen.unreliable == "Triton's interpreter computes fp8e5b16 wrongly"
 
 
+@triton.jit
+def unset(x, out, SET: tl.constexpr):
+    i = tl.arange(0, 4)
+    if SET:
+        shift = 1.0
+    tl.store(out + i, tl.load(x + i) + shift)
+
+
+@triton.jit
+def optional(x, bias, out):
+    i = tl.arange(0, 4)
+    tl.store(out + i, tl.load(x + i) + tl.load(bias + i))
+
+
+def test_names_without_a_value_and_absent_pointers_are_the_kernels_own_fault() -> None:
+    with pytest.raises(Exception, match="shift") as caught:
+        watched(unset, torch.ones(4), torch.zeros(4), SET=False)
+    assert not is_interpreter_failure(caught.value)
+    with pytest.raises(Exception, match="NoneType") as caught:
+        watched(optional, torch.ones(4), None, torch.zeros(4))
+    assert not is_interpreter_failure(caught.value)
+
+
 def test_triton_is_untouched_outside_a_watch() -> None:
     import triton.runtime.autotuner as tuner
 

@@ -407,3 +407,19 @@ def test_factors_near_underflow_may_be_multiplied_in_another_order() -> None:
     assert compare(other[None], kept).outcomes[0].tolist() == [
         Outcome.VALUE, Outcome.OK,
     ]  # fmt: skip
+
+
+def test_factors_may_be_multiplied_in_another_order_that_overflows() -> None:
+    a, g = f32(2e38, 1e38), f32(4.0, 2.0)
+
+    def scaled(a: Tensor, g: Tensor) -> Tensor:
+        return a * (g / 8).unsqueeze(0).squeeze(0)
+
+    made = accepted(scaled, a, g)
+    other = a * g / 8  # a g overflows in the first element alone
+    assert compare(other[None], made).outcomes[0].tolist() == [
+        Outcome.UNDECIDED, Outcome.OK,
+    ]  # fmt: skip
+    assert compare(f32(1e38, INF)[None], made).missed[0].tolist() == [False, True]
+    strict = accepted(scaled, a, g, algorithm="as_reference")
+    assert compare(other[None], strict).missed[0].tolist() == [True, False]

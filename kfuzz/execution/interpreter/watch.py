@@ -9,18 +9,22 @@ its user installed it.
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from linecache import getline
 from operator import index
+from traceback import walk_tb
+from types import FrameType
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kfuzz.core.errors import chain
+from kfuzz.core.errors import chain, message_of
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls import autotuning, tuners
 from kfuzz.execution.calls.occupied import gets_on
@@ -135,11 +139,40 @@ def is_interpreter_failure(error: BaseException) -> bool:
     """Whether an exception came from inside the interpreter.
 
     Such an exception may be the interpreter's own limit (no libdevice, no
-    autotuner), so it is no evidence against the kernel.
+    autotuner), so it is no evidence against the kernel. What no compiler takes either
+    is the kernel's fault: see `_is_own_fault`.
     """
+    related = list(chain(error))
+    if any(map(_is_own_fault, related)):
+        return False
     # A class may have any module's name, or none.
-    homes = (getattr(type(seen), "__module__", "") for seen in chain(error))
+    homes = (getattr(type(seen), "__module__", "") for seen in related)
     return any(str(home).startswith("triton.") for home in homes)
+
+
+def _is_own_fault(error: BaseException) -> bool:
+    """Whether a kernel's own line is at fault, compiled or not.
+
+    It reads a name that has no value on this path, or computes with a parameter that is
+    None: an optional pointer whose absence it does not ask for.
+    """
+    frames = list(walk_tb(error.__traceback__))
+    own = [(f, at) for f, at in frames if not _is_tritons(f)]
+    if not own:
+        return False
+    frame, at = own[-1]
+    if isinstance(error, UnboundLocalError):
+        return frames[-1] == own[-1]
+    if "'NoneType'" not in message_of(error):
+        return False
+    code = frame.f_code
+    words = set(re.findall(r"\w+", getline(code.co_filename, at)))
+    given = code.co_varnames[: code.co_argcount]
+    return any(n in words and frame.f_locals.get(n, at) is None for n in given)
+
+
+def _is_tritons(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("triton.")
 
 
 def current() -> Launches:

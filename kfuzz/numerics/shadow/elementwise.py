@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR
+from kfuzz.numerics.elements import finite_or_zero
 from kfuzz.numerics.models.functions import (
     DIVISION_ERROR,
     ERF_ERROR,
@@ -60,6 +61,7 @@ def finished(
     *,
     nonnegative: bool = False,
     terms: int = 0,
+    reach: Tensor | None = None,
 ) -> Outcome:
     """Return an elementwise outcome.
 
@@ -70,10 +72,15 @@ def finished(
         limited: range-limited elements.
         nonnegative: whether no kernel's result is below 0.
         terms: of how many terms the results are sums.
+        reach: of products; see `Shade`.
     """
     special = torch.where(torch.as_tensor(certain), 0.0, float("inf"))
     error = torch.where(torch.isfinite(out), sound(error), special)
-    shade = Shade(error, limited.expand(out.shape), nonnegative, terms=terms)
+    if reach is not None and not bool((reach > out.abs().clamp(min=1)).any()):
+        reach = None
+    shade = Shade(
+        error, limited.expand(out.shape), nonnegative, terms=terms, reach=reach
+    )
     return out, (shade,)
 
 
@@ -144,6 +151,13 @@ def _vanishing(x: Operand, steps: Steps) -> Tensor:
     return ((x.value != 0) & (x.value.abs() < near)).to(torch.float64)
 
 
+def _overflowing(out: Tensor, reach: Tensor, steps: Steps) -> Tensor:
+    """Return where another order of factors overflows on the way to the result."""
+    if steps.own:
+        return torch.zeros_like(reach)
+    return ((reach > steps.limit) & (out.abs() <= steps.limit)).to(torch.float64)
+
+
 @rule("mul")
 def _mul(call: Call) -> Outcome:
     a, b, steps = call.operand("self"), call.operand("other"), call.steps
@@ -155,13 +169,15 @@ def _mul(call: Call) -> Outcome:
     none = (_nothing(a) | _nothing(b)) & known(a, b)
     made = steps.exact(made, none & (call.out == 0))
     square = call.named["self"] is call.named["other"]
-    limited = any_of(a.read(steps), b.read(steps))
+    reach = a.reach * b.reach
+    limited = any_of(a.read(steps), b.read(steps), _overflowing(call.out, reach, steps))
     if a.number is None and b.number is None and not steps.own:
         limited = any_of(limited, _vanishing(a, steps), _vanishing(b, steps))
     told = ~(a.left_out(steps) | b.left_out(steps))
     return finished(
         call.out, made, _sure_sign(a) & _sure_sign(b) & told, limited,
         nonnegative=square or (a.shade.nonnegative and b.shade.nonnegative),
+        reach=reach,
     )  # fmt: skip
 
 
@@ -174,10 +190,15 @@ def quotient(call: Call, a: Operand, b: Operand, out: Tensor) -> Outcome:
     error = torch.where(torch.isinf(b.value), 0.0, error)
     exact = b.is_power_of_two
     made = call.steps.rounded(out, error, 0.0 if exact else DIVISION_ERROR)
+    reach = a.reach * finite_or_zero(1 / b.value).abs().clamp(min=1)
     return finished(
         out, made, _sure_sign(a) & _sure_sign(b),
-        any_of(a.read(call.steps), b.read(call.steps)),
+        any_of(
+            a.read(call.steps), b.read(call.steps),
+            _overflowing(out, reach, call.steps),
+        ),
         nonnegative=a.shade.nonnegative and b.shade.nonnegative,
+        reach=reach,
     )  # fmt: skip
 
 

@@ -99,7 +99,10 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         """Keep a shade of memory of its own, laid out as the tensor is."""
         error = torch.empty_like(x, dtype=torch.float64).copy_(shade.error)
         limited = torch.empty_like(x, dtype=torch.float64).copy_(shade.limited)
-        made = replace(shade, error=error, limited=limited)
+        reach = shade.reach
+        if reach is not None:
+            reach = torch.empty_like(x, dtype=torch.float64).copy_(reach)
+        made = replace(shade, error=error, limited=limited, reach=reach)
         self._shades[x] = made
         return made
 
@@ -338,6 +341,7 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
             held,
             nonnegative=all(s.nonnegative for s in every),
             given=False,
+            reach=None,
             terms=max(s.terms for s in every),
             filled=any(s.filled for s in every),
         )

@@ -77,6 +77,9 @@ def moved(call: Call) -> Outcome:
     error = _rerun(call, companion("error"))
     seen = tuple(shades)
     limited = _rerun(call, companion("limited"))
+    reach = None
+    if any(s.reach is not None for s in seen):
+        reach = _rerun(call, companion("reach"))
     out = call.out
     nonnegative = all(s.nonnegative for s in seen)
     # Zeros and constants that fill up are no arguments of the kernel's, but exact.
@@ -87,9 +90,10 @@ def moved(call: Call) -> Outcome:
     results = out if isinstance(out, tuple | list) else (out,)
     errors = error if isinstance(error, tuple | list) else (error,)
     limits = limited if isinstance(limited, tuple | list) else (limited,)
+    reaches = reach if isinstance(reach, tuple | list) else (reach,) * len(errors)
     made = []
-    for e, limit in zip(errors, limits, strict=True):
-        shade = Shade(e, limit, nonnegative, given, terms, filled)
+    for e, limit, far in zip(errors, limits, reaches, strict=True):
+        shade = Shade(e, limit, nonnegative, given, terms, filled, far)
         if doubt:
             shade = replace(shade, error=torch.full_like(e, float("inf")))
         made.append(shade)
@@ -110,9 +114,10 @@ def _parts(
     if data is not None and key not in data:
         return value
     if key == "value" and isinstance(value, int | float):
-        constant = call.operand_of(value).shade
-        shades.append(constant)
-        return getattr(constant, part).item()
+        constant = call.operand_of(value)
+        shades.append(constant.shade)
+        found = constant.reach if part == "reach" else getattr(constant.shade, part)
+        return found.item()
 
     def of(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -120,6 +125,8 @@ def _parts(
         shade = call.shade_of(leaf)
         if key not in overwritten:
             shades.append(shade)
+        if part == "reach":
+            return call.operand_of(leaf).reach
         return getattr(shade, part)
 
     return tree_map(of, value)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from kfuzz.numerics.elements import finite_or_zero
 from kfuzz.numerics.formats import Format
 from kfuzz.numerics.shadow.steps import Steps
 
@@ -30,6 +31,9 @@ class Shade:
         given: whether the elements are the kernel's own arguments.
         filled: whether zeros that stand for nothing may be among them: those of a
             triangle, of padding, of a mask.
+        reach: float64, of products and quotients: the greatest magnitude that a product
+            of some of their factors can have, which another order forms on the way.
+            None where that is the elements' own, or 1.
         terms: of how many terms the elements are sums; what is added to a sum may
             be one more term of it, at any place.
     """
@@ -40,6 +44,7 @@ class Shade:
     given: bool = False
     terms: int = 0
     filled: bool = False
+    reach: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,13 @@ class Operand:
     def error(self) -> Tensor:
         """The bound on its error."""
         return self.shade.error
+
+    @property
+    def reach(self) -> Tensor:
+        """The greatest magnitude of a product of some of its factors, at least 1."""
+        if self.shade.reach is not None:
+            return self.shade.reach
+        return finite_or_zero(self.value).abs().clamp(min=1)
 
     @property
     def is_power_of_two(self) -> bool:

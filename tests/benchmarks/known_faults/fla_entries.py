@@ -38,17 +38,6 @@ def _entry(
 
 
 _STRIDES: Final = (f"{_ISSUE}759", f"{_PULL}765")
-_ONE_DIMENSION: Final = (
-    Further(
-        "K-VAL-01",
-        "value",
-        "y",
-        True,
-        "`_is_inner_contiguous` takes every tensor of one dimension for contiguous: a "
-        "stepped vector is still read as if it were, up to 0.6.0.",
-    ),
-)
-
 FLA: Final = (
     _entry(
         "swish-strides",
@@ -58,7 +47,6 @@ FLA: Final = (
         _STRIDES,
         Fault.STRIDE,
         "A view is read as if it were contiguous.",
-        further=_ONE_DIMENSION,
     ),
     _entry(
         "sigmoid-strides",
@@ -68,7 +56,6 @@ FLA: Final = (
         _STRIDES,
         Fault.STRIDE,
         "A view is read as if it were contiguous.",
-        further=_ONE_DIMENSION,
     ),
     _entry(
         "swiglu-strides",
@@ -78,7 +65,6 @@ FLA: Final = (
         _STRIDES,
         Fault.STRIDE,
         "Gate and up are read as if they had the same strides.",
-        further=_ONE_DIMENSION,
     ),
     _entry(
         "bias-gelu-gradient",
@@ -108,16 +94,6 @@ FLA: Final = (
         "The gradient of the linear weight leaves out the gate.",
     ),
     _entry(
-        "layer-norm-gradient-tiles",
-        ("0.4.2", "0.5.0"),
-        "modules.layernorm.layer_norm",
-        "modules.py::layer_norm.backward",
-        (f"{_PULL}795",),
-        Fault.UNMASKED,
-        "With more processors than rows, tiles of the backward reach beyond their "
-        "program's rows: gradients of weight and bias count rows twice.",
-    ),
-    _entry(
         "relu-squared-tail",
         ("0.5.2", "0.6.0"),
         "ops.rwkv7.channel_mixing.rwkv_relu_and_square_fwd",
@@ -126,6 +102,16 @@ FLA: Final = (
         Fault.UNMASKED,
         "Loads and stores have no mask: a size that is no multiple of 4,096 reads and "
         "writes past the end.",
+        further=(
+            Further(
+                "C-EXC-01",
+                "nan_missing",
+                "y",
+                True,
+                "`tl.maximum(x, 0.0)` takes the 0 where x is NaN; the function for "
+                "other devices in the same file, `torch.relu(x) ** 2`, gives NaN.",
+            ),
+        ),
     ),
     _entry(
         "l2-penalty-gradient",
@@ -263,6 +249,17 @@ FLA: Final = (
         (f"{_PULL}594",),
         Fault.WRONG,
         "Keys are summed along the heads, not along time.",
+        further=tuple(
+            Further(
+                "K-GRD-01",
+                kind,
+                "dk",
+                True,
+                "The gradient of the keys leaves out the normaliser, whose quotient "
+                "also keeps it in range: the fault of the next entry, mended in 0.5.1.",
+            )
+            for kind in ("value", "inf_unexpected", "nan_unexpected")
+        ),
     ),
     _entry(
         "linear-attention-key-gradient",

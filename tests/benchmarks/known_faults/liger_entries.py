@@ -34,11 +34,8 @@ def _entry(
     )
 
 
-# As the interpreter has it, and as a GPU does.
-_RACES: Final = ("race", "nondeterministic")
-_STRIDE_OF_ONE: Final = (
-    "The row size is taken from the stride of the sequence, which is arbitrary where a "
-    "sequence has one token: programs of several items then write the same row."
+_FIRST_OF_UPSTREAM: Final = (
+    "All rows are scaled by the first element of the upstream gradient: the fault of "
 )
 
 LIGER: Final = (
@@ -60,6 +57,18 @@ LIGER: Final = (
         (f"{_PULL}582",),
         Fault.GRADIENT,
         "Gradients of float16 data are rounded to bfloat16 on the way.",
+        further=tuple(
+            Further(
+                "K-GRD-01",
+                "value",
+                output,
+                True,
+                "Each program rounds its sum over rows to float16 (`_DW` and `_DB` "
+                "have the weight's type) before these are added: 12736 for a sum of "
+                "12744. #945 keeps them in float32.",
+            )
+            for output in ("dweight", "dbias")
+        ),
     ),
     _entry(
         "layer-norm-halves-sum",
@@ -97,6 +106,16 @@ LIGER: Final = (
         (f"{_ISSUE}89", f"{_PULL}92"),
         Fault.PRECISION,
         "Squares of float16 rows are summed in float16: they overflow at 256.",
+        further=(
+            Further(
+                "K-MEM-03",
+                "input_modified",
+                "grad_y",
+                True,
+                "The backward stores dX over the upstream gradient, which autograd may "
+                "hand to others too: #370, for which #376 adds `in_place=False`.",
+            ),
+        ),
     ),
     _entry(
         "rms-norm-block-weight-gradient",
@@ -156,9 +175,6 @@ LIGER: Final = (
         (f"{_PULL}477",),
         Fault.IGNORED,
         "Every item of a batch is turned by the angles of the first.",
-        further=tuple(
-            Further("C-ORD-02", kind, "y", True, _STRIDE_OF_ONE) for kind in _RACES
-        ),
     ),
     _entry(
         "mrope-positions-by-item",
@@ -180,20 +196,11 @@ LIGER: Final = (
         'reduction="none" returns the sum.',
         further=(
             Further(
-                "C-CMP-01",
-                "value",
-                "y",
-                True,
-                "The loss is taken as lse - logit: with logits at a level of 65504 a "
-                "float32 loss of log 3 is 1.09375, a multiple of 2^-7.",
-            ),
-            Further(
                 "K-GRD-01",
                 "value",
                 "dlogits",
                 True,
-                "All rows are scaled by the first element of the upstream gradient: "
-                "the fault of the next entry, mended in 0.5.9.",
+                f"{_FIRST_OF_UPSTREAM}the next entry, mended in 0.5.9.",
             ),
         ),
     ),
@@ -241,6 +248,16 @@ LIGER: Final = (
         (f"{_ISSUE}930", f"{_PULL}931"),
         Fault.RAISES,
         "A call without gradients raises UnboundLocalError.",
+        further=tuple(
+            Further(
+                "K-GRD-01",
+                "value",
+                output,
+                True,
+                f"{_FIRST_OF_UPSTREAM}the entry before, mended in 0.8.2.",
+            )
+            for output in ("dx", "dweight")
+        ),
     ),
     _entry(
         "fused-linear-frozen-input",

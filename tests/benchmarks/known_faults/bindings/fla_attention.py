@@ -51,12 +51,18 @@ def _decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return packed.squeeze(0)
 
 
+# Views are read as if they were contiguous in the fixed releases too, up to 0.5.2.
 kfuzz.kernel(
-    decoding, dtypes=("float32",), nonfinite="undefined", name="attention_decoding"
+    decoding,
+    dtypes=("float32",),
+    layouts="contiguous",
+    nonfinite="undefined",
+    name="attention_decoding",
 )(_decode)
 kfuzz.kernel(
     decoding_of_wide_values,
     dtypes=("float32",),
+    layouts="contiguous",
     nonfinite="undefined",
     name="attention_decoding_wide",
 )(_decode)

@@ -1,5 +1,8 @@
 """Modules of flash-linear-attention that work on single tokens or rows."""
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -12,6 +15,7 @@ _ACTIVATIONS = ("modules.activations.ops", "modules.activations")
 _NORMS = ("modules.norm.layernorm", "modules.layernorm")
 _GATED = ("modules.norm.fused_norm_gate", "modules.fused_norm_gate")
 _PENALTY = 1e-4
+_ROWS: Any = {"layouts": "inner_contiguous", "offsets": "int32"}
 ROWS = "N >= 1 and N <= 4096"
 
 logsigmoid = kfuzz.Operator(
@@ -129,9 +133,16 @@ clipped_loss = kfuzz.Operator(
     shape_class="B >= 2 and T >= 1",
 )
 
-kfuzz.kernel(ops.silu, name="swish")(lambda x: first("swish", *_ACTIVATIONS)(x))
-kfuzz.kernel(ops.sigmoid, name="sigmoid")(lambda x: first("sigmoid", *_ACTIVATIONS)(x))
-kfuzz.kernel(ops.swiglu, name="swiglu")(
+# Kept apart, for fixed releases up to 0.5.2 have them too: vectors with a step, windows
+# that overlap, a last dimension but one of a single element with a stride of its own,
+# which `.contiguous()` leaves as it is, and row times stride in int32.
+kfuzz.kernel(replace(ops.silu, ranks=(2,)), **_ROWS, name="swish")(
+    lambda x: first("swish", *_ACTIVATIONS)(x)
+)
+kfuzz.kernel(replace(ops.sigmoid, ranks=(2,)), **_ROWS, name="sigmoid")(
+    lambda x: first("sigmoid", *_ACTIVATIONS)(x)
+)
+kfuzz.kernel(replace(ops.swiglu, ranks=(2,)), **_ROWS, name="swiglu")(
     lambda gate, up: first("swiglu", *_ACTIVATIONS)(gate, up)
 )
 kfuzz.kernel(logsigmoid, name="logsigmoid")(

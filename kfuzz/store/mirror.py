@@ -1,0 +1,437 @@
+"""A corpus on a URL: a corpus here, and what was ever written of each finding there.
+
+    <url>/<kernel>/<class>-<8 hex of bucket>/<SHA-256>.json      one version
+
+A version is never changed: it holds the files of an entry, or that it was removed, and
+names the versions that it replaces. What no other version replaces holds; where that
+are several, because two writers did not know of each other, they are joined as
+`kfuzz.store.life.joined` says. So all that a server must be able to do is to create an
+object where there is none, and who is killed has written a version or has not.
+"""
+
+import base64
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.errors import DecodeError, HarnessError, StorageError
+from kfuzz.core.finding import Finding, safe_name
+from kfuzz.store import strict_json
+from kfuzz.store.cache import FINDINGS, MIRRORS, cache_folder
+from kfuzz.store.durable import replace_file
+from kfuzz.store.entry import (
+    MAX_BYTES,
+    attach,
+    attachments,
+    files_of,
+    read_entry,
+)
+from kfuzz.store.entry_writing import remove_entry, write_entry
+from kfuzz.store.life import joined
+from kfuzz.store.objects import Objects, digest_of
+from kfuzz.store.plain_file import read_plain
+
+if TYPE_CHECKING:  # it imports this module, for a mirror
+    from kfuzz.store.corpus import Corpus
+
+log: Final = logging.getLogger("kfuzz.store")
+FORMAT: Final = 1
+# Kept beside the corpus, which holds findings and nothing else.
+_ADDRESS: Final = "url"
+_STATES: Final = "states"
+# Versions that are held in memory at a time.
+_TOGETHER: Final = 128
+# A server that does not answer is left alone for ten times as long as that took.
+_LEAST_PAUSE_SECONDS: Final = 60.0
+_PAUSES: Final = 10.0
+# What is created to see whether anything can be.
+_WRITABLE: Final = (".kfuzz", b"findings of kfuzz, read with --corpus URL\n")
+
+
+@dataclass(frozen=True)
+class Version:
+    """What one writer made of an entry.
+
+    Attributes:
+        entry: the entry's folder below the corpus.
+        parents: digests of the versions that this one replaces.
+        files: contents in base64 by name; None where the entry was removed.
+    """
+
+    entry: str
+    parents: tuple[str, ...]
+    files: Mapping[str, str] | None
+
+
+@dataclass(frozen=True)
+class Read:
+    """A version as it was read.
+
+    Attributes:
+        version: the version.
+        finding: of its files; None where it has none.
+        beside: what lies beside the finding, by name.
+        content: digest of both; "" where there are none.
+    """
+
+    version: Version
+    finding: Finding | None
+    beside: Mapping[str, bytes]
+    content: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """How an entry here stands to its versions there.
+
+    Attributes:
+        heads: digests of the versions that nothing replaces.
+        seen: digests of all versions that were read or written.
+        content: digest of the entry's files as they went there or came from there.
+        marks: what told the files on disk from others then; empty where there were
+            none.
+    """
+
+    heads: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    content: str = ""
+    marks: tuple[str, ...] = ()
+
+
+class Mirror:
+    """The versions of a corpus's entries on a URL.
+
+    Args:
+        corpus: the corpus here, in its place in the cache.
+
+    Attributes:
+        url: where its versions are.
+    """
+
+    def __init__(self, corpus: "Corpus") -> None:
+        self._corpus = corpus
+        self._home = corpus.root.parent
+        self.url = (self._home / _ADDRESS).read_text(encoding="utf-8")
+        self._asked_again = 0.0
+
+    @cached_property
+    def _objects(self) -> Objects:
+        return Objects(self.url)
+
+    def require_writable(self) -> None:
+        """Check that versions can be created.
+
+        Raises:
+            StorageError: if not.
+        """
+        self._objects.create(*_WRITABLE)
+
+    def pull(self) -> None:
+        """Take over what others have written.
+
+        Raises:
+            StorageError: if the server does not answer, or refuses.
+        """
+        fresh: list[tuple[str, str]] = []
+        for entry, digests in sorted(self._objects.names().items()):
+            if _is_entry(entry):
+                known = self._held(entry).seen
+                fresh += [(entry, each) for each in sorted(digests.difference(known))]
+        # All of an entry at a time: a version may be replaced by another of them.
+        while fresh:
+            some, fresh = fresh[:_TOGETHER], fresh[_TOGETHER:]
+            while fresh and fresh[0][0] == some[-1][0]:
+                some.append(fresh.pop(0))
+            contents = self._objects.read(some)
+            taken: dict[str, dict[str, Read]] = {}
+            for entry, digest in some:
+                try:
+                    made = self._read(entry, contents.get((entry, digest)))
+                except DecodeError as error:
+                    place = f"{self.url}/{entry}/{digest}"
+                    log.warning("kfuzz: skipped: %s: %s", place, error)
+                else:
+                    taken.setdefault(entry, {})[digest] = made
+            with self._corpus.writing():
+                for entry, versions in taken.items():
+                    self._take(entry, versions)
+
+    def push(self, entries: Iterable[str] | None = None) -> None:
+        """Write what changed here.
+
+        Args:
+            entries: folders below the corpus; None for all.
+
+        Raises:
+            StorageError: as for `pull`.
+        """
+        changed: list[tuple[Version, Held]] = []
+        with self._corpus.writing():
+            for entry in dict.fromkeys(self._all() if entries is None else entries):
+                if (made := self._changed(entry)) is not None:
+                    changed.append(made)
+        # What has moved is there under its new name before it is gone under the old.
+        for version, held in sorted(changed, key=lambda made: made[0].files is None):
+            digest = self._objects.create(version.entry, _encoded(version))
+            with self._corpus.writing():
+                now = self._held(version.entry)
+                heads = {*now.heads, digest} - set(version.parents)
+                self._hold(version.entry, replace(held, heads=tuple(sorted(heads)),
+                           seen=tuple(sorted({*now.seen, digest}))))  # fmt: skip
+
+    def send(self, entries: Iterable[str] | None = None) -> None:
+        """Write entries that changed, if the server answers; else at the next push."""
+        began = time.monotonic()
+        if began < self._asked_again:
+            return
+        try:
+            self.push(entries)
+        except HarnessError as error:
+            now = time.monotonic()
+            pause = max(_LEAST_PAUSE_SECONDS, _PAUSES * (now - began))
+            self._asked_again = now + pause
+            log.warning("kfuzz: %s", self.stays_here(error))
+
+    def stays_here(self, error: HarnessError) -> StorageError:
+        """Return an error with where findings are that could not be written."""
+        left = sum(
+            _marks(self._corpus.root / e) != self._held(e).marks for e in self._all()
+        )
+        fix = (
+            f"Kept meanwhile in {self._corpus.root}: {left} change{'s' * (left != 1)}, "
+            f"written by the next command that has --corpus {self.url}"
+        )
+        return StorageError(error.what, where=error.where, fix=fix if left else "")
+
+    def check(self) -> list[tuple[str, str]]:
+        """Read every version; return what cannot be used, as (entry, what).
+
+        Raises:
+            StorageError: as for `pull`.
+        """
+        problems = []
+        for entry, digests in sorted(self._objects.names().items()):
+            if not _is_entry(entry):
+                continue
+            wanted = [(entry, digest) for digest in sorted(digests)]
+            contents = self._objects.read(wanted)
+            for _, digest in wanted:
+                try:
+                    self._read(entry, contents.get((entry, digest)))
+                except DecodeError as error:
+                    what = f"{self.url}/{entry}/{digest}.json: {error}"
+                    problems.append((entry, what))
+        return problems
+
+    def _read(self, entry: str, content: bytes | None) -> Read:
+        """Return a version as it was written.
+
+        Raises:
+            DecodeError: if it is none of this entry, or of a newer format.
+        """
+        if content is None:
+            raise DecodeError("its content is not what its name says")
+        document = strict_json.loads(content)
+        number = document.pop("format", None) if isinstance(document, dict) else None
+        if number != FORMAT:
+            raise DecodeError(f"format {number!r:.20} is not known to this version")
+        version = decode(Version, document)
+        if version.entry != entry:
+            raise DecodeError(f"is of {version.entry!r:.80}", where="entry")
+        if version.files is None:
+            return Read(version, None, {}, "")
+        with tempfile.TemporaryDirectory(dir=self._home) as place:
+            folder = Path(place)
+            for name, coded in version.files.items():
+                if safe_name(name) != name:
+                    raise DecodeError(f"{name!r:.80} is no file of an entry")
+                try:
+                    decoded = base64.b64decode(coded, validate=True)
+                except ValueError:
+                    raise DecodeError("not base64", where=f"files.{name}") from None
+                folder.joinpath(name).write_bytes(decoded)
+            finding, beside = read_entry(folder), attachments(folder)
+        return Read(version, finding, beside, _digest(files_of(finding) | beside))
+
+    def _take(self, entry: str, versions: Mapping[str, Read]) -> None:
+        """Take over versions of an entry, alone at the corpus."""
+        held, folder = self._held(entry), self._corpus.root / entry
+        own, marks = _own(folder), _marks(folder)
+        if own is None and marks:
+            return  # damaged here: it is not touched, and `corpus check` says so
+        gone = {parent for each in versions.values() for parent in each.version.parents}
+        heads = sorted({*held.heads, *versions} - gone)
+        clean = held.marks == marks
+        # What changed here, or nothing replaced, is joined; else the new one holds.
+        made = None if clean and not set(held.heads).intersection(heads) else own
+        beside: dict[str, bytes] = {}
+        for each in (versions[head] for head in heads if head in versions):
+            if each.finding is not None:
+                made = each.finding if made is None else joined(made, each.finding)
+                beside |= each.beside
+        if made is not None and made != own:
+            write_entry(self._corpus.root, folder, made)
+        elif made is None and own is not None:
+            remove_entry(self._corpus.root, folder)
+        for name in beside if made is not None else ():
+            if not (folder / name).exists():
+                attach(folder, name, beside[name])
+        content = _content(folder)
+        seen = tuple(sorted({*held.seen, *versions}))
+        held = replace(held, heads=tuple(heads), seen=seen)
+        if clean or [content] == [versions[h].content for h in heads if h in versions]:
+            held = replace(held, content=content, marks=_marks(folder))
+        self._hold(entry, held)
+
+    def _changed(self, entry: str) -> tuple[Version, Held] | None:
+        """Return the version that is to be written of an entry, if it changed."""
+        held, folder = self._held(entry), self._corpus.root / entry
+        marks = _marks(folder)
+        if marks == held.marks:
+            return None
+        if not marks:
+            return Version(entry, held.heads, None), replace(held, content="", marks=())
+        finding = _own(folder)
+        if finding is None:
+            return None  # damaged, or hands are at it
+        files = files_of(finding) | attachments(folder)
+        now = replace(held, content=_digest(files), marks=marks)
+        if now.content == held.content:
+            self._hold(entry, now)
+            return None
+        coded = {n: base64.b64encode(c).decode() for n, c in sorted(files.items())}
+        return Version(entry, held.heads, coded), now
+
+    def _all(self) -> list[str]:
+        states = self._home / _STATES
+        known = (p.relative_to(states).with_suffix("") for p in states.glob("*/*.json"))
+        root = self._corpus.root
+        here = (path.relative_to(root) for path in self._corpus.folders())
+        return sorted({str(path) for path in (*known, *here)})
+
+    def _state(self, entry: str) -> Path:
+        return self._home / _STATES / f"{entry}.json"
+
+    def _held(self, entry: str) -> Held:
+        path = self._state(entry)
+        try:
+            content = read_plain(path, MAX_BYTES)
+            return decode(Held, strict_json.loads(content, where=str(path)))
+        except DecodeError:  # none, or cut by a power cut: joining twice does no harm
+            return Held()
+
+    def _hold(self, entry: str, held: Held) -> None:
+        path = self._state(entry)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = strict_json.dumps(encode(held)).encode()
+        replace_file(path, content, prefix=".", sync=False)
+
+
+def folder_of(url: str) -> Path:
+    """Return the folder of the mirror of a corpus on a URL, made if need be.
+
+    Raises:
+        UsageError: if no corpus can be there.
+        StorageError: if the folder cannot be made.
+    """
+    objects = Objects(url.rstrip("/"))
+    try:
+        name = safe_name(objects.url.partition("://")[2].strip("/").replace("/", "-"))
+        home = cache_folder(MIRRORS, f"{name}-{digest_of(objects.url.encode())[:8]}")
+        if not (home / _ADDRESS).exists():
+            replace_file(home / _ADDRESS, objects.url.encode(), prefix=".")
+        (home / FINDINGS).mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"its mirror cannot be made here: {error}", where=url,
+            fix="name another folder with KFUZZ_CACHE",
+        ) from None  # fmt: skip
+    return home / FINDINGS
+
+
+def opened(url: str) -> Path:
+    """Return the folder of the mirror of a corpus on a URL, and bring it up to date.
+
+    What an earlier command could not write there is written.
+
+    Raises:
+        UsageError, StorageError: as `folder_of`; if the server does not answer, or
+            refuses.
+    """
+    from kfuzz.store.corpus import Corpus
+
+    corpus = Corpus(folder_of(url))
+    mirror = corpus.mirror
+    assert mirror is not None
+    _opened[mirror.url] = mirror
+    try:
+        mirror.pull()
+    except HarnessError as error:
+        raise mirror.stays_here(error) from None
+    mirror.send()
+    return corpus.root
+
+
+def finish() -> None:
+    """Write what is left to be written, of all mirrors that were opened here.
+
+    Raises:
+        StorageError: if a server does not answer, or refuses.
+    """
+    while _opened:
+        _, mirror = _opened.popitem()
+        try:
+            mirror.push()
+        except HarnessError as error:
+            raise mirror.stays_here(error) from None
+
+
+def _encoded(version: Version) -> bytes:
+    document = {"format": FORMAT, **encode(version)}
+    return strict_json.dumps(document).encode()
+
+
+def _content(folder: Path) -> str:
+    finding = _own(folder)
+    return _digest({} if finding is None else files_of(finding) | attachments(folder))
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    if not files:
+        return ""
+    each = (f"{name} {digest_of(content)}\n" for name, content in sorted(files.items()))
+    return digest_of("".join(each).encode())
+
+
+def _own(folder: Path) -> Finding | None:
+    try:
+        return read_entry(folder)
+    except DecodeError:
+        return None
+
+
+def _marks(folder: Path) -> tuple[str, ...]:
+    """Return what differs whenever a file of an entry was replaced; () of none."""
+    told: list[str] = []
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
+        for file in files:
+            status = file.stat(follow_symlinks=False)
+            told.append(f"{file.name} {status.st_ino} {status.st_mtime_ns}")
+    return tuple(sorted(told))
+
+
+def _is_entry(name: str) -> bool:
+    """Whether a folder below a URL is that of an entry, here as there."""
+    parts = name.split("/")
+    return len(parts) == 2 and all(part and safe_name(part) == part for part in parts)
+
+
+_opened: Final[dict[str, Mirror]] = {}
