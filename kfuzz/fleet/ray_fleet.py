@@ -6,6 +6,7 @@ Nothing here is imported before a run asks for Ray.
 import contextlib
 import os
 import pickle
+import subprocess
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.core.home import HOME
 from kfuzz.engine.workers.processors import PROCESSORS_EACH, SHARING, processors
 from kfuzz.execution.device.backends import AUTO, guess
+from kfuzz.execution.processes import table
 from kfuzz.fleet.work import Gone, Report, Unit
 from kfuzz.fleet.worker import Worker
 
@@ -30,6 +32,10 @@ _GROWTH_SECONDS: Final = 5.0
 """Between two looks whether the cluster has changed."""
 STORE_BYTES: Final = 80_000_000
 """Of shared memory of a cluster that is begun here; messages are small."""
+# Ray's agents wait a minute for an answer of the cluster that is gone with its driver.
+# The shell ends them once nobody holds the other end of its input.
+_WATCHER: Final = """read -r _
+for pid; do grep -q ray "/proc/$pid/cmdline" && kill -9 "$pid"; done"""
 # What no worker needs of a project.
 _EXCLUDED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "corpus")
 
@@ -86,6 +92,7 @@ class RayFleet:
         self._told: deque[Report] = deque()
         self._names = 0
         self._looked = 0.0
+        self._watcher: subprocess.Popen[bytes] | None = None
         self._connect(address)
         try:
             self._gpus = self._wants_gpus()
@@ -144,6 +151,9 @@ class RayFleet:
                 self._ray.kill(actor.handle)
         with contextlib.suppress(Exception):
             self._ray.shutdown()
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.communicate()
 
     def _connect(self, address: str) -> None:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -170,6 +180,15 @@ class RayFleet:
                 where=self.title,
                 fix="name the address of one that is up, or begin it with `ray start`",
             ) from None
+        if self._own:
+            begun = table.children_of(os.getpid())
+            agents = [str(pid) for child in begun for pid in table.children_of(child)]
+            self._watcher = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHER, "sh", *agents],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def _environment(self) -> dict[str, Any]:
         """Return Ray's runtime environment: the user's files travel with the run."""

@@ -1,6 +1,7 @@
 """A candidate in a child of its own: built there, given the reference's weights."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -212,10 +213,10 @@ class Candidate:
 
     def __call__(self, *tensors: Tensor) -> Any:
         """Call it in its child; see `RemoteKernel`."""
-        expected = self._sandbox.children + (not self._sandbox.alive)
+        expected = self._sandbox.used + (not self._sandbox.alive)
         returned = self._kernel(*tensors)
         self.recording.take(returned)
-        self.stalls += self._sandbox.children > expected
+        self.stalls += self._sandbox.used > expected
         return returned
 
     def begin(self, case: Case) -> None:
@@ -240,6 +241,14 @@ class Candidate:
     def renew(self) -> None:
         """Have the next call made in a fresh child."""
         self._sandbox.fresh()
+
+    def prepare(self) -> None:
+        """Have the child after the present one get ready meanwhile.
+
+        On a GPU it makes its context, which takes as long as many calls.
+        """
+        with suppress(KfuzzError):  # the next call says so
+            self._sandbox.prepare()
 
     def close(self) -> None:
         """End the child."""

@@ -96,11 +96,13 @@ class JudgedRunner(Runner):
 
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
         """Run and judge one case in fresh children, one after the other."""
-        reports = []
+        reports: list[CaseReport] = []
         for depth in depths:
             if self._over():
                 raise Stopped
             self._judged.fresh()
+            if len(reports) + 1 < len(depths):
+                self._judged.candidate.prepare()
             reports.append(self.judge_again(case, depth))
         return reports
 

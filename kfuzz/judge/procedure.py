@@ -238,7 +238,11 @@ class Judging:
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
-            cut_off=verdict is Verdict.UNDER_SPECIFIED and _was_cut_off(judged),
+            cut_off=(
+                verdict is Verdict.UNDER_SPECIFIED
+                and _was_cut_off(judged)
+                and not (finished and finished.findings)
+            ),
         )
 
     def _own_notices(self) -> tuple[str, ...]:

@@ -143,6 +143,7 @@ def judge(
             serve, reference, jobs=jobs, max_time=max_time or DEFAULT_SERVED,
             max_cases=max_cases, device=device, corpus=corpus, nonfinite=nonfinite,
             own_kernels_only=own_kernels_only, determinism=determinism,
+            benchmarked_only=shapes == "benchmarked",
         )  # fmt: skip
     if reference is None or candidate is None:
         fix = "kfuzz judge REFERENCE.py CANDIDATE.py"
@@ -213,7 +214,9 @@ def _serve(
     from kfuzz.judge.service.server import serving
 
     close_to_others()  # the token lies in this process's memory
-    token = os.environ.get(TOKEN, "") or secrets.token_urlsafe(24)
+    # Nor does it lie in the environment of the processes that are begun.
+    given = os.environ.pop(TOKEN, "")
+    token = given or secrets.token_urlsafe(24)
     judge = Judge(
         reference, max_time=values.duration(max_time), corpus=corpus, **options
     )
@@ -224,7 +227,7 @@ def _serve(
         serving(address, judge, token) as place,
     ):
         print(f"serving at {place}", file=out)
-        if not os.environ.get(TOKEN):
+        if not given:
             print(f"{TOKEN}={token}", file=out)
         out.flush()
         stop.wait()

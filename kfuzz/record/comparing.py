@@ -94,7 +94,7 @@ def compare(recordings: Sequence[Recording]) -> Compared:
     names = tuple(f"{chr(65 + i)}: {r.device}" for i, r in enumerate(recordings))
     first = recordings[0].header.fingerprint
     environment = [
-        f"{name}: {line}"
+        f"{name[0]}: {line}"
         for name, other in zip(names[1:], recordings[1:], strict=True)
         for line in first.differences(other.header.fingerprint)
     ]
@@ -140,7 +140,7 @@ def compare(recordings: Sequence[Recording]) -> Compared:
                 if _intervals_differ(of[0], other)
             )
     environment += [
-        f"{name}: what is admitted differs in {n} cases" for name, n in moved.items()
+        f"{name[0]}: what is admitted differs in {n} cases" for name, n in moved.items()
     ]
     return Compared(
         names, tuple(environment), tuple(cases), tuple(unpaired), tuple(declared)
@@ -183,6 +183,17 @@ def _told(
     return Told.ALLOWED, "; ".join(causes), ""
 
 
+# What probes that found different arithmetic explain, the likeliest first.
+_CAUSES: Final = (
+    ("order", "order of additions"),
+    ("fused", "several operations rounded as one"),
+    ("accumulator", "format of the accumulator"),
+    ("operands", "rounding of operands"),
+    ("store", "rounding of results"),
+    ("intrinsics", "accuracy of an elementary function"),
+)
+
+
 def _listed(entries: Sequence[tuple[str, Entry]]) -> str:
     return "; ".join(
         f"{name[0]}: {f'{e.contract} {e.message}'.strip()}" for name, e in entries
@@ -205,11 +216,10 @@ def _cause(a: Recorded, b: Recorded, x: Entry, y: Entry) -> str:
     probes = _probed_apart(a, b, {r.dtype for r, _ in values})
     if x.subnormals and "subnormals" in probes:
         return "flushed subnormals"
-    if "order" in probes:
-        return "order of additions"
-    if "fused" in probes:
-        return "several operations rounded as one"
-    return "within the tolerance; no probe tells the cause"
+    return next(
+        (cause for probe, cause in _CAUSES if probe in probes),
+        "within the tolerance; no probe tells the cause",
+    )
 
 
 def _probed_apart(a: Recorded, b: Recorded, dtypes: set[str]) -> set[str]:

@@ -45,7 +45,9 @@ BUDGET: Final = SizeBudget(elements=1 << 14, rows=64)
 has no smaller case."""
 
 REPEATS: Final = 3
-PROBES: Final = ("order", "fused", "subnormals")
+PROBES: Final = (
+    "order", "accumulator", "fused", "operands", "subnormals", "store", "intrinsics",
+)  # fmt: skip
 # One case of so many keeps all bits of its results.
 _KEPT: Final = 64
 # Fresh processes in which a failure must show, before a device is charged with it.

@@ -18,7 +18,7 @@ from dataclasses import replace
 os.environ["TRITON_INTERPRET"] = "0"
 
 from kfuzz.contracts.witnesses.roster import everywhere
-from kfuzz.evaluation.building import Compiling
+from kfuzz.evaluation.building import Builder
 from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
 from tests.helpers.in_process import drawn
 
@@ -39,6 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=20.0, help="for a kernel")
+    parser.add_argument("--part", default="1/1", help="every N-th kernel from the I-th")
     parser.add_argument("globs", nargs="*", default=["*"])
     options = parser.parse_args()
     built: defaultdict[str, int] = defaultdict(int)
@@ -50,21 +51,26 @@ def main() -> int:
         if witness.conforming and name.startswith("triton_")
         and any(fnmatch.fnmatchcase(name, glob) for glob in options.globs)
     ]  # fmt: skip
+    first, step = map(int, options.part.split("/"))
+    kernels = kernels[first - 1 :: step]
     for name, witness in kernels:
         kernel = witness.load()
-        compiling, known = Compiling(kernel), 0
+        home = f"kfuzz.contracts.witnesses.{witness.module}"
+        opened = {"cwd": ".", "root": ".", "file": "", "module": home, "name": name}
+        builder, known = Builder(opened), 0
         reason = "no case was drawn"
         began = time.monotonic()
         for case in drawn(kernel, options.cases, budget="interpret"):
             if time.monotonic() - began > options.seconds:
                 break
             for target in TARGETS:
-                made = compiling.built(replace(case, targets=(target,)))
+                made = builder(replace(case, targets=(target,)), lambda: None)
                 built[target] += made.built
                 known += made.built
                 reason = made.reason or reason
                 for misfit in made.misfits:
                     misfits[target].setdefault(name, misfit.why)
+        builder.close()
         if not known:
             unknown[name] = reason
         print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)

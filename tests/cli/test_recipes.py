@@ -98,30 +98,21 @@ def test_the_batch_script_is_bash_with_its_options_on_top(tmp_path: Path) -> Non
     assert all(re.fullmatch(r"#SBATCH --[a-z-]+=\S+", line) for line in options)
 
 
-def test_a_batch_job_begins_with_what_is_known_and_hands_back_what_it_found(
-    tmp_path: Path,
-) -> None:
+def test_a_batch_job_shares_a_corpus_and_ends_as_its_search(tmp_path: Path) -> None:
     tools = tmp_path / ".venv" / "bin"
     tools.mkdir(parents=True)
     (tools / "activate").write_text(f'PATH="{tools}:$PATH"\n')
-    for name, text in {
-        "srun": '"$@"',
-        "kfuzz": 'echo "$*" >> calls\n[ "$1" = run ] || exit 0\n'
-        "mkdir -p nightly/7/corpus; exit 1",
-    }.items():
+    for name, text in {"srun": '"$@"', "kfuzz": 'echo "$*" >> calls; exit 1'}.items():
         (tools / name).write_text(f"#!/bin/bash\n{text}\n")
         (tools / name).chmod(0o755)
     [script] = blocks("bash", "#SBATCH")
     environment = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
-    for there in (False, True):
-        done = subprocess.run(["bash", "-c", script], env=environment, cwd=tmp_path)
-        assert done.returncode == ExitCode.VIOLATION  # the search's, not the merge's
-        calls = (tmp_path / "calls").read_text().splitlines()
-        (tmp_path / "calls").unlink()
-        told = [line.split(" --")[0] for line in calls]
-        before = ["corpus merge corpus"] if there else []
-        assert told == [*before, "run", "corpus merge nightly/7/corpus"]
-        (tmp_path / "corpus").mkdir(exist_ok=True)
+    done = subprocess.run(["bash", "-c", script], env=environment, cwd="/")
+    assert done.returncode == ExitCode.VIOLATION
+    [call] = (tmp_path / "calls").read_text().splitlines()
+    assert call.startswith("run ")
+    assert f"--corpus file://{tmp_path}/findings --report html=nightly/7.html" in call
+    assert (tmp_path / "nightly").is_dir()
 
 
 def test_every_option_in_the_recipes_exists() -> None:
@@ -139,11 +130,13 @@ def test_every_option_in_the_recipes_exists() -> None:
 
 @pytest.mark.parametrize("words", [w for w in commands() if w[0] == "run"])
 def test_a_search_in_the_recipes_can_be_obeyed(
-    words: list[str], project: Path, engine: Engine
+    words: list[str], project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project / "report").mkdir()
+    monkeypatch.setenv("KFUZZ_CACHE", str(project / "cache"))
+    for folder in ("report", "nightly"):
+        (project / folder).mkdir()
     (project / "pyproject.toml").write_text('[tool.kfuzz]\ntargets = ["a.py"]\n')
-    assert main([w.replace("$own/", "") for w in words]) == ExitCode.OK
+    assert main([w.replace("$PWD", str(project)) for w in words]) == ExitCode.OK
     [config] = engine.runs
     assert config.budget.max_time is not None
 

@@ -3,6 +3,7 @@
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kfuzz.core.budget import Budget
 from kfuzz.execution.processes import Zygote
@@ -11,6 +12,11 @@ from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
 
 ROOT = Path(__file__).parents[2]
+SERVED: dict[str, Any] = {
+    "device": "cpu", "max_time": 60, "build_time": 60, "max_cases": 4,
+    "nonfinite": "undefined",
+}  # fmt: skip
+"""Options of the one judge that tests share, by `shared.judge_with`."""
 
 
 def judged(

@@ -68,6 +68,9 @@ class Here:
         exec(self._path.read_text(), made)
         self._model: nn.Module = made["ModelNew"](*self._reference.form.init)
 
+    def prepare(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -19,10 +19,12 @@ import pytest
 import kfuzz
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.execution.processes import table
+from kfuzz.judge.adapters.shared import judge_with
 from kfuzz.judge.service import judge as service
 from kfuzz.judge.service.score import REWARDS, Ruling, Score
 from kfuzz.judge.service.server import MOST_BYTES, serving
 from kfuzz.judge.service.task import Task
+from tests.judge.judging import SERVED
 
 PAIRS = Path(__file__).with_name("pairs")
 HOSTILE = Path(__file__).parents[1] / "helpers" / "hostile_candidates.py"
@@ -43,9 +45,8 @@ TOKEN = "open sesame"
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[kfuzz.Judge]:
-    with kfuzz.Judge(device="cpu", max_time=60, build_time=60, max_cases=4) as judge:
-        yield judge
+def judge() -> kfuzz.Judge:
+    return judge_with(**SERVED)
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +307,23 @@ def test_a_port_is_served_on_this_machine_alone(
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="no socket"):
         serving(f"unix:{tmp_path}/file", judge, TOKEN).__enter__()
+
+
+@pytest.mark.slow
+def test_no_candidate_reads_what_others_are_judged_on(
+    side_by_side: kfuzz.Judge, relu: Task
+) -> None:
+    judge = side_by_side
+    spy = "import os, torch\ndef relu(x):\n    seen = []\n"
+    spy += f"    for folder, _, files in os.walk({str(judge._private)!r}):\n"
+    spy += "        for f in files:\n            try:\n"
+    spy += "                seen.append(open(os.path.join(folder, f)).read())\n"
+    spy += "            except OSError:\n                pass\n"
+    spy += "    return torch.relu(x) + len(seen)\n"
+    with ThreadPoolExecutor(2) as threads:
+        made = list(threads.map(lambda c: judge.judge(c, task=relu), [RIGHT, spy]))
+    assert list(judge._private.rglob("problem.py"))
+    assert [s.verdict for s in made] == [Ruling.CONFORMS] * 2, made
 
 
 @pytest.mark.slow

@@ -47,6 +47,14 @@ def test_disagreement_alone_charges_nobody() -> None:
     assert told(entry(), entry(results=(other, Z))) is Told.ALLOWED
 
 
+def test_a_probe_names_the_cause_in_the_format_that_it_looked_at() -> None:
+    other = entry(results=(replace(Y, bits="other", values="1", flushed="1"), Z))
+    for dtype, cause in (("float32", "order of additions"), ("float16", "no probe")):
+        a = recording(entry(), probes={f"order/{dtype}/16": "serial"})
+        b = recording(other, probes={f"order/{dtype}/16": "in pairs"})
+        assert cause in compare([a, b]).cases[0].why
+
+
 def test_what_is_outside_is_charged_to_it_or_to_the_contract() -> None:
     assert told(entry(), outside()) is Told.OUTSIDE
     assert told(entry(), outside(exact=True)) is Told.EXACT

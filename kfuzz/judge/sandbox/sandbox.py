@@ -101,6 +101,7 @@ class Sandbox(Closing):
         device: torch's device of the calls.
         limits: what a child may take.
         children: how many children were started.
+        used: how many of them have been the one that is called.
         until: returns the `time.monotonic()` after which nobody waits for a call.
         cut_off: calls that were given up at that moment.
     """
@@ -121,7 +122,7 @@ class Sandbox(Closing):
         self._device_name, backend = device, named(device)
         self.device = torch.device(device if backend.has.native else backend.torch_type)
         self.limits = limits or Limits()
-        self.children = 0
+        self.children = self.used = 0
         self.cut_off = 0
         self.until: Callable[[], float] = lambda: math.inf
         self._measures = measures or Measures()
@@ -331,7 +332,13 @@ class Sandbox(Closing):
         self._discard()
 
     def prepare(self) -> None:
-        """Have the next child get ready while this one goes on."""
+        """Have the next child get ready while this one, begun if need be, goes on.
+
+        Raises:
+            HarnessError: no child can be started.
+            BackendError: the device does not work in one.
+        """
+        self._contained()
         if self._spare is None:
             self._spare = self._fork()
 
@@ -362,6 +369,7 @@ class Sandbox(Closing):
         self._discard()
         while True:
             self._kept, self._spare = self._spare or self._fork(), None
+            self.used += 1
             wrong = self._kept.ready()
             if not wrong:
                 assert self._kept.facts is not None

@@ -114,7 +114,8 @@ class Judge(Closing):
         self._rewards |= {Ruling(n): r for n, r in (rewards or {}).items()}
         self._max_time, self._build_time = float(max_time), float(build_time)
         self._max_cases = max_cases
-        self._home = Path(tempfile.mkdtemp())
+        # Candidates, and what they are judged on, which is hidden from all of them.
+        self._home, self._private = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
         # Any output of theirs is a stranger's, or is told in an error.
         self._zygote = Zygote(
             f"{_WORKER}:serve", env=os.environ, preload=_PRELOAD,
@@ -123,7 +124,7 @@ class Judge(Closing):
         begin = {
             "do": "begin", "device": device, "jobs": int(jobs),
             "corpus": str(Path(corpus).resolve()) if corpus is not None else "",
-            "benchmarked_only": benchmarked_only,
+            "benchmarked_only": benchmarked_only, "private": str(self._private),
         }  # fmt: skip
         self._workers = [
             _Process(self._zygote, self._home / str(i), {**begin, "place": i})
@@ -263,7 +264,8 @@ class Judge(Closing):
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
             worker.end()
-        shutil.rmtree(self._home, ignore_errors=True)
+        for folder in (self._home, self._private):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _score(self, told: Mapping[str, Any], seconds: float, seed: int) -> Score:
         ruling = Ruling(told["verdict"])

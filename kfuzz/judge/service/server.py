@@ -7,6 +7,7 @@ import os
 import socket
 import socketserver
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -47,7 +48,19 @@ class Refused(Exception):
         super().__init__(what)
 
 
-class _Unix(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
+    """A server that does not print that clients have gone."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print what went wrong, unless it is the connection."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Unix(_Server):
     """The server at a Unix socket."""
 
     address_family = socket.AF_UNIX
@@ -92,7 +105,7 @@ def _server_at(
         if address.startswith("unix:"):
             return _Unix(address.removeprefix("unix:"), handler)  # type: ignore[arg-type]
         if (kind in _LOCAL or not colon) and rest.isdigit() and int(rest) < 1 << 16:
-            return ThreadingHTTPServer((_LOCAL[0], int(rest)), handler)
+            return _Server((_LOCAL[0], int(rest)), handler)
     except OSError as error:
         raise UsageError(f"cannot listen: {error}", where=address) from None
     raise UsageError(
@@ -117,7 +130,6 @@ def serving(address: str, judge: Judge, token: str) -> Iterator[str]:
         UsageError: if the address is not of that form, or cannot be had.
     """
     with _server_at(address, _handler(judge, token)) as server:
-        server.daemon_threads, server.block_on_close = True, False
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -55,7 +55,7 @@ class Worker:
         self._device = ""
         self._jobs = 1
         self._benchmarked_only = False
-        self._home = Path()
+        self._home = self._private = Path()
         self._corpus: Path | None = None
         self._zygote: Zygote | None = None
         self._reference: Path | None = None
@@ -78,6 +78,7 @@ class Worker:
         place: int,
         jobs: int,
         home: str,
+        private: str,
         corpus: str,
         benchmarked_only: bool,
     ) -> Message:
@@ -86,7 +87,7 @@ class Worker:
         Raises:
             BackendError: if the device is not there.
         """
-        self._home = Path(home)
+        self._home, self._private = Path(home), Path(private)
         tempfile.tempdir = home  # what is left of a killed process goes with it
         backend, devices = resolve(device)
         self._device = devices[place % len(devices)] if backend.numbered else device
@@ -106,7 +107,7 @@ class Worker:
             UsageError: if it is not of the form.
         """
         self._forget()
-        folder = Path(tempfile.mkdtemp(dir=self._home))
+        folder = Path(tempfile.mkdtemp(dir=self._private))
         self._reference = folder / "problem.py"
         self._reference.write_text(reference, "utf-8", "backslashreplace")
         _, devices = resolve(self._device)
@@ -172,11 +173,10 @@ class Worker:
         limits: Limits,
         hidden: Sequence[Path] = (),
     ) -> Candidate:
-        """Start a candidate, which must not read the task, in a child of the zygote."""
-        assert self._reference is not None
+        """Start a candidate in a child of the zygote; it must read nobody's task."""
         return open_candidate(
             path, reference, backend=backend, limits=limits, zygote=self._zygote,
-            hidden=[*hidden, self._reference.parent],
+            hidden=[*hidden, self._private],
         )  # fmt: skip
 
 
