@@ -32,7 +32,7 @@ from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.rows import RowsJudge
 from kfuzz.judge.kernelbench.values import OWN
 from kfuzz.judge.long_run import Recorded, long_run
-from kfuzz.judge.tried import ELSEWHERE, OTHER_VALUES, Tried
+from kfuzz.judge.tried import ELSEWHERE, OTHER_VALUES, WATCHED, Tried
 
 # Above this a case stays a recipe: it is neither written out nor reduced.
 PINNED_ELEMENTS: Final = 1 << 20
@@ -171,6 +171,13 @@ class Judged:
                 report, verdicts=kept, failure=None, refusal=why,
                 example=failure.message,
             )  # fmt: skip
+        if failure.kind is Kind.RAISES and self._returns_unwatched(case):
+            self.tried.raised_watched += 1
+            kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
+            return replace(
+                report, verdicts=kept, failure=None, refusal=WATCHED,
+                example=failure.message,
+            )  # fmt: skip
         if self.reference.fits(case.dims) and self._does_so_too(
             case, Depth(depth), failure
         ):
@@ -193,6 +200,21 @@ class Judged:
             text += "or all 1 as built"
             return replace(report, failure=replace(failure, message=text))
         return self._attributed(case, report)
+
+    def _returns_unwatched(self, case: Case) -> bool:
+        """Whether the candidate returns where nothing watches torch's operators.
+
+        Some of torch's own tools, such as torch.jit.trace, raise under any mode that
+        does.
+        """
+        values = list(self._evaluator.values(case).values())
+        around = self.candidate.circumstances
+        before, around.bare_share = around.bare_share, 1.0
+        self.candidate.renew()  # what raised may have left its process in disorder
+        try:
+            return Recorded.of(self._called, values).raised is None
+        finally:
+            around.bare_share = before
 
     def history(
         self, seed: int, *, calls: int, over: Callable[[int], bool]
@@ -219,6 +241,9 @@ class Judged:
             failure = report.failure
             excused = failure is not None and failure.kind is Kind.RAISES
             if excused and not self._has_to_take(case):
+                return replace(report, failure=None)
+            if excused and self._returns_unwatched(case):
+                self.tried.raised_watched += 1
                 return replace(report, failure=None)
             if failure is not None and failure.kind in _ENDS:
                 # Once may be the machine's doing.

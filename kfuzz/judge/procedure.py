@@ -300,6 +300,11 @@ class Judging:
                 "a call had not returned when the time was up: give more with "
                 "--max-time"
             )
+        if tried.raised_watched:
+            return Verdict.UNDER_SPECIFIED, (
+                "it raises where torch's operators are watched and returns where they "
+                "are not, as torch.jit.trace does: its memory cannot be judged"
+            )
         if not tried.passed:
             return Verdict.UNDER_SPECIFIED, (
                 "no case on the file's own values could be decided"

@@ -16,6 +16,7 @@ from kfuzz.strategies.value_choice import allowed_families
 # Why raising on a case is none of its violations.
 ELSEWHERE: Final = "another shape than the benchmarked one"
 OTHER_VALUES: Final = "other values than the file's own"
+WATCHED: Final = "raises where torch's operators are watched, and nowhere else"
 # Families of values that hold NaN or infinities.
 _NONFINITE: Final = frozenset(FAMILIES) - frozenset(
     allowed_families(Declaration(nonfinite="undefined"))
@@ -33,12 +34,15 @@ class Tried:
         taken_there: cases there without NaN and infinities that were decided, on other
             values than the file's own.
         passed: whether it was right there, on the file's own values.
+        raised_watched: cases that it has to take, and raised on only where torch's
+            operators were watched.
     """
 
     coverage: Coverage = field(default_factory=Coverage)
     refused_there: int = 0
     taken_there: int = 0
     passed: bool = False
+    raised_watched: int = 0
     _shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
 
     def take(

@@ -1,0 +1,69 @@
+"""What raises only where torch's operators are watched: no violation, no success."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfuzz.core.verdict import Verdict
+from kfuzz.execution.processes import Zygote
+from kfuzz.judge.sandbox import zygote_for
+from tests.judge.judging import judged
+
+REFERENCE = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) + 1
+
+
+def get_inputs():
+    return [torch.randn(6, 10)]
+
+
+def get_init_inputs():
+    return []
+"""
+CANDIDATE = """
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        {body}
+"""
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with zygote_for("cpu", output=lambda piece: None) as zygote:
+        yield zygote
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "part"),
+    [
+        # torch.jit.trace raises under every dispatch mode of torch's.
+        (
+            "return torch.jit.trace(lambda x: torch.relu(x) + 1, (x,))(x)",
+            Verdict.UNDER_SPECIFIED,
+            "raises where torch's operators are watched",
+        ),
+        ("raise ValueError('always')", Verdict.VIOLATES, "K-LIV-01"),
+    ],
+)
+def test_it_is_told_from_what_always_raises(
+    zygote: Zygote, tmp_path: Path, body: str, verdict: Verdict, part: str
+) -> None:
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    (tmp_path / "candidate.py").write_text(CANDIDATE.format(body=body))
+    made = judged(
+        tmp_path / "reference.py", tmp_path / "candidate.py", zygote, tmp_path,
+        max_cases=20,
+    )  # fmt: skip
+    assert made.verdict is verdict, made.reason
+    assert part in made.reason
