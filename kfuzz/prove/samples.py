@@ -30,6 +30,7 @@ _CHANGES: Final[tuple[Callable[[int], int], ...]] = (
 )  # fmt: skip
 _MOST: Final = 1 << 36
 _TRIES: Final = 12
+_FAR: Final = 12
 _BUDGET: Final = SizeBudget(elements=1 << 14, rows=1 << 10, span=1 << 36)
 
 
@@ -45,6 +46,35 @@ def drawn(kernel: BoundKernel, count: int = DRAWN) -> list[Case]:
         return found
     plain = [replace(c, edge=NOWHERE, config=None) for c in found]
     return sorted(plain, key=lambda case: case.elements)
+
+
+def far(kernel: BoundKernel, templates: Sequence[Case]) -> Iterator[Case]:
+    """Yield small cases with one argument whose elements lie 2^31 and more apart.
+
+    A search draws such views seldom, and offsets of 32 bits overflow on them alone.
+
+    Args:
+        kernel: the kernel, whose declaration they keep.
+        templates: cases, the smallest first.
+    """
+    claims, found = kernel.declaration, 0
+    for number, case in enumerate(templates):
+        for name, spec in case.tensors.items():
+            shape = spec.shape
+            if spec.below or "huge" not in layout_options(
+                shape, claims, span=_BUDGET.span
+            ):
+                continue
+            strides, offset = build(
+                "huge", shape, number, spec.dtype, claims, span=_BUDGET.span
+            )
+            wide = replace(spec, strides=strides, offset=offset)
+            made = case.with_tensor(name, wide)
+            if claims.reaches(wide.span) and kernel.operator.admits(made, claims):
+                yield made
+                found += 1
+        if found >= _FAR:
+            return
 
 
 def grown(

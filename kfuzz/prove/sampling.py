@@ -15,7 +15,7 @@ from kfuzz.prove.groups import (
     grouped,
 )
 from kfuzz.prove.relations import Relations
-from kfuzz.prove.samples import drawn, grown, neighbours
+from kfuzz.prove.samples import drawn, far, grown, neighbours
 from kfuzz.strategies.membership import ignored_index
 from kfuzz.strategies.parameters import IndexParameter
 
@@ -61,7 +61,8 @@ class Sampling:
         plain = drawn(self._kernel)
         self._free = self._unchecked(plain)
         configs = 1
-        for number, case in enumerate((*plain, *grown(self._kernel, plain))):
+        every = (*plain, *far(self._kernel, plain), *grown(self._kernel, plain))
+        for number, case in enumerate(every):
             if time.process_time() > self._until and self.calls:
                 break
             # Configurations differ in their constants: a few sizes of each tell.

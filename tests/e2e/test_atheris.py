@@ -133,6 +133,7 @@ def test_an_interrupt_keeps_the_inputs(project: Project) -> None:
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_without_processes_it_is_refused(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT)
     words = ("run", "kernels.py", "--engine", "atheris", "--isolate", "none")

@@ -111,6 +111,7 @@ def test_raising_violates_in_the_core_domain_and_refuses_beyond_it(
     assert declared["findings"] == declared["refusals"] == []
 
 
+@pytest.mark.slow
 def test_a_refusal_is_said_with_its_remedy_and_is_no_failure(project: Project) -> None:
     project.write("kernels.py", SAID)
     done = project.kfuzz(

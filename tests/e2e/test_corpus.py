@@ -17,6 +17,7 @@ def second(x):
 FULL = 1024
 
 
+@pytest.mark.slow
 def test_listing_and_showing(found: Project) -> None:
     listed = strict(found.kfuzz("corpus", "list", "--format", "json").stdout)
     [entry] = listed["findings"]

@@ -20,6 +20,7 @@ def answers(kernel: dict[str, object]) -> dict[str, str]:
     return {p["name"]: p["answer"] for p in properties}
 
 
+@pytest.mark.slow
 def test_a_right_kernel_is_proved_for_all_sizes(project: Project) -> None:
     target = f"{ROOT}/contracts/witnesses/softmax.py::triton_softmax"
     done = project.kfuzz("prove", target, "--device", "interpret", "--format", "json")

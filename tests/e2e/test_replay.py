@@ -41,6 +41,7 @@ def _replay(project: Project, *words: str) -> tuple[int, list[dict[str, object]]
     return done.returncode, results
 
 
+@pytest.mark.slow
 def test_it_fails_until_the_kernel_is_mended(found: Project) -> None:
     code, [result] = _replay(found)
     assert (code, result["outcome"]) == (1, "FAILS")

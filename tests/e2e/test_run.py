@@ -136,6 +136,7 @@ def test_a_wrong_and_a_right_kernel(project: Project) -> None:
     assert project.wait_until_alone() == []
 
 
+@pytest.mark.slow
 def test_a_clean_kernel_ends_with_0_and_leaves_no_corpus(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT)
     done = project.kfuzz("run", "kernels.py", "--max-cases", "30", "--device", "cpu")

@@ -117,6 +117,7 @@ os.environ["SET_BY_AN_IMPORT"] = "1"
 """
 
 
+@pytest.mark.slow
 def test_children_of_two_faulty_kernels_import_it_once(project: Project) -> None:
     project.write("kernels.py", COUNTED + SETTING + TWO_WRONG)
     run = project.run("kernels.py")

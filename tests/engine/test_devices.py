@@ -117,6 +117,7 @@ def search(tmp_path: Path, device: str) -> dict[str, bool]:
 
 
 @pytest.mark.usefixtures("two")
+@pytest.mark.slow
 def test_a_fault_of_either_device_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,7 @@ def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
     assert "'../kernels.py'" in made
 
 
+@pytest.mark.slow
 def test_two_kernels_of_one_name_outside_the_project_are_told_apart(
     nested: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

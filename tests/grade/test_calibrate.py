@@ -117,6 +117,7 @@ def test_the_document_is_read_back_and_states_the_budget() -> None:
 # --- the verb ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sound_pair_exits_0_and_what_has_none_is_listed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

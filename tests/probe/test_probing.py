@@ -141,6 +141,7 @@ def test_a_narrow_accumulator_is_a_finding_that_is_replayed(
     assert again.outcome is ReplayOutcome.FIXED
 
 
+@pytest.mark.slow
 def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
     target = written(tmp_path, "paired.py", PAIRED)
     settings = {"terms": 64, "probes": ("order",)}

@@ -28,7 +28,7 @@ from tests.quality.hunting import ROOT, search, search_kernels
 CASES = int(os.environ.get("KFUZZ_CASES", "12"))
 SEED = int(os.environ.get("KFUZZ_SEED", "1"))
 # Of these many each push tries one, in the order of their names.
-FEW = 1 if "KFUZZ_CASES" in os.environ else 3
+FEW = 1 if "KFUZZ_CASES" in os.environ else 6
 CONFORMING = [name for name, witness in everywhere().items() if witness.conforming]
 TORCH = [name for name in CONFORMING if name.startswith("torch_")]
 TRITON = [name for name in CONFORMING if name.startswith("triton_")]

@@ -42,6 +42,7 @@ def test_a_fault_is_found(name: str, tmp_path: Path) -> None:
     assert found <= BOUNDS[name]
 
 
+@pytest.mark.slow
 def test_the_correct_kernel_beside_them_has_no_finding(tmp_path: Path) -> None:
     found = cases_until_found(
         "family_kernels:attention_rounds_once", tmp_path, seed=SEED, cases=150

@@ -64,6 +64,7 @@ def test_an_incomplete_entry_is_named(change: dict[str, object], said: str) -> N
     assert said in found
 
 
+@pytest.mark.slow
 def test_bindings_import_no_library_before_a_kernel_is_called() -> None:
     files = sorted(p.stem for p in BINDINGS.glob("*.py") if p.stem != "__init__")
     code = "\n".join(
