@@ -1,7 +1,8 @@
 """kfuzz certificate verify: whether a certificate holds here."""
 
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,6 +25,9 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.grade import signing
 from kfuzz.store import strict_json
 from kfuzz.store.plain_file import read_plain
+
+if TYPE_CHECKING:
+    from kfuzz.grade.attestation import Attested
 
 certificate_app: Final = typer.Typer(
     name="certificate", help="Check conformance certificates.", no_args_is_help=True
@@ -143,7 +147,7 @@ def _signed(
     return signing.opened(document, held), f"signature holds, key {held.keyid[:16]}…"
 
 
-def _files(digests: Any, root: Path) -> list[str]:
+def _files(digests: Mapping[str, str], root: Path) -> list[str]:
     """Return a line for each file.
 
     Raises:
@@ -189,13 +193,13 @@ def _stated(result: str, statement: Statement) -> list[str]:
     return lines
 
 
-def _outside(names: Any) -> bool:
+def _outside(names: Collection[str]) -> bool:
     return any(name.startswith("module:") for name in names)
 
 
 def _sampled(
-    said: Any, project: Project, cases: int, seed: int, device: str, quiet: bool,
-    write: Any,
+    said: "Attested", project: Project, cases: int, seed: int, device: str, quiet: bool,
+    write: Callable[[str], object],
 ) -> int:  # fmt: skip
     """Run a sample, print what came of it, and return the exit code."""
     from kfuzz.grade.grading import Grading

@@ -21,7 +21,6 @@ _PROGRAM: Final = "kfuzz.observe.program"
 
 
 def observe(
-    context: typer.Context,
     script: Annotated[
         Path, typer.Argument(metavar="SCRIPT", help="The program, a Python file.")
     ],
