@@ -9,10 +9,11 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.core.errors import UsageError
+from kfuzz.monitor.decorate import operator_named
 from kfuzz.observe.guessing import Guess, agreeing_with, guess
-from kfuzz.observe.seen import Callee, Seen
-from kfuzz.observe.watching import shape_of
+from kfuzz.observe.seen import Callee
+from kfuzz.observe.watching import note, shape_of
 from kfuzz.observe.writing import seen_dtypes, seen_sizes
 
 
@@ -45,7 +46,7 @@ def bound_around(
         UsageError: if the operator is unknown, or the call agrees with none.
     """
     where = f"kfuzz_around({getattr(function, '__name__', function)!s})"
-    known = _operator(operator, where)
+    known = operator_named(operator, where) if isinstance(operator, str) else operator
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -65,12 +66,8 @@ def bound_around(
         for n, v in given.items()
     }
     result = function(*args, **kwargs)
-    many = result if isinstance(result, tuple | list) else (result,)
-    results = tuple(
-        shape_of(y, with_values=True) if isinstance(y, Tensor) else y for y in many
-    )
-    callee = Callee("", name or getattr(function, "__name__", "kernel"), count=1)
-    callee.calls.append(Seen(kept, results))
+    callee = Callee("", name or getattr(function, "__name__", "kernel"))
+    note(callee, kept, result)
     made = guess(callee) if known is None else agreeing_with(known, callee)
     if made is None:
         raise UsageError(
@@ -88,19 +85,9 @@ def bound_around(
     sizes = sorted(seen_sizes(callee))
     binder = kernel(known or OPERATORS[made.operator], name=callee.name,
                     sizes=tuple(sizes), **claims)  # fmt: skip
-    return result, binder(_calling(function, call, made, len(many)))
-
-
-def _operator(operator: "str | Operator | None", where: str) -> Operator | None:
-    if operator is None or isinstance(operator, Operator):
-        return operator
-    if operator not in OPERATORS:
-        raise UsageError(
-            f"no operator {operator!r:.60}",
-            where=where,
-            fix=suggestion(operator, OPERATORS),
-        )
-    return OPERATORS[operator]
+    return result, binder(
+        _calling(function, call, made, len(callee.calls[0].results or ()))
+    )
 
 
 def _calling(

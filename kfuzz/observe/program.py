@@ -20,7 +20,7 @@ def main(folder: Path, script: str, arguments: list[str]) -> None:
     """Run a program as Python would, and keep what it launched."""
     import triton.runtime.interpreter  # noqa: F401 - what is not loaded is not hooked
 
-    watching = Watching(script)
+    watching = Watching()
     ended = os._exit
 
     def leave(status: int) -> NoReturn:

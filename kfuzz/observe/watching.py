@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
@@ -35,16 +35,11 @@ _PLAIN: Final = (bool, int, float, str, type(None), torch.dtype)
 class Watching:
     """Sees what a program launches.
 
-    Args:
-        script: the program's file.
-
     Attributes:
         callees: what was seen, by module and name.
     """
 
-    def __init__(self, script: str) -> None:
-        self._script = script
-        self._known: dict[object, Callee | None] = {}
+    def __init__(self) -> None:
         self.callees: dict[object, Callee] = {}
 
     @contextmanager
@@ -104,8 +99,8 @@ class Watching:
         is_class = callee.name.endswith(".apply")
         function = owner.__dict__["forward"] if is_class else owner
         function = getattr(function, "__func__", function)
-        given = _of_frame(frame)
-        wrapped = self._seen_from_outside(function, callee)
+        given = kept(_of_frame(frame), callee)
+        wrapped = _seen_from_outside(function, callee)
         if is_class:
             owner.forward = staticmethod(wrapped)
         else:
@@ -119,52 +114,62 @@ class Watching:
         def returns(at: FrameType, event: str, value: Any) -> None:
             if event == "return" and at is frame:
                 sys.setprofile(None)
-                self.note(callee, given, value)
+                note(callee, given, value)
 
         sys.setprofile(returns)
 
-    def _seen_from_outside(
-        self, function: Callable[..., Any], callee: Callee
-    ) -> Callable[..., Any]:
-        signature = inspect.signature(function)
-        skipped = 1 if callee.name.endswith(".apply") else 0
 
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = None
-            if callee.count < MOST_CALLS:
-                try:
-                    bound = signature.bind(*args, **kwargs)
-                    bound.apply_defaults()
-                    pairs = list(bound.arguments.items())[skipped:]
-                    given = {n: self._kept(v, callee) for n, v in pairs}
-                except TypeError:
-                    given = None
-            result = function(*args, **kwargs)
-            if given is not None:
-                self.note(callee, given, result)
-            return result
+def _seen_from_outside(
+    function: Callable[..., Any], callee: Callee
+) -> Callable[..., Any]:
+    """Return a function that keeps its calls, the first few."""
+    signature = inspect.signature(function)
+    skipped = 1 if callee.name.endswith(".apply") else 0
 
-        return call
-
-    def note(self, callee: Callee, given: Mapping[str, Any], result: Any) -> None:
-        """Keep a call."""
-        callee.count += 1
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
         if len(callee.calls) >= MOST_CALLS:
-            return
-        many = isinstance(result, tuple | list)
-        results = tuple(result) if many else (result,)
-        kept = {n: self._kept(v, callee) for n, v in given.items()}
-        callee.calls.append(Seen(kept, tuple(self._kept(v, callee) for v in results)))
+            callee.count += 1
+            return function(*args, **kwargs)
+        given = None
+        # Before the call, which may write to them.
+        with suppress(TypeError):  # the function says so itself
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = kept(dict(list(bound.arguments.items())[skipped:]), callee)
+        result = function(*args, **kwargs)
+        if given is not None:
+            note(callee, given, result)
+        return result
 
-    def _kept(self, value: Any, callee: Callee) -> Any:
-        if isinstance(value, Shape | Unknown):
-            return value
-        if isinstance(value, Tensor):
-            return shape_of(value, with_values=len(callee.calls) < VALUED)
-        if isinstance(value, _PLAIN):
-            return value
-        return Unknown(type(value).__name__)
+    return call
+
+
+def kept(given: Mapping[str, Any], callee: Callee) -> dict[str, Any]:
+    """Return arguments of a call as they are kept; {} where no more calls are."""
+    if len(callee.calls) >= MOST_CALLS:
+        return {}
+    return {name: _kept(value, callee) for name, value in given.items()}
+
+
+def note(callee: Callee, given: Mapping[str, Any], result: Any) -> None:
+    """Count a call, and keep it.
+
+    Args:
+        callee: what was called.
+        given: its arguments, from `kept`.
+        result: what it returned.
+    """
+    callee.count += 1
+    if len(callee.calls) < MOST_CALLS:
+        results = result if isinstance(result, tuple | list) else (result,)
+        callee.calls.append(Seen(given, tuple(_kept(v, callee) for v in results)))
+
+
+def _kept(value: Any, callee: Callee) -> Any:
+    if isinstance(value, Tensor):
+        return shape_of(value, with_values=len(callee.calls) < VALUED)
+    return value if isinstance(value, _PLAIN) else Unknown(type(value).__name__)
 
 
 def shape_of(x: Tensor, *, with_values: bool) -> Shape:
@@ -194,11 +199,9 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func._schema.name
         callee = self._watching.callees.setdefault(name, Callee("torch.ops", name))
         names = [a.name for a in func._schema.arguments]
-        given = dict(zip(names, args, strict=False)) | kwargs
-        keep = self._watching._kept
-        copied = {n: keep(v, callee) for n, v in given.items()}
+        given = kept(dict(zip(names, args, strict=False)) | kwargs, callee)
         result = func(*args, **kwargs)
-        self._watching.note(callee, copied, result)
+        note(callee, given, result)
         return result
 
 
@@ -228,9 +231,5 @@ def _of_frame(frame: FrameType) -> dict[str, Any]:
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     skipped = ("ctx", "self") if code.co_qualname.endswith(".forward") else ()
-    found = {n: frame.f_locals[n] for n in names if n in frame.f_locals}
-    return {
-        n: shape_of(v, with_values=True) if isinstance(v, Tensor) else v
-        for n, v in found.items()
-        if n not in skipped
-    }
+    held = frame.f_locals
+    return {n: held[n] for n in names if n in held and n not in skipped}

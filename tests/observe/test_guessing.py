@@ -5,7 +5,13 @@ import torch
 
 from kfuzz.observe.guessing import guess
 from kfuzz.observe.seen import Callee, Seen, Unknown
-from kfuzz.observe.watching import MOST_ELEMENTS, shape_of
+from kfuzz.observe.watching import (
+    MOST_CALLS,
+    MOST_ELEMENTS,
+    kept,
+    note,
+    shape_of,
+)
 from kfuzz.observe.writing import bindings
 
 
@@ -69,6 +75,16 @@ def test_what_was_not_kept_says_nothing():
     made.calls.append(Seen({"x": shape_of(large, with_values=True)}, None))
     made.calls.append(Seen({"x": Unknown("Foo")}, ()))
     assert guess(made) is None
+
+
+def test_calls_are_counted_beyond_those_that_are_kept():
+    made = Callee("m", "f")
+    for number in range(MOST_CALLS + 3):
+        note(made, kept({"x": torch.ones(2), "n": number, "o": object()}, made), 1.0)
+    assert (made.count, len(made.calls)) == (MOST_CALLS + 3, MOST_CALLS)
+    assert made.calls[0].given["x"].values is not None
+    assert made.calls[-1].given["x"].values is None
+    assert made.calls[0].given["o"] == Unknown("object")
 
 
 def test_a_file_says_what_is_known_and_what_is_asked():
