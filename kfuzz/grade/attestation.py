@@ -13,12 +13,11 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.core.statement import KernelStatement, Statement
 from kfuzz.core.verdict import CHARGED, Evidence, Verdict
-from kfuzz.grade.levels import LEVELS, standing_of
+from kfuzz.grade.levels import LEVELS, is_judged, standing_of
 from kfuzz.grade.statement_text import statement_document
 from kfuzz.store.plain_file import read_plain
 
@@ -36,14 +35,17 @@ class Attested:
     Attributes:
         result: "PASSED", "WARNED" or "FAILED".
         digests: SHA-256 of each file by its name, relative to the project.
-        targets: the kernels, as `kfuzz run` takes them.
         statement: the conformance statement.
     """
 
     result: str
     digests: Mapping[str, str]
-    targets: tuple[str, ...]
     statement: Statement
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The kernels, as `kfuzz run` takes them."""
+        return tuple(kernel.kernel for kernel in self.statement.kernels)
 
 
 def attestation(
@@ -60,9 +62,7 @@ def attestation(
         UsageError: if it is about no file, or no value of a kernel was compared.
     """
     for kernel in statement.kernels:
-        if not any(
-            graded.decided for n, graded in kernel.contracts.items() if _compares(n)
-        ) and not _violated(kernel):
+        if not is_judged(kernel):
             raise UsageError(
                 "no value of it was compared: it gets no certificate",
                 where=kernel.kernel,
@@ -96,7 +96,6 @@ def attestation(
             "failedTests": failed,
             "kfuzz": {
                 "format": FORMAT,
-                "targets": [kernel.kernel for kernel in statement.kernels],
                 "must_pass": {
                     kernel.kernel: must_pass(statement, kernel)
                     for kernel in statement.kernels
@@ -151,9 +150,6 @@ def attested(document: Any) -> Attested:
         digests[name] = made
     if not digests:
         raise DecodeError("it is about no file", where="subject")
-    targets = detail.get("targets")
-    if not isinstance(targets, list) or not all(isinstance(t, str) for t in targets):
-        raise DecodeError("no list of kernels", where="predicate.kfuzz.targets")
     statement = decode(Statement, detail.get("statement"), "predicate.kfuzz.statement")
     told = predicate.get("result")
     if told != result_of(statement):
@@ -161,7 +157,7 @@ def attested(document: Any) -> Attested:
             f"result {told!r:.20} does not follow from what was found",
             where="predicate.result",
         )
-    return Attested(str(told), digests, tuple(targets), statement)
+    return Attested(str(told), digests, statement)
 
 
 def result_of(statement: Statement) -> str:
@@ -197,6 +193,11 @@ def not_covered(statement: Statement) -> list[str]:
     return lines + list(statement.notices)
 
 
+def is_of_a_module(target: str) -> bool:
+    """Whether a kernel is a module's, wherever that is installed, and no file's."""
+    return "::" not in target
+
+
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal.
 
@@ -222,9 +223,10 @@ def _files(statement: Statement, root: Path) -> dict[str, Path]:
     """Return the files that bind the kernels, by the name of each."""
     found = {}
     for kernel in statement.kernels:
-        file, colons, _ = kernel.kernel.partition("::")
-        module = kernel.kernel.partition(":")[0]
-        name = file if colons else f"module:{module}"
+        target = kernel.kernel
+        name = target.partition("::")[0]
+        if is_of_a_module(target):
+            name = f"module:{target.partition(':')[0]}"
         path = place_of(name, root)
         if path is None:
             raise UsageError(
@@ -259,10 +261,6 @@ def _name(path: Path, root: Path) -> str:
             "a subject lies within the project", where=str(path), fix="copy it there"
         )
     return str(whole.relative_to(root.resolve()))
-
-
-def _compares(name: str) -> bool:
-    return name in CLASSES and CLASSES[name].compares
 
 
 def _violated(kernel: KernelStatement) -> bool:

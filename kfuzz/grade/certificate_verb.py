@@ -1,6 +1,6 @@
 """kfuzz certificate verify: whether a certificate holds here."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -87,7 +87,7 @@ def verify(
     unreadable, 3 internal error, 4 no value of a sample was compared, 5 device
     missing, 130 interrupted.
     """
-    from kfuzz.grade.attestation import attested
+    from kfuzz.grade.attestation import attested, is_of_a_module
 
     if sample < 0:
         raise UsageError(f"{sample} is not at least 0", where="--sample")
@@ -109,7 +109,7 @@ def verify(
         if not sample:
             out.write("sample    none: `--sample 200` runs cases again\n")
             return ExitCode.OK
-        if key is None and not trust and _outside(said.digests):
+        if key is None and not trust and any(map(is_of_a_module, said.targets)):
             raise UsageError(
                 "names modules outside the project, and no key vouches for it",
                 where=str(file),
@@ -191,10 +191,6 @@ def _stated(result: str, statement: Statement) -> list[str]:
     if other:
         lines.append(f"versions  {'; '.join(other)}")
     return lines
-
-
-def _outside(names: Collection[str]) -> bool:
-    return any(name.startswith("module:") for name in names)
 
 
 def _sampled(

@@ -10,10 +10,10 @@ does.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.statement import Graded, Instrument, KernelStatement, Statement
-from kfuzz.core.verdict import Tried, Verdict
+from kfuzz.core.verdict import CHARGED, Tried, Verdict
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,17 @@ def standing_of(
             return Standing(reached, lacks, left_out)
         reached = level.number
     return Standing(reached, (), left_out)
+
+
+def is_judged(kernel: KernelStatement) -> bool:
+    """Whether values of a kernel were compared, where the statement asks for it."""
+    if any(fault.state in CHARGED for fault in kernel.findings):
+        return True
+    every = kernel.contracts
+    if not kernel.cases:
+        return False
+    wanted = {n for n in every if n in CLASSES and CLASSES[n].compares} or set(every)
+    return any(graded.decided for n, graded in every.items() if n in wanted)
 
 
 def weakest(statement: Statement, *, trusting: bool = False) -> Standing | None:

@@ -26,7 +26,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event
-from kfuzz.core.statement import KernelStatement, Statement
+from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.report.output_files import require_writable, write_or_raise
@@ -178,7 +178,7 @@ def grade(
 
     other = None if against is None else read_statement(against)
     rests = None if calibration is None else read_calibration(calibration)
-    certify = _certifier(certificate, key, subject or [])
+    certify = _certifier(certificate, key, subject or [], corpus)
     with report_stream() as out:
         if statement is not None:
             from kfuzz.grade.grading import resting_on
@@ -213,16 +213,16 @@ def grade(
         for place, kind in ((markdown, "markdown"), (json, "json")):
             if place is not None:
                 write_or_raise(place, _rendered(made, None, kind))
-        certify(made, open_project(corpus).root)
+        certify(made)
     return code_of(made, fail_on_known=fail_on == "any")
 
 
 def _certifier(
-    file: Path | None, key: Path | None, subjects: list[Path]
-) -> Callable[[Statement, Path], None]:
+    file: Path | None, key: Path | None, subjects: list[Path], corpus: str | None
+) -> Callable[[Statement], None]:
     """Return what writes a certificate; a key that cannot sign is said at once."""
     if file is None:
-        return lambda made, root: None
+        return lambda made: None
     from kfuzz.grade import signing
     from kfuzz.grade.attestation import attestation, canonical
     from kfuzz.store import strict_json
@@ -230,7 +230,8 @@ def _certifier(
     if key is not None:
         signing.envelope(b"", key)
 
-    def certify(made: Statement, root: Path) -> None:
+    def certify(made: Statement) -> None:
+        root = open_project(corpus).root
         payload = canonical(attestation(made, root=root, subjects=subjects))
         text = payload.decode()
         if key is not None:
@@ -247,6 +248,8 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
         statement: what was made or read.
         fail_on_known: whether known findings and listed defects fail it, too.
     """
+    from kfuzz.grade.levels import is_judged
+
     faults = [f for k in statement.kernels for f in k.findings if f.state in CHARGED]
     if not fail_on_known:
         faults = [f for f in faults if f.state is not State.KNOWN and not f.listed]
@@ -255,21 +258,8 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
         interrupted=statement.interrupted,
         violated=bool(faults),
         failed=any(g.verdict is Verdict.ERROR for g in graded),
-        ran=bool(statement.kernels) and all(map(_is_judged, statement.kernels)),
+        ran=bool(statement.kernels) and all(map(is_judged, statement.kernels)),
     )
-
-
-def _is_judged(kernel: KernelStatement) -> bool:
-    """Whether values of a kernel were compared, where the statement asks for it."""
-    from kfuzz.contracts.classes import CLASSES
-
-    if any(fault.state in CHARGED for fault in kernel.findings):
-        return True
-    every = kernel.contracts
-    if not kernel.cases:
-        return False
-    wanted = {n for n in every if n in CLASSES and CLASSES[n].compares} or set(every)
-    return any(graded.decided for n, graded in every.items() if n in wanted)
 
 
 class Grades(Protocol):

@@ -246,3 +246,14 @@ def test_a_wrong_kernel_fails_and_its_sample_too(
     assert "kernels.py::right K-VAL-01" in said["predicate"]["failedTests"]
     code, text = verified(capsys, "c.json", "--sample", "20", "--quiet")
     assert (code, "REFUSED kernels.py::right: K-VAL-01" in text) == (1, True)
+
+
+def test_a_kernel_of_a_module_runs_for_a_key_or_by_trust_whatever_the_subject(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = json.loads((folder / "statement.json").read_text())
+    [kernel] = said["predicate"]["kfuzz"]["statement"]["kernels"]
+    kernel["kernel"] = "somewhere.kernels:right"
+    (folder / "module.json").write_text(json.dumps(said))
+    code, text = verified(capsys, "module.json", "--sample", "5")
+    assert (code, "no key vouches for it" in text) == (2, True)
