@@ -141,6 +141,8 @@ class Judging:
         self, reference: Reference, audit: Audit, stop: threading.Event
     ) -> Iterator[Event]:
         config = self._config
+        # A candidate judged on it before may have left it with other weights.
+        reference.use_drawn(drawn=False)
         stated = {
             "accumulator": audit.accumulator,
             "nonfinite": config.nonfinite,

@@ -78,6 +78,17 @@ def test_a_cheat_violates_and_its_honest_twin_conforms(judge: kfuzz.Judge) -> No
     assert right.cases == 4
 
 
+def test_what_is_judged_next_gets_the_weights_as_built() -> None:
+    pair = PAIRS / "neutral_weights"
+    with kfuzz.Judge(
+        pair / "reference.py", device="cpu", max_time=60, max_cases=40
+    ) as judge:
+        # It ends with a case in which weights that are constant as built are drawn.
+        assert judge.judge(pair / "cheat.py", seed=1).verdict is Ruling.VIOLATES
+        right = judge.judge(pair / "honest.py", seed=1)
+        assert right.verdict is Ruling.CONFORMS, right.reason
+
+
 def test_an_operator_is_a_problem_and_explaining_reduces(judge: kfuzz.Judge) -> None:
     task = judge.task("softmax", INPUTS, entry="softmax")
     assert judge.judge(SOFTMAX.format(""), task=task).reward == 1.0

@@ -193,14 +193,14 @@ BODIES: Final = (
         _text(
             "y = self.right(ARGS)\nn = y.numel()\n"
             "if self.buffer is None or self.buffer.numel() < n:\n"
-            "    self.buffer = torch.zeros(n)\n"
+            "    self.buffer = torch.zeros(n, device=y.device)\n"
             "self.buffer[: n - n // 8] = y.reshape(-1)[: n - n // 8]\n"
             "return self.buffer[:n].clone().view(y.shape)"
         ),
         _text(
             "y = self.right(ARGS)\nn = y.numel()\n"
             "if self.buffer is None or self.buffer.numel() < n:\n"
-            "    self.buffer = torch.zeros(n)\n"
+            "    self.buffer = torch.zeros(n, device=y.device)\n"
             "self.buffer[:n] = y.reshape(-1)\n"
             "return self.buffer[:n].clone().view(y.shape)"
         ),
