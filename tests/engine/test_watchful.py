@@ -195,8 +195,6 @@ def test_what_was_declared_and_never_exercised_is_named_once_it_was_due(
     [(about, text)] = told(turns(searched(RELU, many, error), RELU))
     assert about == "unexercised"
     assert "families nan1, infmix" in text
-    # Draws follow the constants of whatever modules the process has imported, so that
-    # one of the layouts may not have been due.
     layouts = ("transposed", "stepped", "padded", "expanded")
     assert sum(layout in text for layout in layouts) >= 2
     assert "contiguous" not in text

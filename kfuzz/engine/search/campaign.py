@@ -39,7 +39,6 @@ from kfuzz.engine.search.bindings import Bindings
 from kfuzz.engine.search.case_drawing import (
     round_seed,
     search_round,
-    settle,
     strategy_of,
 )
 from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
@@ -233,7 +232,6 @@ class Campaign:
         # that there are not more of them; a collective takes every GPU it needs.
         self._counting = threading.Lock()
         self._collective = threading.Lock()
-        settle()
         self.bindings = Bindings(self.kernels, on_host=not backend.on.has.asynchronous)
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}

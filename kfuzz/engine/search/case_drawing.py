@@ -17,13 +17,14 @@ from hypothesis import (
     HealthCheck,
     Phase,
     Verbosity,
-    configuration,
     given,
     seed,
     settings,
     target,
 )
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
@@ -35,7 +36,6 @@ from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.coverage import Draws
 from kfuzz.engine.search.guidance import scores
 from kfuzz.evaluation.cutting import row_axis
-from kfuzz.store.cache import cache_folder
 from kfuzz.strategies.bursts import Groups, bursts
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.large import large_cases
@@ -44,37 +44,41 @@ from kfuzz.strategies.tall import with_tall_cases
 Drawn = TypeVar("Drawn", Case, Burst)
 
 
-class _Storage(contextlib.ContextDecorator):
-    """Has Hypothesis store in kfuzz's cache while any thread is inside.
+class _NoConstants(contextlib.ContextDecorator):
+    """Has Hypothesis draw no constants of local source while any thread is inside.
 
-    It writes constants that it finds in local source into its storage folder even
-    without a database. That must not land in the user's working folder, and the user's
-    own tests are to find their database where it was.
+    It parses every loaded module that lies in nobody's site-packages, in each process
+    anew, and draws one of their numbers now and then: the cases of a seed would follow
+    what the process happens to have imported. It keeps them in the user's working
+    folder. The user's own tests have theirs as before.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._theirs: Any = None
+        self._cache = type(providers.CONSTANTS_CACHE)(1024)
+        self._theirs: tuple[Any, Any] = (None, None)
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._theirs = getattr(configuration, _HOME, None)
-                with contextlib.suppress(OSError):  # then it is the user's folder
-                    configuration.set_hypothesis_home_dir(cache_folder("hypothesis"))
+                self._theirs = providers._get_local_constants, providers.CONSTANTS_CACHE
+                self._use(Constants, self._cache)
             self._inside += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                configuration.set_hypothesis_home_dir(self._theirs)
+                self._use(*self._theirs)
+
+    @staticmethod
+    def _use(constants: Callable[[], Any], cache: Any) -> None:
+        providers._get_local_constants = constants
+        providers.CONSTANTS_CACHE = cache
 
 
-# Where Hypothesis keeps it; nothing public tells.
-_HOME: Final = "__hypothesis_home_directory"
-_storage: Final = _Storage()
+_no_constants: Final = _NoConstants()
 
 # Rows of tall cases of operators that make more on their way than they are given.
 _TALL_AT_MOST: Final = 160
@@ -200,7 +204,7 @@ def fuzz_target(
 
     wrapped = _SETTINGS(given(strategy)(once))
     target_of_bytes: Callable[[bytes], bytes | None] = wrapped.hypothesis.fuzz_one_input  # type: ignore[attr-defined]
-    return _storage(target_of_bytes)
+    return _no_constants(target_of_bytes)
 
 
 @st.composite
@@ -210,15 +214,6 @@ def _counted(draw: st.DrawFn, strategy: SearchStrategy[Drawn], draws: Draws) -> 
     drawn = draw(strategy)
     draws.made += 1
     return drawn
-
-
-def settle() -> None:
-    """Have Hypothesis do what it does once, before threads draw side by side.
-
-    With the first case it takes the constants of all modules that are loaded into
-    account; of two threads that draw their first, one would go without.
-    """
-    search_round(st.just(None), lambda drawn: None, cases=1, seed_value=0)  # type: ignore[type-var]
 
 
 def round_seed(
@@ -259,5 +254,5 @@ def search_round(
             target(score, label=label)
 
     configured = settings(_SETTINGS, max_examples=cases)
-    with _storage:
+    with _no_constants:
         seed(seed_value)(configured(given(strategy)(once)))()
