@@ -1,7 +1,6 @@
 """A candidate in a child of its own: built there, given the reference's weights."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -241,14 +240,6 @@ class Candidate:
     def renew(self) -> None:
         """Have the next call made in a fresh child."""
         self._sandbox.fresh()
-
-    def prepare(self) -> None:
-        """Have the child after the present one get ready meanwhile.
-
-        On a GPU it makes its context, which takes as long as many calls.
-        """
-        with suppress(KfuzzError):  # the next call says so
-            self._sandbox.prepare()
 
     def close(self) -> None:
         """End the child."""

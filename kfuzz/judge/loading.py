@@ -101,8 +101,6 @@ class JudgedRunner(Runner):
             if self._over():
                 raise Stopped
             self._judged.fresh()
-            if len(reports) + 1 < len(depths):
-                self._judged.candidate.prepare()
             reports.append(self.judge_again(case, depth))
         return reports
 

@@ -75,7 +75,7 @@ def neighbour(zygote: Zygote) -> Iterator[Callable[[], bool]]:
 
         def works() -> bool:
             called = box.call([data()], {})
-            assert box.children == 1
+            assert box.used == 1
             return called.returned is not None and torch.equal(
                 called.returned.value, torch.relu(data())
             )
@@ -95,7 +95,7 @@ def test_an_honest_kernel_answers_however_it_is_contained(
             assert torch.equal(called.returned.value, torch.relu(x))
             assert not called.returned.late
             assert called.returned.operators == ("aten::relu",)
-        assert box.children == 1
+        assert box.used == 1
 
 
 def test_an_honest_kernel_may_run_programs_and_write_to_its_folders(
@@ -223,15 +223,6 @@ def test_killing_its_parent_ends_at_most_itself(
             assert neighbour()
 
 
-def test_a_child_that_was_prepared_is_the_next_one(zygote: Zygote) -> None:
-    with sandbox(zygote, "exits") as box:
-        box.start()
-        box.prepare()
-        for _ in range(2):
-            assert box.call([data()], {}).ended is not None
-        assert box.children == 2
-
-
 def test_a_daemon_does_not_outlive_its_child(zygote: Zygote) -> None:
     for way in ("all", "watched"):
         with sandbox(zygote, "leaves_a_daemon", way=way) as box:
@@ -292,7 +283,7 @@ def test_a_bench_judges_a_remote_kernel_as_any_other(
         assert not report.error
         assert report.verdicts["K-VAL-01"] == "conforms"
         assert report.verdicts["K-MEM-01"] == "conforms"
-        assert remote.sandbox.children == 1
+        assert remote.sandbox.used == 1
         assert remote.calls > 0
         assert not remote.late
 
@@ -325,7 +316,7 @@ def test_a_wrong_remote_kernel_is_charged_as_any_other(
     assert report.failure.contract == contract, report.failure
     assert kind is None or report.failure.kind is kind, report.failure
     if kind is Kind.HANG:
-        assert remote.sandbox.children == 2
+        assert remote.sandbox.used == 2
 
 
 def test_a_kernel_that_ignores_strides_is_charged_on_a_strided_case(

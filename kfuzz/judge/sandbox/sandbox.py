@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -100,8 +101,7 @@ class Sandbox(Closing):
     Attributes:
         device: torch's device of the calls.
         limits: what a child may take.
-        children: how many children were started.
-        used: how many of them have been the one that is called.
+        used: how many children have been the one that is called.
         until: returns the `time.monotonic()` after which nobody waits for a call.
         cut_off: calls that were given up at that moment.
     """
@@ -122,9 +122,10 @@ class Sandbox(Closing):
         self._device_name, backend = device, named(device)
         self.device = torch.device(device if backend.has.native else backend.torch_type)
         self.limits = limits or Limits()
-        self.children = self.used = 0
+        self.used = self._forked = 0
         self.cut_off = 0
         self.until: Callable[[], float] = lambda: math.inf
+        self._ending: list[threading.Thread] = []
         self._measures = measures or Measures()
         self._share_cache = share_cache
         self._zygote = zygote
@@ -331,23 +332,14 @@ class Sandbox(Closing):
         """End the child, so that the next call has another."""
         self._discard()
 
-    def prepare(self) -> None:
-        """Have the next child get ready while this one, begun if need be, goes on.
-
-        Raises:
-            HarnessError: no child can be started.
-            BackendError: the device does not work in one.
-        """
-        self._contained()
-        if self._spare is None:
-            self._spare = self._fork()
-
     def close(self) -> None:
         """End every process and remove the folders."""
         self._discard()
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
+        self._end(self._spare)
+        self._spare = None
+        for thread in self._ending:
+            thread.join()
+        self._ending.clear()
         if self._zygote is not None and self._own_zygote:
             self._zygote.close()
             self._zygote = None
@@ -375,6 +367,8 @@ class Sandbox(Closing):
                 assert self._kept.facts is not None
                 gpu = not named(self._device_name).has.on_host
                 self._containment = describe(self._kept.facts, self.limits, gpu=gpu)
+                # The next one gets ready meanwhile; on a GPU it makes its context.
+                self._spare = self._fork()
                 return self._kept
             self._discard()
             less = _with_less(self._measures)
@@ -392,11 +386,11 @@ class Sandbox(Closing):
             close_to_others()
         if self._zygote is None:
             self._zygote = zygote_for(self._device_name)
-        self.children += 1
-        cache = "cache" if self._share_cache else f"cache-{self.children}"
+        self._forked += 1
+        cache = "cache" if self._share_cache else f"cache-{self._forked}"
         return Kept(
             self._zygote,
-            self._root / f"scratch-{self.children}",
+            self._root / f"scratch-{self._forked}",
             self._root / cache,
             device=str(self.device),
             limits=self.limits,
@@ -405,10 +399,21 @@ class Sandbox(Closing):
         )
 
     def _discard(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
+        ended = None if self._kept is None else self._kept.ended
+        self._end(self._kept)
+        if ended is not None and ended.end is End.MEMORY:
+            # Begun before: it would take that want of memory for its own.
+            self._end(self._spare)
+            self._spare = None
         self._kept = self._opened = None
         self._given.forget()
+
+    def _end(self, kept: Kept | None) -> None:
+        """End a child without waiting: a driver takes long to take a context down."""
+        if kept is not None:
+            thread = threading.Thread(target=kept.close, daemon=True)
+            thread.start()
+            self._ending = [t for t in self._ending if t.is_alive()] + [thread]
 
     def _open(self, kept: Kept, entry: Entry) -> dict[str, Any] | Ended:
         request, memory = open_request(entry)
