@@ -37,6 +37,7 @@ class CaseCalls:
         derived: the case with its values.
         classes: ids of the contract classes in force.
         thorough: whether to leave less to chance, and to change every argument.
+        tells_apart: whether to find out at length if a miss comes by chance.
         beside_collective: runs a case beside a collective, calling what it is given
             now and then; None where that cannot be.
         builds: tells whether what a case launches builds for its targets; None where
@@ -48,6 +49,7 @@ class CaseCalls:
     derived: Derived
     classes: Collection[str]
     thorough: bool
+    tells_apart: bool = True
     beside_collective: BesideCollective | None = None
     builds: Builder | None = None
 

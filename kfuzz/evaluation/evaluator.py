@@ -70,6 +70,8 @@ class Setting:
         fences: whether arguments may lie beside pages that fault: on the CPU and on
             GPUs, where kernels are native code and a fault ends no more than a child.
         probes: share of the cases that get the sampled probes while searching.
+        tells_apart: whether to find out at length if a miss comes by chance: it is one
+            or another contract's violation.
     """
 
     device: torch.device
@@ -77,6 +79,7 @@ class Setting:
     classes: frozenset[str]
     fences: bool = False
     probes: float = 1 / SECOND_CALL_SHARE
+    tells_apart: bool = True
 
 
 class Evaluator:
@@ -240,6 +243,7 @@ class Evaluator:
         calls = CaseCalls(
             caller, diagnosis, derived, classes,
             thorough=depth is Depth.FULL or case.pinned,
+            tells_apart=self.setting.tells_apart,
             beside_collective=self.beside_collective, builds=self.builds,
         )  # fmt: skip
         evidence, verdicts, failure = judge_repeated(

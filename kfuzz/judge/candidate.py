@@ -63,6 +63,7 @@ def open_candidate(
     limits: Limits,
     zygote: Zygote | None = None,
     hidden: Sequence[Path] = (),
+    lingers: bool = False,
 ) -> "Candidate":
     """Return the candidate of a file, in a child of its own.
 
@@ -73,13 +74,15 @@ def open_candidate(
         limits: what the child may take.
         zygote: what children are forked from; one of its own by default.
         hidden: files and folders that it must not read, besides the reference's.
+        lingers: whether closing it returns before its processes are gone.
 
     Raises:
         KfuzzError: if it cannot be built, or its weights are not the reference's.
     """
     made = Candidate(
-        path, reference, backend=backend, limits=limits, zygote=zygote, hidden=hidden
-    )
+        path, reference, backend=backend, limits=limits, zygote=zygote, hidden=hidden,
+        lingers=lingers,
+    )  # fmt: skip
     try:
         made.open()
     except BaseException:
@@ -108,6 +111,7 @@ class Candidate:
         limits: Limits,
         zygote: Zygote | None = None,
         hidden: Sequence[Path] = (),
+        lingers: bool = False,
     ) -> None:
         form = reference.form
         native = BACKENDS[backend].has.native
@@ -120,7 +124,7 @@ class Candidate:
         )  # fmt: skip
         self._sandbox = Sandbox(
             self._entry, device=device, limits=limits, zygote=zygote,
-            hidden=[*_sources(form.path), *hidden],
+            hidden=[*_sources(form.path), *hidden], lingers=lingers,
         )  # fmt: skip
         self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
         self.recording = Recording()

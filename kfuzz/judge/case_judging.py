@@ -5,8 +5,9 @@ they are judged here, with the evaluator that judges every kernel.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -111,6 +112,7 @@ class Judged:
         budget: SizeBudget,
         classes: Collection[str],
         claims: Declaration,
+        tells_apart: bool = True,
     ) -> None:
         """Bind both to benches.
 
@@ -121,11 +123,14 @@ class Judged:
             budget: limits on derived cases.
             classes: ids of the contract classes in force.
             claims: what the candidate is held to.
+            tells_apart: as of `Setting`.
         """
         self.reference = reference
         self.candidate = candidate
         self.tried = Tried()
-        setting = Setting(reference.form.device, budget, frozenset(classes))
+        setting = Setting(
+            reference.form.device, budget, frozenset(classes), tells_apart=tells_apart
+        )
         self.kernel = bound(self._called, reference, name, claims)
         self._evaluator = _Evaluator(self.kernel, setting, reference)
         itself = bound(reference, reference, name, claims)
@@ -297,15 +302,26 @@ class Judged:
 
     def smaller(self, case: Case) -> list[Case]:
         """Return a large case's values at smaller shapes, the smallest first."""
+        limits = (4, 16, 64, 256, 1024, 4096)
+        made = self._sized(case, [partial(min, limit) for limit in limits])
+        return [c for c in made if _largest(c) <= PINNED_ELEMENTS]
+
+    def larger(self, case: Case) -> list[Case]:
+        """Return a case's values at shapes a little larger, which no one benchmarks."""
+        ways: list[Callable[[int], int]] = [lambda n: n + 1, lambda n: n + n // 2]
+        made = self._sized(case, [*ways, lambda n: 2 * n])
+        return [c for c in made if c != case and self.reference.fits(c.dims)]
+
+    def _sized(self, case: Case, ways: Sequence[Callable[[int], int]]) -> list[Case]:
+        """Return a case with the sizes that may vary changed, in each of some ways."""
         if self.benchmarked_only:
             return []
         operator, claims = self.kernel.operator, self.kernel.declaration
-        made = []
-        for limit in (4, 16, 64, 256, 1024, 4096):
-            sizes = {
-                axis: min(n, limit) if axis in self.reference.shapes.free else n
-                for axis, n in case.dims.items()
-            }
+        if any(spec.plants for spec in case.tensors.values()):
+            return []
+        free, made = self.reference.shapes.free, list[Case]()
+        for way in ways:
+            sizes = {a: way(n) if a in free else n for a, n in case.dims.items()}
             sizes = operator.settled(sizes, case)
             tensors = {
                 name: replace(
@@ -313,12 +329,10 @@ class Judged:
                 )
                 for name, spec in case.tensors.items()
             }
-            if any(spec.plants for spec in tensors.values()):
-                continue
-            small = replace(case, tensors=tensors)
-            if small not in made and operator.admits(small, claims):
-                made.append(small)
-        return [c for c in made if _largest(c) <= PINNED_ELEMENTS]
+            sized = replace(case, tensors=tensors)
+            if sized not in made and operator.admits(sized, claims):
+                made.append(sized)
+        return made
 
     def _judged(self, case: Case, depth: Depth) -> CaseReport:
         self.reference.use_drawn(drawn=configured(case) == OTHER_WEIGHTS)

@@ -231,6 +231,7 @@ def loaded_candidate(
     limits: Limits,
     corpus: Path,
     opened: OpenCandidate = open_candidate,
+    tells_apart: bool = True,
 ) -> JudgedKernel:
     """Return a candidate in its child, held against a reference.
 
@@ -245,6 +246,7 @@ def loaded_candidate(
         limits: what its child may take.
         corpus: where findings lie, which the candidate must not read.
         opened: starts it.
+        tells_apart: as of `Setting`.
 
     Raises:
         KfuzzError: if it cannot be started.
@@ -258,6 +260,7 @@ def loaded_candidate(
             hidden=[] if inside else [corpus],
         ),
         name=name, budget=budget, classes=judged_classes(), claims=claims,
+        tells_apart=tells_apart,
     )  # fmt: skip
     target = Target(
         file=_within(candidate, root), name=name,

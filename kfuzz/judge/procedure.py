@@ -159,7 +159,7 @@ class Judging:
                 name=candidate_name(config.reference, config.candidate, config.root),
                 root=config.root,
                 backend=self._backend.name, limits=config.limits,
-                opened=self._opened, corpus=config.corpus,
+                opened=self._opened, corpus=config.corpus, tells_apart=config.explain,
             )  # fmt: skip
         except UsageError:
             raise

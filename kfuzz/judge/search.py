@@ -202,8 +202,10 @@ class Search(Campaign):
         yield reference.case(OWN, next(seeds))
         if not reference.whole:
             yield reference.case(OWN, next(seeds), whole=True)
-        yield reference.case(OWN, next(seeds))
+        yield (own := reference.case(OWN, next(seeds)))
         yield reference.case(SHIFTED, next(seeds))
+        # What knows no other shape is found before all that takes more time.
+        yield from self._judged.larger(own)[:1]
         if self._judged.takes_other_weights:
             yield replace(reference.case(OWN, next(seeds)), config=OTHER_WEIGHTS)
         if self._modeless:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from kfuzz.contracts.operators import OPERATORS
 from kfuzz.grade.against import declared_apart, general
 from kfuzz.record.recording import Entry, Recorded, Recording
 
@@ -216,10 +217,13 @@ def _cause(a: Recorded, b: Recorded, x: Entry, y: Entry) -> str:
     probes = _probed_apart(a, b, {r.dtype for r, _ in values})
     if x.subnormals and "subnormals" in probes:
         return "flushed subnormals"
-    return next(
-        (cause for probe, cause in _CAUSES if probe in probes),
-        "within the tolerance; no probe tells the cause",
-    )
+    for probe, cause in _CAUSES:
+        if probe in probes:
+            return cause
+    operator = OPERATORS.get(a.operator)
+    if operator is not None and operator.relation is not None:
+        return "another of several right answers"
+    return "within the tolerance; no probe tells the cause"
 
 
 def _probed_apart(a: Recorded, b: Recorded, dtypes: set[str]) -> set[str]:

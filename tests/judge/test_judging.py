@@ -292,6 +292,14 @@ def test_few_cases_are_judged_where_few_are_asked_for(files: Files) -> None:
         assert made.coverage.cases == cases
 
 
+def test_another_shape_is_among_the_first_cases(files: Files) -> None:
+    made = files.judged(
+        "return x.relu()", "return x.relu() + (x.shape[1] != 16) * 0.1",
+        "torch.randn(8, 16)", cases=4,
+    )  # fmt: skip
+    assert made.verdict is Verdict.VIOLATES, made.reason
+
+
 def test_what_is_wrong_in_few_of_many_calls_is_kept_with_what_came_back(
     files: Files, tmp_path: Path
 ) -> None:

@@ -69,7 +69,9 @@ STEP: Final = Step(
 # Elsewhere what a call finds in free memory may differ from one to the next.
 ON_MISS: Final = Step(
     tuple(_COMPANY),
-    lambda evidence, calls: loaded(evidence, calls, thorough=calls.derived.case.pinned),
+    lambda evidence, calls: loaded(
+        evidence, calls, thorough=calls.derived.case.pinned and calls.tells_apart
+    ),
     lambda evidence, calls: (
         calls.on_gpu and calls.caller.stale and miss_of(evidence) is not None
     ),

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,6 +98,7 @@ class Sandbox(Closing):
         zygote: what children are forked from, as `zygote_for` makes it; the caller's to
             close. One of its own by default.
         hidden: files and folders that the code must not read.
+        lingers: whether `close` returns before its processes are gone.
 
     Attributes:
         device: torch's device of the calls.
@@ -116,6 +118,7 @@ class Sandbox(Closing):
         share_cache: bool = True,
         zygote: Zygote | None = None,
         hidden: Sequence[Path] = (),
+        lingers: bool = False,
     ) -> None:
         self._hidden = [path.resolve() for path in hidden]
         self._entry = entry
@@ -130,6 +133,7 @@ class Sandbox(Closing):
         self._share_cache = share_cache
         self._zygote = zygote
         self._own_zygote = zygote is None
+        self._lingers = lingers
         self._root: Path | None = None
         self._kept: Kept | None = None
         self._spare: Kept | None = None
@@ -336,17 +340,15 @@ class Sandbox(Closing):
         """End every process and remove the folders."""
         self._discard()
         self._end(self._spare)
-        self._spare = None
-        for thread in self._ending:
-            thread.join()
-        self._ending.clear()
-        if self._zygote is not None and self._own_zygote:
-            self._zygote.close()
+        own = self._zygote if self._own_zygote else None
+        rest = partial(_clear, self._ending, own, self._root)
+        self._spare, self._ending, self._root = None, [], None
+        if own is not None:
             self._zygote = None
-        if self._root is not None:
-            open_to_others()
-            shutil.rmtree(self._root, ignore_errors=True)
-            self._root = None
+        if self._lingers:
+            threading.Thread(target=rest, daemon=True).start()
+        else:
+            rest()
 
     def _contained(self) -> Kept:
         """Return a child that is contained and has imported nothing foreign.
@@ -438,3 +440,16 @@ def _with_less(measures: Measures) -> Measures | None:
     if measures.landlock:
         return replace(measures, landlock=False)
     return None
+
+
+def _clear(
+    ending: Sequence[threading.Thread], zygote: Zygote | None, root: Path | None
+) -> None:
+    """Wait for a sandbox's processes, and remove what was theirs."""
+    for thread in ending:
+        thread.join()
+    if zygote is not None:
+        zygote.close()
+    if root is not None:
+        open_to_others()
+        shutil.rmtree(root, ignore_errors=True)

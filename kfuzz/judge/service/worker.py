@@ -176,7 +176,7 @@ class Worker:
         """Start a candidate in a child of the zygote; it must read nobody's task."""
         return open_candidate(
             path, reference, backend=backend, limits=limits, zygote=self._zygote,
-            hidden=[*hidden, self._private],
+            hidden=[*hidden, self._private], lingers=True,
         )  # fmt: skip
 
 
