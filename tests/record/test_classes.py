@@ -55,6 +55,13 @@ def test_a_probe_names_the_cause_in_the_format_that_it_looked_at() -> None:
         assert cause in compare([a, b]).cases[0].why
 
 
+def test_where_answers_are_not_unique_another_one_is_the_cause() -> None:
+    other = entry(results=(replace(Y, bits="other", values="1", flushed="1"), Z))
+    for operator, cause in (("sort", "several right answers"), ("sum", "no probe")):
+        pair = [recording(e, operator=operator) for e in (entry(), other)]
+        assert cause in compare(pair).cases[0].why
+
+
 def test_what_is_outside_is_charged_to_it_or_to_the_contract() -> None:
     assert told(entry(), outside()) is Told.OUTSIDE
     assert told(entry(), outside(exact=True)) is Told.EXACT
