@@ -49,6 +49,7 @@ class Ran:
         seconds: what the command took.
         first: seconds from the command to the first confirmed finding.
         error: why nothing was judged; "" if something was.
+        sanitized: what a tool of compute-sanitizer said of the first finding's input.
     """
 
     findings: tuple[Found, ...] = ()
@@ -56,6 +57,7 @@ class Ran:
     seconds: float = 0.0
     first: float | None = None
     error: str = ""
+    sanitized: str = ""
 
 
 @dataclass(frozen=True)
