@@ -142,16 +142,19 @@ def _sanitize(chosen: list[Entry], options: argparse.Namespace) -> None:
             print(made.result(), flush=True)
 
 
-def _under_tool(place: Path, environment: dict[str, str], tool: str) -> str:
+def _under_tool(
+    entry: Entry, place: Path, environment: dict[str, str], tool: str
+) -> str:
     """Return what a tool of compute-sanitizer says of the findings in a corpus."""
     command = [sys.executable, "-m", "kfuzz", "replay", "--sanitizer", tool]
+    command += ["--target", f"{BINDINGS}/{entry.binding}"]
     command += ["--corpus", str(place / "corpus"), "--format", "json"]
     done = subprocess.run(
         command, cwd=place, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode not in (0, 1):
-        lines = done.stderr.strip().splitlines() or ["no output"]
-        return f"does not run: {lines[0]}"[:200].replace("|", "/")
+        said = " ".join(f"{done.stderr} {done.stdout}".split())
+        return f"does not run: {said}"[:600].replace("|", "/")
     reports = sorted(place.glob(f"corpus/*/*/sanitizer-{tool}.txt"))
     lines = reports[0].read_text(errors="replace").splitlines() if reports else []
     told = [line.strip("= ") for line in lines if line.startswith("========= ")]
@@ -209,7 +212,7 @@ def _search(
             return Ran(error=(text or ["no output"])[-1][:200], seconds=took)
         ran = _read(said, place / "corpus", took, first)
         if options.sanitizer and ran.findings:
-            told = _under_tool(place, environment, options.sanitizer)
+            told = _under_tool(entry, place, environment, options.sanitizer)
             ran = replace(ran, sanitized=told)
         return ran
 
