@@ -39,6 +39,10 @@ for pid; do grep -q ray "/proc/$pid/cmdline" && kill -9 "$pid"; done"""
 # What no worker needs of a project.
 _EXCLUDED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "corpus")
 
+# Of connecting by Ray's client; and between two of them.
+_ATTEMPTS: Final = 3
+_PAUSE_SECONDS: Final = 3.0
+
 
 @dataclass
 class _Actor:
@@ -81,8 +85,10 @@ class RayFleet:
         jobs: int | None = None,
         alone: bool = False,
     ) -> None:
-        self._ray = _imported()
         address = address or os.environ.get(ADDRESS, "")
+        if address.startswith("ray://"):
+            _show_token()
+        self._ray = _imported()
         self._own = not address or address == "local"
         self.title = f"--on {ON}" + (f" ({address})" if address else "")
         self._root, self._device, self._jobs = root, device, jobs
@@ -172,13 +178,14 @@ class RayFleet:
             if address.startswith("ray://"):
                 del options["log_to_driver"]
         try:
-            self._ray.init(**options)
+            self._begin(options)
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             raise UsageError(
                 f"the cluster does not answer: {type(error).__name__}: {text}",
                 where=self.title,
-                fix="name the address of one that is up, or begin it with `ray start`",
+                fix="name the address of one that is up, or begin it with `ray start`; "
+                "of one that asks for a token, set RAY_AUTH_TOKEN to it",
             ) from None
         if self._own:
             begun = table.children_of(os.getpid())
@@ -189,6 +196,18 @@ class RayFleet:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+
+    def _begin(self, options: dict[str, Any]) -> None:
+        """Connect, again where the server that Ray begins for a client did not."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                self._ray.init(**options)
+                return
+            except ConnectionAbortedError:
+                self._ray.shutdown()
+                if not left:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
 
     def _environment(self) -> dict[str, Any]:
         """Return Ray's runtime environment: the user's files travel with the run."""
@@ -271,3 +290,15 @@ def _reason(error: Exception) -> str:
     if "No module named 'kfuzz" in text:
         return "kfuzz is not installed there"
     return f"{kind}: {text:.160}"
+
+
+def _show_token() -> None:
+    """Have Ray's client show the token that there is.
+
+    A cluster asks for it where there was one when it began. The client does not look
+    for it by itself, as the rest of Ray does, and asks once, on import.
+    """
+    told = os.environ.get("RAY_AUTH_TOKEN")
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token"
+    if told or Path(path).is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")

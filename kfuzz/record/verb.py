@@ -109,7 +109,9 @@ def record(
         if not kernels:
             raise NothingToRunError("no kernel to record")
         header = files.Header(
-            backend.name, host_fingerprint(device=on, driver=driver), seed,
+            backend.name, host_fingerprint(
+                device=on, driver=driver, flags=backend.on.flags()
+            ), seed,
             count if source is None else 0,
             ("--platform",) if platform else tuple(map(str, config.targets)), probe,
             "" if source is None else making.digest(source),
