@@ -187,7 +187,7 @@ def _witnessed(work: Witnesses, stop: threading.Event) -> Iterator[Any]:
     yield place
     entries = [decode(Entry, entry, "entry") for entry in work.entries]
     if entries:
-        with Pool(place.device, cases=work.cases, seed=work.seed, jobs=1) as pool:
+        with Pool([place.device], cases=work.cases, seed=work.seed, jobs=1) as pool:
             yield from pool.search(entries, stop)
 
 

@@ -37,8 +37,8 @@ def calibrate(
         int | None,
         shared(
             "jobs",
-            "Witnesses searched at once; by default one for each processor, on a GPU "
-            "one.",
+            "Witnesses searched at once; by default one for each processor, or for "
+            "each GPU.",
         ),
     ] = None,
     on: OnOption = None,

@@ -41,8 +41,8 @@ class CalibrateConfig:
             the interpreter a sixteenth.
         seed: everything drawn depends on it.
         device: "auto", "cpu", "interpret" or "cuda:i".
-        jobs: witnesses searched at once; by default one for each processor, on a
-            GPU one.
+        jobs: witnesses searched at once; by default one for each processor, or for
+            each GPU.
     """
 
     globs: tuple[str, ...] = ()
@@ -97,7 +97,10 @@ def calibrate(
         BackendError: if the device is not there.
     """
     place = place_of(config.device)
-    made = Pool(place.device, cases=config.cases, seed=config.seed, jobs=config.jobs)
+    backend, every = resolve(config.device)
+    # A calibration is about one kind of device.
+    alike = [d for d in every if backend.device_name(d) == place.fingerprint.device]
+    made = Pool(alike, cases=config.cases, seed=config.seed, jobs=config.jobs)
 
     def search(chosen: Sequence[Entry]) -> Iterator[Outcome]:
         with made as pool:

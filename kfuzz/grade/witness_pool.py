@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from itertools import product
 from typing import Any, Final
 
 from kfuzz.contracts.witnesses.roster import Entry
@@ -42,32 +43,34 @@ class Pool:
     """Children that search witnesses one after the other, side by side.
 
     Args:
-        device: torch's name, "cpu" or "cuda:0".
+        devices: torch's names, "cpu" or "cuda:0": children are divided among them.
         cases: see `share`.
         seed: everything drawn depends on it.
-        jobs: children; 0 for one for each processor, on a GPU one.
+        jobs: children; 0 for one for each processor, or for each GPU.
     """
 
-    def __init__(self, device: str, *, cases: int, seed: int, jobs: int) -> None:
-        self._device = device
+    def __init__(
+        self, devices: Sequence[str], *, cases: int, seed: int, jobs: int
+    ) -> None:
+        self._devices = tuple(devices)
         self._cases = cases
         self._seed = seed
-        native = backend_of(device)
-        self._jobs = jobs or (1 if native.has.asynchronous else processors())
+        native = backend_of(self._devices[0])
+        many = len(self._devices) if native.has.asynchronous else processors()
+        self._jobs = jobs or many
         # Natively on the CPU, Triton is not to interpret: some classes would not bind.
         self._on = sharing(native.torch_type)
-        self._zygotes: dict[str, Zygote] = {}
+        self._zygotes: dict[tuple[str, str], Zygote] = {}
         self._backends: dict[str, Backend] = {}
         self._starting = threading.Lock()
+        self._turns = 0
         self._mine = threading.local()
 
     def __enter__(self) -> "Pool":
-        for backend in self._on:
+        for backend, device in product(self._on, self._devices):
             # What witnesses print as they die is what they are there for.
-            lent = zygotes.lend(
-                backend, SERVE, device=self._device, output=lambda _: None
-            )
-            self._zygotes[backend.name] = lent.zygote
+            lent = zygotes.lend(backend, SERVE, device=device, output=lambda _: None)
+            self._zygotes[backend.name, device] = lent.zygote
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -105,7 +108,7 @@ class Pool:
             return None
         child: Child | None = getattr(self._mine, entry.backend, None)
         if child is None:
-            child = self._zygotes[entry.backend].fork()
+            child = self._zygote(entry).fork()
             setattr(self._mine, entry.backend, child)
         try:
             child.send(self._message(entry))
@@ -123,10 +126,18 @@ class Pool:
             return None
         return decode(Outcome, reply["outcome"], "outcome")
 
+    def _zygote(self, entry: Entry) -> Zygote:
+        """Return what this thread forks from: its children share a device."""
+        if not hasattr(self._mine, "device"):
+            with self._starting:
+                self._mine.device = self._devices[self._turns % len(self._devices)]
+                self._turns += 1
+        return self._zygotes[entry.backend, self._mine.device]
+
     def _message(self, entry: Entry) -> dict[str, Any]:
         return {
             "entry": encode(entry),
-            "device": backend_of(self._device).alone(self._device),
+            "device": backend_of(self._devices[0]).alone(self._devices[0]),
             "cases": self._cases,
             "seed": self._seed,
         }
@@ -135,7 +146,8 @@ class Pool:
         """Return where witnesses of a backend run in children of their own."""
         with self._starting:
             if name not in self._backends:
-                made = Backend(self._device if BACKENDS[name].numbered else name)
+                every = ",".join(self._devices)
+                made = Backend(every if BACKENDS[name].numbered else name)
                 made.quiet = True
                 self._backends[name] = made
             return self._backends[name]
@@ -157,6 +169,7 @@ class Pool:
             root=project_root(),
             expired=stop.is_set,
             budget=backend.on.limits.sizes,
+            device=backend.turn(),
         )
 
         def judge(case: Case, depth: Depth) -> CaseReport:
@@ -169,7 +182,7 @@ class Pool:
         functional = False
         try:
             found = search(entry, judge, cases=self._cases, seed=self._seed)
-            with self._zygotes[entry.backend].fork() as child:
+            with self._zygote(entry).fork() as child:
                 child.send({**self._message(entry), "cases": 0})
                 reply = _reply(child, stop)
             functional = decode(Outcome, reply["outcome"], "outcome").functional

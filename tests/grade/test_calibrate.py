@@ -17,9 +17,11 @@ from kfuzz.contracts.witnesses.planted.narrow import Narrow
 from kfuzz.contracts.witnesses.roster import Entry, roster
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.calibration import Calibration, Outcome, Role, Soundness
-from kfuzz.core.codec import decode
+from kfuzz.core.codec import decode, encode
 from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.engine.workers import zygotes
 from kfuzz.grade import calibrating as calibrate
+from kfuzz.grade import witness_pool
 from kfuzz.grade.calibration_text import document, lines
 
 RIGHT = Outcome(
@@ -241,3 +243,50 @@ def test_a_narrow_accumulator_keeps_its_inputs() -> None:
         assert float(a @ ones) == 2.0**-20
         # 2048 + 3 takes 12 bits: to even; then 4 more ones are kept.
         assert float(many.sum()) == 2056.0
+
+
+# --- where witnesses are searched ---------------------------------------------------
+
+
+def test_every_gpu_has_its_share_of_witnesses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    together = threading.Barrier(2, timeout=60)
+
+    class Answers:
+        """A child that answers at once, each with another device's beside it."""
+
+        def __init__(self, device: str) -> None:
+            self.device = device
+
+        def fork(self, *given: object, **more: object) -> "Answers":
+            return self
+
+        def send(self, message: dict[str, object]) -> None:
+            assert message["device"] == "cuda:0", "it sees one GPU, as its first"
+            asked.append(self.device)
+            together.wait()
+
+        def wait(self, seconds: float) -> dict[str, object]:
+            return {"spent": False, "outcome": encode(RIGHT)}
+
+        def close(self) -> None:
+            pass
+
+    class Lent:
+        def __init__(self, device: str) -> None:
+            self.zygote = Answers(device)
+
+    monkeypatch.setattr(
+        zygotes,
+        "lend",
+        lambda backend, serve, *, device, output: Lent(device),
+    )
+    entry = next(e for e in roster("cuda") if not e.alone and e.backend == "cuda")
+    entries = [entry] * 4
+    gpus = ("cuda:0", "cuda:2")
+    with witness_pool.Pool(gpus, cases=1, seed=0, jobs=0) as pool:
+        found = list(pool.search(entries, threading.Event()))
+    assert found == [RIGHT] * 4
+    assert Counter(asked) == {"cuda:0": 2, "cuda:2": 2}
