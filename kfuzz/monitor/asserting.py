@@ -157,6 +157,7 @@ def _seen(call: Call, actual: Any) -> Seen:
         rest=call.rest,
         is_compiled=True,  # addresses say nothing of a call that is over
         tf32=call.tf32,
+        verdict_only=True,
     )
 
 

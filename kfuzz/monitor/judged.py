@@ -18,7 +18,7 @@ from kfuzz.contracts.judge import mapped
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.contracts.reading import ratios, worst_ratio
+from kfuzz.contracts.reading import ratios
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
@@ -85,9 +85,10 @@ def judged(
     evidence, verdicts, failure = judge_explained(evidence, every - without)
     if failure is not None:
         failure = mapped(evidence, failure)
+    near = {} if seen.verdict_only else ratios(evidence)
     report = CaseReport(
-        verdicts, failure=failure, ratio=worst_ratio(evidence),
-        ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},
+        verdicts, failure=failure, ratio=max(near.values(), default=0.0),
+        ratios=near if len(near) > 1 else {},
     )  # fmt: skip
     return report if operator.forward is None else charged(report, every)
 

@@ -96,6 +96,7 @@ class Seen:
         is_compiled: whether the call was one of compiled code, where addresses are
             the compiler's choice.
         tf32: as in `Call`.
+        verdict_only: whether nobody asks how near to the bound the results are.
     """
 
     tensors: Mapping[str, TensorCopy]
@@ -106,6 +107,7 @@ class Seen:
     rest: Any = None
     is_compiled: bool = False
     tf32: frozenset[str] = frozenset()
+    verdict_only: bool = False
 
 
 class Parts(NamedTuple):

@@ -17,18 +17,15 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics.comparator.compare import Comparison, Outcome
 from kfuzz.numerics.comparator.error_map import error_map
 from kfuzz.store.life import merged
+from tests.helpers.acceptances import within_one
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
 
 
 def comparison(ratio: torch.Tensor, outcomes: torch.Tensor) -> Comparison:
-    ones = torch.ones_like(ratio)
+    """Return one whose errors are the ratios: everything within 1 of 0 is admitted."""
     return Comparison(
-        outcomes.to(torch.uint8).unsqueeze(0),
-        ratio.unsqueeze(0),
-        ones.unsqueeze(0),
-        -ones.unsqueeze(0),
-        ones.unsqueeze(0),
+        outcomes.to(torch.uint8).unsqueeze(0), ratio.unsqueeze(0), within_one(ratio)
     )
 
 

@@ -6,6 +6,7 @@ import torch
 from kfuzz.core.error_map import WITHIN, ErrorMap
 from kfuzz.numerics.comparator.compare import Comparison, Outcome
 from kfuzz.numerics.comparator.error_map import error_map
+from tests.helpers.acceptances import within_one
 
 pytestmark = pytest.mark.gpu
 
@@ -15,9 +16,8 @@ def drawn(device: str, shape: tuple[int, ...]) -> ErrorMap:
     ratio = torch.randn(1, *shape, generator=generator, dtype=torch.float64).exp2()
     outcomes = torch.where(ratio > 1, int(Outcome.VALUE), int(Outcome.OK))
     outcomes[..., -1] = int(Outcome.NAN_MISSING)
-    ones = torch.ones_like(ratio)
-    tensors = (outcomes.to(torch.uint8), ratio, ones, -ones, ones)
-    made = error_map("out", Comparison(*(t.to(device) for t in tensors)))
+    codes, errors = outcomes.to(device, torch.uint8), ratio.to(device)
+    made = error_map("out", Comparison(codes, errors, within_one(errors[0])))
     assert made is not None
     return made
 

@@ -8,6 +8,8 @@ are equal bit for bit; `tests/gpu` holds it to that.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -53,21 +55,15 @@ class Comparison:
 
     Attributes:
         outcomes: uint8 `Outcome` codes, [members, *shape].
-        error: float64 |y - reference| where both are finite, else 0.
-        tolerance: float64, the interval's half-width including the rounding of
-            the store (E + u(|ref| + E) + eta/2), 0 where the
-            result must be exact.
-        low: float64, least admissible stored value.
-        high: float64, greatest admissible stored value.
+        value: float64, the stored output.
+        acceptance: what it was held against.
         unrelated: bool, elements that miss for the relation between the results
             alone; None where there is none.
     """
 
     outcomes: Tensor
-    error: Tensor
-    tolerance: Tensor
-    low: Tensor
-    high: Tensor
+    value: Tensor
+    acceptance: Acceptance
     unrelated: Tensor | None = None
 
     @property
@@ -76,11 +72,42 @@ class Comparison:
         return self.outcomes >= Outcome.VALUE
 
     @property
+    def low(self) -> Tensor:
+        """float64, least admissible stored value."""
+        return self._stored[0]
+
+    @property
+    def high(self) -> Tensor:
+        """float64, greatest admissible stored value."""
+        return self._stored[1]
+
+    @property
+    def error(self) -> Tensor:
+        """float64 |y - reference| where both are finite, else 0."""
+        return self._distances[0]
+
+    @property
+    def tolerance(self) -> Tensor:
+        """float64, the interval's half-width, 0 where the result must be exact.
+
+        It includes the rounding of the store: E + u(|ref| + E) + eta/2.
+        """
+        return self._distances[1]
+
+    @cached_property
     def ratio(self) -> Tensor:
         """|error| / tolerance, 0 where the tolerance is 0 or undecided."""
         usable = (self.tolerance > 0) & (self.outcomes != Outcome.UNDECIDED)
         safe = torch.where(usable, self.tolerance, torch.ones_like(self.tolerance))
         return torch.where(usable, self.error / safe, torch.zeros_like(self.error))
+
+    @cached_property
+    def _stored(self) -> tuple[Tensor, Tensor]:
+        return _stored(self.acceptance)
+
+    @cached_property
+    def _distances(self) -> tuple[Tensor, Tensor]:
+        return _error_and_tolerance(self.value, self.acceptance)
 
 
 def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
@@ -96,16 +123,17 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     a = acceptance
     if y.shape != a.reference.shape:
         raise ValueError(f"output {tuple(y.shape)}, acceptance {a.reference.shape}")
+    value = y.to(torch.float64)
+    if y.device.type == "cpu" and _is_plainly_inside(y, value, a):
+        return Comparison(torch.zeros_like(value, dtype=torch.uint8), value, a)
+    return Comparison(outcomes_of(y, a), value, a)
+
+
+def outcomes_of(y: Tensor, a: Acceptance) -> Tensor:
+    """Return the `Outcome` of every element; arguments as in `compare`."""
     fmt = a.output
     value = y.to(torch.float64)
-    lower_mode, upper_mode = ("rne", "rne") if a.store == "rne" else ("rd", "ru")
-    low, high = a.low, a.high
-    if a.exact is None:  # else they are numbers of the format
-        low, high = round_to(low, fmt, lower_mode), round_to(high, fmt, upper_mode)
-    if a.flush and a.flushed:
-        low = torch.where(is_subnormal(low, fmt), 0.0, low)
-        high = torch.where(is_subnormal(high, fmt), 0.0, high)
-
+    low, high = _stored(a)
     expects_finite = (a.classes & FINITE) != 0
     beyond_top = expects_finite & (high == float("inf"))
     beyond_bottom = expects_finite & (low == float("-inf"))
@@ -145,9 +173,59 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     outcomes = _miss_codes(y_class, admitted, expects_finite)
     outcomes = torch.where(ok, Outcome.OK, outcomes)
     unsure = a.undecidable | (a.ambiguous & ~ok)
-    outcomes = torch.where(unsure, Outcome.UNDECIDED, outcomes).to(torch.uint8)
-    error, tolerance = _error_and_tolerance(value, a, is_finite & expects_finite)
-    return Comparison(outcomes, error, tolerance, low, high)
+    return torch.where(unsure, Outcome.UNDECIDED, outcomes).to(torch.uint8)
+
+
+def _stored(a: Acceptance) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest admissible stored values."""
+    low, high = a.low, a.high
+    if a.exact is None:  # else they are numbers of the format
+        lower_mode, upper_mode = ("rne", "rne") if a.store == "rne" else ("rd", "ru")
+        one = low is high and lower_mode == upper_mode
+        low = round_to(low, a.output, lower_mode)
+        high = low if one else round_to(high, a.output, upper_mode)
+    if a.flush and a.flushed:
+        low = torch.where(is_subnormal(low, a.output), 0.0, low)
+        high = torch.where(is_subnormal(high, a.output), 0.0, high)
+    return low, high
+
+
+# Integers of the width of the formats whose bits count up with the magnitude.
+_BITS: Final = {
+    torch.float32: torch.int32,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+}
+
+
+def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
+    """Whether every element is decided and right, for reasons that are cheap to see.
+
+    A number of the format is not below the rounded low if it is not below the low, or
+    if the low lies nearer to it than to its lower neighbour; likewise above. Whatever
+    else may be admitted, or refused, is for `outcomes_of`.
+    """
+    narrower = a.exact is not None or a.flushed or a.signed_zeros
+    narrower = narrower or str(y.dtype) != f"torch.{a.output.name}"
+    if narrower or not value.numel() or bool(a.undecidable.any()):
+        return False
+    if not bool((a.classes == FINITE).all()):
+        return False
+    inside = (value >= a.low) & (value <= a.high)
+    if bool(inside.all()):
+        return True
+    bits = _BITS.get(y.dtype)
+    # Beyond the greatest number lies no neighbour, and on this side of zero none.
+    if bits is None or not bool(value.abs().max() < a.output.max_finite):
+        return False
+    whole = y.contiguous().view(bits)
+    outward = ((whole + 1).view(y.dtype).to(torch.float64) + value) / 2
+    inward = ((whole - 1).view(y.dtype).to(torch.float64) + value) / 2
+    positive = value > 0
+    above = torch.where(positive, outward, inward)
+    below = torch.where(positive, inward, outward)
+    nearest = (a.low < above) & (a.high > below) & (value != 0)
+    return bool((inside | nearest).all())
 
 
 def compare_members(
@@ -239,9 +317,8 @@ def _miss_codes(y_class: Tensor, admitted: Tensor, expects_finite: Tensor) -> Te
     return torch.where(y_class == NAN, Outcome.NAN_UNEXPECTED, code)
 
 
-def _error_and_tolerance(
-    value: Tensor, a: Acceptance, both_finite: Tensor
-) -> tuple[Tensor, Tensor]:
+def _error_and_tolerance(value: Tensor, a: Acceptance) -> tuple[Tensor, Tensor]:
+    both_finite = torch.isfinite(value) & ((a.classes & FINITE) != 0)
     zero = torch.zeros_like(value)
     reference = torch.where(both_finite, a.reference, zero)
     error = torch.where(both_finite, (value - reference).abs(), zero)
