@@ -224,6 +224,35 @@ def test_verifiers_get_a_reward(judge: kfuzz.Judge) -> None:
     assert state["kfuzz"]["verdict"] == "violates"
 
 
+def test_a_task_of_verifiers_scores_with_it(judge: kfuzz.Judge) -> None:
+    verifiers = pytest.importorskip("verifiers.v1")
+    scored = rewards.reward_function(judge)
+
+    class Data(verifiers.TaskData):  # type: ignore[misc]
+        answer: str
+        info: dict[str, str]
+
+    class KernelTask(verifiers.Task[Data]):  # type: ignore[misc]
+        @verifiers.reward  # type: ignore[untyped-decorator]
+        async def conforms(self, task: Any, trace: Any) -> float:
+            return await scored(task=task, trace=trace)
+
+    task = KernelTask(Data(answer=TRUTH, info={"entry": "f"}))
+
+    class Trace(SimpleNamespace):
+        def record_reward(self, name: str, value: float, weight: float) -> None:
+            self.told[name] = value
+
+    made = {}
+    for body in ("", "*2"):
+        trace = Trace(
+            last_reply=ANSWER.format(body), metrics={}, rewards={}, told={}
+        )  # fmt: skip
+        asyncio.run(task.score(trace, None))
+        made[body] = trace.told
+    assert made == {"": {"conforms": 1.0}, "*2": {"conforms": 0.0}}
+
+
 def test_the_program_of_an_answer_is_its_last_closed_block() -> None:
     assert rewards.code_of("x = 1") == "x = 1"
     two = "```py\na\n```\n```cpp\nb\n```\n```\nc\n```\n```python\ncut"

@@ -77,12 +77,15 @@ def reward_function(judge: Judge) -> Callable[..., Awaitable[float]]:
         rubric = verifiers.Rubric(funcs=[reward_function(judge)])   # before 0.4
 
         class KernelTask(verifiers.v1.Task):
-            conforms = verifiers.v1.reward(staticmethod(reward_function(judge)))
+            @verifiers.v1.reward
+            async def conforms(self, task, trace):  # it finds methods, nothing else
+                return await scored(task=task, trace=trace)
 
-    A rubric gives `completion`, a text or messages, `answer`, as `ground_truth` of
-    `compute_score`, `info` and `state`. Since 0.4 it is `task`, with an `answer` of
-    the same kind and perhaps `info`, and `trace`. A sample that says nothing counts
-    0.0; what was judged is added to a rubric's state as "kfuzz".
+    where `scored` is what this returns. A rubric gives `completion`, a text or
+    messages, `answer`, as `ground_truth` of `compute_score`, `info` and `state`. Since
+    0.4 it is `task`, with an `answer` of the same kind and perhaps `info`, and `trace`.
+    A sample that says nothing counts 0.0; what was judged is added to a rubric's state
+    as "kfuzz".
 
     Args:
         judge: judges; the caller's to close.
