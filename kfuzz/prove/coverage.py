@@ -23,6 +23,7 @@ from kfuzz.prove.ir.terms import (
     below,
     equal,
     quotient,
+    recomposed,
     remainder,
 )
 from kfuzz.prove.ir.values import Access, Shape, grid, symbol
@@ -44,14 +45,14 @@ def witness(
     Returns:
         None where no witness is found by this method.
     """
+    indices = tuple(recomposed(fix.poly(index)) for index in indices)
     elements = tuple(as_poly(symbol(f"element.{d}")) for d in range(len(indices)))
     chosen: dict[Atom, Poly] = {}
-    wholes: list[tuple[Atom, Poly]] = []
     for index, element in zip(indices, elements, strict=True):
-        if not _digits(index, element, chosen, wholes):
+        if not _digits(index, element, chosen):
             return None
     # The program whose quotient and remainder were chosen.
-    divided: dict[tuple[Poly, Poly], None] = {}
+    divided: dict[tuple[Poly, Poly], Poly] = {}
     while True:
         pending = [
             a
@@ -62,9 +63,10 @@ def witness(
             break
         # What is made of others was made after them.
         last = max(pending, key=lambda a: a.number)
-        divided[last.parts] = None
-        if not _composed(last, chosen):
+        made = _composed(last, chosen)
+        if made is None:
             return None
+        divided[last.parts] = made
     free = {
         atom
         for part in (*indices, access.path, access.mask)
@@ -78,8 +80,9 @@ def witness(
         equal(put.poly(index), element)
         for index, element in zip(indices, elements, strict=True)
     ]
-    for _, right in divided:
+    for (left, right), dividend in divided.items():
         goals.append(at_most(1, fix.poly(right)))
+        goals.append(equal(put.poly(fix.poly(left)), dividend))
     for atom, place in chosen.items():
         goals.append(at_most(0, place))
         if atom.kind == REMAINDER:
@@ -92,10 +95,7 @@ def witness(
     return all_of(goals), [inside(elements, layout)], ()
 
 
-def _digits(
-    index: Poly, element: Poly, chosen: dict[Atom, Poly],
-    wholes: list[tuple[Atom, Poly]],
-) -> bool:  # fmt: skip
+def _digits(index: Poly, element: Poly, chosen: dict[Atom, Poly]) -> bool:
     """Choose the places of one index; return whether that could be done."""
     rest = element
     places: list[tuple[Poly, Atom]] = []
@@ -136,17 +136,15 @@ def _moves(atom: Atom) -> bool:
     return any(a.kind in (PROGRAM, LANE, ITERATION) for a in atoms_in(atom))
 
 
-def _composed(atom: Atom, chosen: dict[Atom, Poly]) -> bool:
-    """Choose what a quotient and a remainder that were chosen divide.
+def _composed(atom: Atom, chosen: dict[Atom, Poly]) -> Poly | None:
+    """Choose what a quotient and a remainder that were chosen divide, and return it.
 
-    That their dividend has them follows where the remainder is below the divisor.
+    That the dividend has them follows where the remainder is below the divisor; that
+    its places make it up is for the caller to show. None where they cannot be chosen.
     """
     left, right = atom.parts
     whole, rest = Atom(QUOTIENT, left, right), Atom(REMAINDER, left, right)
     upper = chosen.setdefault(whole, as_poly(0))
     lower = chosen.setdefault(rest, as_poly(0))
-    place = left.single
-    if place is None or place in chosen:
-        return False
-    chosen[place] = upper * right + lower
-    return True
+    dividend = upper * right + lower
+    return dividend if _digits(left, dividend, chosen) else None

@@ -32,6 +32,7 @@ from kfuzz.prove.ir.terms import (
     any_of,
     as_poly,
     at_most,
+    atoms_in,
     equal,
     negated,
     remainder,
@@ -288,6 +289,7 @@ class Fit:
                 strides.append(inner if dense else own[dim])
             numel = _product(sizes)
             premises.append(Premise(equal(as_poly(whole), numel), ""))
+            premises += self._counting(numel)
             if dense:
                 span = numel
             else:
@@ -338,6 +340,14 @@ class Fit:
             reach = self._known.get(after, as_poly(after))
             found.append(Layout((reach,), (as_poly(1),), reach, dense=False))
         return tuple(dict.fromkeys(found)), premises
+
+    def _counting(self, numel: Poly) -> Iterator[Premise]:
+        """Yield which integers are the number of a tensor's elements."""
+        wanted, own = self._column(numel), set(atoms_in(numel))
+        for base in self._bases if wanted and len(set(wanted)) >= _ENOUGH else ():
+            if base not in own and self._column(as_poly(base)) == wanted:
+                text = f"{base} = {shown(numel)}"
+                yield Premise(equal(as_poly(base), numel), text)
 
     def _unit_steps(
         self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],

@@ -76,3 +76,39 @@ def test_no_corner_is_called_proved(broken: str, name: str, project: Project) ->
     done = project.kfuzz(*words, "--format", "json", "--max-time", "30s")
     [kernel] = strict(done.stdout)["kernels"]
     assert answers(kernel).get(names[broken]) != ALL_SIZES
+
+
+ROWS = """
+import kfuzz, torch, triton
+import triton.language as tl
+from kfuzz import strategies as ks
+
+
+@triton.jit
+def _divided(x, y, sx, n, D: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    row, col = offs // D, offs % D
+    v = tl.load(x + row * sx + col, mask=offs < n)
+    tl.store(y + row * D + col, v, mask=offs < n)
+
+
+@kfuzz.kernel(kfuzz.reference(
+    lambda x: x.clone(), inputs={"x": ks.tensors("M N")}, name="copied"
+))
+def rows(x):
+    x, y = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    d, n = x.shape[-1], x.numel()
+    _divided[(triton.cdiv(n, 128),)](x, y, d, n, D=d, BLOCK=128)
+    return y
+"""
+
+
+@pytest.mark.slow
+def test_offsets_that_are_taken_apart_into_rows_are_put_together(
+    project: Project,
+) -> None:
+    project.write("kernels.py", ROWS)
+    words = ["prove", "kernels.py", "--device", "interpret", "--max-time", "60s"]
+    done = project.kfuzz(*words, "--format", "json")
+    [kernel] = strict(done.stdout)["kernels"]
+    assert set(answers(kernel).values()) == {ALL_SIZES}, done.stdout

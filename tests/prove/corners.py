@@ -448,3 +448,39 @@ def an_ignored_index_is_followed(
     x, y = log_p.contiguous(), log_p.new_empty(target.shape)
     _picked[(x.shape[0],)](x, target.contiguous(), y, x.shape[1])
     return y if reduction == "none" else y.mean()
+
+
+@triton.jit
+def _divided(x, y, sx, sy, n, D: tl.constexpr, OF: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    row, col = offs // OF, offs % D
+    v = tl.load(x + row * sx + col, mask=offs < n)
+    tl.store(y + row * sy + col, v, mask=offs < n)
+
+
+def _as_rows(x: Tensor, of: int, step: int, programs: int) -> Tensor:
+    x, y = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    d, n = x.shape[-1], x.numel()
+    grid = (max(triton.cdiv(n, BLOCK) - programs, 1),)
+    _divided[grid](x, y, d, d + step, n, D=d, OF=d + of, BLOCK=BLOCK)
+    return y
+
+
+@breaks(WHOLE, TABLE)
+def rows_of_one_more(x: Tensor) -> Tensor:
+    return _as_rows(x, 1, 0, 0)
+
+
+@breaks(STORES, TABLE)
+def rows_one_too_far_apart(x: Tensor) -> Tensor:
+    return _as_rows(x, 0, 1, 0)
+
+
+@breaks(WHOLE, TABLE)
+def one_program_too_few(x: Tensor) -> Tensor:
+    return _as_rows(x, 0, 0, 1)
+
+
+@breaks(APART, TABLE)
+def rows_in_one_place(x: Tensor) -> Tensor:
+    return _as_rows(x, 0, -x.shape[-1], 0)

@@ -77,7 +77,9 @@ class TensorArgument:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps."""
+        """Whether the elements lie in C order without gaps; none do, whatever steps."""
+        if not self.numel:
+            return True
         step = 1
         for size, stride in zip(
             reversed(self.shape), reversed(self.strides), strict=True

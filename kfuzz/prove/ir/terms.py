@@ -293,6 +293,31 @@ def remainder(left: Poly, right: Poly) -> Poly:
     return as_poly(Atom(REMAINDER, left, right))
 
 
+def recomposed(poly: Poly) -> Poly:
+    """Return a sum in which what was divided by a number is put together again.
+
+    A number times a quotient, and the remainder that it leaves, are the dividend.
+    """
+    for monomial, factor in poly.terms.items():
+        for atom in monomial:
+            if atom.kind != REMAINDER:
+                continue
+            left, right = atom.parts
+            divisor = right.constant
+            if divisor is None or divisor < 1:
+                continue
+            others = as_poly(factor)
+            for other in monomial[: monomial.index(atom)]:
+                others = others * as_poly(other)
+            for other in monomial[monomial.index(atom) + 1 :]:
+                others = others * as_poly(other)
+            whole = others * as_poly(Atom(QUOTIENT, left, right)) * divisor
+            if whole.terms.items() <= poly.terms.items():
+                rest = others * as_poly(atom)
+                return recomposed(poly - whole - rest + others * left)
+    return poly
+
+
 def least(left: Poly, right: Poly) -> Poly:
     """Return the smaller of two numbers."""
     return _extreme(LEAST, min, left, right)
