@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -11,7 +12,13 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.elements import code, is_finite, zero
-from kfuzz.numerics.formats import FORMATS, WHOLE, Format
+from kfuzz.numerics.formats import (
+    FORMATS,
+    WHOLE,
+    Format,
+    is_subnormal,
+    round_to,
+)
 
 # Classes of a value, as bits of `Acceptance.classes`.
 FINITE: Final = 1
@@ -131,6 +138,20 @@ class Acceptance:
     def shape(self) -> tuple[int, ...]:
         """Shape of the output, without the member dimension."""
         return tuple(self.reference.shape[1:])
+
+    @cached_property
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """The least and the greatest admissible stored values, float64."""
+        low, high = self.low, self.high
+        if self.exact is None:  # else they are numbers of the format
+            lower, upper = ("rne", "rne") if self.store == "rne" else ("rd", "ru")
+            one = low is high and lower == upper
+            low = round_to(low, self.output, lower)
+            high = low if one else round_to(high, self.output, upper)
+        if self.flush and self.flushed:
+            low = torch.where(is_subnormal(low, self.output), 0.0, low)
+            high = torch.where(is_subnormal(high, self.output), 0.0, high)
+        return low, high
 
 
 def tightened(acceptance: Acceptance) -> Acceptance:

@@ -23,7 +23,7 @@ from kfuzz.numerics.acceptance import (
     Acceptance,
     classes_of,
 )
-from kfuzz.numerics.formats import is_subnormal, round_to
+from kfuzz.numerics.formats import is_subnormal
 
 
 class Outcome(IntEnum):
@@ -74,12 +74,12 @@ class Comparison:
     @property
     def low(self) -> Tensor:
         """float64, least admissible stored value."""
-        return self._stored[0]
+        return self.acceptance.stored[0]
 
     @property
     def high(self) -> Tensor:
         """float64, greatest admissible stored value."""
-        return self._stored[1]
+        return self.acceptance.stored[1]
 
     @property
     def error(self) -> Tensor:
@@ -102,10 +102,6 @@ class Comparison:
         return torch.where(usable, self.error / safe, torch.zeros_like(self.error))
 
     @cached_property
-    def _stored(self) -> tuple[Tensor, Tensor]:
-        return _stored(self.acceptance)
-
-    @cached_property
     def _distances(self) -> tuple[Tensor, Tensor]:
         return _error_and_tolerance(self.value, self.acceptance)
 
@@ -126,14 +122,19 @@ def compare(y: Tensor, acceptance: Acceptance) -> Comparison:
     value = y.to(torch.float64)
     if y.device.type == "cpu" and _is_plainly_inside(y, value, a):
         return Comparison(torch.zeros_like(value, dtype=torch.uint8), value, a)
-    return Comparison(outcomes_of(y, a), value, a)
+    return Comparison(outcomes_of(y, value, a), value, a)
 
 
-def outcomes_of(y: Tensor, a: Acceptance) -> Tensor:
-    """Return the `Outcome` of every element; arguments as in `compare`."""
+def outcomes_of(y: Tensor, value: Tensor, a: Acceptance) -> Tensor:
+    """Return the `Outcome` of every element.
+
+    Args:
+        y: as in `compare`.
+        value: the same in float64.
+        a: its acceptance.
+    """
     fmt = a.output
-    value = y.to(torch.float64)
-    low, high = _stored(a)
+    low, high = a.stored
     expects_finite = (a.classes & FINITE) != 0
     beyond_top = expects_finite & (high == float("inf"))
     beyond_bottom = expects_finite & (low == float("-inf"))
@@ -174,20 +175,6 @@ def outcomes_of(y: Tensor, a: Acceptance) -> Tensor:
     outcomes = torch.where(ok, Outcome.OK, outcomes)
     unsure = a.undecidable | (a.ambiguous & ~ok)
     return torch.where(unsure, Outcome.UNDECIDED, outcomes).to(torch.uint8)
-
-
-def _stored(a: Acceptance) -> tuple[Tensor, Tensor]:
-    """Return the least and the greatest admissible stored values."""
-    low, high = a.low, a.high
-    if a.exact is None:  # else they are numbers of the format
-        lower_mode, upper_mode = ("rne", "rne") if a.store == "rne" else ("rd", "ru")
-        one = low is high and lower_mode == upper_mode
-        low = round_to(low, a.output, lower_mode)
-        high = low if one else round_to(high, a.output, upper_mode)
-    if a.flush and a.flushed:
-        low = torch.where(is_subnormal(low, a.output), 0.0, low)
-        high = torch.where(is_subnormal(high, a.output), 0.0, high)
-    return low, high
 
 
 # Integers of the width of the formats whose bits count up with the magnitude.
