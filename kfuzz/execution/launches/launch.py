@@ -77,7 +77,7 @@ class TensorArgument:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps; none do, whatever steps."""
+        """Whether the elements, if there are any, lie in C order without gaps."""
         if not self.numel:
             return True
         step = 1

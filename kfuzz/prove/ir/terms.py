@@ -299,18 +299,14 @@ def recomposed(poly: Poly) -> Poly:
     A number times a quotient, and the remainder that it leaves, are the dividend.
     """
     for monomial, factor in poly.terms.items():
-        for atom in monomial:
+        for place, atom in enumerate(monomial):
             if atom.kind != REMAINDER:
                 continue
             left, right = atom.parts
             divisor = right.constant
             if divisor is None or divisor < 1:
                 continue
-            others = as_poly(factor)
-            for other in monomial[: monomial.index(atom)]:
-                others = others * as_poly(other)
-            for other in monomial[monomial.index(atom) + 1 :]:
-                others = others * as_poly(other)
+            others = Poly({(*monomial[:place], *monomial[place + 1 :]): factor})
             whole = others * as_poly(Atom(QUOTIENT, left, right)) * divisor
             if whole.terms.items() <= poly.terms.items():
                 rest = others * as_poly(atom)
