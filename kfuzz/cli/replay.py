@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -19,19 +19,18 @@ from kfuzz.cli.settings import (
     option,
     shared,
 )
-from kfuzz.cli.standard_streams import consume, print_report, report_stream, stopping
-from kfuzz.cli.wiring import wiring_of
-from kfuzz.core.errors import (
-    BackendError,
-    DecodeError,
-    NothingToRunError,
-    UsageError,
+from kfuzz.cli.standard_streams import (
+    consume,
+    note,
+    print_report,
+    report_stream,
+    stopping,
 )
+from kfuzz.cli.wiring import wiring_of
+from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig, ReplayResult
-from kfuzz.engine.workers.processors import processors
-from kfuzz.execution.device.backends import AUTO, named, resolve
 from kfuzz.execution.device.sanitizer import TOOLS
 from kfuzz.report.corpus_lists import problem_line
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
@@ -39,7 +38,6 @@ from kfuzz.store.entry import FINDING
 
 T = TypeVar("T")
 
-MOST_JOBS: Final = 8
 
 _DeviceOption = Annotated[
     str | None, shared("device", "Default: where each finding was found.")
@@ -108,8 +106,8 @@ def replay(
         int | None,
         shared(
             "jobs",
-            "Findings side by side. Default: one for two processors, at most 8; "
-            "one where any was found, or is replayed, on a GPU.",
+            "Findings side by side. Default: one for two processors, or for each GPU "
+            "where any was found, or is replayed, on one; at most 8.",
         ),
     ] = None,
     fail_on: Annotated[
@@ -153,7 +151,7 @@ def replay(
         times=times,
         device=device,
         target=target,
-        jobs=jobs or _jobs_for(entries, device),
+        jobs=jobs,
         opener=wiring.opener,
         trusted=None if trust else project.modules,
     )
@@ -228,24 +226,7 @@ def replayed_here(
     """Replay findings on this machine."""
     from kfuzz.engine.replay.replayer import replay  # with it comes Hypothesis
 
-    return replay(stored, config, stop=stop)
-
-
-def _jobs_for(entries: Sequence[Stored | Problem], device: str | None) -> int:
-    """Return how many findings are replayed side by side where nobody says."""
-    used = {device or e.finding.device for e in entries if isinstance(e, Stored)}
-    gpus = [name for name in used if name == AUTO or named(name).has.asynchronous]
-    if gpus:
-        # What else a GPU does may change what shows: one for each.
-        return min(max(_count(name) for name in gpus), MOST_JOBS, len(entries))
-    return min(max(processors() // 2, 1), MOST_JOBS, len(entries))
-
-
-def _count(device: str) -> int:
-    try:
-        return len(resolve(device)[1])
-    except BackendError:  # whoever replays there says so
-        return 1
+    return replay(stored, config, stop=stop, told=note)
 
 
 def _replay(

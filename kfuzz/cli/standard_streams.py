@@ -226,6 +226,11 @@ def stopping() -> Iterator[Event]:
             signal.signal(number, handler)
 
 
+def note(text: str) -> None:
+    """Tell the user something that is no result."""
+    print(f"kfuzz: {text}", file=sys.stderr)
+
+
 def consume(items: Iterable[T], feed: Callable[[T], None], stop: Event) -> None:
     """Feed every item to a report; where that fails, end the work cleanly.
 

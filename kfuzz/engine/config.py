@@ -120,7 +120,8 @@ class ReplayConfig:
         device: as in `RunConfig`; None replays on the backend each was found on.
         isolate: as in `RunConfig`.
         target: overrides the target stored in the finding, "" for none.
-        jobs: findings that are replayed side by side.
+        jobs: findings that are replayed side by side; None for one for two
+            processors, or for each GPU where any is of one, and for at most 8.
         keep: whether the corpus is told of a fixed finding that fails again.
         until: `time.monotonic()` after which nothing more is replayed.
         opener: opens candidates; None where their findings cannot be replayed.
@@ -134,7 +135,7 @@ class ReplayConfig:
     device: str | None = None
     isolate: str = "auto"
     target: str = ""
-    jobs: int = 1
+    jobs: int | None = None
     keep: bool = True
     until: float = math.inf
     opener: Opener | None = None

@@ -9,7 +9,7 @@ import typer
 
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import DeviceOption, FormatOption, OnOption, shared
-from kfuzz.cli.standard_streams import consume, report_stream, stopping
+from kfuzz.cli.standard_streams import consume, note, report_stream, stopping
 
 _DEFAULT_CASES = 400
 
@@ -78,7 +78,7 @@ def calibrate(
                 progress(item)
 
         if on is None:
-            items = engine.calibrate(config, stop=stop)
+            items = engine.calibrate(config, stop=stop, told=note)
         else:
             from kfuzz.fleet.calibrating import calibrate_on
 

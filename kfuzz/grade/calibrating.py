@@ -24,7 +24,7 @@ from kfuzz.core.calibration import (
 )
 from kfuzz.core.errors import UsageError
 from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
-from kfuzz.execution.device.backends import resolve
+from kfuzz.execution.device.backends import alike, resolve
 from kfuzz.grade.witness_pool import Pool
 from kfuzz.grade.witness_search import CONFORMING_SHARE
 
@@ -83,6 +83,7 @@ def calibrate(
     *,
     stop: threading.Event,
     entries: Sequence[Entry] | None = None,
+    told: Callable[[str], None] = lambda why: None,
 ) -> Iterator[Outcome | Calibration]:
     """Search the witnesses here; yield what each shows, then the calibration.
 
@@ -91,19 +92,22 @@ def calibrate(
         stop: set from outside to end with what there is: contracts of which a witness
             was not searched are uncalibrated then.
         entries: the witnesses; all of the device by default.
+        told: is told which GPUs are left out, and why.
 
     Raises:
         UsageError: if a glob matches no contract.
         BackendError: if the device is not there.
     """
     place = place_of(config.device)
-    backend, every = resolve(config.device)
     # A calibration is about one kind of device.
-    alike = [d for d in every if backend.device_name(d) == place.fingerprint.device]
-    made = Pool(alike, cases=config.cases, seed=config.seed, jobs=config.jobs)
+    made = Pool(
+        alike(config.device), cases=config.cases, seed=config.seed, jobs=config.jobs
+    )
 
     def search(chosen: Sequence[Entry]) -> Iterator[Outcome]:
         with made as pool:
+            for why in pool.left_out:
+                told(why)
             yield from pool.search(chosen, stop)
 
     yield from calibrated(config, place, search, entries)

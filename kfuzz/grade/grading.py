@@ -29,7 +29,7 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.engine.search.preconditions import kernels_of
 from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
-from kfuzz.execution.device.backends import BACKENDS, resolve
+from kfuzz.execution.device.backends import BACKENDS, alike, resolve
 from kfuzz.prove.beside import prover
 from kfuzz.store.statements import read_statement
 from kfuzz.targets.identity import identity
@@ -104,15 +104,16 @@ class Grading:
         self._states: dict[str, Soundness] = {}
         self._rests: Calibrated | None = None
         self._backend, devices = resolve(self._config.device)
-        self._device = devices[0]
+        self._device, *others = alike(self._config.device)
         if calibration is not None:
             self._states = {c.identifier: c.state for c in calibration.contracts}
             self._rests = _calibrated(calibration)
         elif (shipped := shipped_statement(self._backend.name)) is not None:
             self._states, self._rests = _shipped(shipped)
-        if len(set(map(self._backend.device_name, devices))) > 1:
+        if len(devices) > 1 + len(others):
             # A statement is about one kind of device.
-            self._config = replace(self._config, device=self._device)
+            listed = ",".join((self._device, *others))
+            self._config = replace(self._config, device=listed)
         self._kernels: dict[str, LoadedKernel] = {}
         self._finished: list[KernelFinished] = []
         self._notices: dict[str, None] = {}

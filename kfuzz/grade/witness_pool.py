@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from itertools import product
 from typing import Any, Final
 
 from kfuzz.contracts.witnesses.roster import Entry
@@ -15,19 +14,18 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.canaries import keep_sound
 from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
 from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.processors import processors
-from kfuzz.execution.device.backends import BACKENDS, backend_of, sharing
+from kfuzz.execution.device.backends import backend_of, sharing
 from kfuzz.execution.processes import (
     Child,
     ChildDied,
     ChildRaised,
     ChildTimeout,
-    Zygote,
 )
 from kfuzz.grade.witness_search import Found, outcome_of, search
 from kfuzz.targets.load import LoadedKernel, Source, project_root
@@ -47,6 +45,9 @@ class Pool:
         cases: see `share`.
         seed: everything drawn depends on it.
         jobs: children; 0 for one for each processor, or for each GPU.
+
+    Attributes:
+        left_out: the devices that do not work, and why; known once it is open.
     """
 
     def __init__(
@@ -60,22 +61,20 @@ class Pool:
         self._jobs = jobs or many
         # Natively on the CPU, Triton is not to interpret: some classes would not bind.
         self._on = sharing(native.torch_type)
-        self._zygotes: dict[tuple[str, str], Zygote] = {}
         self._backends: dict[str, Backend] = {}
-        self._starting = threading.Lock()
-        self._turns = 0
         self._mine = threading.local()
+        self.left_out: list[str] = []
 
     def __enter__(self) -> "Pool":
-        for backend, device in product(self._on, self._devices):
+        for on in self._on:
+            backend = Backend(",".join(self._devices) if on.numbered else on.name)
             # What witnesses print as they die is what they are there for.
-            lent = zygotes.lend(backend, SERVE, device=device, output=lambda _: None)
-            self._zygotes[backend.name, device] = lent.zygote
+            backend.quiet = True
+            self._backends[on.name] = backend
+            self.left_out += keep_sound(backend)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for zygote in self._zygotes.values():
-            zygote.close()  # a thread may still be forking from it
         for backend in self._backends.values():
             backend.close()
 
@@ -108,7 +107,7 @@ class Pool:
             return None
         child: Child | None = getattr(self._mine, entry.backend, None)
         if child is None:
-            child = self._zygote(entry).fork()
+            child = self._child(entry)
             setattr(self._mine, entry.backend, child)
         try:
             child.send(self._message(entry))
@@ -126,38 +125,28 @@ class Pool:
             return None
         return decode(Outcome, reply["outcome"], "outcome")
 
-    def _zygote(self, entry: Entry) -> Zygote:
-        """Return what this thread forks from: its children share a device."""
+    def _child(self, entry: Entry) -> Child:
+        """Return a child; those of a thread share a device."""
+        backend = self._backends[entry.backend]
         if not hasattr(self._mine, "device"):
-            with self._starting:
-                self._mine.device = self._devices[self._turns % len(self._devices)]
-                self._turns += 1
-        return self._zygotes[entry.backend, self._mine.device]
+            self._mine.device = backend.turn()
+        device = self._mine.device if backend.on.numbered else ""
+        return backend.fork(lambda: True, device=device, serve=SERVE)
 
     def _message(self, entry: Entry) -> dict[str, Any]:
         return {
             "entry": encode(entry),
-            "device": backend_of(self._devices[0]).alone(self._devices[0]),
+            "device": self._backends[entry.backend].device,
             "cases": self._cases,
             "seed": self._seed,
         }
-
-    def _backend(self, name: str) -> Backend:
-        """Return where witnesses of a backend run in children of their own."""
-        with self._starting:
-            if name not in self._backends:
-                every = ",".join(self._devices)
-                made = Backend(every if BACKENDS[name].numbered else name)
-                made.quiet = True
-                self._backends[name] = made
-            return self._backends[name]
 
     def _alone(self, entry: Entry, stop: threading.Event) -> Outcome | None:
         """Search a witness whose cases may end its child; None if it is stopped."""
         if stop.is_set():
             return None
         kernel = entry.load()
-        backend = self._backend(entry.backend)
+        backend = self._backends[entry.backend]
         module = kernel.module
         loaded = LoadedKernel(
             kernel, Target("", kernel.name, module),
@@ -182,7 +171,7 @@ class Pool:
         functional = False
         try:
             found = search(entry, judge, cases=self._cases, seed=self._seed)
-            with self._zygote(entry).fork() as child:
+            with self._child(entry) as child:
                 child.send({**self._message(entry), "cases": 0})
                 reply = _reply(child, stop)
             functional = decode(Outcome, reply["outcome"], "outcome").functional

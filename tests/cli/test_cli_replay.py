@@ -9,8 +9,11 @@ from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.verdict import State
 from kfuzz.engine.config import ReplayOutcome
+from kfuzz.engine.replay.replayer import jobs_for
+from kfuzz.engine.workers.processors import processors
+from kfuzz.execution.device.gpu import GPU
 from kfuzz.store import strict_json
-from kfuzz.store.corpus import Problem, Stored
+from kfuzz.store.corpus import Corpus, Problem, Stored
 from tests.helpers.command_line import Engine, paragraph, stored
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -76,12 +79,17 @@ def test_a_known_finding_that_fails_another_way_is_news(
 
 
 def test_findings_of_a_gpu_are_replayed_one_by_one(
-    project: Path, engine: Engine
+    project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored(project, device="cuda")
-    main(["replay"])
-    main(["replay", "--jobs", "3"])
-    assert [config.jobs for config in engine.replays] == [1, 3]
+    entries = [stored(project, device="cuda", kernel=name) for name in "abcd"]
+    corpus = list(Corpus(project / "corpus").entries())
+    assert len(corpus) == len(entries)
+    assert jobs_for(corpus, None, None) == 1  # no such device: whoever replays says so
+    on_cpu = jobs_for(corpus, "cpu", None)
+    assert on_cpu == max(min(processors() // 2, 4), 1)
+    monkeypatch.setattr(GPU, "devices", lambda: ("cuda:0", "cuda:1", "cuda:2"))
+    assert jobs_for(corpus, None, None) == 3
+    assert jobs_for(corpus[:2], None, None) == 2
 
 
 def test_replay_takes_ids_files_and_folders_once_each(

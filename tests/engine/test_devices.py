@@ -4,18 +4,24 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import BackendError
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
-from kfuzz.engine.config import RunConfig
+from kfuzz.core.verdict import ReplayOutcome
+from kfuzz.engine.config import ReplayConfig, RunConfig
+from kfuzz.engine.replay.replayer import replay
 from kfuzz.engine.search.campaign import run
+from kfuzz.engine.workers import canaries
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.canaries import Tried, left_out
 from kfuzz.execution.device.backends import BACKENDS, CPU, GPU, environment_for, resolve
 from kfuzz.execution.device.cpu import Cpu
+from kfuzz.judge.sandbox import zygote_for
+from kfuzz.store.corpus import Corpus
 
 SEEN = "TWO_VISIBLE_DEVICES"
 KERNELS = f"""
@@ -129,6 +135,37 @@ def test_a_fault_of_either_device_is_found(
 @pytest.mark.slow
 def test_a_device_that_is_named_has_all_kernels(tmp_path: Path) -> None:
     assert search(tmp_path, "two:1") == {"first": False, "second": True}
+
+
+@pytest.mark.usefixtures("two")
+def test_a_candidate_sees_its_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a kernel launched without a word on its device runs on the first one."""
+    made = mock.Mock()
+    monkeypatch.setattr("kfuzz.judge.sandbox.sandbox.Zygote", made)
+    zygote_for("two:1")
+    assert made.call_args.kwargs["env"][SEEN] == "b"
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.slow
+def test_findings_are_divided_among_devices_that_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert search(tmp_path, "two:1") == {"first": False, "second": True}
+    stored = list(Corpus(tmp_path / "corpus").entries())
+    config = ReplayConfig(root=tmp_path, corpus=tmp_path / "corpus", times=1)
+    lost = Tried("two:0", ailment="it is lost")
+    monkeypatch.setattr(
+        canaries, "tried",
+        lambda backend, device: lost if device == "two:0" else Tried(device),
+    )  # fmt: skip
+    told: list[str] = []
+    stop = threading.Event()
+    results = list(
+        replay(stored * 2, replace(config, jobs=2), stop=stop, told=told.append)
+    )
+    assert told == ["two:0 is left out: it is lost"]
+    assert {r.outcome for r in results} == {ReplayOutcome.FAILS}
 
 
 def test_what_does_not_work_is_left_out() -> None:

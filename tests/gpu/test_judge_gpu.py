@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.processes import Zygote
@@ -68,6 +69,14 @@ def test_an_honest_twin_conforms(name: str, zygote: Zygote, tmp_path: Path) -> N
     assert made.coverage.elsewhere
     if name.startswith("triton"):
         assert any(name.removeprefix("triton_") in kernel for kernel in made.launched)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device at most")
+def test_a_kernel_on_another_gpu_finds_it_current(tmp_path: Path) -> None:
+    files = OWN / "triton_relu" / "reference.py", OWN / "triton_relu" / "honest.py"
+    with zygote_for("cuda:1", output=lambda piece: None) as zygote:
+        made = judged(*files, zygote, tmp_path, device="cuda:1")
+    assert made.verdict is Verdict.CONFORMS, (made.reason, made.findings, made.notices)
 
 
 def test_the_command_line_judges_a_real_size(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import threading
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.calibration import Calibration, Outcome, Role, Soundness
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.fingerprint import Fingerprint
-from kfuzz.engine.workers import zygotes
+from kfuzz.engine.workers.backend import Backend
+from kfuzz.execution.device.backends import GPU
 from kfuzz.grade import calibrating as calibrate
 from kfuzz.grade import witness_pool
 from kfuzz.grade.calibration_text import document, lines
@@ -260,9 +262,6 @@ def test_every_gpu_has_its_share_of_witnesses(
         def __init__(self, device: str) -> None:
             self.device = device
 
-        def fork(self, *given: object, **more: object) -> "Answers":
-            return self
-
         def send(self, message: dict[str, object]) -> None:
             assert message["device"] == "cuda:0", "it sees one GPU, as its first"
             asked.append(self.device)
@@ -274,19 +273,22 @@ def test_every_gpu_has_its_share_of_witnesses(
         def close(self) -> None:
             pass
 
-    class Lent:
+    class Gpus(Backend):
         def __init__(self, device: str) -> None:
-            self.zygote = Answers(device)
+            super().__init__("cpu")
+            self.on, self.devices = GPU, tuple(device.split(","))
+            self.device = "cuda:0"
 
-    monkeypatch.setattr(
-        zygotes,
-        "lend",
-        lambda backend, serve, *, device, output: Lent(device),
-    )
+        def fork(self, *given: object, device: str = "", **more: object) -> Any:
+            return Answers(device)
+
+    monkeypatch.setattr(witness_pool, "Backend", Gpus)
+    monkeypatch.setattr(witness_pool, "keep_sound", lambda backend: ["cuda:1 is lost"])
     entry = next(e for e in roster("cuda") if not e.alone and e.backend == "cuda")
     entries = [entry] * 4
     gpus = ("cuda:0", "cuda:2")
     with witness_pool.Pool(gpus, cases=1, seed=0, jobs=0) as pool:
+        assert pool.left_out == ["cuda:1 is lost"]
         found = list(pool.search(entries, threading.Event()))
     assert found == [RIGHT] * 4
     assert Counter(asked) == {"cuda:0": 2, "cuda:2": 2}

@@ -2,28 +2,34 @@
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import BindingError, KfuzzError, UsageError
+from kfuzz.core.errors import BackendError, BindingError, KfuzzError, UsageError
 from kfuzz.core.finding import ATEN, Finding
 from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.confirm.lifecycle import is_by_chance
 from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.canaries import keep_sound
 from kfuzz.engine.workers.faults import is_beside_page
 from kfuzz.engine.workers.jobs import Halt, Stopped, in_order
 from kfuzz.engine.workers.opening import runner_of
+from kfuzz.engine.workers.processors import processors
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.templates import home_of
-from kfuzz.execution.device.backends import resolve
+from kfuzz.execution.device.backends import AUTO, named, resolve
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, under
 from kfuzz.targets.homes import is_of_project
 from kfuzz.targets.load import LoadedKernel, Source, load, resolve_one
+
+MOST_JOBS: Final = 8
+"""Findings replayed side by side where nobody says how many."""
 
 
 def replay(
@@ -33,15 +39,17 @@ def replay(
     stop: threading.Event,
     backend: Backend | None = None,
     loaded: Mapping[str, LoadedKernel] = MappingProxyType({}),
+    told: Callable[[str], None] = lambda why: None,
 ) -> Iterator[ReplayResult]:
     """Run each finding's minimal case in fresh children.
 
     Args:
         stored: what to replay; entries that cannot be read become ERROR.
-        config: how; several side by side share one zygote.
+        config: how; several side by side share one zygote, or are divided among GPUs.
         stop: set from outside to end after the current findings.
         backend: one that is up, for the findings of its device.
         loaded: kernels by name, whose findings need not say where they live.
+        told: is told which GPUs are left out, and why.
 
     Yields:
         One result per entry, in order.
@@ -54,15 +62,38 @@ def replay(
     require_target(stored, config)
     if config.device is not None and backend is None:
         resolve(config.device)
+    jobs = config.jobs or jobs_for(stored, config.device, backend)
     # All work has ended before its backends do, also where a caller takes no more.
     with (
-        closing(_Replays(config, stop, backend, loaded)) as work,
-        closing(in_order(work.of, stored, config.jobs, halt=work.halt)) as results,
+        closing(_Replays(config, stop, backend, loaded, jobs, told)) as work,
+        closing(in_order(work.of, stored, jobs, halt=work.halt)) as results,
     ):
         for result in results:
             if result is None:
                 return
             yield result
+
+
+def jobs_for(
+    stored: Sequence[Stored | Problem], device: str | None, backend: Backend | None
+) -> int:
+    """Return how many findings are replayed side by side where nobody says."""
+    most = max(min(len(stored), MOST_JOBS), 1)
+    if backend is None:
+        used = {device or e.finding.device for e in stored if isinstance(e, Stored)}
+        gpus = [each for each in used if each == AUTO or named(each).has.asynchronous]
+        each = max(map(_count, gpus), default=0)
+    else:
+        each = len(backend.devices) if backend.on.has.asynchronous else 0
+    # What else a GPU does may change what shows: one finding at a time.
+    return min(each or max(processors() // 2, 1), most)
+
+
+def _count(device: str) -> int:
+    try:
+        return len(resolve(device)[1])
+    except BackendError:  # whoever replays there says so
+        return 1
 
 
 class _Replays:
@@ -74,7 +105,10 @@ class _Replays:
         stop: threading.Event,
         lent: Backend | None,
         loaded: Mapping[str, LoadedKernel],
+        jobs: int,
+        told: Callable[[str], None],
     ) -> None:
+        self._jobs, self._told = jobs, told
         self._config, self._stop = config, Halt(stop, config.until)
         self._loaded = loaded
         self._corpus = Corpus(config.corpus)
@@ -107,7 +141,7 @@ class _Replays:
         try:
             with self._starting:
                 known = covering(self._marks_of(finding.signature.kernel), finding)
-                backend = backend_for(finding, self._config, self._backends)
+                backend = self._backend_for(finding)
                 loaded = self._kernel_of(finding, backend)
         except Stopped:
             return None
@@ -126,6 +160,16 @@ class _Replays:
         if again and not self._config.target:
             made = self._regressed(entry, made)
         return replace(made, by_chance=is_by_chance(finding.signature))
+
+    def _backend_for(self, finding: Finding) -> Backend:
+        started = set(self._backends)
+        backend = backend_for(finding, self._config, self._backends)
+        if set(self._backends) != started:
+            if self._jobs == 1:
+                backend.use(backend.devices[:1])
+            for why in keep_sound(backend):
+                self._told(why)
+        return backend
 
     def _kernel_of(self, finding: Finding, backend: Backend) -> LoadedKernel:
         loaded = self._loaded.get(finding.signature.kernel)

@@ -11,7 +11,6 @@ from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.replay.replayer import replay
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.processors import processors
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 
 SHARE: Final = 0.5
@@ -56,7 +55,6 @@ def replay_first(
         root=config.root,
         corpus=config.corpus,
         isolate=config.isolate,
-        jobs=1 if backend.on.has.asynchronous else max(processors() // 2, 1),
         until=now + SHARE * max(end - now, 0.0),
     )
     owners = {entry.path: kernel for kernel, entry in stored}

@@ -66,6 +66,17 @@ def resolve(asked: str) -> tuple[DeviceBackend, tuple[str, ...]]:
     return backend, (devices[number],) if numbered else devices
 
 
+def alike(asked: str) -> tuple[str, ...]:
+    """Return the devices that `--device` asks for, of the kind of the first one only.
+
+    Raises:
+        BackendError: if the device is not there.
+    """
+    backend, devices = resolve(asked)
+    kinds = {each: backend.device_name(each) for each in devices}
+    return tuple(each for each in devices if kinds[each] == kinds[devices[0]])
+
+
 def guess(asked: str) -> DeviceBackend | None:
     """Return the backend that `--device` probably stands for; touches nothing."""
     if asked == AUTO:

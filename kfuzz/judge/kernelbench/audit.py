@@ -85,6 +85,8 @@ class Problem:
 def open_problem(path: Path, device: str) -> Problem:
     """Load a reference and audit it.
 
+    The device becomes torch's current one: a reference, too, may ask for no other.
+
     Args:
         path: its file.
         device: where it runs, as torch calls it.
@@ -92,6 +94,7 @@ def open_problem(path: Path, device: str) -> Problem:
     Raises:
         UsageError: if the file is not of the form.
     """
+    backend_of(device).select(device)
     form = Form(path, torch.device(device))
     made, why = outputs_of(form)
     if why:

@@ -70,11 +70,16 @@ _FIRSTS: Final = 10.0
 def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     """Return what children for a device are forked from; a context manager.
 
+    They see that device alone, as their first: much of what runs on a GPU takes the
+    current one for the one that its arguments lie on.
+
     Args:
         device: as `Sandbox` is given it.
         output: takes what kfuzz's own processes print, not the foreign code.
     """
-    env = scrubbed(os.environ, added=named(device).environment)
+    backend = named(device)
+    seen = backend.only([device], os.environ)
+    env = scrubbed(os.environ, added={**backend.environment, **seen})
     return Zygote(
         SERVE,
         env=env,
@@ -101,7 +106,7 @@ class Sandbox(Closing):
         lingers: whether `close` returns before its processes are gone.
 
     Attributes:
-        device: torch's device of the calls.
+        device: what torch here calls the device of the calls.
         limits: what a child may take.
         used: how many children have been the one that is called.
         until: returns the `time.monotonic()` after which nobody waits for a call.
@@ -394,7 +399,7 @@ class Sandbox(Closing):
             self._zygote,
             self._root / f"scratch-{self._forked}",
             self._root / cache,
-            device=str(self.device),
+            device=named(self._device_name).alone(str(self.device)),
             limits=self.limits,
             measures=self._measures,
             hidden=self._hidden,

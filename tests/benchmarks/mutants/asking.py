@@ -1,9 +1,11 @@
 """One process that searches and compares mutants, each in a child of its own."""
 
 import atexit
+import os
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,8 +99,13 @@ class _Doing:
 _doing: list[_Doing] = []
 
 
-def begin() -> None:
-    """Prepare this process for steps."""
+def begin(places: "Queue[dict[str, str]]") -> None:
+    """Prepare this process for steps.
+
+    Args:
+        places: holds the variables under which it sees its device alone.
+    """
+    os.environ.update(places.get())
     _doing.append(_Doing())
     atexit.register(_doing[0].close)
 

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kfuzz.execution.device.backends import resolve
 from tests.benchmarks.mutants.asking import (
     COMPARISON,
     KFUZZ,
@@ -172,7 +174,14 @@ def run(
         for each in (*correct, *chosen):  # what another source made is forgotten
             state.unit(_id(each), each.digest)
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, context, initializer=begin) as pool:
+        places = context.Queue()
+        backend, devices = resolve(settings.device)
+        for number in range(jobs):
+            device = devices[number % len(devices)]
+            places.put(backend.only([device], os.environ))
+        with ProcessPoolExecutor(
+            jobs, context, initializer=begin, initargs=(places,)
+        ) as pool:
             left = _work(
                 [*correct, *chosen],
                 settings,
