@@ -100,9 +100,8 @@ def calibrate(
     """
     place = place_of(config.device)
     # A calibration is about one kind of device.
-    made = Pool(
-        alike(config.device), cases=config.cases, seed=config.seed, jobs=config.jobs
-    )
+    devices = alike(*resolve(config.device))
+    made = Pool(devices, cases=config.cases, seed=config.seed, jobs=config.jobs)
 
     def search(chosen: Sequence[Entry]) -> Iterator[Outcome]:
         with made as pool:

@@ -104,7 +104,7 @@ class Grading:
         self._states: dict[str, Soundness] = {}
         self._rests: Calibrated | None = None
         self._backend, devices = resolve(self._config.device)
-        self._device, *others = alike(self._config.device)
+        self._device, *others = alike(self._backend, devices)
         if calibration is not None:
             self._states = {c.identifier: c.state for c in calibration.contracts}
             self._rests = _calibrated(calibration)

@@ -66,13 +66,8 @@ def resolve(asked: str) -> tuple[DeviceBackend, tuple[str, ...]]:
     return backend, (devices[number],) if numbered else devices
 
 
-def alike(asked: str) -> tuple[str, ...]:
-    """Return the devices that `--device` asks for, of the kind of the first one only.
-
-    Raises:
-        BackendError: if the device is not there.
-    """
-    backend, devices = resolve(asked)
+def alike(backend: DeviceBackend, devices: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of a backend's devices that are of the first one's kind."""
     kinds = {each: backend.device_name(each) for each in devices}
     return tuple(each for each in devices if kinds[each] == kinds[devices[0]])
 
