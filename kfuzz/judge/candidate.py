@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.untrusted import Containment, Ended, Entry, Mode
+from kfuzz.core.untrusted import Containment, End, Ended, Entry, Mode
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.kernelbench.operator import Reference
@@ -195,15 +195,18 @@ class Candidate:
         """Build it, and compare its weights with the reference's.
 
         Raises:
+            HarnessError: if the machine lacks what it takes to build it.
             KfuzzError: if it cannot be built, or its weights are not the reference's.
         """
         opened = self._sandbox.start()
         if opened.ended is not None:
             ended = opened.ended
-            raise KfuzzError(
-                f"it cannot be built: it {ended.text}", where=str(self._entry.path),
-                fix=_last(ended.output),
-            )  # fmt: skip
+            what = f"it cannot be built: it {ended.text}"
+            of_memory = ended.end is End.MEMORY and ended.detail == "machine"
+            if of_memory or ended.end is End.UNAVAILABLE:
+                raise HarnessError(what)
+            where = str(self._entry.path)
+            raise KfuzzError(what, where=where, fix=_last(ended.output))
         if opened.raised is not None:
             raised = opened.raised
             raise KfuzzError(

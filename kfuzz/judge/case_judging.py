@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import Arguments, BoundKernel
+from kfuzz.contracts.oracle import accept, pose
+from kfuzz.contracts.relation import compare_all
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.declaration import Declaration
@@ -30,9 +32,10 @@ from kfuzz.judge.candidate import (
     configured,
 )
 from kfuzz.judge.kernelbench.operator import Reference
+from kfuzz.judge.kernelbench.problem import results
 from kfuzz.judge.kernelbench.rows import RowsJudge
 from kfuzz.judge.kernelbench.values import OWN
-from kfuzz.judge.long_run import Recorded, long_run
+from kfuzz.judge.long_run import Holds, Recorded, long_run
 from kfuzz.judge.tried import ELSEWHERE, OTHER_VALUES, WATCHED, Tried
 
 # Above this a case stays a recipe: it is neither written out nor reduced.
@@ -264,12 +267,27 @@ class Judged:
                 values=lambda case: list(self._evaluator.values(case).values()),
                 call=self._called,
                 judge=judge,
+                bound=self._bound,
                 seed=seed,
                 calls=calls,
                 over=over,
             )
         finally:
             self.candidate.circumstances.bare_share = 0.0
+
+    def _bound(self, case: Case) -> Holds:
+        """Return what tells whether results of a case lie within their bound."""
+        operator = self.reference.operator
+        values = self._evaluator.values(case)
+        posed = pose(operator, case, values, self.kernel.declaration)
+        accepted = accept(operator, posed)
+
+        def holds(returned: Any) -> bool:
+            named = dict(zip(self.reference.outputs, results(returned), strict=True))
+            compared = compare_all(named, accepted).values()
+            return not any(bool(each.missed.any()) for each in compared)
+
+        return holds
 
     def ends_often(self, kind: Kind) -> bool:
         """Whether calls in a row have ended so more than once."""

@@ -4,9 +4,11 @@ It judges one call that has been made, as the monitor does: no search, no proces
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, declared
@@ -21,7 +23,7 @@ from kfuzz.monitor.subjects.reference_subject import (
     ReferenceSubject,
     reference_declaration,
 )
-from kfuzz.monitor.subjects.subject import Outside, Subject, signature_of
+from kfuzz.monitor.subjects.subject import Outside, Subject, Undefined, signature_of
 from kfuzz.monitor.violation import summary_of
 
 WHERE: Final = "kfuzz.assert_conforms"
@@ -75,9 +77,12 @@ def assert_conforms(
         BindingError: if a declaration is unknown or impossible for the operator.
     """
     subject, args, given = _subject(operator, inputs, named)
+    # Its tensors have no versions, which references of one's own are run with.
+    inference = torch.is_inference_mode_enabled()
     try:
-        seen = _seen(subject.call(args, given), actual)
-        report = subject.judge(seen).report
+        with torch.inference_mode(False) if inference else nullcontext():
+            seen = _seen(subject.call(args, given), actual)
+            report = subject.judge(seen).report
     except Outside as error:
         raise UsageError(
             f"nothing was checked: {error}",
@@ -164,7 +169,8 @@ def _seen(call: Call, actual: Any) -> Seen:
 def _copy(x: Tensor) -> TensorCopy:
     if not can_copy(x):
         raise Outside(f"{type(x).__name__} is no plain tensor")
-    return described(x, x.detach().cpu())
+    values = x.detach().cpu()
+    return described(x, values.clone() if values.is_inference() else values)
 
 
 def _require_decided(subject: Subject, report: CaseReport) -> None:
@@ -219,6 +225,8 @@ def _admitting(subject: Subject, seen: Seen) -> dict[str, Any]:
         try:
             if subject.judge(seen).report.failure is None:
                 return claims
+        except Undefined:
+            return claims
         except Exception:  # a declaration that the operator cannot have
             continue
         finally:

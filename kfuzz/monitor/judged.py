@@ -4,6 +4,7 @@ What needs further calls of the kernel says nothing here; which of several contr
 wrong value breaks is therefore provisional until the finding is shrunk.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import expected_metadata
 from kfuzz.contracts.reading import ratios
+from kfuzz.contracts.unpromised import first_nonfinite
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
@@ -28,7 +30,8 @@ from kfuzz.execution.calls.results import read_outputs
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.monitor.seen import Returned, Seen
 from kfuzz.monitor.snapshot import TensorCopy
-from kfuzz.monitor.subjects.subject import Outside
+from kfuzz.monitor.subjects.subject import Outside, Undefined
+from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Expected, Metadata, Run, Touch
 
 _CPU: Final = torch.device("cpu")
@@ -57,10 +60,18 @@ def judged(
         metadata: what is known to be wrong with a result before any value is read.
 
     Raises:
-        Outside: if the oracle has no result for the call.
+        Outside: if the oracle has no result for the call, if the declaration leaves
+            NaN and infinities of its arguments undefined, or if a call that is over
+            has a result of which no element can be decided.
         BindingError: if the operator's oracle or error model is malformed.
     """
     values = {n: logical(copy) for n, copy in seen.tensors.items()}
+    if declaration.nonfinite == "undefined":
+        # A search draws none; a live call has what it has.
+        found = first_nonfinite(operator, values)
+        if found is not None:
+            what = found.describe()
+            raise Undefined(f"{what}, which nonfinite='undefined' leaves open")
     asked = posed(operator, declaration, Derived(case, values))
     if asked.refused is not None:
         raise Outside(f"the reference raises {_first_line(asked.refused)}")
@@ -85,12 +96,22 @@ def judged(
     evidence, verdicts, failure = judge_explained(evidence, every - without)
     if failure is not None:
         failure = mapped(evidence, failure)
+    elif seen.verdict_only and (vague := _undecided(accepted)):
+        raise Outside(f"no element of {vague} can be decided")
     near = {} if seen.verdict_only else ratios(evidence)
     report = CaseReport(
         verdicts, failure=failure, ratio=max(near.values(), default=0.0),
         ratios=near if len(near) > 1 else {},
     )  # fmt: skip
     return report if operator.forward is None else charged(report, every)
+
+
+def _undecided(accepted: Mapping[str, Acceptance] | None) -> str:
+    """Return the results of which no element can be decided, though they have some."""
+    of = (accepted or {}).items()
+    return ", ".join(
+        n for n, a in of if a.undecidable.numel() and bool(a.undecidable.all())
+    )
 
 
 def logical(copy: TensorCopy) -> Tensor:

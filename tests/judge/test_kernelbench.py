@@ -235,6 +235,19 @@ def test_other_shapes_have_the_values_of_the_file(files: Files) -> None:
         ("return x", "torch.rand(4, dtype=torch.float64)", {}, "float64"),
         ("return x + 1", "torch.arange(4)", {}, "no argument holds floating"),
         ("return x[9]", "torch.rand(4)", {}, "raises IndexError on its own inputs"),
+        (
+            "return self.f(x)", "torch.rand(4, 8)",
+            {"init": "self.f = nn.utils.spectral_norm(nn.Linear(8, 8))"},
+            "depends on earlier calls",
+        ),
+        (
+            "return self.f(x)", "torch.rand(4, 8)",
+            {"init": "self.f = nn.LazyLinear(8)"}, "lazy module",
+        ),
+        (
+            "return x.relu(), torch.fft.rfft(x).abs()", "torch.rand(4, 8)", {},
+            "no bound is known for its result y1",
+        ),
     ],
 )  # fmt: skip
 def test_a_problem_that_decides_nothing_says_why(

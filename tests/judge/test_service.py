@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import kfuzz
-from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.core.errors import BackendError, KfuzzError, UsageError
 from kfuzz.execution.processes import table
 from kfuzz.judge.adapters.shared import judge_with
 from kfuzz.judge.service import judge as service
@@ -47,6 +47,13 @@ TOKEN = "open sesame"
 @pytest.fixture(scope="module")
 def judge() -> kfuzz.Judge:
     return judge_with(**SERVED)
+
+
+def test_what_a_process_lacks_to_begin_is_told_each_time() -> None:
+    with kfuzz.Judge(RELU, device="cuda:7", max_time=5) as judge:
+        for _ in range(2):
+            with pytest.raises(BackendError, match="no device 'cuda:7'"):
+                judge.judge(RELU.replace("Model", "ModelNew"))
 
 
 @pytest.fixture(scope="module")

@@ -116,6 +116,25 @@ def test_the_declaration_that_would_admit_a_miss_is_named() -> None:
     assert "admitted" not in told(lambda: kfuzz.assert_conforms(wrong, "matmul", a, b))
 
 
+def test_a_result_made_without_versions_is_judged() -> None:
+    def half(x: Tensor) -> Tensor:
+        return x / 2
+
+    with torch.inference_mode():
+        x = numbers(3, 8) * 1
+        kfuzz.assert_conforms(x * 0.5, half, x)
+        assert told(lambda: kfuzz.assert_conforms(x, half, x))
+
+
+def test_a_policy_for_nan_is_offered_where_only_nan_misses() -> None:
+    x = numbers(4, 32)
+    x[0, 0] = float("nan")
+    y = torch.nan_to_num(x.softmax(-1), 0.0)
+    assert "nonfinite='undefined'" in told(
+        lambda: kfuzz.assert_conforms(y, "softmax", x, dim=-1)
+    )
+
+
 def test_indices_are_exact() -> None:
     x = numbers(8, 33)
     kfuzz.assert_conforms(x.argmax(-1), lambda x: x.argmax(-1), x)
@@ -132,6 +151,18 @@ def test_indices_are_exact() -> None:
         (lambda x: kfuzz.assert_conforms(x, "relu"), UsageError, "no tensor for x"),
         (lambda x: kfuzz.assert_conforms(x, "relu", x.int()), UsageError, "int32"),
         (lambda x: kfuzz.assert_conforms(x, "relu", x, foo=1), BindingError, "foo"),
+        (
+            lambda x: kfuzz.assert_conforms(x, "relu", x / 0, nonfinite="undefined"),
+            UsageError,
+            "undefined",
+        ),
+        (
+            lambda x: kfuzz.assert_conforms(
+                (x.relu(), x), lambda x: (x.relu(), torch.special.bessel_j0(x)), x
+            ),
+            UsageError,
+            "no element",
+        ),
     ],
 )
 def test_what_checks_nothing_is_an_error(

@@ -22,7 +22,7 @@ from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.processors import processors
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.templates import home_of
-from kfuzz.execution.device.backends import AUTO, named, resolve
+from kfuzz.execution.device.backends import resolve
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, under
 from kfuzz.targets.homes import is_of_project
@@ -81,19 +81,19 @@ def jobs_for(
     most = max(min(len(stored), MOST_JOBS), 1)
     if backend is None:
         used = {device or e.finding.device for e in stored if isinstance(e, Stored)}
-        gpus = [each for each in used if each == AUTO or named(each).has.asynchronous]
-        each = max(map(_count, gpus), default=0)
+        each = max(map(_gpus, used), default=0)
     else:
         each = len(backend.devices) if backend.on.has.asynchronous else 0
     # What else a GPU does may change what shows: one finding at a time.
     return min(each or max(processors() // 2, 1), most)
 
 
-def _count(device: str) -> int:
+def _gpus(device: str) -> int:
     try:
-        return len(resolve(device)[1])
+        on, devices = resolve(device)
     except BackendError:  # whoever replays there says so
         return 1
+    return len(devices) if on.has.asynchronous else 0
 
 
 class _Replays:

@@ -4,7 +4,9 @@ A result that is the same for every input, that hides in its own rounding, or th
 reference does not reach itself, tells no right candidate from a wrong one.
 """
 
+import copy
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
@@ -47,6 +50,9 @@ def outputs_of(form: Form) -> tuple[tuple[Tensor, ...], str]:
         return (), "no argument holds floating numbers: nothing sets a precision"
     if any(s.dtype == "float64" for s in form.samples):
         return (), "it computes in float64, which no float64 oracle can judge"
+    weights = (*form.model.parameters(), *form.model.buffers())
+    if any(map(is_lazy, weights)):
+        return (), "its weights have no sizes before its first call: a lazy module"
     try:
         with torch.no_grad(), unchanged(form.model):
             returned = form.model(*form.first)
@@ -127,7 +133,7 @@ class Auditor:
     def audit(self) -> Audit:
         """Return what the problem is worth."""
         notes: list[str] = []
-        if why := self._random():
+        if why := self._random() or self._remembering():
             return self._made([why], notes)
         if faults := self._independent(notes):
             return self._made(faults, notes)
@@ -183,6 +189,30 @@ class Auditor:
                 "mode, or random numbers in forward"
             )
         return "equal calls of the reference give different results"
+
+    def _remembering(self) -> str:
+        """Return why a second call in a row differs, "" where it does not.
+
+        The reference's buffers are put back after each call, a candidate's go on.
+        """
+        data = self._data[_SEEDS[0]]
+        form = self._reference.form
+        try:
+            model = copy.deepcopy(form.model)
+        except Exception:  # tensors that are no leaves, or a module's own refusal
+            return ""
+        made = []
+        for _ in range(2):
+            given = form.arguments([x.clone() for x in data.values()])
+            with seeded(form.device, 3), torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made.append(results(model(*given)))
+        if _same(*made):
+            return ""
+        accepted = self._accepted(_SEEDS[0], self._declared)
+        if not any(_misses(accepted, y, self._reference) for y in made):
+            return ""  # sums in another order
+        return "its result depends on earlier calls: it changes its own buffers"
 
     def _independent(self, notes: list[str]) -> list[str]:
         """Return on which of its arguments the result does not depend."""
@@ -314,11 +344,13 @@ class Auditor:
     def _vague(self) -> list[str]:
         """Return why wrong results would pass at the file's own values."""
         one, other = (self._accepted(s, self._declared) for s in _SEEDS)
-        vague = [bool(a.undecidable.all()) for a in one.values()]
-        if all(vague):
-            named = dict.fromkeys(u for a in one.values() for u in a.unknown)
+        whole = {n: a for n, a in one.items() if a.undecidable.numel()}
+        vague = {n: a for n, a in whole.items() if bool(a.undecidable.all())}
+        if vague or not whole:
+            named = dict.fromkeys(u for a in vague.values() for u in a.unknown)
             why = f"no error rule for {', '.join(named)}" if named else "overflow"
-            return [f"no bound is known for its result: {why}"]
+            which = f" {', '.join(vague)}" if len(one) > 1 else ""
+            return [f"no bound is known for its result{which}: {why}"]
         results_of = [self._run(self._data[s]) for s in _SEEDS]
         if not _misses(one, results_of[1], self._reference) and not _misses(
             other, results_of[0], self._reference

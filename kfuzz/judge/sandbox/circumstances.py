@@ -104,7 +104,8 @@ class Circumstances:
             tensors: the arguments of the call.
         """
         draw = self._random
-        key = hashed(f"{self._case} {seed} {[_sampled(x) for x in tensors]}")
+        given = [_sampled(x) for x in tensors]
+        key = hashed(f"{self._case} {seed} {given}")
         drawn = hashed(f"{key} drawn")
         fresh = drawn % 1_000 < 1_000 * _FRESH
         if draw.random() < _JUMPED:
@@ -121,8 +122,9 @@ class Circumstances:
             pause=draw.uniform(*_PAUSES) if paused else 0.0,
             bare=bare,
             grad=bare and draw.random() < _GRAD,
-            # They decide the order of sums: equal calls meet as many.
-            threads=1 + hashed(f"{key} threads") % THREADS,
+            # They decide the order of sums: calls on equal tensors meet as many, under
+            # whatever seed, for a result may depend on no seed.
+            threads=1 + hashed(f"{self._case} {given} threads") % THREADS,
         )
 
 

@@ -355,8 +355,14 @@ class _Process:
     def _there(self) -> Child:
         if self._child is None:
             self._home.mkdir(parents=True, exist_ok=True)
-            self._child = self._zygote.fork()
-            self._child.request(self._begin, _READY_SECONDS)
+            child = self._zygote.fork()
+            try:
+                child.request(self._begin, _READY_SECONDS)
+            except BaseException:
+                with suppress(HarnessError):
+                    child.kill()
+                raise
+            self._child = child
         return self._child
 
 

@@ -56,6 +56,10 @@ class Outside(Exception):
     """A call that the contract says nothing of: counted, and not judged."""
 
 
+class Undefined(Outside):
+    """A call whose NaN or infinities the declaration leaves undefined."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """What came of checking a call.
