@@ -1,9 +1,9 @@
 """What an operator's error model admits for a case, element by element."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -139,6 +139,12 @@ class Acceptance:
         """Shape of the output, without the member dimension."""
         return tuple(self.reference.shape[1:])
 
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> "Acceptance":
+        """Return the acceptance with another tensor for each of its tensors."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        made = {n: change(x) for n, x in held.items() if isinstance(x, Tensor)}
+        return replace(self, **made)
+
     @cached_property
     def stored(self) -> tuple[Tensor, Tensor]:
         """The least and the greatest admissible stored values, float64."""
@@ -272,12 +278,7 @@ def between(
 
 def reshaped(acceptance: Acceptance, shape: Sequence[int]) -> Acceptance:
     """Return the acceptance with its tensors in another shape."""
-    made: dict[str, Any] = {
-        name: x.reshape(shape)
-        for name, x in vars(acceptance).items()
-        if isinstance(x, Tensor)
-    }
-    return replace(acceptance, **made)
+    return acceptance.mapped(lambda x: x.reshape(shape))
 
 
 def undecided_at_infinities(

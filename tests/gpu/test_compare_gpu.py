@@ -24,14 +24,6 @@ def some_values(generator: torch.Generator) -> Tensor:
     return values
 
 
-def moved(acceptance: Acceptance, device: str) -> Acceptance:
-    fields = dict(vars(acceptance))
-    for name, value in fields.items():
-        if isinstance(value, Tensor):
-            fields[name] = value.to(device)
-    return Acceptance(**fields)
-
-
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn"])
 @pytest.mark.parametrize("overflow", ["inf", "nan", "saturate"])
 @pytest.mark.parametrize("store", ["rne", "rz"])
@@ -61,7 +53,7 @@ def test_outcomes_have_equal_bits(name: str, overflow: str, store: str) -> None:
         rounded = torch.where(rounded.isinf(), torch.nan, rounded)
     y = rounded.to(fmt.dtype)
     host = compare(y, acceptance)
-    device = compare(y.cuda(), moved(acceptance, "cuda"))
+    device = compare(y.cuda(), acceptance.mapped(Tensor.cuda))
     for field in ("outcomes", "error", "tolerance", "low", "high"):
         ours, theirs = getattr(host, field), getattr(device, field).cpu()
         same = (ours == theirs) | ((ours != ours) & (theirs != theirs))
@@ -85,7 +77,7 @@ def test_integers_have_equal_outcomes() -> None:
     )
     y = index + (pick % 2)
     host = compare(y, acceptance)
-    device = compare(y.cuda(), moved(acceptance, "cuda"))
+    device = compare(y.cuda(), acceptance.mapped(Tensor.cuda))
     for field in ("outcomes", "error", "tolerance", "low", "high"):
         assert torch.equal(getattr(host, field), getattr(device, field).cpu()), field
     assert bool(host.missed[pick == 7].all())

@@ -26,14 +26,6 @@ from tests.helpers.judged_values import flags, judged
 pytestmark = pytest.mark.gpu
 
 
-def on_device(acceptance: Acceptance) -> Acceptance:
-    fields = dict(vars(acceptance))
-    for name, value in fields.items():
-        if isinstance(value, Tensor):
-            fields[name] = value.cuda()
-    return Acceptance(**fields)
-
-
 def check_equal(found: Summary, wanted: Summary, where: object) -> None:
     for field in ("worst", "missed", "undecided", "ratio"):
         ours, theirs = getattr(found, field).cpu(), getattr(wanted, field).cpu()
@@ -53,7 +45,7 @@ def test_every_element_has_the_comparators_outcome(combination: Any) -> None:
     # Each element is a member of its own, so that none hides another.
     y, acceptance, mask = judged((20_000, 1), *combination, seed=3)
     host = compare_members({"y": y}, {"y": acceptance})["y"]
-    here = on_device(acceptance)
+    here = acceptance.mapped(Tensor.cuda)
     related = None if mask is None else mask.cuda()
     check_equal(fused(y.cuda(), here, related), reduced(host), combination)
     assert len(host.outcomes.unique()) >= 3
@@ -64,12 +56,9 @@ def test_every_element_has_the_comparators_outcome(combination: Any) -> None:
     def again(t: Tensor) -> Tensor:
         return t[part].reshape(rows)
 
-    fields = {
-        n: again(v) if isinstance(v, Tensor) else v for n, v in vars(here).items()
-    }
     found = fused(
         again(y.cuda()),
-        Acceptance(**fields),
+        here.mapped(again),
         None if related is None else again(related),
     )
     outcomes = again(host.outcomes)

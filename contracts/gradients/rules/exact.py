@@ -80,10 +80,8 @@ def prefixes(problem: "nm.Problem") -> "nm.Acceptance":
     dim = problem.axis()
     turned = problem.tensors[PREFIX + "y"].flip(dim)
     made = accept(replace(problem, tensors={"x": turned}))
-    fields = vars(made)
-    back = {n: t.flip(dim) for n, t in fields.items() if hasattr(t, "flip")}
     assert isinstance(made, nm.Acceptance)
-    return replace(made, **back)
+    return made.mapped(lambda x: x.flip(dim))
 
 
 def scattered(to: str, index: Taken, dim: int, source: Taken) -> Exact:
