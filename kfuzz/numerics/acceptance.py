@@ -142,7 +142,9 @@ class Acceptance:
     def mapped(self, change: Callable[[Tensor], Tensor]) -> "Acceptance":
         """Return the acceptance with another tensor for each of its tensors."""
         held = {field.name: getattr(self, field.name) for field in fields(self)}
-        made = {n: change(x) for n, x in held.items() if isinstance(x, Tensor)}
+        made: dict[str, Any] = {
+            n: change(x) for n, x in held.items() if isinstance(x, Tensor)
+        }
         return replace(self, **made)
 
     @cached_property
