@@ -279,6 +279,18 @@ def test_a_curve_goes_up_from_what_was_seen() -> None:
     assert curve.at(2) == 0.5
 
 
+def test_one_stall_does_not_keep_a_size_from_being_tried_again() -> None:
+    costs = Costs(compiles=False)
+    usual, stalled = Spending(rest=0.003), Spending(rest=8.8)
+    for n in (4, 4, 8):
+        costs.take(case_of(3, n), usual, 0.003)
+    long = traits_of(case_of(3, 300))
+    costs.take(case_of(3, 300), stalled, 8.8)
+    assert costs.expected(long).running < 1.0
+    costs.take(case_of(3, 300), stalled, 8.8)
+    assert costs.expected(long).running > 8.0, "another one confirms it"
+
+
 @pytest.mark.parametrize("constant", [True, False])
 def test_whether_sizes_are_constants_is_learnt(constant: bool) -> None:
     costs = Costs(compiles=True)

@@ -47,6 +47,11 @@ _ORDINARY: Final = 2.0
 # What takes so many times as long as the quicker quarter is no longer quick.
 _USUAL: Final = 4.0
 
+# The first run of a size that takes so many times as long as was expected of it is a
+# stall of the machine's until another one confirms it: sizes that are tried late for it
+# would never be seen again.
+_STALL: Final = 30.0
+
 # What a dimension is called that its operator gives no name.
 _ANONYMOUS: Final = re.compile(r"d[0-9]+")
 
@@ -418,6 +423,7 @@ class Costs:
         # By whether it was a batch, and by element type.
         self._running: dict[tuple[bool, str], Curve] = {}
         self._lately: dict[bool, deque[float]] = {}
+        self._stalled: set[tuple[tuple[bool, str], int]] = set()
 
     def expected(self, traits: Traits) -> Expected:
         """Return what a structure is expected to cost."""
@@ -463,11 +469,23 @@ class Costs:
         self._reports += 1
         if self._reports > 1:  # the first one warms up
             curve = self._running.setdefault(traits.kind, Curve())
+            if self._is_stall(curve, traits, spent.running):
+                return
             curve.take(traits.work, spent.running)
             lately = self._lately.setdefault(members > 1, deque(maxlen=2 * _KEPT))
             lately.append(spent.running)
         if self._reports <= _REVIEWED or self._reports % _REVIEWED == 0:
             self.version += 1
+
+    def _is_stall(self, curve: Curve, traits: Traits, seconds: float) -> bool:
+        """Whether a run says nothing of its size: the first that is so slow."""
+        expected = curve.at(traits.work)
+        if traits.work in curve or not expected or seconds <= _STALL * expected:
+            return False
+        which = traits.kind, traits.work
+        known = which in self._stalled
+        self._stalled.add(which)
+        return not known
 
     def take_given_up(self, traits: Traits, seconds: float) -> None:
         """Take it that compiling for a structure was given up after some seconds."""
