@@ -15,7 +15,6 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import Arguments, BoundKernel
 from kfuzz.contracts.oracle import accept, pose
-from kfuzz.contracts.relation import compare_all
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.declaration import Declaration
@@ -31,6 +30,7 @@ from kfuzz.judge.candidate import (
     Candidate,
     configured,
 )
+from kfuzz.judge.kernelbench.audit import misses
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import results
 from kfuzz.judge.kernelbench.rows import RowsJudge
@@ -283,9 +283,7 @@ class Judged:
         accepted = accept(operator, posed)
 
         def holds(returned: Any) -> bool:
-            named = dict(zip(self.reference.outputs, results(returned), strict=True))
-            compared = compare_all(named, accepted).values()
-            return not any(bool(each.missed.any()) for each in compared)
+            return not misses(accepted, results(returned), self.reference)
 
         return holds
 

@@ -79,9 +79,12 @@ def test_a_known_finding_that_fails_another_way_is_news(
 
 
 def test_findings_of_a_gpu_are_replayed_one_by_one(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = [stored(project, device="cuda", kernel=name) for name in "abcd"]
+    main(["replay"])
+    main(["replay", "--jobs", "3"])
+    assert [config.jobs for config in engine.replays] == [None, 3]
     corpus = list(Corpus(project / "corpus").entries())
     assert len(corpus) == len(entries)
     assert jobs_for(corpus, None, None) == 1  # no such device: whoever replays says so

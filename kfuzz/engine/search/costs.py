@@ -469,11 +469,10 @@ class Costs:
         self._reports += 1
         if self._reports > 1:  # the first one warms up
             curve = self._running.setdefault(traits.kind, Curve())
-            if self._is_stall(curve, traits, spent.running):
-                return
-            curve.take(traits.work, spent.running)
-            lately = self._lately.setdefault(members > 1, deque(maxlen=2 * _KEPT))
-            lately.append(spent.running)
+            if not self._is_stall(curve, traits, spent.running):
+                curve.take(traits.work, spent.running)
+                lately = self._lately.setdefault(members > 1, deque(maxlen=2 * _KEPT))
+                lately.append(spent.running)
         if self._reports <= _REVIEWED or self._reports % _REVIEWED == 0:
             self.version += 1
 

@@ -4,9 +4,7 @@ A result that is the same for every input, that hides in its own rounding, or th
 reference does not reach itself, tells no right candidate from a wrong one.
 """
 
-import copy
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,7 +178,7 @@ class Auditor:
             return ""
         accepted = self._accepted(_SEEDS[0], self._declared)
         decided = not any(bool(a.undecidable.any()) for a in accepted.values())
-        missed = any(_misses(accepted, y, self._reference) for y in (one, other))
+        missed = any(misses(accepted, y, self._reference) for y in (one, other))
         if decided and not missed:
             return ""  # sums in another order
         if _same(one, self._run(data, seed=3)):
@@ -197,20 +195,16 @@ class Auditor:
         """
         data = self._data[_SEEDS[0]]
         form = self._reference.form
-        try:
-            model = copy.deepcopy(form.model)
-        except Exception:  # tensors that are no leaves, or a module's own refusal
-            return ""
         made = []
-        for _ in range(2):
-            given = form.arguments([x.clone() for x in data.values()])
-            with seeded(form.device, 3), torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                made.append(results(model(*given)))
+        with torch.no_grad(), unchanged(form.model):
+            for _ in range(2):
+                given = form.arguments([x.clone() for x in data.values()])
+                with seeded(form.device, 3):
+                    made.append(results(form.model(*given)))
         if _same(*made):
             return ""
         accepted = self._accepted(_SEEDS[0], self._declared)
-        if not any(_misses(accepted, y, self._reference) for y in made):
+        if not any(misses(accepted, y, self._reference) for y in made):
             return ""  # sums in another order
         return "its result depends on earlier calls: it changes its own buffers"
 
@@ -290,10 +284,10 @@ class Auditor:
         for seed in _SEEDS:
             made = self._run(self._data[seed])
             accepted = self._accepted(seed, self._declared)
-            if not (missed := _misses(accepted, made, self._reference)):
+            if not (missed := misses(accepted, made, self._reference)):
                 continue
             wide = replace(self._declared, accumulator="tf32")
-            if self._misses_by_default(seed) and not _misses(
+            if self._misses_by_default(seed) and not misses(
                 self._accepted(seed, wide), made, self._reference
             ):
                 notes.append(
@@ -320,7 +314,7 @@ class Auditor:
         finally:
             flags.allow_tf32 = True
         accepted = self._accepted(seed, self._declared)
-        return not _misses(accepted, made, self._reference)
+        return not misses(accepted, made, self._reference)
 
     def _modeless(self) -> bool:
         """Whether the result is the same in evaluation mode."""
@@ -352,7 +346,7 @@ class Auditor:
             which = f" {', '.join(vague)}" if len(one) > 1 else ""
             return [f"no bound is known for its result{which}: {why}"]
         results_of = [self._run(self._data[s]) for s in _SEEDS]
-        if not _misses(one, results_of[1], self._reference) and not _misses(
+        if not misses(one, results_of[1], self._reference) and not misses(
             other, results_of[0], self._reference
         ):
             return [
@@ -360,7 +354,7 @@ class Auditor:
                 "bound of rounding"
             ]
         zeros = tuple(torch.zeros_like(y) for y in results_of[0])
-        if not _misses(one, zeros, self._reference) and not _misses(
+        if not misses(one, zeros, self._reference) and not misses(
             other, zeros, self._reference
         ):
             return ["zeros lie within the bound of rounding"]
@@ -381,7 +375,7 @@ def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     )
 
 
-def _misses(
+def misses(
     accepted: Mapping[str, Acceptance], made: Sequence[Any], reference: Reference
 ) -> str:
     """Return where results lie outside what is admitted, "" where none does."""
