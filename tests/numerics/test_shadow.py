@@ -204,6 +204,76 @@ def test_a_doubt_about_a_choice_is_an_error_of_the_distance() -> None:
     assert made.undecidable[0].tolist() == [True, False]
 
 
+def test_a_rank_is_certain_where_no_other_number_comes_near() -> None:
+    x = f32(1.0, 4.0, 4.0 + 2.0**-21, 9.0, 7.0)
+    for largest in (True, False):
+        for f in (
+            lambda x, top=largest: (x / 3).topk(5, largest=top).indices,
+            lambda x, top=largest: (x / 3).sort(descending=top).indices,
+        ):
+            _, shade, _ = shaded(f, x)
+            doubt = [False, False, True, True, False]
+            assert torch.isinf(shade.error).tolist() == doubt[:: 1 if largest else -1]
+    _, shade, _ = shaded(lambda x: (x / 3).topk(2).indices, x)
+    assert shade.error.tolist() == [0.0, 0.0], "what comes after is no neighbour"
+    # NaN and infinities keep their places only where nothing is in error.
+    _, shade, _ = shaded(lambda x: (x / 3).sort().indices, f32(INF, 1.0, INF, NAN))
+    assert not bool(torch.isinf(shade.error)[0])
+    assert torch.isinf(shade.error)[1:].all()
+    _, shade, _ = shaded(lambda x: x.sort().indices, f32(2.0, 2.0, 1.0))
+    assert shade.error.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("f", "row"),
+    [
+        (lambda x: x.exp().argmax(-1), (256.0, 348.0)),
+        (lambda x: (-x.square()).argmin(-1), (2.0**70, 2.0**71)),
+        (lambda x: x.exp().max(-1).indices, (256.0, 348.0)),
+        (lambda x: x.exp().sort(-1).indices, (348.0, 256.0)),
+        (lambda x: x.gather(-1, x.exp().argmax(-1, keepdim=True)), (256.0, 348.0)),
+    ],
+)
+def test_numbers_beyond_the_range_are_all_infinity(
+    f: Callable[[Tensor], Tensor], row: tuple[float, ...]
+) -> None:
+    """The kernel's first infinity need not be the reference's greatest number."""
+    rows = torch.stack([f32(*row), f32(1.0, 2.0)])
+    made = accepted(f, rows)
+    right = f(rows.to(torch.float64))
+    assert not compare(f(rows)[None].to(right.dtype), made).missed.any()
+    wrong = (f(rows) + 1)[None].to(right.dtype)
+    assert compare(wrong, made).missed[0, 1].all()
+
+
+def test_what_an_integer_cannot_hold_becomes_any() -> None:
+    """Torch leaves it undefined; a GPU takes the nearest integer, a CPU the least."""
+    x = f32(3e9, -3e9, INF, NAN, 7.6, -7.6)
+    made = accepted(lambda x: x.to(torch.int32), x)
+    assert made.undecidable[0].tolist() == [True] * 4 + [False] * 2
+    made = accepted(lambda x: x.to(torch.uint8), f32(255.4, 256.0, -0.5, -1.0))
+    assert made.undecidable[0].tolist() == [False, True, False, True]
+    made = accepted(lambda x: x.to(torch.bool), f32(INF, NAN, 0.0))
+    assert not made.undecidable.any()
+
+
+def test_a_composite_is_no_stricter_than_torch_about_nan() -> None:
+    x = torch.stack([f32(INF, 0.0), f32(1.0, 3.0)])
+    made = accepted(lambda x: torch.var_mean(x, -1)[1], x)
+    own = torch.var_mean(x, -1)[1]
+    assert own[0].isnan()
+    assert not compare(own[None], made).missed.any()
+    assert compare(own[None] + 1, made).missed[0, 1]
+    window = f32(NAN, NAN, 1.0, 2.0)[None]
+
+    def place(x: Tensor) -> Tensor:
+        return F.max_pool1d(x, 2, return_indices=True)[1]
+
+    made = accepted(place, window)
+    assert not compare(place(window)[None], made).missed.any()
+    assert compare(torch.zeros_like(place(window))[None], made).missed[0, 0, 1]
+
+
 def test_a_number_in_error_that_becomes_a_branch_decides_nothing() -> None:
     def branching(x: Tensor) -> Tensor:
         return x + 1 if float((x * 3).sum()) > 1 else x

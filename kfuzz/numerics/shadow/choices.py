@@ -5,6 +5,7 @@ may hold either: then the distance between them is its error, and a truth value 
 index is in doubt.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -186,20 +187,23 @@ def _greatest(call: Call) -> Outcome:
     ]
     if not both:
         return call.out, made
-    return call.out, (*made, _place(a, call.out[1], dim, keep, top=top))
+    return call.out, (*made, _place(call, call.out[1], dim, keep, top=top))
 
 
 @rule("argmax", "argmin")
 def _argmax(call: Call) -> Outcome:
-    a = call.operand("self")
     dim, keep = call.get("dim"), bool(call.get("keepdim", False))
     top = call.name.endswith("max")
-    return call.out, (_place(a, call.out, dim, keep, top=top),)
+    return call.out, (_place(call, call.out, dim, keep, top=top),)
 
 
-def _place(a: Operand, index: Tensor, dim: Any, keep: bool, *, top: bool) -> Shade:
-    """Return the doubt about the place of a maximum: another is within the errors."""
-    value, error, limited = a.value, a.error, a.shade.limited
+def _place(call: Call, index: Tensor, dim: Any, keep: bool, *, top: bool) -> Shade:
+    """Return the doubt about the place of a maximum: another is within the errors.
+
+    Numbers beyond a kernel's range are all infinity there, whichever is the greatest.
+    """
+    a = call.operand("self")
+    value, error, limited = a.value, a.error, a.read(call.steps)
     at = index
     if dim is None:
         shape = index.shape
@@ -241,7 +245,30 @@ def _sort(call: Call) -> Outcome:
     )
     limited = a.shade.limited.amax(dim, keepdim=True).expand(exact.shape)
     shade = finished(exact, error, error == 0, limited)[1][0]
-    # Without errors the order is that of torch; with them nobody knows it.
-    doubt = (a.error > 0).any(dim, keepdim=True).expand(exact.shape)
+    doubt = _misplaced(a, dim, n, down=down)
     place = torch.where(doubt, float("inf"), 0.0).to(torch.float64)
-    return (values, places), (shade, Shade(sound(place), limited))
+    beyond = a.read(call.steps).amax(dim, keepdim=True).expand(exact.shape)
+    return (values, places), (shade, Shade(sound(place), beyond))
+
+
+def _misplaced(a: Operand, dim: int, n: int, *, down: bool) -> Tensor:
+    """Return which of the first n ranks another element may have, within the errors.
+
+    Without errors the order is that of torch; of a row with some, equal numbers may
+    change places.
+    """
+    size = a.value.shape[dim]
+    if not size:
+        return torch.zeros_like(a.value, dtype=torch.bool)
+    order = a.value.argsort(dim, descending=down)
+    value, error = a.value.gather(dim, order), a.error.gather(dim, order)
+    value = value.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+    value = value if down else -value
+    # All before a rank stay above all after it: between neighbours, then at both ends.
+    above = torch.cummin(value - error, dim).values.narrow(dim, 0, size - 1)
+    below = torch.cummax((value + error).flip(dim), dim).values.flip(dim)
+    apart = above > below.narrow(dim, 1, size - 1)
+    end = torch.ones_like(value.narrow(dim, 0, 1), dtype=torch.bool)
+    sure = torch.cat((end, apart), dim) & torch.cat((apart, end), dim)
+    unsure = ~sure & (a.error > 0).any(dim, keepdim=True)
+    return (unsure | torch.isinf(a.error).any(dim, keepdim=True)).narrow(dim, 0, n)

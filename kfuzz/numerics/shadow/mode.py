@@ -189,11 +189,33 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         try:
             with self:
                 made = COMPOSITES[name](*args, **kwargs)
-            if isinstance(made, tuple):
-                return tuple(self._widened(x) for x in made)
-            return self._widened(made)
         except (NoRule, TypeError):
             return self._lost(name, run())
+        several = isinstance(made, tuple)
+        results = [self._widened(x) for x in (made if several else (made,))]
+        own = run()
+        for x, y in zip(results, own if several else (own,), strict=True):
+            self._leave_open(x, y)
+        return tuple(results) if several else results[0]
+
+    def _leave_open(self, x: Any, own: Any) -> None:
+        """Leave open where torch's own operator gives another than a composite.
+
+        NaN and infinities follow from how either is written, and so do places of NaN.
+        """
+        if not (isinstance(x, Tensor) and isinstance(own, Tensor)):
+            return
+        if x.shape != own.shape:  # statistics that a backend leaves out
+            return
+        shade = self.shade(x)
+        if x.is_floating_point():
+            numbers = torch.isfinite(x) & torch.isfinite(own)
+            same = numbers | (x == own) | (torch.isnan(x) & torch.isnan(own))
+            limited = torch.where(same, shade.limited, 1.0)
+            self._kept(x, replace(shade, limited=limited))
+        elif not torch.equal(x, own):
+            error = torch.where(x == own, shade.error, float("inf"))
+            self._kept(x, replace(shade, error=error))
 
     def _widened(self, x: Any) -> Any:
         """Add what other forms than a composite's may differ by to a shade."""

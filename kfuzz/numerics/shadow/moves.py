@@ -86,7 +86,9 @@ def moved(call: Call) -> Outcome:
     given = bool(seen) and all(s.given for s in seen)
     filled = name in FILLING or any(s.filled for s in seen)
     terms = max((s.terms for s in seen), default=0)
-    doubt = data is not None and _doubtful(call, data)
+    doubt = torch.tensor(data is not None and _doubtful(call, data))
+    if name in ("gather", "take") and bool(doubt):  # an element for each index
+        doubt = _in_doubt(call, call.named["index"])
     results = out if isinstance(out, tuple | list) else (out,)
     errors = error if isinstance(error, tuple | list) else (error,)
     limits = limited if isinstance(limited, tuple | list) else (limited,)
@@ -94,8 +96,8 @@ def moved(call: Call) -> Outcome:
     made = []
     for e, limit, far in zip(errors, limits, reaches, strict=True):
         shade = Shade(e, limit, nonnegative, given, terms, filled, far)
-        if doubt:
-            shade = replace(shade, error=torch.full_like(e, float("inf")))
+        if bool(doubt.any()):
+            shade = replace(shade, error=torch.where(doubt, float("inf"), e))
         made.append(shade)
     assert len(made) == len(results)
     return out, tuple(made)
@@ -148,7 +150,13 @@ def _doubtful(call: Call, data: tuple[str, ...]) -> bool:
     """Whether an index or mask is in doubt."""
     others = [v for k, v in call.named.items() if k not in data]
     leaves = [x for x in tree_flatten(others)[0] if isinstance(x, Tensor)]
-    return any(bool((call.shade_of(x).error > 0).any()) for x in leaves)
+    return any(bool(_in_doubt(call, x).any()) for x in leaves)
+
+
+def _in_doubt(call: Call, index: Tensor) -> Tensor:
+    """Return where an index or a truth value may be another one in a kernel."""
+    shade = call.shade_of(index)
+    return (shade.error > 0) | (shade.limited > 0)
 
 
 for _name in (*PLAIN, *INDEXED):
@@ -203,7 +211,13 @@ def _cast(call: Call) -> Outcome:
             doubt = (a.error >= a.value.abs()) & (a.error > 0)
         else:
             ends = [torch.trunc(a.value + s * a.error) for s in (-1, 1)]
-            doubt = (ends[0] != ends[1]) & torch.isfinite(a.value)
+            doubt = ~(ends[0] == ends[1])
+            if call.named["self"].is_floating_point():
+                # What an integer cannot hold, NaN included, converts to anything: a
+                # CPU gives its least integer, a GPU its nearest one or 0.
+                range_ = torch.iinfo(out.dtype)
+                held = (ends[0] >= range_.min) & (ends[1] < float(range_.max) + 1)
+                doubt = doubt | ~(held & torch.isfinite(a.value))
         error = torch.where(doubt, 1.0 if out.dtype is torch.bool else float("inf"), 0)
         return out, (Shade(error.to(torch.float64), a.shade.limited),)
     error, limited = a.error, a.shade.limited
