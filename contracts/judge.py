@@ -6,7 +6,7 @@ from dataclasses import replace
 from kfuzz.contracts.classes import ATTRIBUTION, k_ref_01
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.reading import comparison, decided, miss_of, undecided
+from kfuzz.contracts.reading import comparison, is_decided, miss_of, undecided
 from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.numerics.comparator.error_map import error_map
 
@@ -43,7 +43,7 @@ def judge(
             verdicts[made.id] = Verdict.CONFORMS
         elif made.by_occasion or not made.of_values:
             continue
-        elif undecided(evidence) and not decided(evidence):
+        elif undecided(evidence) and not is_decided(evidence):
             verdicts.setdefault(made.id, Verdict.UNDER_SPECIFIED)
     return verdicts, None
 

@@ -111,6 +111,53 @@ def ratios(evidence: Evidence) -> dict[str, float]:
     }
 
 
+@_once
+def unjudged(evidence: Evidence) -> tuple[str, ...]:
+    """Results of the base run of whose elements none could be judged.
+
+    Of those that hold numbers, where there are such: that NaN stays NaN tells nothing
+    of the others.
+    """
+    every = _open_elements(evidence).items()
+    return tuple(
+        name
+        for name, (open_, numbers) in every
+        if bool((open_[numbers] if bool(numbers.any()) else open_).all())
+    )
+
+
+@_once
+def compared(evidence: Evidence) -> dict[str, bool]:
+    """Whether some number of a result of the base run was judged, if it has any."""
+    left = unjudged(evidence)
+    every = _open_elements(evidence).items()
+    return {n: n not in left for n, (_, numbers) in every if bool(numbers.any())}
+
+
+@_once
+def is_decided(evidence: Evidence) -> bool:
+    """Whether each result of the base run that has elements has a judged number."""
+    every = _open_elements(evidence).values()
+    return bool(every) and all(bool((numbers & ~o).any()) for o, numbers in every)
+
+
+@_once
+def _open_elements(evidence: Evidence) -> "dict[str, tuple[Tensor, Tensor]]":
+    """Return where each result with elements cannot be judged, and has a number."""
+    import torch
+
+    from kfuzz.numerics.comparator.compare import Outcome
+
+    return {
+        name: (
+            made.outcomes == Outcome.UNDECIDED,
+            torch.isfinite(made.acceptance.reference),
+        )
+        for name, made in comparisons(evidence, Probe.BASE).items()
+        if made.outcomes.numel()
+    }
+
+
 def worst_ratio(evidence: Evidence) -> float:
     """Largest |error| / tolerance of the base run."""
     return max(ratios(evidence).values(), default=0.0)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Explanation
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
-from kfuzz.contracts.reading import decided, miss_of
+from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ CLASS = ContractClass(
     symptom="any kind of wrong value; names the chain",
     judge=judge,
     explained=True,
-    decides=lambda evidence: decided(evidence) > 0,
+    decides=lambda evidence: is_decided(evidence),
     applies=lambda operator, claims: bool(operator.chain),
     in_batch=lambda batch: batch.decided,
     provisional=True,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Configurations
 from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
-from kfuzz.contracts.reading import conforms, decided, miss_of
+from kfuzz.contracts.reading import conforms, is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -103,9 +103,7 @@ CLASS = ContractClass(
     "right on the same case, or the first or second call where one alone is right",
     unseen={Kind.TUNING_DEPENDENT: "what an autotuner leaves when it measures"},
     judge=judge,
-    decides=lambda evidence: (
-        decided(evidence) > 0 and evidence.base.configs >= _SEVERAL
-    ),
+    decides=lambda evidence: is_decided(evidence) and evidence.base.configs >= _SEVERAL,
     by_occasion=True,
     of_some_kernels=True,
     provisional=True,

@@ -6,7 +6,7 @@ from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.core_domain import is_friendly
 from kfuzz.contracts.evidence import Diagnosis
 from kfuzz.contracts.language import ContractClass, Probe
-from kfuzz.contracts.reading import decided, miss_of
+from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ CLASS = ContractClass(
     symptom="any kind of wrong value; disappears at every power-of-two shape that "
     "passes the plain functional test",
     judge=judge,
-    decides=lambda evidence: decided(evidence) > 0 and not is_friendly(evidence.case),
+    decides=lambda evidence: is_decided(evidence) and not is_friendly(evidence.case),
     in_batch=lambda batch: 0 if batch.friendly else batch.decided,
     provisional=True,
 )

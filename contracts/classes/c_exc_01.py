@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
-from kfuzz.contracts.reading import decided, inputs_finite, miss_of
+from kfuzz.contracts.reading import decided, inputs_finite, miss_of, unjudged
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def decides(evidence: "Evidence") -> bool:
     """Whether a case without failure holds NaN or Inf and shows their fate."""
     if evidence.refusable:
         return not evidence.base.returned
-    return decided(evidence) > 0 and not inputs_finite(evidence)
+    return (
+        decided(evidence) > 0 and not unjudged(evidence) and not inputs_finite(evidence)
+    )
 
 
 CLASS = ContractClass(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
-from kfuzz.contracts.reading import decided, miss_of
+from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def decides(evidence: "Evidence") -> bool:
     if evidence.out_of_bounds is None:
         return False
     return (
-        not evidence.base.returned if evidence.beyond_bounds else decided(evidence) > 0
+        not evidence.base.returned if evidence.beyond_bounds else is_decided(evidence)
     )
 
 

@@ -15,9 +15,9 @@ from kfuzz.contracts.reading import (
     agree,
     comparable,
     conforms,
-    decided,
     differing,
     first_of,
+    is_decided,
     miss_of,
 )
 from kfuzz.core.verdict import Failure, Kind
@@ -137,7 +137,7 @@ CLASS = ContractClass(
     decides=lambda evidence: (
         comparable(evidence, Probe.ALONE, Probe.OVERLAPPED)
         and accepted(evidence, Probe.OVERLAPPED) is not None
-        and decided(evidence) > 0
+        and is_decided(evidence)
     ),
     by_occasion=True,
     of_some_kernels=True,

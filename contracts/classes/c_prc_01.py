@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Diagnosis, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
-from kfuzz.contracts.reading import decided, miss_of
+from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ CLASS = ContractClass(
     symptom="names the arithmetic that explains it",
     judge=judge,
     explained=True,
-    decides=lambda evidence: decided(evidence) > 0,
+    decides=lambda evidence: is_decided(evidence),
     applies=lambda operator, claims: operator.tolerance.structure != "exact",
     in_batch=lambda batch: batch.decided,
     provisional=True,

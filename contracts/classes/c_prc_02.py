@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Diagnosis
 from kfuzz.contracts.language import ContractClass, Probe
-from kfuzz.contracts.reading import decided, inputs_finite, miss_of
+from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ CLASS = ContractClass(
     kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
     symptom="only offset or large-magnitude data shows it",
     judge=judge,
-    decides=lambda evidence: decided(evidence) > 0 and inputs_finite(evidence),
+    decides=lambda evidence: is_decided(evidence) and inputs_finite(evidence),
     in_batch=lambda batch: batch.finite,
     provisional=True,
 )

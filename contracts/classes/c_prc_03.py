@@ -6,7 +6,7 @@ from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Diagnosis, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.contracts.reading import (
-    decided,
+    is_decided,
     keeps_subnormals,
     miss_of,
     subnormals_matter,
@@ -69,7 +69,7 @@ CLASS = ContractClass(
     symptom="any kind of wrong value that only subnormal numbers show",
     judge=judge,
     explained=True,
-    decides=lambda evidence: decided(evidence) > 0 and subnormals_matter(evidence),
+    decides=lambda evidence: is_decided(evidence) and subnormals_matter(evidence),
     applies=lambda operator, claims: set(operator.integers) != set(operator.outputs),
     provisional=True,
 )

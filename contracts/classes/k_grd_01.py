@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
-from kfuzz.contracts.reading import decided, miss_of
+from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ CLASS = ContractClass(
     "gradient, if only that shows it",
     judge=judge,
     decides=lambda evidence: (
-        evidence.operator.forward is not None and decided(evidence) > 0
+        evidence.operator.forward is not None and is_decided(evidence)
     ),
     applies=lambda operator, claims: operator.forward is not None,
     in_batch=lambda batch: batch.decided,

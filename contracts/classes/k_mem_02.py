@@ -14,8 +14,8 @@ from kfuzz.contracts.language import (
 from kfuzz.contracts.reading import (
     accesses,
     comparison,
-    decided,
     follows_poison,
+    is_decided,
     miss_of,
     place_of,
 )
@@ -91,7 +91,7 @@ CLASS = ContractClass(
     symptom="names the output and the first element",
     unseen={Kind.UNWRITTEN: "what fresh memory held"},
     judge=judge,
-    decides=lambda evidence: decided(evidence) > 0,
+    decides=lambda evidence: is_decided(evidence),
     in_batch=lambda batch: batch.decided,
     of_gradients=True,
 )

@@ -1,5 +1,6 @@
 """K-REF-01: the result depends on the arguments only."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kfuzz.contracts.evidence import Shorter
@@ -15,9 +16,9 @@ from kfuzz.contracts.reading import (
     agree,
     comparable,
     conforms,
-    decided,
     differing,
     first_of,
+    is_decided,
     miss_of,
     spacings_off,
 )
@@ -201,7 +202,7 @@ def _seeded(evidence: "Evidence") -> Failure | None:
     one = float(evidence.base.outputs[output][index])
     other = float(evidence.runs[Probe.AGAIN].outputs[output][index])
     where = f"{output}[{', '.join(map(str, index))}]"
-    return Failure(
+    failure = Failure(
         contract=ID,
         kind=Kind.SEED_DEPENDENT,
         message=f"{where} = {one:.9g} under one seed of torch's random generators and "
@@ -210,6 +211,15 @@ def _seeded(evidence: "Evidence") -> Failure | None:
         index=index,
         elements=int(places[output].sum()),
     )
+    miss = miss_of(evidence, Probe.AGAIN)
+    if miss is None or miss.output != output:
+        return failure
+    # More than other bits: under one of the seeds the result is wrong.
+    return replace(
+        failure, message=f"{failure.message}; {miss.describe()}", index=miss.index,
+        got=miss.got, expected=miss.expected, low=miss.low, high=miss.high,
+        ratio=miss.ratio,
+    )  # fmt: skip
 
 
 CLASS = ContractClass(
@@ -280,7 +290,7 @@ CLASS = ContractClass(
     decides=lambda evidence: (
         comparable(evidence, Probe.SECOND, Probe.AGAIN)
         and accepted(evidence, Probe.SECOND) is not None
-        and decided(evidence) > 0
+        and is_decided(evidence)
     ),
     second_call=True,
     by_repeats=True,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.language import ContractClass
-from kfuzz.contracts.reading import decided, miss_of
+from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ CLASS = ContractClass(
     "alone.",
     symptom="a wrong value that no more specific class claims",
     judge=judge,
-    decides=lambda evidence: decided(evidence) > 0,
+    decides=lambda evidence: is_decided(evidence),
     in_batch=lambda batch: batch.decided,
     provisional=True,
 )

@@ -87,6 +87,7 @@ class Screened:
         conforms: per contract class, how many of the passed it says to conform.
         undecided: per contract class, how many of the passed it could not decide.
         ratio: largest |error| / tolerance of a passed member.
+        compared: of each result, whether some number of some member could be judged.
         unsupported: why a burst of this structure cannot be screened, "" if it was;
             all else is empty then.
         error: what failed in kfuzz or the machine, "" if nothing did; likewise.
@@ -100,6 +101,7 @@ class Screened:
     conforms: Mapping[str, int] = field(default_factory=dict)
     undecided: Mapping[str, int] = field(default_factory=dict)
     ratio: float = 0.0
+    compared: dict[str, bool] = field(default_factory=dict)
     unsupported: str = ""
     error: str = ""
     lost: str = ""

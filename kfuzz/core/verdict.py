@@ -389,6 +389,7 @@ class CaseReport:
             the case's own process cannot tell; None if there is none.
         oracle_raised: what the oracle raised on the case, so that no value is judged;
             "" if it did not.
+        compared: of each result with numbers, whether one of them could be judged.
     """
 
     verdicts: dict[str, Verdict]
@@ -408,6 +409,7 @@ class CaseReport:
     baselines: dict[str, bool] = field(default_factory=dict)
     suspicion: Suspicion | None = None
     oracle_raised: str = ""
+    compared: dict[str, bool] = field(default_factory=dict)
 
     def convicted(self) -> "CaseReport":
         """Return the report with what was suspected as its failure."""

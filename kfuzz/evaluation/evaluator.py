@@ -23,7 +23,13 @@ from kfuzz.contracts.judge import judge, mapped, suspected
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.notes import notes
 from kfuzz.contracts.operator import named_sizes
-from kfuzz.contracts.reading import beyond_core, decided, ratios, worst_ratio
+from kfuzz.contracts.reading import (
+    beyond_core,
+    compared,
+    decided,
+    ratios,
+    worst_ratio,
+)
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.case_surroundings import config_of, settled
 from kfuzz.core.dtypes import DTYPES
@@ -302,6 +308,7 @@ class Evaluator:
             baselines=tried,
             suspicion=suspicion,
             oracle_raised=evidence.oracle_raised,
+            compared=compared(evidence),
         )
 
     def _limit(

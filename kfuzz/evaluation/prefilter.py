@@ -136,10 +136,17 @@ class Prefilter:
         largest = table[1 + 4 * len(accepted) :].view(np.float64)
         is_finite = np.ones(members, np.bool_) & np.isfinite(largest).all(0)
         suspects = dict(run.failed)
-        undecided, ratio = np.zeros(members, np.int64), np.zeros(members)
+        judged, ratio = np.ones(members, np.bool_), np.zeros(members)
+        compared = dict[str, bool]()
         for n, name in enumerate(accepted):
             _, missed, unsure, worst = table[1 + 4 * n : 5 + 4 * n]
-            undecided += unsure
+            # Each result counts: one may be open though others are decided, and its
+            # numbers, though its NaN is.
+            size = accepted[name].reference[0].numel()
+            if size:
+                each = np.where(is_finite, unsure < size, unsure == 0)
+                judged &= each
+                compared[name] = bool((each & is_finite).any())
             ratio = np.maximum(ratio, worst.view(np.float64))
             for number in missed.nonzero()[0].tolist():
                 where = "" if is_finite[number] else " on data that are not finite"
@@ -149,7 +156,7 @@ class Prefilter:
         passed = np.ones(members, dtype=np.bool_)
         passed[list(suspects)] = False
         total = sum(a.reference[0].numel() for a in accepted.values())
-        decided = passed & (undecided < total)
+        decided = passed & judged & (total > 0)
         sure, right = int(decided.sum()), int(passed.sum())
         finite = int((decided & is_finite).sum())
         batch = Batch(right, sure, finite, friendly=is_friendly(case))
@@ -161,6 +168,7 @@ class Prefilter:
             conforms=self._conforming(batch),
             undecided=dict.fromkeys(unsure_of, open_ones),
             ratio=float(ratio[passed].max()) if right else 0.0,
+            compared=compared,
         )
 
     def _conforming(self, batch: Batch) -> dict[str, int]:

@@ -4,7 +4,6 @@ What needs further calls of the kernel says nothing here; which of several contr
 wrong value breaks is therefore provisional until the finding is shrunk.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -19,7 +18,7 @@ from kfuzz.contracts.judge import mapped
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.contracts.reading import ratios
+from kfuzz.contracts.reading import ratios, unjudged
 from kfuzz.contracts.unpromised import first_nonfinite
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
@@ -31,7 +30,6 @@ from kfuzz.execution.device.backends import backend_of
 from kfuzz.monitor.seen import Returned, Seen
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.subjects.subject import Outside, Undefined
-from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Expected, Metadata, Run, Touch
 
 _CPU: Final = torch.device("cpu")
@@ -96,22 +94,14 @@ def judged(
     evidence, verdicts, failure = judge_explained(evidence, every - without)
     if failure is not None:
         failure = mapped(evidence, failure)
-    elif seen.verdict_only and (vague := _undecided(accepted)):
-        raise Outside(f"no element of {vague} can be decided")
+    elif seen.verdict_only and (vague := unjudged(evidence)):
+        raise Outside(f"no element of {', '.join(vague)} can be decided")
     near = {} if seen.verdict_only else ratios(evidence)
     report = CaseReport(
         verdicts, failure=failure, ratio=max(near.values(), default=0.0),
         ratios=near if len(near) > 1 else {},
     )  # fmt: skip
     return report if operator.forward is None else charged(report, every)
-
-
-def _undecided(accepted: Mapping[str, Acceptance] | None) -> str:
-    """Return the results of which no element can be decided, though they have some."""
-    of = (accepted or {}).items()
-    return ", ".join(
-        n for n, a in of if a.undecidable.numel() and bool(a.undecidable.all())
-    )
 
 
 def logical(copy: TensorCopy) -> Tensor:

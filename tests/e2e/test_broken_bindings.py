@@ -275,6 +275,45 @@ def test_a_run_that_compared_nothing_is_not_green(
     assert f'<error message="{why}' in (project.folder / "junit.xml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("second", "code"), [("torch.polygamma(2, x.abs() + 1)", 4), ("x.abs()", 0)]
+)
+def test_one_result_does_not_stand_for_another(
+    second: str, code: int, searched: Searched
+) -> None:
+    both = f"(x):\n    return x.amax(-1), {second}"
+    claims = ', dtypes="float32", shape_class="M > 0 and N > 0"'
+    text = bound(
+        "two", ROWS, f"def reference{both}", f"def two{both}",
+        parts='outputs=("most", "other")', claims=claims,
+    )  # fmt: skip
+    ended, out, _ = searched(text)
+    assert ended == code, out
+    told = "no element of other could be judged; "
+    assert (told in out) is (code == 4)
+
+
+def test_indices_of_well_separated_numbers_are_judged(searched: Searched) -> None:
+    """A router that sends each token to its worst experts, with right weights."""
+    reference = (
+        "def reference(x):\n    p, i = torch.softmax(x, -1).topk(2)\n"
+        "    return p / p.sum(-1, keepdim=True), i"
+    )
+    kernel = (
+        "def routed(x):\n    s = torch.softmax(x.float(), -1)\n    p = s.topk(2)[0]\n"
+        "    return (p / p.sum(-1, keepdim=True)).to(x.dtype), "
+        "s.topk(2, largest=False)[1]"
+    )
+    text = bound(
+        "routed", ROWS, reference, kernel,
+        parts='outputs=("weights", "experts"), results={"experts": "int64"}',
+        claims=', shape_class="N >= 2", nonfinite="undefined"',
+    )  # fmt: skip
+    code, out, _ = searched(text)
+    assert code == 1, out
+    assert "wrong value in experts" in out
+
+
 def test_a_kernel_that_time_was_too_short_for_is_not_green(searched: Searched) -> None:
     slow = "@kfuzz.kernel(ops.relu)\ndef slow(x):\n    import time\n"
     text = slow + "    time.sleep(60)\n    return torch.relu(x)\n"

@@ -1,6 +1,7 @@
 """What a run has learnt of one kernel: counts per contract, refusals, notices."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -25,6 +26,8 @@ from kfuzz.engine.workers.faults import lost_memory
 
 # The classes of which a case that decides them has values compared.
 _COMPARING: Final = frozenset(c.id for c in ATTRIBUTION if c.compares)
+# Those that compare numbers, wherever they are in force.
+_VALUES: Final = frozenset({"K-VAL-01", "K-GRD-01"})
 DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 """Classes that further probes may tell apart."""
 # Cases in which memory ran out, after which that is what the kernel does: it takes
@@ -73,6 +76,7 @@ class Record:
     _undecided: dict[str, int] = field(default_factory=dict)
     _refusals: Refusals = field(init=False)
     _notes: dict[str, int] = field(default_factory=dict)
+    _compared: dict[str, bool] = field(default_factory=dict)
     _judged: set[str] = field(default_factory=set)
     _unsupported: set[str] = field(default_factory=set)
     _lacks_gpu: bool = False
@@ -133,6 +137,7 @@ class Record:
             self._structures[structure_of(case)] += 1
         for note in report.notes:
             self.note(note)
+        self._take_compared(report.compared)
         for name, verdict in report.verdicts.items():
             counts = {
                 Verdict.CONFORMS: self._kept,
@@ -171,18 +176,23 @@ class Record:
             findings: the kernel's.
             ending: why there was no case, if there was none.
         """
-        wanted = self.classes & _COMPARING or self.classes
-        if any(self._kept.get(c) or self._broken.get(c) for c in wanted):
-            return ""
+        classes = self.classes
+        wanted = classes & _VALUES or classes & _COMPARING or classes
         if any(f.state in CHARGED for f in findings):
             return ""
+        open_ = [name for name, judged in self._compared.items() if not judged]
+        several = len(self._compared) > 1 and open_
+        left = f"no element of {', '.join(open_)} could be judged" if several else ""
+        why = [note for note in self._notes if "undecided" in note][:1]
+        if any(self._kept.get(c) or self._broken.get(c) for c in wanted):
+            # The others of several results do not stand for it.
+            return "; ".join([left, *why]) if left else ""
         if not self.cases:
             return ending
         idle, examples = Counter(self._idle), dict(self._examples)
         if (undecided := self.cases - idle.total()) > 0:
             idle[_Idle.UNDECIDED] = undecided
-            why = next((note for note in self._notes if "undecided" in note), "")
-            examples[_Idle.UNDECIDED] = why
+            examples[_Idle.UNDECIDED] = "; ".join(filter(None, [left, *why]))
         texts = []
         for what, n in idle.most_common():
             which = "every case" if n >= self.cases else f"{n} of {self.cases} cases"
@@ -207,6 +217,11 @@ class Record:
             for name, n in told.items():
                 counts[name] = counts.get(name, 0) + n
         self.worst = max(self.worst, min(made.ratio, 1.0))
+        self._take_compared(made.compared)
+
+    def _take_compared(self, compared: Mapping[str, bool]) -> None:
+        for name, judged in compared.items():
+            self._compared[name] = judged or self._compared.get(name, False)
 
     def take_alike(self, case: Case, count: int, failure: Failure) -> None:
         """Count items of a batch that are wrong as others were that were judged.
