@@ -62,7 +62,7 @@ _BY_SHAPE: Final = frozenset({"K-VAL-01", "C-PRC-01", "C-PRC-02"})
 SHAPES: Final = "C-CMP-03"
 VALUES: Final = "K-VAL-01"
 # What ends a call without a result, and how often it does before that counts.
-_ENDS: Final = frozenset({Kind.RAISES, Kind.CRASH})
+ENDS: Final = frozenset({Kind.RAISES, Kind.CRASH})
 _OFTEN: Final = 2
 # Calls that stall before that counts as a hang.
 _STALLS: Final = 2
@@ -102,7 +102,8 @@ class Judged:
         candidate: the candidate in its child.
         kernel: the candidate as a kernel that claims to compute the reference.
         tried: on what it was tried in the search.
-        ended: calls in a row that raised, or ended their process, by kind.
+        ended: calls that raised where they had to return, or ended their process, by
+            kind.
         benchmarked_only: whether findings keep the benchmarked shape.
     """
 
@@ -179,13 +180,13 @@ class Judged:
                 report, verdicts=kept, failure=None, refusal=why,
                 example=failure.message,
             )  # fmt: skip
-        if failure.kind is Kind.RAISES and self._returns_unwatched(case):
-            self.tried.raised_watched += 1
+        if failure.kind is Kind.RAISES and self._raises_for_being_watched(case):
             kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
             return replace(
                 report, verdicts=kept, failure=None, refusal=WATCHED,
                 example=failure.message,
             )  # fmt: skip
+        self._counts(failure)
         if self.reference.fits(case.dims) and self._does_so_too(
             case, Depth(depth), failure
         ):
@@ -209,15 +210,22 @@ class Judged:
             return replace(report, failure=replace(failure, message=text))
         return self._attributed(case, report)
 
-    def _returns_unwatched(self, case: Case) -> bool:
-        """Whether the candidate returns where nothing watches torch's operators.
+    def _raises_for_being_watched(self, case: Case) -> bool:
+        """Whether the candidate raises where torch is watched, and returns elsewhere.
 
         Some of torch's own tools, such as torch.jit.trace, raise under any mode that
-        does.
+        watches. What raises at times does so whatever watches.
         """
+        is_so = not self._returns(case, bare=False) and self._returns(case, bare=True)
+        self.tried.raised_watched += is_so
+        return is_so
+
+    def _returns(self, case: Case, *, bare: bool) -> bool:
+        """Whether the candidate returns in a fresh child, watched or not."""
         values = list(self._evaluator.values(case).values())
         around = self.candidate.circumstances
-        before, around.bare_share = around.bare_share, 1.0
+        before, around.bare_share = around.bare_share, float(bare)
+        around.begin()  # with another seed than that under which it raised
         self.candidate.renew()  # what raised may have left its process in disorder
         try:
             return Recorded.of(self._called, values).raised is None
@@ -242,30 +250,33 @@ class Judged:
             return None
         self.reference.use_drawn(drawn=False)
         self.candidate.begin(cases[0])
+        returned = set[int]()  # what it has taken before, it has to take
 
         def judge(case: Case, recorded: Recorded) -> CaseReport:
             self._recorded = recorded
+            bare = self.candidate.circumstances.last.bare
             report = self._played.judge(case, Depth.BASE)
             failure = report.failure
-            excused = failure is not None and failure.kind is Kind.RAISES
-            if excused and not self._has_to_take(case):
-                return replace(report, failure=None)
-            if excused and self._returns_unwatched(case):
-                self.tried.raised_watched += 1
-                return replace(report, failure=None)
-            if failure is not None and failure.kind in _ENDS:
-                # Once may be the machine's doing.
-                self.ended[failure.kind] += 1
-                if self.ended[failure.kind] < _OFTEN:
+            if recorded.raised is None:
+                returned.add(id(case))
+            elif failure is not None and failure.kind is Kind.RAISES:
+                refuses = id(case) not in returned and not self._has_to_take(case)
+                if refuses or (not bare and self._raises_for_being_watched(case)):
                     return replace(report, failure=None)
+            if failure is not None and not self._counts(failure):
+                return replace(report, failure=None)  # once may be the machine's doing
             return report
+
+        def call(*tensors: Tensor) -> Any:
+            self.candidate.circumstances.begin()  # other seeds for the same inputs
+            return self._called(*tensors)
 
         self.candidate.circumstances.bare_share = _BARE
         try:
             return long_run(
                 cases,
                 values=lambda case: list(self._evaluator.values(case).values()),
-                call=self._called,
+                call=call,
                 judge=judge,
                 bound=self._bound,
                 seed=seed,
@@ -287,8 +298,15 @@ class Judged:
 
         return holds
 
+    def _counts(self, failure: Failure) -> bool:
+        """Count a call that ended without a result; return whether it did so often."""
+        if failure.kind not in ENDS:
+            return True
+        self.ended[failure.kind] += 1
+        return self.ends_often(failure.kind)
+
     def ends_often(self, kind: Kind) -> bool:
-        """Whether calls in a row have ended so more than once."""
+        """Whether calls have ended so more than once."""
         return self.ended[kind] >= _OFTEN
 
     def pin(self, case: Case) -> Case:

@@ -19,6 +19,7 @@ from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.evaluation.probes.second_call import is_due
 from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS
+from kfuzz.judge.case_judging import ENDS
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.values import OWN, SCALED, SHIFTED
 from kfuzz.judge.loading import JudgedKernel, budget_of
@@ -233,10 +234,14 @@ class Search(Campaign):
                     break
         known = set(kernel.findings)
         yield from super().process(kernel, case, report)
-        if recorded is not None:
-            for id in set(kernel.findings) - known:
-                if kernel.findings[id].state is State.WITNESSED:
-                    attach(Path(kernel.paths[id]), FILE, recorded)
+        for id in set(kernel.findings) - known:
+            finding = kernel.findings[id]
+            if recorded is not None and finding.state is State.WITNESSED:
+                attach(Path(kernel.paths[id]), FILE, recorded)
+            if finding.state not in CHARGED and finding.failure.kind in ENDS:
+                # A second time is a proof: let it show again.
+                kernel.shown.discard(wanted.symptom)
+                kernel.seen.discard(finding.signature)
         self._not_numbers = {
             f.id
             for f in kernel.findings.values()

@@ -1,4 +1,4 @@
-"""What raises only where torch's operators are watched: no violation, no success."""
+"""What raises for the way in which it is called, and what raises at times."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,11 +29,17 @@ def get_init_inputs():
     return []
 """
 CANDIDATE = """
+import random
+
 import torch
 from torch import nn
 
 
 class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Parameter(torch.ones(1))
+
     def forward(self, x):
         {body}
 """
@@ -56,6 +62,28 @@ def zygote() -> Iterator[Zygote]:
         ),
         usual(
             "raise ValueError('always')", Verdict.VIOLATES, "K-LIV-01", is_usual=False
+        ),
+        # What it has taken before it has to take, whatever its shape.
+        (
+            "if len(x) < 6 and random.random() < 0.3:\n"
+            "            raise ValueError('at times')\n"
+            "        return torch.relu(x) + 1",
+            Verdict.VIOLATES,
+            "K-LIV-01: raises ValueError: at times",
+        ),
+        # A shape that it never takes it may refuse.
+        (
+            "if len(x) < 6:\n"
+            "            raise ValueError('too short')\n"
+            "        return torch.relu(x) + 1",
+            Verdict.CONFORMS,
+            "",
+        ),
+        # Torch refuses `out` under grad mode, which benchmarks turn off.
+        (
+            "return torch.add(torch.relu(x), self.one, out=torch.empty_like(x))",
+            Verdict.CONFORMS,
+            "",
         ),
     ],
 )

@@ -42,13 +42,17 @@ def recorded(
         again: whether it showed in one of them at least, or more than once before.
     """
     failure, kind = finding.failure, finding.failure.kind
-    proven = kind in _IN_BYTES or failure.detail == _LATE
+    # Results that follow a seed are a record where one of them is wrong.
+    in_bytes = kind in _IN_BYTES or (
+        kind is Kind.SEED_DEPENDENT and failure.got is not None
+    )
+    proven = in_bytes or failure.detail == _LATE
     if not (proven or (again and kind in _SEEN_TWICE)):
         return None
     if not right:
         note = "recorded as it was found; the run ended before it was asked for again"
         return enter(finding, State.WITNESSED, note)
-    if kind in _IN_BYTES and kind is not Kind.STALE_RESULT:
+    if in_bytes and kind is not Kind.STALE_RESULT:
         what = f"right on the same input at another time: {failure.message}"
         failure = replace(
             failure, contract=DETERMINISM, kind=Kind.NONDETERMINISTIC, message=what,

@@ -79,12 +79,14 @@ class Circumstances:
 
     Attributes:
         bare_share: the share of calls that nothing watches.
+        last: what the last call met.
     """
 
     def __init__(self, seed: int | None = None, *, pauses: bool = True) -> None:
         self._random = random.Random(seed)
         self._pauses = pauses
         self.bare_share = 0.0
+        self.last = PLAIN
         self._case = 0
         self._steady = 0.0
 
@@ -114,7 +116,7 @@ class Circumstances:
         wall = _spread(draw, 1.0, _YEARS) * draw.choice((-1, 1)) if shifted else 0.0
         paused = self._pauses and draw.random() < _PAUSED
         bare = draw.random() < self.bare_share
-        return Surroundings(
+        self.last = Surroundings(
             seed=key,
             drawn=0 if fresh else drawn % _DRAWN,
             wall=wall,
@@ -126,6 +128,7 @@ class Circumstances:
             # whatever seed, for a result may depend on no seed.
             threads=1 + hashed(f"{self._case} {given} threads") % THREADS,
         )
+        return self.last
 
 
 def _spread(draw: random.Random, least: float, greatest: float) -> float:

@@ -8,6 +8,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
 from typing import Final
 
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
 from tests.judge.adversaries.suite import Candidate, Outcome, Suite, opener
 
@@ -44,4 +46,8 @@ def _judge(
         return None
     cases = options.cases if candidate.wrong else options.honest_cases
     suite = Suite(_zygotes, options.seconds, cases, options.seed, options.device)
-    return suite.judge(candidate)
+    began = time.monotonic()
+    try:
+        return suite.judge(candidate)
+    except KfuzzError as error:  # as `kfuzz judge` ends: it decides nothing
+        return Outcome(candidate, Verdict.ERROR, str(error), time.monotonic() - began)

@@ -230,6 +230,7 @@ _HABITS: Final = {
     "a trace": (
         "self.traced = {}",
         "key, way = tuple(first.shape), self.way\nif key not in self.traced:\n"
+        "    self.requires_grad_(False)  # a trace takes no such constant\n"
         "    with warnings.catch_warnings():\n        warnings.simplefilter('ignore')\n"
         "        self.traced[key] = torch.jit.trace(lambda ARGS: way(ARGS), (ARGS,))\n"
         "return self.traced[key](ARGS)",
