@@ -105,9 +105,7 @@ def ratios(evidence: Evidence) -> dict[str, float]:
     """Largest |error| / tolerance of the base run, by output."""
     made = comparisons(evidence, Probe.BASE)
     return {
-        name: float(made[name].ratio.max())
-        for name in evidence.operator.outputs
-        if name in made and made[name].ratio.numel()
+        name: float(made[name].ratio.max()) for name in made if made[name].ratio.numel()
     }
 
 
@@ -137,9 +135,9 @@ def _miss_of(evidence: Evidence, probe: Probe) -> Miss | None:
 
 def _first_miss(evidence: Evidence, probe: Probe) -> Miss | None:
     made = comparisons(evidence, probe)
-    for name in evidence.operator.outputs:
-        if name in made and bool(made[name].missed.any()):
-            return _worst(evidence, name, made[name], probe)
+    for name, each in made.items():
+        if bool(each.missed.any()):
+            return _worst(evidence, name, each, probe)
     return None
 
 
@@ -236,7 +234,7 @@ def differing(evidence: Evidence, one: Probe, other: Probe) -> "dict[str, Tensor
     from kfuzz.numerics.elements import same_bits
 
     left, right = evidence.runs[one].outputs, evidence.runs[other].outputs
-    return {n: ~same_bits(left[n], right[n]) for n in evidence.operator.outputs}
+    return {name: ~same_bits(y, right[name]) for name, y in left.items()}
 
 
 def rows_differing(part: Rows, whole: Rows) -> "dict[str, Tensor]":

@@ -96,8 +96,9 @@ LISTED: Final = (
     ),
     Listed(
         "binary_cross_entropy div.Tensor_mode floor_divide huber_loss logit mse_loss "
-        "pow.Tensor_Scalar rsqrt sigmoid_backward smooth_l1_loss special_entr "
-        "special_i0e special_ndtr special_xlog1py upsample_linear1d xlogy.*",
+        "pow.Tensor_Scalar rsqrt _foreach_rsqrt sigmoid_backward smooth_l1_loss "
+        "special_entr special_i0e special_ndtr special_xlog1py upsample_linear1d "
+        "xlogy.*",
         "* value y *16",
         "steps of an elementwise operator are rounded to the data's format, not "
         "evaluated in float32 as op math is: rsqrt of bfloat16 3.5625 is 0.52734375, "
