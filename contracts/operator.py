@@ -228,6 +228,12 @@ class Operator:
         return {n: p for n, p in items if isinstance(p, IndexParameter)}
 
     @property
+    def takes_nonfinite(self) -> bool:
+        """Whether a floating argument may hold NaN or an infinity."""
+        floats = (p for p in self.tensors.values() if p.kind == "float")
+        return any(not p.domain or not parsed(p.domain).is_finite for p in floats)
+
+    @property
     def listed(self) -> frozenset[str]:
         """The tensors that belong to lists."""
         return frozenset(name for items in self.lists.values() for name in items)
