@@ -298,14 +298,14 @@ def follows_poison(evidence: Evidence) -> Miss | None:
     bits_suffice = bits_suffice and claims.store != "stochastic"
     unstable = differing(evidence, Probe.BASE, Probe.REPEAT)
     unstable_other = differing(evidence, Probe.OTHER_POISON, Probe.OTHER_REPEAT)
+    first = comparisons(evidence, Probe.BASE)
+    other = comparisons(evidence, Probe.OTHER_POISON)
     for name, differs in differing(evidence, Probe.BASE, Probe.OTHER_POISON).items():
-        first = comparison(evidence, name)
-        other = comparison(evidence, name, Probe.OTHER_POISON)
-        if first is None or other is None:
+        if name not in first or name not in other:
             return None
         follows = differs & ~unstable[name] & ~unstable_other[name]
         if not bits_suffice:
-            follows = follows & (first.missed[0] | other.missed[0])
+            follows = follows & (first[name].missed[0] | other[name].missed[0])
         found = first_of({name: follows})
         if found is not None:
             return miss_at(evidence, *found, Kind.UNWRITTEN, int(follows.sum()))

@@ -117,12 +117,14 @@ def _fitted(
     Raises:
         OtherForm: if it does not.
     """
-    if name in names:
+    if name in names:  # the only one
         yield name, value
         return
-    items = list(dict.fromkeys(n[: n.index("]", len(name)) + 1] for n in names))
+    items: dict[str, list[str]] = {}
+    for each in names:
+        items.setdefault(each[: each.index("]", len(name)) + 1], []).append(each)
     if not isinstance(value, tuple | list) or len(value) != len(items):
         wanted = f"{len(items)} tensor{'s' * (len(items) != 1)}"
         raise OtherForm(f"{name} is {described(value)}, expected {wanted}", name)
-    for item, part in zip(items, value, strict=True):
-        yield from _fitted(item, part, [n for n in names if n.startswith(item)])
+    for (item, within), part in zip(items.items(), value, strict=True):
+        yield from _fitted(item, part, within)

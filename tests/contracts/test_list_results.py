@@ -1,10 +1,12 @@
 """Results that are lists of tensors: their number and nesting are judged too."""
 
+import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import kfuzz
@@ -12,7 +14,7 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BindingError
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, Verdict
 from tests.helpers.batched import tallied
 from tests.helpers.in_process import InProcess, drawn
@@ -32,7 +34,7 @@ ROWS = kfuzz.reference(
 )
 SUMMED = kfuzz.reference(
     lambda x: (x.sum(), [(2 * x, 3 * x), (4 * x,)]),
-    {"x": ks.tensors("N")},
+    {"x": ks.tensors("*")},
     name="summed",
     outputs=("total", "kept[]"),
 )
@@ -162,3 +164,26 @@ def test_a_reference_that_returns_several_says_how_to_name_them() -> None:
     case = drawn(kernel, 1, budget="interpret")[0]
     with pytest.raises(BindingError, match=r"2 results.*outputs=\('parts\[\]',\)"):
         InProcess(kernel, budget="interpret").evaluator.judge(case, Depth.SEARCH)
+
+
+def test_hundreds_of_results_take_no_time_that_grows_with_their_square() -> None:
+    def late(x: Tensor, size: int) -> list[Tensor]:
+        return [2 * p if i != 2 else 1.5 * p for i, p in enumerate(x.split(size))]
+
+    kernel = kfuzz.kernel(ROWS, name="hundreds")(late)
+    x = TensorSpec((600, 3), ("N", "D"), "float32", fill=Fill("randn"))
+    judge = InProcess(kernel).evaluator.judge
+    began = time.process_time()
+    assert judge(Case({"x": x}, {"size": 1}), Depth.SEARCH).failure is not None
+    assert time.process_time() - began < 10  # a second; half a minute by pairs
+
+
+def test_lists_of_live_calls_are_judged() -> None:
+    x = torch.arange(15.0).view(5, 3)
+    right = [2 * part for part in x.split(2)]
+    kfuzz.assert_conforms(right, ROWS, x, size=2)
+    kfuzz.assert_conforms((x.sum(), [(2 * x, 3 * x), (4 * x,)]), SUMMED, x)
+    with pytest.raises(AssertionError, match="parts is a tuple of 2, expected 3 "):
+        kfuzz.assert_conforms(right[:2], ROWS, x, size=2)
+    with pytest.raises(AssertionError, match=r"kept\[1\]\[0\]\["):
+        kfuzz.assert_conforms((x.sum(), [(2 * x, 3 * x), (5 * x,)]), SUMMED, x)
