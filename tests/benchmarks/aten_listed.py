@@ -89,6 +89,12 @@ LISTED: Final = (
         "0, and is in the sum",
     ),
     Listed(
+        "conv_transpose1d conv_transpose2d.input",
+        "C-PRC-01 value y float16",
+        "a processor without products of float16 stores columns of them, and their "
+        "sums, in the data's format: seen on an AMD EPYC",
+    ),
+    Listed(
         "erf special_erf",
         "* value y *16",
         "1 - p exp(-x^2), whose error is absolute: erf of bfloat16 1e-8 is 0, of 1e-6 "
