@@ -14,6 +14,7 @@ from kfuzz.contracts.lists import gathering
 from kfuzz.contracts.operator import Operator, padded
 from kfuzz.core.declaration import Claims, Declaration
 from kfuzz.core.errors import BindingError
+from kfuzz.core.results import LIST
 from kfuzz.core.shape_class import ShapeClass
 
 
@@ -354,6 +355,14 @@ def _check_claims(
                 f"{operator.signature_text()}",
                 where=where,
             )
+    lists = [output for output in operator.outputs if output.endswith(LIST)]
+    if lists and (declaration.inplace or declaration.out):
+        raise BindingError(
+            f"{operator.name} returns the list {lists[0]}, so it has neither inplace= "
+            "nor out=",
+            where=where,
+            fix="bind a function that returns its results",
+        )
     several = max(len(declaration.inplace), len(operator.outputs)) > 1
     for parameter in declaration.inplace if several else ():
         if parameter not in operator.outputs:

@@ -158,6 +158,8 @@ def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
     values = {}
     for name, spec in friendly.tensors.items():
         grid = _as_grid(operator, failing.case, name, failing.values[name])
+        # Cut first: nothing on the way is larger than the friendly tensor.
+        grid = grid[tuple(slice(n) for n in spec.shape)]
         for axis, n in enumerate(spec.shape):
             have = grid.shape[axis]
             index = torch.arange(n, device=grid.device) % max(have, 1)

@@ -7,6 +7,7 @@ from kfuzz.contracts.classes import ATTRIBUTION, k_ref_01
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import comparison, is_decided, miss_of, undecided
+from kfuzz.core.results import output_of
 from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.numerics.comparator.error_map import error_map
 
@@ -71,7 +72,7 @@ def mapped(evidence: Evidence, failure: Failure) -> Failure:
         evidence: the evidence that shows it.
         failure: names the output; where it names none, the only one is meant.
     """
-    names = evidence.operator.outputs
+    names = list(evidence.acceptance or {})
     output = failure.output or (names[0] if len(names) == 1 else "")
     made = comparison(evidence, output) if output else None
     if made is None or not bool(made.missed.any()):
@@ -81,5 +82,5 @@ def mapped(evidence: Evidence, failure: Failure) -> Failure:
 
 def _place(evidence: Evidence, output: str) -> int | None:
     """Return the position of an output among several."""
-    names = evidence.operator.outputs
-    return names.index(output) if len(names) > 1 and output in names else None
+    names, name = [*map(output_of, evidence.operator.outputs)], output_of(output)
+    return names.index(name) if len(names) > 1 and name in names else None

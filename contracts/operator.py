@@ -58,14 +58,16 @@ class Operator:
         oracle: plain torch function of float64 copies of the tensors (int64
             ones of integers, masks as they are; positional, in order) and the
             scalars (keywords, dtypes by name); returns one tensor, float64, of integers
-            or of truth values, or a tuple in the order of `outputs`.
+            or of truth values, or a tuple in the order of `outputs`; a list of tensors,
+            nested or not, for those that are lists.
         error_model: how much a result may differ: `kfuzz.numerics.elementwise(...)`,
             or a function from a `Problem` to the acceptance of the output, or of each
             output by name; None for the running-error shadow of the oracle.
         relation: where the answer is not unique, a function of a `Problem` and
             of the kernel's results: see `kfuzz.contracts.relation`. It judges
             what the error model admits.
-        outputs: names of the results.
+        outputs: names of the results; "parts[]" for a list of tensors, whose results
+            are "parts[0]", "parts[1]", ….
         ranks: ranks that a "*" tensor may have.
         reduced: axis that the operator reduces where it has no `dim`
             parameter: a dimension name or a negative number; None where it
@@ -224,6 +226,12 @@ class Operator:
         """The index parameters, in order."""
         items = self.inputs.items()
         return {n: p for n, p in items if isinstance(p, IndexParameter)}
+
+    @property
+    def takes_nonfinite(self) -> bool:
+        """Whether a floating argument may hold NaN or an infinity."""
+        floats = (p for p in self.tensors.values() if p.kind == "float")
+        return any(not p.domain or not parsed(p.domain).is_finite for p in floats)
 
     @property
     def listed(self) -> frozenset[str]:

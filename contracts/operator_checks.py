@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.results import LIST, output_of
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies.parameters import (
     ScalarParameter,
@@ -56,10 +57,19 @@ def check_results(operator: "Operator") -> None:
         BindingError: naming the output.
     """
     where = f"operator {operator.name}: results"
+    for output in operator.outputs:
+        if output.removesuffix(LIST) != output_of(output):
+            raise BindingError(
+                f"{output!r} is no name",
+                where=where,
+                fix=f"write {output_of(output) + LIST!r} for a list of tensors, "
+                "whatever it holds",
+            )
     made = {n: str(d).removeprefix("torch.") for n, d in operator.results.items()}
+    outputs = [output_of(output) for output in operator.outputs]
     for name, dtype in made.items():
-        if name not in operator.outputs:
-            fix = suggestion(name, operator.outputs)
+        if name not in outputs:
+            fix = suggestion(name, outputs)
             raise BindingError(f"{name!r} is no output", where=where, fix=fix)
         if dtype not in DTYPES:
             raise BindingError(
@@ -150,7 +160,8 @@ def check_homogeneity(operator: "Operator") -> None:
     kinds = {n: p.kind for n, p in operator.tensors.items()}
     named = [name for group in operator.homogeneous for name in group.split()]
     wrong = [n for n in named if kinds.get(n) != "float"]
-    wrong += [n for n in operator.integers if n not in operator.outputs]
+    outputs = [output_of(output) for output in operator.outputs]
+    wrong += [n for n in operator.integers if n not in outputs]
     if wrong:
         raise BindingError(
             f"{wrong[0]!r} is no floating argument, or no output",

@@ -1,6 +1,6 @@
 """The oracle's side of a case: the problem posed and what is admitted for it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
+from kfuzz.core.results import OtherForm, named, output_of
 from kfuzz.numerics.acceptance import Acceptance, Problem, whole
 from kfuzz.numerics.float64 import in_float64
 from kfuzz.numerics.formats import FORMATS, WHOLE, is_subnormal
@@ -143,8 +144,8 @@ def _without_own_nan(
     except Exception:  # it is not defined there
         return accepted
     made = dict(accepted)
-    for (name, a), y in zip(accepted.items(), results, strict=True):
-        own = a.reference.isnan() & ~y.to(torch.float64).isnan()
+    for name, a in accepted.items():
+        own = a.reference.isnan() & ~results[name].to(torch.float64).isnan()
         made[name] = replace(a, undecidable=a.undecidable | own)
     return made
 
@@ -157,10 +158,11 @@ def _stored(
     Raises:
         BindingError: if the oracle gives numbers of another kind.
     """
-    for name, dtype in operator.results.items():
-        if name not in accepted:
+    for name, found in accepted.items():
+        dtype = operator.results.get(output_of(name))
+        if dtype is None:
             continue
-        found, is_real = accepted[name], DTYPES[dtype].kind == "float"
+        is_real = DTYPES[dtype].kind == "float"
         if is_real == found.output.integral:
             raise BindingError(
                 f"the oracle returns {'integers' if is_real else 'floating numbers'} "
@@ -195,17 +197,15 @@ def _flushed(operator: Operator, problem: Problem) -> Problem:
 
 def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     if operator.error_model is None:
-        oracle = operator.oracle_on(problem.tensors)
+        oracle, names = _in_a_row(operator, problem)
         found = shadowed(oracle, problem, name=operator.name)
-        _check_count(operator, len(found))
-        return dict(zip(operator.outputs, found, strict=True))
+        return dict(zip(names, found, strict=True))
     if isinstance(operator.error_model, Elementwise):
-        results = _evaluated(operator, problem)
         return {
             name: operator.error_model.around(_for(operator, problem, name), y)
             if y.is_floating_point()
             else whole(problem, y)
-            for name, y in zip(operator.outputs, results, strict=True)
+            for name, y in _evaluated(operator, problem).items()
         }
     members = count(problem)
     if members == 1 or takes_members(operator.error_model):
@@ -215,7 +215,7 @@ def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
 
 def _for(operator: Operator, problem: Problem, output: str) -> Problem:
     """Return the problem with the format in which one output is stored."""
-    dtype = operator.results.get(output, "")
+    dtype = operator.results.get(output_of(output), "")
     return replace(problem, output=FORMATS[dtype]) if dtype in FORMATS else problem
 
 
@@ -223,34 +223,65 @@ def _modelled(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     """Return what an operator's own error model gives, by output."""
     assert callable(operator.error_model)
     made = operator.error_model(problem)
-    return dict(made) if isinstance(made, Mapping) else {operator.outputs[0]: made}
+    if isinstance(made, Mapping):
+        return dict(made)
+    return {output_of(operator.outputs[0]): made}
 
 
-def _evaluated(operator: Operator, problem: Problem) -> tuple[Tensor, ...]:
-    """Return the oracle's results of all members, [members, *shape] each."""
-    members = count(problem)
-    found = _at_once(operator, problem) if members > 1 else None
-    if found is None:
-        rows = [_of_member(operator, problem, i) for i in range(members)]
-        found = tuple(torch.stack(column) for column in zip(*rows, strict=True))
-    return found
+def _in_a_row(
+    operator: Operator, problem: Problem
+) -> tuple[Callable[..., Any], list[str]]:
+    """Return the oracle with its results as one tuple; their names once it has run.
 
-
-def _of_member(operator: Operator, problem: Problem, i: int) -> tuple[Tensor, ...]:
-    row = [t[i] for t in problem.tensors.values()]
+    Raises:
+        BindingError: by the oracle, if it does not give one result for each output.
+    """
     oracle = operator.oracle_on(problem.tensors)
-    made = in_float64(oracle, row, dict(problem.scalars), name=operator.name)
-    _check_count(operator, len(made))
-    return made
+    names: list[str] = []
+
+    def call(*tensors: Any, **scalars: Any) -> tuple[Any, ...]:
+        returned = oracle(*tensors, **scalars)
+        try:
+            made = named(returned, operator.outputs)
+        except OtherForm as other:
+            fix = "name each of outputs=, a list of tensors as outputs=('parts[]',)"
+            where = f"operator {operator.name}"
+            raise BindingError(
+                f"the oracle returns {other}", where=where, fix=fix
+            ) from None
+        names[:] = made
+        return tuple(made.values())
+
+    return call, names
 
 
-def _at_once(operator: Operator, problem: Problem) -> tuple[Tensor, ...] | None:
+def _evaluated(operator: Operator, problem: Problem) -> dict[str, Tensor]:
+    """Return the oracle's results of all members by name, [members, *shape] each."""
+    members = count(problem)
+    oracle, names = _in_a_row(operator, problem)
+
+    def alone(i: int) -> tuple[Tensor, ...]:
+        row = [t[i] for t in problem.tensors.values()]
+        return in_float64(oracle, row, dict(problem.scalars), name=operator.name)
+
+    found = _at_once(oracle, alone, problem, operator.name) if members > 1 else None
+    if found is None:
+        rows = [alone(i) for i in range(members)]
+        found = tuple(torch.stack(column) for column in zip(*rows, strict=True))
+    return dict(zip(names, found, strict=True))
+
+
+def _at_once(
+    oracle: Callable[..., Any],
+    alone: Callable[[int], tuple[Tensor, ...]],
+    problem: Problem,
+    name: str,
+) -> tuple[Tensor, ...] | None:
     """Run an oracle once for all members; None where it does not let itself.
 
     `torch.vmap` shows it one member each; the first and the last one, run alone
     besides, must have the same bits.
     """
-    oracle = operator.oracle_on(problem.tensors)
 
     def every(*tensors: Tensor) -> Any:
         def one(*row: Tensor) -> Any:
@@ -260,11 +291,11 @@ def _at_once(operator: Operator, problem: Problem) -> tuple[Tensor, ...] | None:
 
     given = list(problem.tensors.values())
     try:
-        found = in_float64(every, given, {}, name=operator.name)
+        found = in_float64(every, given, {}, name=name)
     except Exception:
         return None
     for i in (0, count(problem) - 1):
-        row = _of_member(operator, problem, i)
+        row = alone(i)
         pairs = zip(found, row, strict=False)
         if len(found) != len(row) or not all(_same(a[i], b) for a, b in pairs):
             return None
@@ -278,15 +309,6 @@ def _same(a: Tensor, b: Tensor) -> bool:
     if a.dtype is torch.float64:
         a, b = a.contiguous().view(torch.int64), b.contiguous().view(torch.int64)
     return torch.equal(a, b)
-
-
-def _check_count(operator: Operator, results: int) -> None:
-    if results != len(operator.outputs):
-        raise BindingError(
-            f"the oracle returns {results} result{'s' * (results != 1)} for the "
-            f"outputs {', '.join(operator.outputs)}",
-            where=f"operator {operator.name}",
-        )
 
 
 def expected_metadata(acceptance: Mapping[str, Acceptance]) -> dict[str, Expected]:

@@ -105,9 +105,7 @@ def ratios(evidence: Evidence) -> dict[str, float]:
     """Largest |error| / tolerance of the base run, by output."""
     made = comparisons(evidence, Probe.BASE)
     return {
-        name: float(made[name].ratio.max())
-        for name in evidence.operator.outputs
-        if name in made and made[name].ratio.numel()
+        name: float(made[name].ratio.max()) for name in made if made[name].ratio.numel()
     }
 
 
@@ -184,9 +182,9 @@ def _miss_of(evidence: Evidence, probe: Probe) -> Miss | None:
 
 def _first_miss(evidence: Evidence, probe: Probe) -> Miss | None:
     made = comparisons(evidence, probe)
-    for name in evidence.operator.outputs:
-        if name in made and bool(made[name].missed.any()):
-            return _worst(evidence, name, made[name], probe)
+    for name, each in made.items():
+        if bool(each.missed.any()):
+            return _worst(evidence, name, each, probe)
     return None
 
 
@@ -283,7 +281,7 @@ def differing(evidence: Evidence, one: Probe, other: Probe) -> "dict[str, Tensor
     from kfuzz.numerics.elements import same_bits
 
     left, right = evidence.runs[one].outputs, evidence.runs[other].outputs
-    return {n: ~same_bits(left[n], right[n]) for n in evidence.operator.outputs}
+    return {name: ~same_bits(y, right[name]) for name, y in left.items()}
 
 
 def rows_differing(part: Rows, whole: Rows) -> "dict[str, Tensor]":
@@ -347,14 +345,14 @@ def follows_poison(evidence: Evidence) -> Miss | None:
     bits_suffice = bits_suffice and claims.store != "stochastic"
     unstable = differing(evidence, Probe.BASE, Probe.REPEAT)
     unstable_other = differing(evidence, Probe.OTHER_POISON, Probe.OTHER_REPEAT)
+    first = comparisons(evidence, Probe.BASE)
+    other = comparisons(evidence, Probe.OTHER_POISON)
     for name, differs in differing(evidence, Probe.BASE, Probe.OTHER_POISON).items():
-        first = comparison(evidence, name)
-        other = comparison(evidence, name, Probe.OTHER_POISON)
-        if first is None or other is None:
+        if name not in first or name not in other:
             return None
         follows = differs & ~unstable[name] & ~unstable_other[name]
         if not bits_suffice:
-            follows = follows & (first.missed[0] | other.missed[0])
+            follows = follows & (first[name].missed[0] | other[name].missed[0])
         found = first_of({name: follows})
         if found is not None:
             return miss_at(evidence, *found, Kind.UNWRITTEN, int(follows.sum()))

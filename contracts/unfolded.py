@@ -28,7 +28,8 @@ def unfolded(operator: "Operator", dims: Mapping[str, str]) -> "Operator":
 
     Args:
         operator: one whose results are unique.
-        dims: by dimension the names that stand for it, side by side, "" for none.
+        dims: by dimension the names that stand for it, "" for none. Dimensions that
+            follow it may stand among them: cross_entropy's N as "N C H W".
 
     Raises:
         BindingError: if a dimension is not the operator's, is one that something else
@@ -55,14 +56,13 @@ def _unfolded(
         )
     bounds = {p.below for p in operator.indices.values()}
     bounds |= ShapeClass(operator.shape_class).names if operator.shape_class else set()
-    taken = sorted((known - {name}) & set(names))
+    others = [axis for axis in names if axis in known - {name}]
+    layout = _Layout(name, names, others)
+    taken = others if not all(layout.follow(p.names) for p in tensors.values()) else []
     if name in bounds or taken:
         why = f"{taken[0]!r} is taken" if taken else "its size or indices are named"
         raise BindingError(f"{name!r} cannot be unfolded: {why}", where=where)
-
-    def replaced(text: str) -> str:
-        every = (names if axis == name else [axis] for axis in text.split())
-        return " ".join(axis for axes in every for axis in axes)
+    replaced = layout.replaced
 
     inputs = {
         argument: replace(p, dims=replaced(p.dims))
@@ -70,13 +70,13 @@ def _unfolded(
         else p
         for argument, p in operator.inputs.items()
     }
-    model, count = operator.error_model, len(names)
+    model = operator.error_model
     if model is not None and not isinstance(model, Elementwise):
-        model = _merging_model(model, tensors, name, count)
+        model = _merging_model(model, tensors, layout)
     return replace(
         operator,
         inputs=inputs,
-        oracle=_merging_oracle(operator.oracle, list(tensors.values()), name, count),
+        oracle=_merging_oracle(operator.oracle, list(tensors.values()), layout),
         error_model=model,
         reduced=None if operator.reduced == name else operator.reduced,
         batch=replaced(operator.batch).partition(" ")[0],
@@ -86,40 +86,88 @@ def _unfolded(
 
 @dataclass(frozen=True)
 class _Split:
-    """Where one argument has the dimension: what stands before it, and its sizes."""
+    """Where one argument has the dimension.
+
+    Attributes:
+        before: sizes of what stands before it.
+        places: axes of what stands for it.
+        sizes: of these.
+    """
 
     before: Shape
+    places: Shape
     sizes: Shape
 
     def merged(self, x: "Tensor") -> "Tensor":
         """Return the argument with the dimension as one."""
-        at = len(self.before) + len(self.sizes)
-        return x.reshape(*self.before, math.prod(self.sizes), *x.shape[at:])
+        at = len(self.before)
+        rest = [i for i in range(at, x.dim()) if i not in self.places]
+        sizes = (x.shape[i] for i in rest)
+        y = x.permute((*range(at), *self.places, *rest))
+        return y.reshape((*self.before, math.prod(self.sizes), *sizes))
 
     def apart(self, shape: Shape) -> Shape | None:
-        """Return the shape of a result of such leading sizes with it as several."""
-        at = len(self.before)
+        """Return the shape of a result of such leading sizes with it as several.
+
+        Raises:
+            BindingError: if others may stand among these.
+        """
+        at, count = len(self.before), len(self.sizes)
         if shape[: at + 1] != (*self.before, math.prod(self.sizes)):
             return None
+        if shape[at + 1 :] and self.places != tuple(range(at, at + count)):
+            raise BindingError("a result cannot be unfolded around other dimensions")
         return (*self.before, *self.sizes, *shape[at + 1 :])
 
 
-def _split(
-    shape: Sequence[int], parameter: TensorParameter, name: str, count: int
-) -> _Split | None:
-    """Return where an argument has the dimension, None where it has not.
+@dataclass(frozen=True)
+class _Layout:
+    """What stands for a dimension.
 
-    Args:
-        shape: of the argument, with any dimensions before those named.
-        parameter: of the operator that has the dimension as one.
+    Attributes:
         name: of the dimension.
-        count: of the dimensions that stand for it.
+        names: of what stands for it, and of the dimensions among these.
+        others: the latter.
     """
-    if name not in parameter.names:
-        return None
-    at = len(shape) - (len(parameter.names) - 1 + count)
-    at += parameter.names.index(name)
-    return _Split(tuple(shape[:at]), tuple(shape[at : at + count]))
+
+    name: str
+    names: Sequence[str]
+    others: Sequence[str]
+
+    def follow(self, axes: Sequence[str]) -> bool:
+        """Whether the others that a tensor has come next after the dimension."""
+        own = [axis for axis in self.others if axis in axes]
+        at = list(axes).index(self.name) + 1 if self.name in axes else 0
+        return self.name not in axes or list(axes[at : at + len(own)]) == own
+
+    def present(self, axes: Sequence[str]) -> list[str]:
+        """Return what stands in the dimension's place in a tensor that has it."""
+        return [n for n in self.names if n not in self.others or n in axes]
+
+    def replaced(self, text: str) -> str:
+        """Return the dimensions of a tensor in their new order."""
+        axes = text.split()
+        if self.name not in axes:
+            return text
+        at, made = axes.index(self.name), self.present(axes)
+        rest = [axis for axis in axes[at + 1 :] if axis not in self.others]
+        return " ".join((*axes[:at], *made, *rest))
+
+    def split(self, shape: Sequence[int], parameter: TensorParameter) -> _Split | None:
+        """Return where an argument has the dimension, None where it has not.
+
+        Args:
+            shape: of the argument, with any dimensions before those named.
+            parameter: of the operator that has the dimension as one.
+        """
+        axes = parameter.names
+        if self.name not in axes:
+            return None
+        count = len(self.names) - len(self.others)
+        at = len(shape) - (len(axes) - 1 + count) + axes.index(self.name)
+        present = enumerate(self.present(axes), at)
+        places = tuple(i for i, axis in present if axis not in self.others)
+        return _Split(tuple(shape[:at]), places, tuple(shape[i] for i in places))
 
 
 def _whole(shape: Sequence[int], splits: Sequence[_Split]) -> Shape:
@@ -130,8 +178,7 @@ def _whole(shape: Sequence[int], splits: Sequence[_Split]) -> Shape:
 def _merging_oracle(
     oracle: Callable[..., Any],
     parameters: Sequence[TensorParameter],
-    name: str,
-    count: int,
+    layout: _Layout,
 ) -> Callable[..., Any]:
     # Its module is this one: rules for gradients are for the operator's own rank.
     @functools.wraps(oracle, assigned=("__name__", "__doc__"))
@@ -139,7 +186,7 @@ def _merging_oracle(
         passed: list[Tensor | None] = []
         splits: list[_Split] = []
         for x, parameter in zip(given, parameters, strict=False):
-            split = None if x is None else _split(x.shape, parameter, name, count)
+            split = None if x is None else layout.split(x.shape, parameter)
             if x is not None and split is not None:
                 splits.append(split)
                 x = split.merged(x)
@@ -156,15 +203,14 @@ def _merging_oracle(
 def _merging_model(
     model: Callable[[Problem], Any],
     tensors: Mapping[str, TensorParameter],
-    name: str,
-    count: int,
+    layout: _Layout,
 ) -> Callable[[Problem], Any]:
     @functools.wraps(model)
     def merging(problem: Problem) -> Any:
         passed: dict[str, Tensor] = {}
         splits: list[_Split] = []
         for argument, x in problem.tensors.items():
-            split = _split(x.shape, tensors[argument], name, count)
+            split = layout.split(x.shape, tensors[argument])
             if split is not None:
                 splits.append(split)
             passed[argument] = x if split is None else split.merged(x)

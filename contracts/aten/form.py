@@ -80,7 +80,7 @@ class _Function:
         self.__doc__ = getattr(form.__wrapped__, "__doc__", None)
         self.__wrapped__ = form.__wrapped__
         self._dims = dims_of(operator.inputs)
-        self._count = len(operator.outputs)
+        self._outputs = operator.outputs
         self.__signature__ = self._signature(operator)
         named = self.__signature__.parameters
         self._tensors = [name for name in operator.tensors if name in named]
@@ -131,11 +131,11 @@ class _Function:
         returned = self.implementation(*positional, **named, **out)
         if out or self.overload.inplace:
             return returned
-        results = first(returned, self._count)
+        results = first(returned, self._outputs)
         if not self.overload.is_view:
             return results
         # A view is what the schema declares; kernels that copy are judged alike.
-        if isinstance(results, tuple):
+        if isinstance(results, tuple | list):
             return tuple(map(_copied, results))
         return _copied(results)
 

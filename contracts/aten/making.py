@@ -14,6 +14,8 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import ATEN as NAMESPACE
+from kfuzz.core.results import LIST
+from kfuzz.core.results import named as results_by_name
 from kfuzz.strategies.parameters import DimParameter, Parameter, TensorParameter
 
 if TYPE_CHECKING:
@@ -153,13 +155,13 @@ class Oracle:
         overload: Any,
         arguments: tuple[Argument, ...],
         inputs: Mapping[str, Parameter],
-        count: int,
+        outputs: tuple[str, ...],
     ) -> None:
         self.overload = overload
         self._arguments = arguments
         self._names = [n for n, p in inputs.items() if isinstance(p, TensorParameter)]
         self._dims = dims_of(inputs)
-        self._count = count
+        self._outputs = outputs
         self.__name__ = str(overload)
         self.__doc__ = f"{overload._schema}"
 
@@ -169,14 +171,14 @@ class Oracle:
         positional, keywords = packed(
             self._arguments, known_of(named, scalars, self._dims)
         )
-        return first(self.overload(*positional, **keywords), self._count)
+        return first(self.overload(*positional, **keywords), self._outputs)
 
 
-def first(returned: Any, count: int) -> Any:
-    """Return the first results of an overload: one tensor, or a tuple of so many."""
-    if not isinstance(returned, tuple | list):
+def first(returned: Any, outputs: tuple[str, ...]) -> Any:
+    """Return the first results of an overload: one, or a tuple of those of outputs."""
+    if not isinstance(returned, tuple | list) or outputs[0].endswith(LIST):
         return returned
-    return returned[0] if count == 1 else tuple(returned[:count])
+    return returned[0] if len(outputs) == 1 else tuple(returned[: len(outputs)])
 
 
 def dims_of(inputs: Mapping[str, Parameter]) -> dict[str, tuple[str, ...]]:
@@ -203,7 +205,7 @@ def _outputs(row: Row, found: Any) -> tuple[str, ...]:
         return row.outputs
     returns = found._schema.returns
     if len(returns) == 1:
-        return ("y",)
+        return ("y" + LIST,) if "List[Tensor]" in str(returns[0].type) else ("y",)
     return tuple(r.name or f"y{i}" for i, r in enumerate(returns))
 
 
@@ -212,7 +214,7 @@ def _derived(
 ) -> Operator:
     """Return the operator of a row that stands by itself."""
     outputs = _outputs(row, found)
-    oracle = Oracle(found, arguments, inputs, len(outputs))
+    oracle = Oracle(found, arguments, inputs, outputs)
     has_axis = any(isinstance(p, DimParameter) for p in inputs.values())
     name = f"{NAMESPACE}{row.name}"
     exact = row.judged is Judged.EXACT
@@ -255,15 +257,17 @@ def _exactly(
         from kfuzz.numerics.acceptance import moved
 
         members = next(iter(problem.tensors.values())).shape[0]
-        rows = []
+        rows: list[dict[str, Any]] = []
         for i in range(members):
             given = [problem.tensors.get(n) for n in names]
             row = oracle(
                 *(None if t is None else t[i] for t in given), **problem.scalars
             )
-            rows.append(row if isinstance(row, tuple) else (row,))
-        columns = [torch.stack(column) for column in zip(*rows, strict=True)]
-        return {n: moved(problem, y) for n, y in zip(outputs, columns, strict=True)}
+            rows.append(results_by_name(row, outputs))
+        return {
+            name: moved(problem, torch.stack([row[name] for row in rows]))
+            for name in rows[0]
+        }
 
     return accept
 
@@ -276,7 +280,7 @@ def _of_suite(
     extra = {n: p for n, p in inputs.items() if n not in base.inputs}
     if not extra:
         return base
-    oracle = Oracle(found, arguments, inputs, len(base.outputs))
+    oracle = Oracle(found, arguments, inputs, base.outputs)
     usual = {n: p.default for n, p in extra.items() if hasattr(p, "default")}
 
     def accept(problem: "Problem") -> "Mapping[str, Acceptance]":

@@ -16,6 +16,7 @@ from kfuzz.contracts.aten.rows import ROWS
 from kfuzz.contracts.aten.tables import TABLES  # noqa: F401  (they enter their rows)
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError
+from kfuzz.core.results import LIST
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ def find(name: str) -> Overload:
     operator, arguments = made(ROWS[base])
     targets = schemas.written(given)
     if targets[0].is_out:
+        if operator.outputs[0].endswith(LIST):
+            raise BindingError(f"aten::{text} writes a list", fix=f"bind aten::{base}")
         if len(targets) != len(operator.outputs):
             raise BindingError(
                 f"aten::{text} writes {len(targets)} results, "

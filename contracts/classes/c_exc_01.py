@@ -52,7 +52,8 @@ CLASS = ContractClass(
     level=2,
     core=True,
     title="NaN and infinities are handled as declared",
-    scope="every kernel unless nonfinite is undefined",
+    scope="every kernel unless nonfinite is undefined, or the domain of each argument "
+    "leaves NaN and infinities out",
     precondition="Cases whose inputs contain NaN or infinities.",
     postcondition="NaN, +Inf and -Inf are exactly where the operator's rules put "
     'them; payload and sign of a NaN are free. Under "mask" the result is that of '
@@ -73,7 +74,9 @@ CLASS = ContractClass(
     'under "raise" a call that returns',
     judge=judge,
     decides=decides,
-    applies=lambda operator, claims: claims.nonfinite != "undefined",
+    applies=lambda operator, claims: (
+        claims.nonfinite != "undefined" and operator.takes_nonfinite
+    ),
     in_batch=lambda batch: batch.decided - batch.finite,
     beyond_bounds=True,
     provisional=True,

@@ -17,6 +17,7 @@ from kfuzz.contracts.reading import (
     agree,
     comparable,
     comparison,
+    comparisons,
     differing,
     first_of,
     miss_at,
@@ -60,10 +61,10 @@ def unrepeatable(evidence: "Evidence") -> Failure | None:
 
 
 def _missed_at_times(evidence: "Evidence", probes: tuple[Probe, ...]) -> Failure | None:
-    for output in evidence.operator.outputs:
-        made = {p: comparison(evidence, output, p) for p in (Probe.BASE, *probes)}
-        missed = {p: c.missed[0] for p, c in made.items() if c is not None}
-        if len(missed) < len(made):
+    every = {p: comparisons(evidence, p) for p in (Probe.BASE, *probes)}
+    for output in evidence.acceptance or {}:
+        missed = {p: m[output].missed[0] for p, m in every.items() if output in m}
+        if len(missed) < len(every):
             continue
         always, ever = missed[Probe.BASE], missed[Probe.BASE]
         for mask in missed.values():

@@ -11,6 +11,7 @@ from kfuzz.contracts.reading import (
     miss_of,
     subnormals_matter,
 )
+from kfuzz.core.results import output_of
 from kfuzz.core.verdict import Failure
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     miss = miss_of(evidence)
     if (
         miss is None
-        or miss.output in evidence.operator.integers
+        or output_of(miss.output) in evidence.operator.integers
         or evidence.of(Diagnosis).shape_bound
     ):
         return None
@@ -70,6 +71,8 @@ CLASS = ContractClass(
     judge=judge,
     explained=True,
     decides=lambda evidence: is_decided(evidence) and subnormals_matter(evidence),
-    applies=lambda operator, claims: set(operator.integers) != set(operator.outputs),
+    applies=lambda operator, claims: (
+        set(operator.integers) != set(map(output_of, operator.outputs))
+    ),
     provisional=True,
 )

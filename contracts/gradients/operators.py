@@ -14,6 +14,7 @@ from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.results import LIST
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies.parameters import (
     DtypeParameter,
@@ -287,6 +288,8 @@ def _recognised(
     """
     import torch
 
+    if lists := [output for output in operator.outputs if output.endswith(LIST)]:
+        raise BindingError(f"gradients= of the list {lists[0]}", where=where)
     sizes = _sizes(operator, taken)
     example = _example(operator, taken, sizes)
     scalars = {n: p.default for n, p in operator.scalars.items()}

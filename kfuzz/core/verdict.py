@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.recipe import Case
+from kfuzz.core.results import output_of
 
 
 class Verdict(StrEnum):
@@ -343,8 +344,12 @@ class Failure:
     cause: str = ""
 
     def signature(self, kernel: str) -> Signature:
-        """Return the signature of this failure for the named kernel."""
-        return Signature(kernel, self.contract, self.kind, self.output, self.detail)
+        """Return the signature of this failure for the named kernel.
+
+        Of a list all results count as one.
+        """
+        output = output_of(self.output)
+        return Signature(kernel, self.contract, self.kind, output, self.detail)
 
 
 @dataclass(frozen=True)

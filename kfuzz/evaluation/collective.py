@@ -22,6 +22,7 @@ from kfuzz.contracts.evidence import Collected, Torn
 from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case
+from kfuzz.core.results import named
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
 from kfuzz.execution import parent
@@ -110,8 +111,7 @@ def caller(
         with torch.no_grad(), watch(config=config):
             called = choosing(kernel.taking(case.tensors), kernel)
             returned = called(*steps[number], **keywords)
-        items = returned if isinstance(returned, tuple | list) else (returned,)
-        return dict(zip(names, items, strict=True))
+        return named(returned, names)  # type: ignore[return-value]
 
     return call
 

@@ -28,6 +28,7 @@ from kfuzz.contracts.unpromised import ASKING, first_nonfinite
 from kfuzz.core.case_surroundings import config_of, poison_of
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec, contiguous_strides
+from kfuzz.core.results import LIST
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.evaluation.calling import unsupported_because
 from kfuzz.evaluation.cutting import (
@@ -152,6 +153,8 @@ class LargeJudge:
         """
         operator, case = self.kernel.operator, self.case
         axis = row_axis(operator, case)
+        if any(output.endswith(LIST) for output in operator.outputs):
+            raise Unsliceable("how many results there are may depend on the rows")
         if axis is None:
             raise Unsliceable(f"{operator.name} has no independent rows there")
         asking = self.kernel.declaration.nonfinite in ASKING

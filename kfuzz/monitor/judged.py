@@ -4,7 +4,8 @@ What needs further calls of the kernel says nothing here; which of several contr
 wrong value breaks is therefore provisional until the finding is shrunk.
 """
 
-from typing import Final
+import json
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -135,14 +136,18 @@ def run_of(seen: Seen, expected: dict[str, Expected], metadata: Metadata | None)
 
 
 def rebuilt(returned: Returned) -> object:
-    """Return a flat result with its copies; anything else is only of the same type."""
-    if not returned.is_flat:
+    """Return tuples with the copies; what else holds some is only of the same type."""
+    if not returned.nest:
         return _stand_in(returned.kind)
-    items = [
+    items = (
         leaf.values if isinstance(leaf, TensorCopy) else _stand_in(leaf)
         for leaf in returned.leaves
-    ]
-    return tuple(items) if returned.is_sequence else items[0]
+    )
+
+    def filled(nest: Any) -> object:
+        return tuple(map(filled, nest)) if isinstance(nest, list) else next(items)
+
+    return filled(json.loads(returned.nest))
 
 
 def _stand_in(kind: str) -> object:

@@ -1,5 +1,6 @@
 """What was seen of one call: the arguments before it, and what it left."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -61,24 +62,20 @@ class Returned:
         leaves: a copy of each tensor; of anything else the name of its type.
         form: the structure around them, as text: equal for equal structures.
         kind: the name of the type of all of it.
-        is_flat: whether it is one leaf, or a tuple or list of leaves.
+        nest: how tuples and lists hold the leaves, as JSON: 0 for a leaf, [0, [0, 0]];
+            "" where anything else holds some.
     """
 
     leaves: tuple[TensorCopy | str, ...]
     form: str
     kind: str
-    is_flat: bool
+    nest: str
 
     def filled(self, copies: Sequence[TensorCopy]) -> "Returned":
         """Return an outline with copies in place of what is to come."""
         left = iter(copies)
         leaves = tuple(next(left) if x == _TO_COME else x for x in self.leaves)
         return replace(self, leaves=leaves)
-
-    @property
-    def is_sequence(self) -> bool:
-        """Whether it is a tuple or list of leaves."""
-        return self.is_flat and self.form != LEAF
 
 
 @dataclass(frozen=True)
@@ -115,13 +112,13 @@ class Parts(NamedTuple):
 
     Attributes:
         leaves: its leaves in order.
-        form, kind, is_flat: as in `Returned`.
+        form, kind, nest: as in `Returned`.
     """
 
     leaves: tuple[Any, ...]
     form: str
     kind: str
-    is_flat: bool
+    nest: str
 
     def split(self) -> tuple[list[Tensor], Returned]:
         """Return the leaves that can be copied, and the object without them.
@@ -136,7 +133,7 @@ class Parts(NamedTuple):
                 leaves.append(_TO_COME)
             else:
                 leaves.append(type(x).__name__)
-        return tensors, _outline(tuple(leaves), self.form, self.kind, self.is_flat)
+        return tensors, _outline(tuple(leaves), self.form, self.kind, self.nest)
 
 
 # Most calls of a function return alike.
@@ -146,12 +143,23 @@ _outline = lru_cache(maxsize=64)(Returned)
 def parts_of(returned: Any) -> Parts:
     """Take a returned object apart."""
     if isinstance(returned, Tensor):  # the usual one
-        return Parts((returned,), LEAF, type(returned).__name__, True)
+        return Parts((returned,), LEAF, type(returned).__name__, nest_of(1))
     leaves, form = flattened(returned)
-    flat = form == LEAF or (
-        isinstance(returned, tuple | list) and len(returned) == len(leaves)
-    )
-    return Parts(tuple(leaves), form, type(returned).__name__, flat)
+    left = iter(leaves)
+
+    def nested(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return [nested(item) for item in value]
+        return 0 if next(left, left) is value else None  # a mapping is no leaf
+
+    nest = json.dumps(nested(returned))
+    nest = "" if "null" in nest else nest
+    return Parts(tuple(leaves), form, type(returned).__name__, nest)
+
+
+def nest_of(count: int) -> str:
+    """Return the nest of one leaf, or of a row of several."""
+    return json.dumps([0] * count if count != 1 else 0)
 
 
 def flattened(value: Any) -> tuple[list[Any], str]:

@@ -54,7 +54,7 @@ class Writer:
             "leaves": leaves,
             "form": returned.form,
             "kind": returned.kind,
-            "is_flat": returned.is_flat,
+            "nest": returned.nest,
             "changed": {n: asdict(c) for n, c in seen.changed.items()},
             "handed": seen.handed,
             "is_compiled": seen.is_compiled,
@@ -92,7 +92,7 @@ def read(data: Mapping[str, Any], memory: Tensor) -> Seen:
     return Seen(
         tensors,
         scalars,
-        Returned(leaves, data["form"], data["kind"], data["is_flat"]),
+        Returned(leaves, data["form"], data["kind"], data["nest"]),
         {n: Change(**d) for n, d in data["changed"].items()},
         data["handed"],
         structure,

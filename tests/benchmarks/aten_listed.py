@@ -89,6 +89,12 @@ LISTED: Final = (
         "0, and is in the sum",
     ),
     Listed(
+        "conv_transpose1d conv_transpose2d.input",
+        "C-PRC-01 value y float16",
+        "a processor without products of float16 stores columns of them, and their "
+        "sums, in the data's format: seen on an AMD EPYC",
+    ),
+    Listed(
         "erf special_erf",
         "* value y *16",
         "1 - p exp(-x^2), whose error is absolute: erf of bfloat16 1e-8 is 0, of 1e-6 "
@@ -96,8 +102,9 @@ LISTED: Final = (
     ),
     Listed(
         "binary_cross_entropy div.Tensor_mode floor_divide huber_loss logit mse_loss "
-        "pow.Tensor_Scalar rsqrt sigmoid_backward smooth_l1_loss special_entr "
-        "special_i0e special_ndtr special_xlog1py upsample_linear1d xlogy.*",
+        "pow.Tensor_Scalar rsqrt _foreach_rsqrt sigmoid_backward smooth_l1_loss "
+        "special_entr special_i0e special_ndtr special_xlog1py upsample_linear1d "
+        "xlogy.*",
         "* value y *16",
         "steps of an elementwise operator are rounded to the data's format, not "
         "evaluated in float32 as op math is: rsqrt of bfloat16 3.5625 is 0.52734375, "

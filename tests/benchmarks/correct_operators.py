@@ -25,7 +25,6 @@ from tests.helpers.batched import Tally, tallied
 
 CASES: Final = 2_000
 ITEMS: Final = 10
-# For one kernel.
 SECONDS: Final = 600.0
 COLUMNS: Final = ("cases", "structures", "decided", "rejected", "failing")
 # Room for one tile of scales of 128 x 128.
@@ -48,7 +47,9 @@ def correct(globs: Sequence[str]) -> list[tuple[str, Witness]]:
     ]
 
 
-def proven(witness: Witness, cases: int) -> tuple[Tally, bool]:
+def proven(
+    witness: Witness, cases: int, seconds: float = SECONDS
+) -> tuple[Tally, bool]:
     """Return what cases of one kernel gave, and whether they speak for it."""
     interpreted = "interpret" in witness.backends
     made = tallied(
@@ -56,7 +57,7 @@ def proven(witness: Witness, cases: int) -> tuple[Tally, bool]:
         cases,
         budget=INTERPRETED if interpreted else COMPILED,
         items=1 if interpreted else ITEMS,
-        seconds=SECONDS,
+        seconds=seconds,
     )
     counts = made.counts
     enough = counts["cases"] >= cases and counts["decided"] > cases / 3
@@ -71,6 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("operators", nargs="*", default=["*"])
     parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for a kernel")
     parser.add_argument("--kernels", nargs="*", default=["*"], metavar="GLOB")
     options = parser.parse_args(words)
     torch.set_num_threads(1)
@@ -84,7 +86,7 @@ def main(words: Sequence[str] | None = None) -> int:
     open_ones = []
     for operator, witness in wanted:
         began = time.monotonic()
-        made, is_proven = proven(witness, options.cases)
+        made, is_proven = proven(witness, options.cases, options.seconds)
         spent = round(time.monotonic() - began, 1)
         counts = [made.counts[column] for column in COLUMNS]
         found = "; ".join([*made.findings, *made.errors.values()]) or "none"

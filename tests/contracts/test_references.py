@@ -231,6 +231,44 @@ def _stepped_wrong(x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     return y, (0.5 * state + x.float()).sum()  # the state stays as it was
 
 
+def _split(x: Tensor, *, size: int) -> tuple[Tensor, ...]:
+    """Rows in parts of a size."""
+    return (2 * x).split(size)
+
+
+def _split_wrong(x: Tensor, size: int) -> list[Tensor]:
+    parts = [2 * part for part in x.split(size)]
+    return [*parts[:1], *(part * 1.5 for part in parts[1:2]), *parts[2:]]
+
+
+def _each(xs: list[Tensor]) -> list[Tensor]:
+    """Each tensor of a list, doubled."""
+    return [2 * x for x in xs]
+
+
+def _each_wrong(xs: list[Tensor]) -> list[Tensor]:
+    return [2 * x for x in (*xs[:-1], xs[0][: len(xs[-1])])]
+
+
+def _layers(x: Tensor, *, layers: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """A result, and what each layer keeps: a state and its sum."""
+    kept = []
+    for _ in range(layers):
+        x = 0.5 * x
+        kept.append((x, x.sum()))
+    return x, kept
+
+
+def _layers_wrong(x: Tensor, layers: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    y, kept = _layers_right(x, layers)
+    return y, [(kept[-1][0], total) for _, total in kept]
+
+
+def _layers_right(x: Tensor, layers: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    y, kept = _layers(x.float(), layers=layers)
+    return y.to(x.dtype), [(h.to(x.dtype), total.to(x.dtype)) for h, total in kept]
+
+
 KINDS = {
     "offsets": Kind(
         kfuzz.reference(
@@ -332,6 +370,29 @@ KINDS = {
             results={"state": "float32", "total": "float32"},
         ),
         _stepped_right, _stepped_wrong, {"inplace": ("state",)}, {"N": 1},
+    ),
+    "split": Kind(
+        kfuzz.reference(
+            _split,
+            {"x": ks.tensors("N D"), "size": ks.scalar(2, (1, 3, 64))},
+            outputs=("parts[]",),
+            shape_class="N >= 1 and size >= 1",
+        ),
+        lambda x, size: list(torch.split(2 * x, size)),
+        _split_wrong, {}, {"N": 2, "D": 1},
+    ),
+    "results of lists": Kind(
+        kfuzz.reference(_each, {"xs": ks.lists(ks.tensors("N"), 3)}, outputs=("ys[]",)),
+        _each, _each_wrong, {}, {"N0": 1, "N1": 1},
+    ),
+    "nested results": Kind(
+        kfuzz.reference(
+            _layers,
+            {"x": ks.tensors("N"), "layers": ks.scalar(2, (1, 3))},
+            outputs=("y", "kept[]"),
+            shape_class="layers >= 1",
+        ),
+        _layers_right, _layers_wrong, {}, {"N": 1},
     ),
 }  # fmt: skip
 

@@ -201,6 +201,7 @@ HOSTILE = (
     '\x0c\x00\u2028\ud800print("RAN")',
     '{print("RAN")}$call',
     "\\",
+    '[print("RAN")]',
 )
 
 

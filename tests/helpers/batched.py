@@ -11,6 +11,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.recipe import Case
+from kfuzz.core.results import output_of
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import groups_of, search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -72,7 +73,8 @@ def tallied(
             report = evaluator.judge(case, Depth.FULL)
         if (found := report.failure) is not None:
             counts["failing"] += 1
-            key = f"{found.contract} {found.kind} {found.output} {case.data.dtype}"
+            output = output_of(found.output)
+            key = f"{found.contract} {found.kind} {output} {case.data.dtype}"
             made.findings.setdefault(key, f"{found.message} | {_described(case)}")
         values = [report.verdicts.get(c) for c in _VALUES]
         counts["decided"] += Verdict.CONFORMS in values or Verdict.VIOLATES in values

@@ -4,6 +4,7 @@ from kfuzz.contracts.aten.tables import (
     comparisons,
     elementwise,
     indexing,
+    lists,
     losses,
     moves,
     pooling,
@@ -13,6 +14,6 @@ from kfuzz.contracts.aten.tables import (
 )
 
 TABLES = (
-    comparisons, elementwise, indexing, losses, moves, pooling, products, reductions,
-    suite,
+    comparisons, elementwise, indexing, lists, losses, moves, pooling, products,
+    reductions, suite,
 )  # fmt: skip

@@ -48,12 +48,19 @@ moved("diagonal diagonal_copy", "A B C", offset=(0, 1, -1), dim1=(0, 1), dim2=2)
 moved("diag", "A B", diagonal=(0, 1, -2))
 moved("unfold unfold_copy", "A B", dimension=1, size=(2, 1, 3), step=(1, 2),
       shape_class="size <= B")  # fmt: skip
-moved("chunk", "A B", chunks=2, dim=1, outputs="first second", shape_class="B >= 2")
-moved("split.Tensor split_copy.Tensor", "A B", split_size="B", dim=1, outputs="y")
-moved("split_with_sizes split_with_sizes_copy", "A B C", split_sizes="1,C",
-      dim=0, outputs="first second", shape_class="A == C + 1")  # fmt: skip
-moved("unbind.int unbind_copy.int", "A B", dim=0, outputs="first second",
-      shape_class="A == 2")  # fmt: skip
+moved("chunk", "A B", chunks=(2, 1, 3), dim=(1, 0, -1))
+moved("unsafe_chunk", "A B", chunks=(2, 1, 3), dim=(1, 0, -1), may_alias=True)
+moved("split.Tensor split_copy.Tensor", "A B", split_size=(2, 1, 3, 64),
+      dim=(1, 0, -1))  # fmt: skip
+moved("unsafe_split.Tensor", "A B", split_size=(2, 1, 3, 64), dim=(1, 0, -1),
+      may_alias=True)  # fmt: skip
+moved("split_with_sizes split_with_sizes_copy", "A B C", split_sizes="1,C", dim=0,
+      shape_class="A == C + 1")  # fmt: skip
+moved("unsafe_split_with_sizes", "A B C", split_sizes="1,C", dim=0,
+      shape_class="A == C + 1", may_alias=True)  # fmt: skip
+moved("tensor_split.sections", "A B", sections=(2, 1, 3), dim=(1, 0, -1))
+moved("unbind.int unbind_copy.int", "A B", dim=(0, -1),
+      shape_class="A <= 8 and B <= 8")  # fmt: skip
 
 # Several tensors, or what surrounds one.
 moved("cat concat concatenate", ("B A C", "B D C", "B E C"), dim=(1, -2))
@@ -86,4 +93,5 @@ moved("upsample_nearest2d", "N C H W", output_size=("5,7", "8,3"), scales_h=None
 moved("upsample_nearest3d", "N C D H W", output_size=("2,5,7", "3,8,3"),
       scales_d=None, scales_h=None, scales_w=None)  # fmt: skip
 moved("atleast_1d atleast_2d atleast_3d", may_alias=True)
-moved("meshgrid", ("A", "B"), outputs="first second", may_alias=True)
+moved("meshgrid", ("A", "B"), may_alias=True)
+moved("broadcast_tensors", ("A B", "B"), may_alias=True)

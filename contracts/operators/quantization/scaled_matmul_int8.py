@@ -11,7 +11,7 @@ def reference(
     a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, *, dtype: str
 ) -> Any:
     """scale_a[i] scale_b[j] sum_k a[i, k] b[k, j] + bias[j], before the store."""
-    y = (a @ b) * scale_a.unsqueeze(-1) * scale_b
+    y = (a.double() @ b.double()) * scale_a.unsqueeze(-1) * scale_b
     return y if bias is None else y + bias
 
 

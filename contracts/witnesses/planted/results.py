@@ -80,6 +80,8 @@ def _added(base: Base) -> Base:
 
 
 def _cleaned(base: Base) -> Base | str:
+    if not base.operator.takes_nonfinite:
+        return "none of its arguments may be NaN or infinite"
     if base.operator.name == "argmax":
         return "its result is an index, which is never NaN or infinite"
     if base.operator.name in ("top_k_filter", "top_p_filter", "topk_routing"):

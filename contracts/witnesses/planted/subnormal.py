@@ -13,6 +13,7 @@ from kfuzz.contracts.witnesses.planted.base import (
     unpacked,
 )
 from kfuzz.contracts.witnesses.planted.calls import replaced
+from kfuzz.core.results import output_of
 
 _FLOATS: Final = EDITABLE[:3]
 # Torch's own keep intermediate results in the output's format, in which sums and
@@ -48,7 +49,7 @@ def _stored(x: Tensor) -> Tensor:
 
 def _flushes(base: Base) -> Base | str:
     operator = base.operator
-    if set(operator.integers) == set(operator.outputs):
+    if set(operator.integers) == set(map(output_of, operator.outputs)):
         return "its results are integers"
     if operator.name in _SELDOM:
         return _SELDOM[operator.name]

@@ -19,6 +19,7 @@ from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import ATEN, Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
+from kfuzz.core.results import path_of
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.device.backends import named
 from kfuzz.targets.load import resolve_one
@@ -41,7 +42,7 @@ _UNSEEN: Final = {k: text for c in ATTRIBUTION for k, text in c.unseen.items()}
 # Details of K-GRD-01: how gradients are asked for.
 _WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
 # What a kernel should have returned in place of one tensor.
-_COUNT: Final = re.compile(r"expected (\d+) tensors$")
+_COUNT: Final = re.compile(r"expected (\d+) tensors?$")
 _ORDERS: Final = {
     "reversed": "every[::-1]",
     "with its halves swapped": "every[n // 2 :] + every[: n // 2]",
@@ -375,8 +376,10 @@ def _taken(finding: Finding) -> str:
 
 def _picked(finding: Finding) -> str:
     """Return code that takes the result concerned out of several, or ""."""
-    place = finding.failure.place
-    return "" if place is None else f"result = result[{place}]"
+    place, within = finding.failure.place, path_of(finding.failure.output)
+    places = within if place is None else [place, *within]
+    taken = "".join(f"[{i}]" for i in places)
+    return taken and f"result = result{taken}"
 
 
 def _literal(value: float | None) -> str:

@@ -11,6 +11,7 @@ from kfuzz.core.burst import Screened
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
+from kfuzz.core.results import output_of
 from kfuzz.core.verdict import (
     CHARGED,
     CaseReport,
@@ -220,7 +221,8 @@ class Record:
         self._take_compared(made.compared)
 
     def _take_compared(self, compared: Mapping[str, bool]) -> None:
-        for name, judged in compared.items():
+        for item, judged in compared.items():
+            name = output_of(item)  # of a list any item stands for it
             self._compared[name] = judged or self._compared.get(name, False)
 
     def take_alike(self, case: Case, count: int, failure: Failure) -> None:

@@ -17,6 +17,7 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.relation import compare_all
 from kfuzz.core.errors import BindingError, message_of
 from kfuzz.core.recipe import Case
+from kfuzz.core.results import outputs_of
 from kfuzz.evaluation.bindings.places import broken, defined, raised
 from kfuzz.evaluation.calling import posed
 from kfuzz.evaluation.probes.second_call import second_data
@@ -224,7 +225,7 @@ def _check_dtypes(kernel: BoundKernel, tried: Sequence[_Tried]) -> None:
 
 def _check_names(kernel: BoundKernel, accepted: Mapping[str, Acceptance]) -> None:
     wanted = kernel.operator.outputs
-    if sorted(accepted) == sorted(wanted):
+    if sorted(outputs_of(accepted)) == sorted(wanted):
         return
     raise broken(
         kernel,

@@ -119,7 +119,9 @@ def _axes(
     whole: Mapping[str, Acceptance], part: Mapping[str, Acceptance], n: int, rows: int
 ) -> dict[str, int] | None:
     """Return the axis of each output that holds the rows; None if one has none."""
-    axes = {}
+    axes: dict[str, int] = {}
+    if whole.keys() != part.keys():
+        return None
     for name, accepted in whole.items():
         have, other = accepted.shape, part[name].shape
         pairs = enumerate(zip(have, other, strict=False))

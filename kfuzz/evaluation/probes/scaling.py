@@ -18,6 +18,7 @@ from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence, Miss, Scaled
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import miss_of
+from kfuzz.core.results import output_of
 from kfuzz.core.verdict import Kind
 from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.relational import Apart, pick, told
@@ -251,16 +252,15 @@ def _changed_bits(
 
 def _shift(evidence: Evidence, miss: Miss, scaling: Scaling) -> int:
     """Return by which power of two an output has to grow; integers stay."""
-    stays = miss.output in evidence.operator.integers
+    stays = output_of(miss.output) in evidence.operator.integers
     return 0 if stays else scaling.exponent * scaling.degree
 
 
 def _same(one: Evidence, other: Evidence) -> bool:
-    names = one.operator.outputs
     left, right = one.base.outputs, other.base.outputs
     return all(
-        torch.equal(left[n].to(torch.float64), right[n].to(torch.float64))
-        for n in names
+        torch.equal(y.to(torch.float64), right[name].to(torch.float64))
+        for name, y in left.items()
     )
 
 

@@ -1,12 +1,14 @@
 """What the calls of a batch return: checked one by one, gathered all at once."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, cast
 
 import torch
 from torch import Tensor
 
+from kfuzz.core.results import OtherForm, in_place
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.results import Reader
 from kfuzz.execution.memory.destinations import handed_back
@@ -151,14 +153,11 @@ class BatchResults:
             same = [n for n, w in returned.items() if w is None or w is own[n]]
             first: list[dict[int, object]] = [{n: own[n] for n in same}]
             return [*first, *({} for _ in range(count - 1))][:count]
-        if count == 1:
-            return [dict(returned)]
-        alike = {
-            number: what
-            for number, what in returned.items()
-            if isinstance(what, tuple | list) and len(what) == count
-        }
-        return [{n: what[i] for n, what in alike.items()} for i in range(count)]
+        alike: dict[int, dict[str, object]] = {}
+        for number, what in returned.items():
+            with suppress(OtherForm):
+                alike[number] = in_place(what, self.outputs)
+        return [{n: each[name] for n, each in alike.items()} for name in self.outputs]
 
     def _sorted(
         self, candidates: Mapping[int, object], out: Tensor, known: Sequence[Rows]

@@ -1,11 +1,12 @@
 """What a kernel returned, read in the form that its contract demands."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from kfuzz.core.results import OtherForm, described, in_place
 from kfuzz.core.verdict import Kind
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.memory.destinations import handed_back
@@ -93,14 +94,14 @@ def read_results(
     if own and rest:
         whole = _completed(returned, expected, own)
         if whole is None:
-            what = f"returns {_described(returned)}, expected {', '.join(rest)}"
+            what = f"returns {described(returned)}, expected {', '.join(rest)}"
             what += f", with {', '.join(own)} written where the kernel was given them"
             problem = Metadata(Kind.WRONG_TYPE, "", what)
         returned = whole
     elif own:
         places = [own[name] for name in expected]
         if not handed_back(returned, places):
-            what = f"returns {_described(returned)} other than its destination "
+            what = f"returns {described(returned)} other than its destination "
             problem = Metadata(Kind.WRONG_TYPE, "", what + ", ".join(own))
         returned = places if len(places) > 1 else places[0]
     else:
@@ -139,9 +140,7 @@ def _other_tensor(returned: object, name: str, given: Tensor) -> Metadata | None
         return None
     if isinstance(returned, Tensor) and returned.data_ptr() == given.data_ptr():
         return None
-    what = (
-        f"returns {_described(returned)} other than {name}, which it declares inplace"
-    )
+    what = f"returns {described(returned)} other than {name}, which it declares inplace"
     return Metadata(Kind.WRONG_TYPE, "", what)
 
 
@@ -156,16 +155,12 @@ def read_outputs(
 
     They are contiguous clones, or as they were returned.
     """
-    names = list(expected)
-    items: Sequence[object] = (returned,)
-    if len(names) > 1 or (isinstance(returned, tuple | list) and len(returned) == 1):
-        if not isinstance(returned, tuple | list) or len(returned) != len(names):
-            what = _described(returned)
-            text = f"returns {what}, expected {len(names)} tensors"
-            return {}, {}, Metadata(Kind.WRONG_TYPE, "", text)
-        items = returned
+    try:
+        items = in_place(returned, expected)
+    except OtherForm as other:
+        return {}, {}, Metadata(Kind.WRONG_TYPE, other.name, other.what)
     outputs, lay = {}, {}
-    for name, item in zip(names, items, strict=True):
+    for name, item in items.items():
         problem = _problem(name, item, expected[name], device)
         if problem is not None:
             return {}, {}, problem
@@ -181,7 +176,7 @@ def _problem(
     name: str, item: object, expected: Expected, device: torch.device
 ) -> Metadata | None:
     if not isinstance(item, Tensor) or type(item) not in (Tensor, torch.nn.Parameter):
-        what = f"{name} is {_described(item)}, expected torch.Tensor"
+        what = f"{name} is {described(item)}, expected torch.Tensor"
         return Metadata(Kind.WRONG_TYPE, name, what)
     if item.layout is not torch.strided or item.is_quantized:
         what = f"{name} has layout {item.layout}, expected dense"
@@ -196,9 +191,3 @@ def _problem(
         what = f"{name} is on {item.device}, expected {device}"
         return Metadata(Kind.WRONG_DEVICE, name, what)
     return None
-
-
-def _described(value: object) -> str:
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return type(value).__name__

@@ -20,7 +20,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Kind
-from kfuzz.monitor.seen import LEAF, Returned, Seen, flattened
+from kfuzz.monitor.seen import LEAF, Returned, Seen, flattened, nest_of
 from kfuzz.monitor.snapshot import TensorCopy
 from kfuzz.monitor.subjects.arithmetic import OwnDraws, Recurrences
 from kfuzz.monitor.subjects.subject import Outside, dtype_name, is_plain, signature_of
@@ -365,7 +365,8 @@ def numbers_of(seen: Seen) -> Seen:
         if isinstance(x, TensorCopy)
     ]
     form = LEAF if len(copies) == 1 else "flat"
-    returned = Returned(tuple(copies), form, seen.returned.kind, True)
+    nest = nest_of(len(copies))
+    returned = Returned(tuple(copies), form, seen.returned.kind, nest)
     return replace(seen, returned=returned)
 
 

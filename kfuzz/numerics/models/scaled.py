@@ -37,7 +37,9 @@ def by_groups(problem: Problem, codes: Format | None) -> Acceptance:
         codes: format of the codes; None for integers, whose sums are exact.
     """
     t = problem.tensors
-    return _scaled(problem, t["a"], t["b"], t["scale_a"], t["scale_b"], codes)
+    # No GPU multiplies matrices of int64.
+    a, b = (t[name].to(torch.float64) for name in ("a", "b"))
+    return _scaled(problem, a, b, t["scale_a"], t["scale_b"], codes)
 
 
 def microscaled(problem: Problem, codes: Format) -> Acceptance:

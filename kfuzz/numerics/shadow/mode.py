@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from itertools import repeat
 from typing import Any, Final
 
 import torch
@@ -50,6 +51,8 @@ FRESH: Final = frozenset(
 RANGES: Final = frozenset({"aten.arange", "aten.linspace"})
 # What turns elements into Python numbers or shapes, where no bound follows them.
 ESCAPES: Final = frozenset({"aten._local_scalar_dense", "aten.nonzero", "aten.equal"})
+# An operator on lists is one on tensors, item by item.
+FOREACH: Final = "aten._foreach_"
 # Shapes follow the truth values of a mask.
 MASKED: Final = frozenset({"aten.masked_select"})
 
@@ -116,6 +119,10 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         """Run one operator in float64 and keep the shades of its results."""
         kwargs = dict(kwargs or {})
         name = str(func.overloadpacket)  # type: ignore[attr-defined]
+        if name.startswith(FOREACH) and (each := _each(name, args, kwargs)):
+            with self:
+                made = [call() for call in each]
+            return made if func._schema.returns else None  # type: ignore[attr-defined]
         mutated = _mutated(func)
         if mutated:
             return self._written(func, types, args, kwargs, mutated)
@@ -441,3 +448,28 @@ def _ordered(
         else:
             positional.append(named[argument.name])
     return tuple(positional), keywords
+
+
+def _each(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Callable[[], Any]]:
+    """Return the calls on tensors that an operator on lists consists of.
+
+    None of them if torch has no such operator on tensors.
+    """
+    one = getattr(torch.ops.aten, name.removeprefix(FOREACH), None)
+    if one is None or not any(isinstance(a, list | tuple) for a in args):
+        return []
+    taken = getattr(one, one.overloads()[0])._schema.arguments
+    positional = sum(not a.kwarg_only for a in taken)
+    keywords = [a.name for a in taken if a.kwarg_only]
+    columns = [a if isinstance(a, list | tuple) else repeat(a) for a in args]
+    return [
+        partial(
+            one,
+            *row[:positional],
+            **dict(zip(keywords, row[positional:], strict=False)),
+            **kwargs,
+        )
+        for row in zip(*columns, strict=False)
+    ]
