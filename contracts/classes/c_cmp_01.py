@@ -1,20 +1,15 @@
 """C-CMP-01: a fused operator does what the chain of its parts does."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.evidence import Explanation
+from kfuzz.contracts.evidence import Evidence, Explanation
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-CMP-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that the unfused chain does not admit either."""
     miss = miss_of(evidence)
     if miss is None or not evidence.of(Explanation).breaks_chain:

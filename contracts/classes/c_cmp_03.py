@@ -1,21 +1,16 @@
 """C-CMP-03: correct over the declared shape class, not only friendly shapes."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.core_domain import is_friendly
-from kfuzz.contracts.evidence import Diagnosis
+from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-CMP-03"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that is gone at every friendly shape, contiguous."""
     miss, found = miss_of(evidence), evidence.of(Diagnosis)
     if miss is None or found.friendly != "gone":

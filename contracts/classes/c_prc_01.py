@@ -1,20 +1,15 @@
 """C-PRC-01: the declared accumulator and intermediate formats are really used."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.evidence import Diagnosis, Explanation
+from kfuzz.contracts.evidence import Diagnosis, Evidence, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.contracts.reading import decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-PRC-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that arithmetic other than the declared one explains entirely."""
     miss = miss_of(evidence)
     if (

@@ -1,20 +1,15 @@
 """C-PRC-02: no avoidable cancellation or overflow."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.evidence import Diagnosis
+from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.contracts.reading import decided, inputs_finite, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-PRC-02"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return NaN or Inf that magnitude makes, or a miss that recentring mends."""
     miss = miss_of(evidence)
     if miss is None:

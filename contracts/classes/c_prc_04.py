@@ -1,9 +1,7 @@
 """C-PRC-04: powers of two commute with a homogeneous operator."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import changed_failure
-from kfuzz.contracts.evidence import Scaled
+from kfuzz.contracts.evidence import Evidence, Scaled
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -14,13 +12,10 @@ from kfuzz.contracts.language import (
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-PRC-04"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return what scaled data show of a case that conforms."""
     if miss_of(evidence) is not None:
         return None

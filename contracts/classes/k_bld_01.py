@@ -1,18 +1,13 @@
 """K-BLD-01: what a kernel launches builds for the declared GPUs within their limits."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.evidence import Builds
+from kfuzz.contracts.evidence import Builds, Evidence
 from kfuzz.contracts.language import ContractClass, Probe, Structure, Tolerance
 from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-BLD-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first launch that does not build for a GPU."""
     for misfit in evidence.of(Builds).misfits:
         return Failure(

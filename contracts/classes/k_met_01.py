@@ -1,8 +1,6 @@
 """K-MET-01: type, shape, dtype and device of the result are the operator's."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.evidence import OpCheck
+from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -12,13 +10,10 @@ from kfuzz.contracts.language import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "K-MET-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first metadata problem of the result."""
     problem = evidence.base.metadata
     if problem is None:
@@ -31,7 +26,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     )
 
 
-def _by_opcheck(evidence: "Evidence") -> Failure | None:
+def _by_opcheck(evidence: Evidence) -> Failure | None:
     """Return a lie of a custom operator about itself that breaks no other promise."""
     told, claims = evidence.of(OpCheck), evidence.declaration
     if told.fake:

@@ -1,12 +1,10 @@
 """What the value contracts share: turning a miss into a failure."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kfuzz.contracts.changed import BITWISE, Changed
+from kfuzz.contracts.evidence import Miss
 from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Miss
 
 MASK_KINDS: Final = frozenset(
     {
@@ -21,7 +19,7 @@ MASK_KINDS: Final = frozenset(
 
 def value_failure(
     contract: str,
-    miss: "Miss",
+    miss: Miss,
     *,
     why: str = "",
     kind: Kind | None = None,

@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,10 +11,8 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import shared
 from kfuzz.cli.standard_streams import print_report
 from kfuzz.cli.values import one_of
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import UsageError, suggestion
-
-if TYPE_CHECKING:  # the lists need no more than names
-    from kfuzz.contracts.operator import Operator
 
 _FormatOption = Annotated[
     str, shared("format", "What to print.", kind=one_of("text", "markdown", "json"))
@@ -81,7 +79,7 @@ def operators(
     from kfuzz.contracts.operators import OPERATORS
     from kfuzz.report import operator_pages
 
-    def every() -> Sequence["Operator"]:
+    def every() -> Sequence[Operator]:
         return _operators_of(targets) if targets else list(OPERATORS.values())
 
     print_report(
@@ -151,7 +149,7 @@ def _matches(identifier: str, glob: str) -> bool:
     return any(fnmatch.fnmatchcase(text, glob) for text in (identifier, name, operator))
 
 
-def _operators_of(targets: Sequence[str]) -> list["Operator"]:
+def _operators_of(targets: Sequence[str]) -> list[Operator]:
     """Return the operators of kernels, each once; their files are imported.
 
     Raises:

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -86,9 +88,6 @@ from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 from kfuzz.targets.overrides import UNJUDGED
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
 
 # The first round is short, so that a gross fault shows in a second; later ones
 # give Hypothesis's target phase room. A round is never longer than this.
@@ -397,7 +396,7 @@ class Campaign:
 
     def strategy(
         self, kernel: KernelSearch, without: Collection[str], *, tall: bool = True
-    ) -> "SearchStrategy[Case] | None":
+    ) -> SearchStrategy[Case] | None:
         """Return what the cases of a kernel are drawn from; None if nothing is left.
 
         Args:
@@ -622,7 +621,7 @@ class Campaign:
         self.scheduler.charge(kernel, seconds)
 
     def _prefilter(
-        self, kernel: KernelSearch, strategy: "SearchStrategy[Case]", this_round: Round
+        self, kernel: KernelSearch, strategy: SearchStrategy[Case], this_round: Round
     ) -> None:
         """Give a kernel's round its batches, unless it has found something."""
         if this_round.over or self.config.scale is not Scale.USUAL:

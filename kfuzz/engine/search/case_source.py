@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
+
+from hypothesis.strategies import SearchStrategy
 
 from kfuzz.core.recipe import Case
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.execution.processes import Child
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
 
 
 class GuidedSearch(Protocol):
@@ -19,7 +18,7 @@ class GuidedSearch(Protocol):
     def search(
         self,
         this_round: Round,
-        strategy: "SearchStrategy[Case]",
+        strategy: SearchStrategy[Case],
         *,
         cases: int,
         seed_value: int,
