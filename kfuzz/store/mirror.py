@@ -26,7 +26,7 @@ from kfuzz.core.errors import DecodeError, HarnessError, StorageError
 from kfuzz.core.finding import Finding, safe_name
 from kfuzz.store import strict_json
 from kfuzz.store.cache import FINDINGS, MIRRORS, cache_folder
-from kfuzz.store.durable import replace_file
+from kfuzz.store.durable import digest_of, replace_file
 from kfuzz.store.entry import (
     MAX_BYTES,
     attach,
@@ -36,7 +36,7 @@ from kfuzz.store.entry import (
 )
 from kfuzz.store.entry_writing import remove_entry, write_entry
 from kfuzz.store.life import joined
-from kfuzz.store.objects import Objects, digest_of
+from kfuzz.store.objects import Objects
 from kfuzz.store.plain_file import read_plain
 
 if TYPE_CHECKING:  # it imports this module, for a mirror

@@ -23,7 +23,7 @@ from kfuzz.execution.device import sanitizer
 from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.store.corpus import Problem, Stored
 from kfuzz.store.entry import attach
-from kfuzz.targets.load import LoadedKernel
+from kfuzz.targets.load import LoadedKernel, request_for
 
 LIMIT_SECONDS: Final = 600.0
 """Instrumented kernels take a hundred times as long, and torch's start a minute."""
@@ -110,13 +110,9 @@ def _run(
     stop: threading.Event,
 ) -> Sanitized | None:
     """Return what the tool says of a finding; None if it was stopped."""
-    finding, source = entry.finding, loaded.source
+    finding = entry.finding
     request = {
-        "cwd": os.getcwd(),
-        "root": str(config.root),
-        "file": str(source.file) if source.file else "",
-        "module": source.module,
-        "name": loaded.kernel.name,
+        **request_for(loaded.source, config.root, loaded.kernel.name),
         "device": device,
         "case": encode(finding.case),
     }
