@@ -8,7 +8,7 @@ import typer
 
 from kfuzz.cli import completion
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.settings import shared
+from kfuzz.cli.settings import shared, targets_argument
 from kfuzz.cli.standard_streams import print_report
 from kfuzz.cli.values import one_of
 from kfuzz.contracts.operator import Operator
@@ -66,11 +66,9 @@ def list_(
 def operators(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            help="List the operators of these kernels instead: your own too. The "
-            "files are imported.",
-            autocompletion=completion.targets,
+        targets_argument(
+            "List the operators of these kernels instead: your own too. The files are "
+            "imported."
         ),
     ] = None,
     format: _FormatOption = "text",

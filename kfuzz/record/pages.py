@@ -6,7 +6,7 @@ from typing import Final
 
 from kfuzz.record.comparing import FAULTS, IDLE, Case, Compared, Told, causes
 from kfuzz.report.layout import Section, text_page
-from kfuzz.report.templates import STYLE, rendered, source_of
+from kfuzz.report.templates import page
 from kfuzz.report.text import one_line
 
 TITLE: Final = "Devices compared"
@@ -37,7 +37,6 @@ def html(made: Compared) -> str:
         )
         for operator, row in sorted(table.items())
     ]
-    style = STYLE.read_text(encoding="utf-8")
     content = {
         "title": TITLE,
         "facts": [(label, one_line(told)) for label, told in _facts(made)],
@@ -48,10 +47,8 @@ def html(made: Compared) -> str:
             for s in _sections(made, _MOST_OF_PAGE)
             if s
         ],
-        "style": style,
-        "policy": f"default-src 'none'; img-src data:; style-src {source_of(style)}",
     }
-    return rendered(_TEMPLATE, content, html=True)
+    return page(_TEMPLATE, content)
 
 
 def _facts(made: Compared) -> list[tuple[str, str]]:

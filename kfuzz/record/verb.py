@@ -6,10 +6,16 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
-from kfuzz.cli.settings import DeviceOption, QuietOption, option, shared
+from kfuzz.cli.settings import (
+    DeviceOption,
+    FormatOption,
+    QuietOption,
+    option,
+    shared,
+    targets_argument,
+)
 from kfuzz.cli.standard_streams import report_stream, stopping
 from kfuzz.core.errors import NothingToRunError, UsageError
 from kfuzz.report.output_files import require_writable, write_or_raise
@@ -24,11 +30,7 @@ def record(
     ],
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            autocompletion=completion.targets,
-            help="As for `kfuzz run`.",
-        ),
+        targets_argument("As for `kfuzz run`."),
     ] = None,
     platform: Annotated[
         bool, option("--platform", "Record torch's own kernels instead.")
@@ -157,9 +159,7 @@ def compare(
         list[Path],
         typer.Argument(metavar="DIR...", help="Recordings, two or more."),
     ],
-    format: Annotated[
-        str, shared("format", kind=values.one_of("text", "json"))
-    ] = "text",
+    format: FormatOption = "text",
     html: Annotated[
         Path | None, option("--html", "Write a page there, too.", metavar="FILE")
     ] = None,
