@@ -402,7 +402,7 @@ def unsatisfiable(shape_class: ShapeClass | None, budget: SizeBudget) -> Binding
     """Return the error for a declaration that leaves no shape to draw."""
     text = f"shape_class {shape_class.expression!r}" if shape_class else "dims"
     return BindingError(
-        f"{text} admits no shape of at most {budget.elements} elements and "
+        f"{text} allows no shape of at most {budget.elements} elements and "
         f"{budget.rows} rows",
         fix="relax the declaration, or run on a device with a larger budget",
     )

@@ -30,7 +30,7 @@ CLASS = ContractClass(
     scope="every kernel",
     precondition="Every shape and layout of the declared class. One failing shape "
     "violates; there is no pass rate.",
-    postcondition="The result lies in the operator's acceptance.",
+    postcondition="The result is within the operator's acceptance.",
     on_miss=(Probe.FRIENDLY,),
     procedure="kfuzz's definition. Power-of-two shapes are those of a ladder, "
     "contiguous, at which the kernel passes allclose (rtol = atol = 1e-2) on normal "

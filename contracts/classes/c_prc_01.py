@@ -36,7 +36,7 @@ CLASS = ContractClass(
     title="computes in the declared accumulator and intermediate precision",
     scope="every kernel whose operator rounds",
     precondition="Finite elements of the reference whose bound is not vacuous.",
-    postcondition="The result lies in the acceptance of the declared arithmetic.",
+    postcondition="The result is within the acceptance of the declared arithmetic.",
     on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
     procedure="Inputs on which a narrow accumulator stagnates and inputs whose sums "
     "are exact in the declared one. A miss belongs here if every missing element lies "

@@ -36,7 +36,7 @@ CLASS = ContractClass(
     scope="every kernel; the cancellation part binds operators that a shift of the "
     "data leaves well posed (softmax, layer_norm)",
     precondition="Finite inputs with a finite reference.",
-    postcondition="The result is finite and lies in the acceptance of the stable "
+    postcondition="The result is finite and within the acceptance of the stable "
     "algorithm.",
     on_miss=(Probe.FRIENDLY, Probe.CONTIGUOUS, Probe.ORDINARY, Probe.RECENTRED),
     procedure="NaN or Inf from finite input with finite reference violates if it "

@@ -34,7 +34,7 @@ CLASS = ContractClass(
     "and consist of sums, products and choices",
     precondition="The case conforms. The exponent is such that no argument, and no "
     "product of elements of the arguments, overflows or becomes subnormal.",
-    postcondition="The result of scaled arguments lies in their own acceptance. "
+    postcondition="The result of scaled arguments is within their own acceptance. "
     "With determinism bitwise, if all numbers are finite and no bit of any term lies "
     "below the normal numbers, before or after, it has the very bits of the scaled "
     "result.",
@@ -55,7 +55,7 @@ CLASS = ContractClass(
     "cases an argument, or several together, is multiplied by 2^k: by the greatest k "
     "in range and by the least, or the least under which bits are compared; where "
     "subnormal numbers may be flushed by so much more that what all elements may lose "
-    "is less than one of them. The seed says which argument; a pinned case is tried "
+    "is less than one of them. The seed chooses the argument; a pinned case is tried "
     "with each. A miss there counts if no class more specific than K-VAL-01 claims it. "
     "Bits are compared where the lowest bit of every product of elements of the "
     "arguments lies 32 binary places, and as many as the elements' number has bits, "

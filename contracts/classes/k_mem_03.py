@@ -58,7 +58,7 @@ CLASS = ContractClass(
     sampled=(Probe.OPCHECK,),
     procedure="The bytes of every argument are compared with a snapshot after the "
     f"call. On one in {SECOND_CALL_SHARE} cases torch.library.opcheck compares the "
-    "arguments of a custom operator with what its schema says it writes to.",
+    "arguments of a custom operator with what its schema declares.",
     kinds=(Kind.INPUT_MODIFIED, Kind.FALSE_SCHEMA),
     symptom="names the argument and the first element",
     judge=judge,

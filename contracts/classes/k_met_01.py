@@ -71,8 +71,8 @@ CLASS = ContractClass(
     later_kinds=(Kind.FALSE_SCHEMA, Kind.FALSE_FAKE),
     symptom="decided before any comparison of values",
     unseen={
-        Kind.FALSE_SCHEMA: "what torch.library.opcheck says of its schema",
-        Kind.FALSE_FAKE: "what torch.library.opcheck says of its fake implementation",
+        Kind.FALSE_SCHEMA: "what torch.library.opcheck reports of its schema",
+        Kind.FALSE_FAKE: "what torch.library.opcheck reports of its fake",
     },
     judge=judge,
     decides=lambda evidence: evidence.base.returned,

@@ -66,7 +66,7 @@ def changed_failure(contract: str, found: Changed, kind: Kind) -> Failure | None
         return None
     why = "as it is the case conforms"
     if found.shift is not None:
-        why = f"admitted, but not 2^{found.shift} times what it is without"
+        why = f"allowed, but not 2^{found.shift} times what it is without"
     return value_failure(
         contract,
         found.miss,

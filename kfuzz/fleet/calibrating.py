@@ -83,5 +83,5 @@ def calibrated_by(
 
     places = [p for p in followed([_PLACE]) if isinstance(p, Place)]
     if not places:
-        raise HarnessError("no worker told what it runs on")
+        raise HarnessError("no worker reported its device")
     yield from calibrated(config, places[0], search, entries)

@@ -164,7 +164,7 @@ class Worker:
                 return str(ailment), str(uuid)
         except Exception as error:
             return str(error).partition("\n")[0], ""
-        return "its canary told nothing", ""
+        return "its canary reported nothing", ""
 
     def _performed(
         self, work: Work, stop: threading.Event, most: float | None = None

@@ -150,7 +150,7 @@ def opened(document: dict[str, Any], key: Verifier) -> bytes:
         if isinstance(raw, str) and key.holds(_decoded(raw, "sig"), message):
             return payload
     raise RefusedError(
-        f"no signature of the key {key.keyid[:16]}… fits what the file says: it was "
+        f"no signature of the key {key.keyid[:16]}… fits what the file holds: it was "
         "changed, or another key signed it"
     )
 

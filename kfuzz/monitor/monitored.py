@@ -246,7 +246,7 @@ class Monitor:
                 if name in call.free and same:
                     continue
                 if _meet(x, place):
-                    raise Outside(f"{name} lies in memory that the call writes to")
+                    raise Outside(f"{name} is in memory that the call writes to")
 
     def finish_compiled(
         self,

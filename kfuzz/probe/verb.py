@@ -66,7 +66,7 @@ def probe(
         bool,
         option(
             "--adopt",
-            "Print the declaration that says what was found, to be written by "
+            "Print the declaration that states what was found, to be written by "
             "whoever vouches for it.",
         ),
     ] = False,

@@ -61,9 +61,9 @@ def _sections(made: Compared, most: int) -> list[Section]:
     faults = [c for told in FAULTS for c in made.of(told)]
     idle = Counter(f"{c.told}: {c.why[:100]}" for told in IDLE for c in made.of(told))
     several = [
-        ("causes of admitted differences", [f"{n} x {why}" for why, n in causes(made)]),
+        ("causes of allowed differences", [f"{n} x {why}" for why, n in causes(made)]),
         ("faults", [f"{c.kernel} {c.key[:12]}: {c.told}: {c.why}" for c in faults]),
-        ("refused or not judged", [f"{n} x {why}" for why, n in idle.most_common()]),
+        ("rejected or not judged", [f"{n} x {why}" for why, n in idle.most_common()]),
         ("not in all recordings", list(made.unpaired)),
         ("declared differently, which is no disagreement", list(made.declared)),
         ("environment", list(made.environment)),

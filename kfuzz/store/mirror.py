@@ -238,7 +238,7 @@ class Mirror:
             DecodeError: if it is none of this entry, or of a newer format.
         """
         if content is None:
-            raise DecodeError("its content is not what its name says")
+            raise DecodeError("its content does not match its name")
         document = strict_json.loads(content)
         number = document.pop("format", None) if isinstance(document, dict) else None
         if number != FORMAT:

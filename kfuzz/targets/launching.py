@@ -224,7 +224,7 @@ def _recipe_of(args: Any, where: str) -> inspect.Signature:
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise BindingError(
-                f"args takes {p}: which tensors, is not said", where=where,
+                f"args takes {p}: which tensors these are is not stated", where=where,
                 fix="name them: args=lambda x, y: ...",
             )  # fmt: skip
     return signature
