@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -20,7 +20,6 @@ from kfuzz.core.errors import (
     BindingError,
     KfuzzError,
     StorageError,
-    UsageError,
 )
 from kfuzz.core.event import (
     Event,
@@ -31,11 +30,10 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.proof import KernelProof
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.batches import prefilter_round
 from kfuzz.engine.search.bindings import Bindings
 from kfuzz.engine.search.case_drawing import (
@@ -43,7 +41,13 @@ from kfuzz.engine.search.case_drawing import (
     search_round,
     strategy_of,
 )
-from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
+from kfuzz.engine.search.case_source import (
+    NO_GUIDES,
+    Guide,
+    GuidedSearch,
+    Guides,
+    guide_of,
+)
 from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.filed import FiledFinding
 from kfuzz.engine.search.found import (
@@ -68,7 +72,7 @@ from kfuzz.engine.search.progress import (
     progress_of,
     trace_of,
 )
-from kfuzz.engine.search.proofs import Proofs, Prover, no_proofs
+from kfuzz.engine.search.proofs import NO_PROOFS, Proofs, Prover, no_proofs
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.reductions import Reductions
 from kfuzz.engine.search.replay_first import replay_first
@@ -96,11 +100,6 @@ LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
 # What users brought is compared with so many seconds of kernels before any is searched.
 COMPARING_SECONDS: Final = 3.0
-# A kernel's counterexamples are waited for so long before its first case, and its proof
-# after its last one.
-PROOF_SECONDS: Final = 8.0
-# Of a run's time a kernel's counterexamples get so much.
-EXAMPLES_SHARE: Final = 0.1
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
 # Kernels of a run for each of which a child imports the file by itself from the start,
@@ -148,33 +147,18 @@ def run_kernels(
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude_contracts)
-    guide = _guide_of(config, guides)
+    guide = guide_of(config, guides)
     require_processes(config)
     loaded = kernels_of(config, loaded)
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
-    proofs = None
-    try:
+    with closing(backend):
         require_device(config.scale, backend.on)
         for why in keep_sound(backend):
             yield Notice("", why)
-        proofs = prover(config)
-        campaign = Campaign(config, stop, backend, loaded, classes, guide, proofs)
-        yield from campaign.events()
-    finally:
-        if proofs is not None:
-            proofs.close()
-        backend.close()
-
-
-def _guide_of(config: RunConfig, guides: Guides) -> Guide | None:
-    """Return what chooses the cases of a run, None where Hypothesis does."""
-    if config.engine is Engine.HYPOTHESIS:
-        return None
-    if config.engine not in guides:
-        raise UsageError("this engine is not at hand", where=config.engine)
-    guides[config.engine].require(config)
-    return guides[config.engine]
+        with closing(prover(config)) as proofs:
+            campaign = Campaign(config, stop, backend, loaded, classes, guide, proofs)
+            yield from campaign.events()
 
 
 class Campaign:
@@ -192,7 +176,7 @@ class Campaign:
         loaded: list[LoadedKernel],
         classes: frozenset[str],
         guide: Guide | None = None,
-        proofs: Proofs | None = None,
+        proofs: Proofs = NO_PROOFS,
     ) -> None:
         self.config = config
         self.stop = stop
@@ -235,7 +219,6 @@ class Campaign:
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}
         self.proofs = proofs
-        self._watched_until: float | None = None
         if guide is not None:
             self.guided = {
                 k.node_id: guide.search_of(
@@ -306,7 +289,9 @@ class Campaign:
         try:
             self._compare_bindings()
             if self.config.replay:
-                self._open_first()
+                # The time of the run begins before its first time slice.
+                with suppress(KfuzzError, Stopped):  # which says so
+                    self._open(self.kernels[0])
                 yield from replay_first(
                     self.kernels, self.config, self.backend,
                     classes=self.classes, stop=self.stop, end=self.search_end(),
@@ -329,7 +314,7 @@ class Campaign:
                 yield Notice(kernel.node_id, text)
             made = finished_of(
                 kernel, self.classes, ending=self._ending(kernel),
-                proof=self._proof(kernel),
+                proof=None if self.stop.is_set() else self.proofs.proof(kernel),
             )  # fmt: skip
             yield made
             finished.append(made)
@@ -349,19 +334,6 @@ class Campaign:
         )
         if refused is not None:
             raise refused
-
-    def _proof(self, kernel: KernelSearch) -> KernelProof | None:
-        """Return what is proved of a kernel, as far as that has come."""
-        if self.proofs is None or self.stop.is_set():
-            return None
-        if self._watched_until is None:
-            self._watched_until = time.monotonic() + self._proof_seconds()
-        return self.proofs.proof(kernel, until=self._watched_until)
-
-    def _proof_seconds(self) -> float:
-        """Return how long proofs are waited for, before a search and after it."""
-        limit = self.config.budget.max_time
-        return PROOF_SECONDS if limit is None else min(PROOF_SECONDS, limit * 0.05)
 
     def _ending(self, kernel: KernelSearch) -> str:
         """Return why a kernel had no case, if it had none."""
@@ -515,11 +487,6 @@ class Campaign:
         """Whether a collective takes no more of a kernel's time than any case may."""
         return kernel.pace is None or kernel.pace.limit >= collectives.USUAL_SECONDS
 
-    def _open_first(self) -> None:
-        """Have the time of the run begin before its first time slice."""
-        with suppress(KfuzzError, Stopped):  # its time slice says so
-            self._open(self.kernels[0])
-
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
         if not kernel.rounds:
@@ -529,8 +496,12 @@ class Campaign:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
                 return
-        if self.proofs is not None:
-            yield from self._examples(kernel)
+        yield from self.proofs.examples(
+            kernel,
+            lambda end: Round(kernel, stop=self.halt, deadline=end),
+            self._counted,
+            end=self.search_end(),
+        )
         began = time.monotonic()
         before = kernel.record.cases
         limit = self.config.budget.max_cases
@@ -585,7 +556,8 @@ class Campaign:
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:
             yield from self._counted(kernel, *this_round.found)
-        self._charge(kernel, time.monotonic() - began)
+        kernel.discovery.end_round()
+        self.scheduler.charge(kernel, time.monotonic() - began)
         nothing = kernel.record.cases == before and this_round.found is None
         full = kernel.unknown >= FINDINGS_PER_KERNEL
         if full:
@@ -599,26 +571,6 @@ class Campaign:
             or (self.config.budget.max_time is None and nothing)
         )
         self._retire(kernel)
-
-    def _examples(self, kernel: KernelSearch) -> Iterator[Event]:
-        """Judge a kernel's counterexamples before anything is drawn for it."""
-        assert self.proofs is not None
-        # Under a time limit a search goes on meanwhile.
-        limit, end = self.config.budget.max_time, self.search_end()
-        first = limit is None and not kernel.rounds
-        if limit is not None:
-            end = min(end, time.monotonic() + EXAMPLES_SHARE * limit)
-        yield from self.proofs.examples(
-            kernel,
-            lambda: Round(kernel, stop=self.halt, deadline=end),
-            self._counted,
-            until=time.monotonic() + (PROOF_SECONDS if first else 0.0),
-        )
-
-    def _charge(self, kernel: KernelSearch, seconds: float) -> None:
-        """Count the time of a round, and what it discovered."""
-        kernel.discovery.end_round()
-        self.scheduler.charge(kernel, seconds)
 
     def _prefilter(
         self, kernel: KernelSearch, strategy: SearchStrategy[Case], this_round: Round
