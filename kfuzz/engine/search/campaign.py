@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -18,7 +18,6 @@ from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
-    KfuzzError,
     StorageError,
 )
 from kfuzz.core.event import (
@@ -35,7 +34,6 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.batches import prefilter_round
-from kfuzz.engine.search.bindings import Bindings
 from kfuzz.engine.search.case_drawing import (
     round_seed,
     search_round,
@@ -56,6 +54,7 @@ from kfuzz.engine.search.found import (
     taken_to_minimum,
 )
 from kfuzz.engine.search.guidance import is_climbed
+from kfuzz.engine.search.live_kernels import LiveKernels
 from kfuzz.engine.search.plan import SHARE, Pace
 from kfuzz.engine.search.preconditions import (
     jobs_of,
@@ -98,13 +97,6 @@ from kfuzz.targets.overrides import UNJUDGED
 FIRST_ROUND: Final = 25
 LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
-# What users brought is compared with so many seconds of kernels before any is searched.
-COMPARING_SECONDS: Final = 3.0
-# Live children; each holds memory, on a GPU a context.
-LIVE_CHILDREN: Final = 8
-# Kernels of a run for each of which a child imports the file by itself from the start,
-# where as many processors are idle, so that a finding does not wait for it.
-EARLY: Final = 2
 
 
 def run(
@@ -215,7 +207,6 @@ class Campaign:
         # that there are not more of them; a collective takes every GPU it needs.
         self._counting = threading.Lock()
         self._collective = threading.Lock()
-        self.bindings = Bindings(self.kernels, on_host=not backend.on.has.asynchronous)
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}
         self.proofs = proofs
@@ -226,6 +217,10 @@ class Campaign:
                 )
                 for k in self.kernels
             }
+        self.live = LiveKernels(
+            self.kernels, self.scheduler, self.clock, guided=self.guided,
+            on_host=not backend.on.has.asynchronous, expired=self._expired,
+        )  # fmt: skip
 
     def _prepare(
         self, loaded: LoadedKernel, classes: frozenset[str], device: str
@@ -287,11 +282,9 @@ class Campaign:
             yield Notice("", text)
         refused: StorageError | None = None
         try:
-            self._compare_bindings()
+            self.live.compare_bindings()
             if self.config.replay:
-                # The time of the run begins before its first time slice.
-                with suppress(KfuzzError, Stopped):  # which says so
-                    self._open(self.kernels[0])
+                self.live.open_first()
                 yield from replay_first(
                     self.kernels, self.config, self.backend,
                     classes=self.classes, stop=self.stop, end=self.search_end(),
@@ -305,7 +298,7 @@ class Campaign:
             refused = error  # what was seen is told all the same
         finally:
             for kernel in self.kernels:
-                self._close(kernel)
+                self.live.close(kernel)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
             if not self.guided and (text := unreached(kernel)):
@@ -422,7 +415,7 @@ class Campaign:
                 kernel, entry, seconds=seconds, stopped=self._expired
             )
         if kernel.done:
-            self._close(kernel)
+            self.live.close(kernel)
 
     def _taken(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
         """Yield what happens in a kernel's this_round, and the kernel at its end."""
@@ -448,39 +441,7 @@ class Campaign:
                 yield Notice(kernel.node_id, text)
             text = f"given up: {line_of(error)}"
             yield Notice(kernel.node_id, text, trace=trace_of(error))
-            self._close(kernel)
-
-    def _open(self, kernel: KernelSearch) -> None:
-        """Get a kernel ready that has not been judged yet: that is start-up.
-
-        Raises:
-            Stopped: the run is over.
-        """
-        with self.clock.opening():
-            if not self.guided:  # what draws for it calls it as well
-                kernel.runner.open()
-                few = len(self.kernels) <= EARLY
-                if few and idle_processors(self.jobs) > EARLY:
-                    kernel.runner.prepare(0)  # only the one that imports: it takes long
-                self.bindings.compare(kernel)
-
-    def _compare_bindings(self) -> None:
-        """Have what users brought compared with its kernels, as far as that is quick.
-
-        The others are in their first time slice.
-        """
-        end = time.monotonic() + COMPARING_SECONDS
-        for kernel in filter(self.bindings.awaits, self.kernels):
-            if time.monotonic() > end or self._expired():
-                return
-            try:
-                self._open(kernel)
-            except BindingError:
-                raise
-            except (KfuzzError, Stopped):
-                pass  # its time slice says so
-            if len(self.kernels) > LIVE_CHILDREN:
-                self._close(kernel)
+            self.live.close(kernel)
 
     @staticmethod
     def _affords_collective(kernel: KernelSearch) -> bool:
@@ -491,7 +452,7 @@ class Campaign:
         """Give a kernel one round, then take what it found to its minimum."""
         if not kernel.rounds:
             try:
-                self._open(kernel)
+                self.live.open(kernel)
             except Stopped:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
@@ -570,7 +531,9 @@ class Campaign:
             or full
             or (self.config.budget.max_time is None and nothing)
         )
-        self._retire(kernel)
+        if kernel.done:
+            self.live.close(kernel)
+        self.live.close_spare()
 
     def _prefilter(
         self, kernel: KernelSearch, strategy: SearchStrategy[Case], this_round: Round
@@ -635,20 +598,6 @@ class Campaign:
             left = self.scheduler.share(left, kernel)
         last = most is not None and self.count_findings() + 1 >= most
         return self.reductions.seconds(kernel, finding, share=left, last=last)
-
-    def _retire(self, kernel: KernelSearch) -> None:
-        """Close children beyond what may live at once, the current one last."""
-        if kernel.done:
-            self._close(kernel)
-        with self.scheduler.spared(max(LIVE_CHILDREN - self.jobs, 0)) as spared:
-            for other in spared:
-                self._close(other)
-
-    def _close(self, kernel: KernelSearch) -> None:
-        """End the children of a kernel."""
-        kernel.runner.close()
-        if guided := self.guided.get(kernel.node_id):
-            guided.close()
 
     def count_findings(self) -> int:
         """Return how many findings there are, of those that end a run.
