@@ -1,10 +1,10 @@
 """C-EXC-02: indices out of bounds follow the declared policy."""
 
-from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
+from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.contracts.reading import decided, miss_of
-from kfuzz.core.verdict import Failure, Kind
+from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
 ID = "C-EXC-02"
 

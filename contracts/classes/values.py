@@ -1,20 +1,8 @@
 """What the value contracts share: turning a miss into a failure."""
 
-from typing import Final
-
 from kfuzz.contracts.changed import BITWISE, Changed
 from kfuzz.contracts.evidence import Miss
 from kfuzz.core.verdict import Failure, Kind
-
-MASK_KINDS: Final = frozenset(
-    {
-        Kind.NAN_MISSING,
-        Kind.NAN_UNEXPECTED,
-        Kind.INF_MISSING,
-        Kind.INF_UNEXPECTED,
-        Kind.INF_SIGN,
-    }
-)
 
 
 def value_failure(
