@@ -66,7 +66,8 @@ class RayFleet:
     """A cluster of Ray, begun here where none is named.
 
     Args:
-        address: "" for that of RAY_ADDRESS, or for a cluster of this machine's own.
+        on: what `--on` says: an address, or none for that of RAY_ADDRESS, or for a
+            cluster of this machine's own.
         root: the project, whose files the workers get.
         device: as the command line names it.
         jobs: most workers; None for as many as the cluster has room for.
@@ -78,14 +79,14 @@ class RayFleet:
 
     def __init__(
         self,
-        address: str,
+        on: str,
         *,
         root: Path,
         device: str,
         jobs: int | None = None,
         alone: bool = False,
     ) -> None:
-        address = address or os.environ.get(ADDRESS, "")
+        address = on if "://" in on else os.environ.get(ADDRESS, "")
         if address.startswith("ray://"):
             _show_token()
         self._ray = _imported()
