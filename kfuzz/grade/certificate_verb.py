@@ -83,7 +83,7 @@ def verify(
 
     The files that it names are looked for in the project, and their digests compared.
 
-    Exit codes: 0 it holds, 1 it is refused or a sample finds a violation, 2 usage or
+    Exit codes: 0 it holds, 1 it is rejected or a sample finds a violation, 2 usage or
     unreadable, 3 internal error, 4 no value of a sample was compared, 5 device
     missing, 130 interrupted.
     """

@@ -166,7 +166,7 @@ def compare(
 ) -> int:
     """Compare recordings of devices: equal, both allowed, or who broke which clause.
 
-    That results differ blames no device: a contract does, or nothing.
+    A difference alone attributes nothing to a device: a broken contract does.
 
     Exit codes: 0 every difference is allowed, 1 a device or all are outside, 2 usage or
     an unreadable recording, 3 internal error, 4 no case in common that could be
