@@ -226,7 +226,7 @@ def replayed_here(
     """Replay findings on this machine."""
     from kfuzz.engine.replay.replayer import replay  # with it comes Hypothesis
 
-    return replay(stored, config, stop=stop, told=note)
+    return replay(stored, config, stop=stop, notify=note)
 
 
 def _replay(
