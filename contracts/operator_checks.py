@@ -7,11 +7,7 @@ from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.strategies.parameters import (
-    ScalarParameter,
-    SizeParameter,
-    TensorParameter,
-)
+from kfuzz.strategies.parameters import ScalarParameter, SizeParameter, TensorParameter
 
 if TYPE_CHECKING:
     from kfuzz.contracts.operator import Operator
@@ -39,8 +35,7 @@ def check_parameters(operator: "Operator") -> None:
             )
         if index.ignored and index.ignored not in operator.scalars:
             raise BindingError(
-                f"{name}: ignored={index.ignored!r} is no scalar parameter",
-                where=where,
+                f"{name}: ignored={index.ignored!r} is no scalar parameter", where=where
             )
     for name, size in operator.inputs.items():
         if isinstance(size, SizeParameter):

@@ -176,10 +176,7 @@ class Plan:
         return self._with_multiples(drawn, self.shape_class, known)
 
     def _with_multiples(
-        self,
-        drawn: dict[str, int],
-        shape_class: ShapeClass,
-        scalars: Mapping[str, int],
+        self, drawn: dict[str, int], shape_class: ShapeClass, scalars: Mapping[str, int]
     ) -> dict[str, int]:
         """Make some equal sizes a proper multiple where one divides the other.
 
@@ -262,9 +259,7 @@ class Plan:
             same: int | None = None
             for name in chance.sample(spoken, len(spoken)):
                 choices = candidates(
-                    self._cap(name, trial),
-                    ranges[name],
-                    large=name == self.large,
+                    self._cap(name, trial), ranges[name], large=name == self.large
                 )
                 if not choices:
                     break

@@ -188,10 +188,7 @@ def _tells(
 
 
 def _failure(
-    evidence: Evidence,
-    probe: Probe,
-    found: tuple[str, tuple[int, ...]],
-    elements: int,
+    evidence: Evidence, probe: Probe, found: tuple[str, tuple[int, ...]], elements: int
 ) -> Failure:
     races, (output, index) = accesses(evidence, "race"), found
     one = float(evidence.base.outputs[output][index])

@@ -45,12 +45,7 @@ CLASS = ContractClass(
         "a power of two is exact, and rounding commutes with it within the normal "
         "numbers",
     ),
-    sampled=(
-        Probe.SCALED,
-        Probe.SCALED_REPEAT,
-        Probe.UNSCALED,
-        Probe.UNSCALED_REPEAT,
-    ),
+    sampled=(Probe.SCALED, Probe.SCALED_REPEAT, Probe.UNSCALED, Probe.UNSCALED_REPEAT),
     procedure=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
     "cases an argument, or several together, is multiplied by 2^k: by the greatest k "
     "in range and by the least, or the least under which bits are compared; where "

@@ -19,10 +19,7 @@ def judge(evidence: Evidence) -> Failure | None:
     if problem is None:
         return _by_opcheck(evidence)
     return Failure(
-        contract=ID,
-        kind=problem.kind,
-        output=problem.output,
-        message=problem.message,
+        contract=ID, kind=problem.kind, output=problem.output, message=problem.message
     )
 
 

@@ -12,13 +12,7 @@ import typer
 from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
-from kfuzz.cli.settings import (
-    CorpusOption,
-    FormatOption,
-    OnOption,
-    option,
-    shared,
-)
+from kfuzz.cli.settings import CorpusOption, FormatOption, OnOption, option, shared
 from kfuzz.cli.standard_streams import (
     consume,
     note,

@@ -18,17 +18,7 @@ from kfuzz.core.errors import (
 from kfuzz.fleet import plan as planning
 from kfuzz.fleet.plan import Action, Happening, Plan, Task
 from kfuzz.fleet.versions import differences
-from kfuzz.fleet.work import (
-    About,
-    Done,
-    Failed,
-    Gone,
-    Item,
-    Report,
-    Tried,
-    Unit,
-    Work,
-)
+from kfuzz.fleet.work import About, Done, Failed, Gone, Item, Report, Tried, Unit, Work
 
 LOOK_SECONDS: Final = 0.2
 JOIN_SECONDS: Final = 180.0

@@ -9,13 +9,7 @@ import typer
 from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
-from kfuzz.cli.settings import (
-    CorpusOption,
-    DeviceOption,
-    QuietOption,
-    option,
-    shared,
-)
+from kfuzz.cli.settings import CorpusOption, DeviceOption, QuietOption, option, shared
 from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import DecodeError, UsageError

@@ -36,8 +36,7 @@ DEFAULT_CASES: Final = 300
 def grade(
     targets: TargetsArgument = None,
     platform: Annotated[
-        bool,
-        option("--platform", "Grade torch's own kernels on the device instead."),
+        bool, option("--platform", "Grade torch's own kernels on the device instead.")
     ] = False,
     statement: Annotated[
         Path | None,

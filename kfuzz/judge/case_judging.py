@@ -24,12 +24,7 @@ from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Failure, Kind, Verdict
 from kfuzz.evaluation.calling import Caller
 from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.evaluation.probes.second_call import is_due
-from kfuzz.judge.candidate import (
-    EVALUATION,
-    OTHER_WEIGHTS,
-    Candidate,
-    configured,
-)
+from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS, Candidate, configured
 from kfuzz.judge.kernelbench.audit import misses
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import results
@@ -367,8 +362,7 @@ class Judged:
         if self.candidate.stalls < _STALLS:
             return CaseReport({}, notes=(what,))
         return CaseReport(
-            {"K-LIV-01": Verdict.VIOLATES},
-            failure=Failure("K-LIV-01", Kind.HANG, what),
+            {"K-LIV-01": Verdict.VIOLATES}, failure=Failure("K-LIV-01", Kind.HANG, what)
         )
 
     @staticmethod
@@ -511,8 +505,7 @@ def claims_of(reference: Reference, **stated: Any) -> Declaration:
         BindingError: if a declaration is unknown or impossible.
     """
     return reference.operator.defaults.declare(
-        "the candidate",
-        **{"layouts": "contiguous", "alignment": ALIGNMENT, **stated},
+        "the candidate", **{"layouts": "contiguous", "alignment": ALIGNMENT, **stated}
     )
 
 
@@ -521,10 +514,7 @@ def _largest(case: Case) -> int:
 
 
 def bound(
-    function: Callable[..., Any],
-    reference: Reference,
-    name: str,
-    claims: Declaration,
+    function: Callable[..., Any], reference: Reference, name: str, claims: Declaration
 ) -> BoundKernel:
     """Return a function as a kernel that claims to compute a reference."""
     return BoundKernel(

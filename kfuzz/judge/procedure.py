@@ -14,12 +14,7 @@ from typing import Any, Final
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import BackendError, HarnessError, KfuzzError, UsageError
-from kfuzz.core.event import (
-    Event,
-    KernelFinished,
-    Notice,
-    RunFinished,
-)
+from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
 from kfuzz.core.untrusted import Containment
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.engine.config import RunConfig
@@ -29,11 +24,7 @@ from kfuzz.judge.candidate import Candidate
 from kfuzz.judge.case_judging import Judged, claims_of
 from kfuzz.judge.kernelbench.audit import Problem, open_problem
 from kfuzz.judge.kernelbench.operator import Reference
-from kfuzz.judge.loading import (
-    candidate_name,
-    judged_classes,
-    loaded_candidate,
-)
+from kfuzz.judge.loading import candidate_name, judged_classes, loaded_candidate
 from kfuzz.judge.outcome import Audit, Coverage, Judgement
 from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits

@@ -176,11 +176,7 @@ class Monitor:
         return gated(self, self.device_gate, function, args, kwargs, number)
 
     def begin(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        number: int,
-        why: Reason,
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], number: int, why: Reason
     ) -> Pending | None:
         """Copy the arguments of a call; None where it is not looked at after all."""
         self.count("sampled")

@@ -29,8 +29,7 @@ def record(
         Path, option("--out", "Folder of the recording, new or begun.", metavar="DIR")
     ],
     targets: Annotated[
-        list[str] | None,
-        targets_argument("As for `kfuzz run`."),
+        list[str] | None, targets_argument("As for `kfuzz run`.")
     ] = None,
     platform: Annotated[
         bool, option("--platform", "Record torch's own kernels instead.")
@@ -156,8 +155,7 @@ def _part(text: str) -> tuple[int, int]:
 
 def compare(
     recordings: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Recordings, two or more."),
+        list[Path], typer.Argument(metavar="DIR...", help="Recordings, two or more.")
     ],
     format: FormatOption = "text",
     html: Annotated[

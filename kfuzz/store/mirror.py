@@ -27,13 +27,7 @@ from kfuzz.core.finding import Finding, safe_name
 from kfuzz.store import strict_json
 from kfuzz.store.cache import FINDINGS, MIRRORS, cache_folder
 from kfuzz.store.durable import digest_of, replace_file
-from kfuzz.store.entry import (
-    MAX_BYTES,
-    attach,
-    attachments,
-    files_of,
-    read_entry,
-)
+from kfuzz.store.entry import MAX_BYTES, attach, attachments, files_of, read_entry
 from kfuzz.store.entry_writing import remove_entry, write_entry
 from kfuzz.store.life import joined
 from kfuzz.store.objects import Objects

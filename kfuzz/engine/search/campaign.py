@@ -15,11 +15,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Scale, SizeBudget
-from kfuzz.core.errors import (
-    BackendError,
-    BindingError,
-    StorageError,
-)
+from kfuzz.core.errors import BackendError, BindingError, StorageError
 from kfuzz.core.event import (
     Event,
     KernelFinished,
@@ -34,11 +30,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.batches import prefilter_round
-from kfuzz.engine.search.case_drawing import (
-    round_seed,
-    search_round,
-    strategy_of,
-)
+from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.search.case_source import (
     NO_GUIDES,
     Guide,
@@ -48,11 +40,7 @@ from kfuzz.engine.search.case_source import (
 )
 from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.filed import FiledFinding
-from kfuzz.engine.search.found import (
-    first_finding,
-    taken_further,
-    taken_to_minimum,
-)
+from kfuzz.engine.search.found import first_finding, taken_further, taken_to_minimum
 from kfuzz.engine.search.guidance import is_climbed
 from kfuzz.engine.search.live_kernels import LiveKernels
 from kfuzz.engine.search.plan import SHARE, Pace

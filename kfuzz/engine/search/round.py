@@ -16,14 +16,7 @@ from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import (
-    FAILING,
-    CaseReport,
-    Failure,
-    Signature,
-    State,
-    Verdict,
-)
+from kfuzz.core.verdict import FAILING, CaseReport, Failure, Signature, State, Verdict
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.coverage import Coverage
 from kfuzz.engine.search.guidance import Discovery
