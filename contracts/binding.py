@@ -334,7 +334,7 @@ def _check_claims(
         for claim in ("out_of_bounds", "index_dtypes"):
             if claim in claims:
                 raise BindingError(
-                    f"{operator.name} has no index parameter, {claim}= says nothing",
+                    f"{operator.name} has no index parameter, {claim}= has no meaning",
                     where=where,
                 )
     elif declaration.out_of_bounds not in operator.out_of_bounds:

@@ -2,13 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfuzz.contracts.custom_ops import custom_op
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.operator import Operator
-    from kfuzz.core.declaration import Declaration
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.declaration import Declaration
 
 
 class Form(ABC):
@@ -22,7 +20,7 @@ class Form(ABC):
 
     @abstractmethod
     def fitted(
-        self, operator: "Operator", declaration: "Declaration", where: str
+        self, operator: Operator, declaration: Declaration, where: str
     ) -> Callable[..., Any]:
         """Return the function that an operator's tensors and scalars are passed to.
 
@@ -48,7 +46,7 @@ def form_of(given: Any) -> Any:
 
 
 def fitted(
-    form: Any, operator: "Operator", declaration: "Declaration", where: str
+    form: Any, operator: Operator, declaration: Declaration, where: str
 ) -> Callable[..., Any]:
     """Return the function that a bound kernel calls.
 

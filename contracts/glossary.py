@@ -142,7 +142,7 @@ _PROBES: Final[dict[Probe, str]] = {
     Probe.SECOND_BACKWARD: "the gradient for the second time, through a graph that is "
     "kept",
     Probe.RESULT_OVERWRITTEN: "the gradient after the forward result was filled with "
-    "2^10, unless autograd refuses",
+    "2^10, unless autograd raises",
     Probe.OPCHECK: "torch.library.opcheck, test_schema and test_faketensor, on copies "
     "of the arguments of an operator that torch.library holds, in a child process",
     Probe.BUILD: "what it launches is compiled for the GPUs that the run names, in "

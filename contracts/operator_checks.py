@@ -8,11 +8,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.results import LIST, output_of
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.strategies.parameters import (
-    ScalarParameter,
-    SizeParameter,
-    TensorParameter,
-)
+from kfuzz.strategies.parameters import ScalarParameter, SizeParameter, TensorParameter
 
 if TYPE_CHECKING:
     from kfuzz.contracts.operator import Operator
@@ -40,8 +36,7 @@ def check_parameters(operator: "Operator") -> None:
             )
         if index.ignored and index.ignored not in operator.scalars:
             raise BindingError(
-                f"{name}: ignored={index.ignored!r} is no scalar parameter",
-                where=where,
+                f"{name}: ignored={index.ignored!r} is no scalar parameter", where=where
             )
     for name, size in operator.inputs.items():
         if isinstance(size, SizeParameter):

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from kfuzz.contracts.core_domain import aspects_beyond_core
 from kfuzz.contracts.evidence import OTHER_DATA, Evidence, Miss, Rows
 from kfuzz.contracts.language import Probe
+from kfuzz.core.recipe import unravel
 from kfuzz.core.verdict import Access, Kind
 
 if TYPE_CHECKING:
@@ -196,19 +197,10 @@ def _worst(evidence: Evidence, name: str, made: "Comparison", probe: Probe) -> M
     # Among equals the largest ratio, then the largest error, then the first.
     score = made.ratio.where(made.tolerance > 0, made.error).flatten()
     score = score.where(outcomes == severest, -1.0)
-    index = _unravelled(int(score.argmax()), tuple(made.outcomes.shape))
+    index = unravel(int(score.argmax()), made.outcomes.shape)
     kind, count = KIND_OF[Outcome(severest)], int(made.missed.sum())
     miss = miss_at(evidence, name, index[1:], kind, count, probe)
     return replace(miss, ratio=miss.excess)
-
-
-def _unravelled(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index of the element at a place in C order."""
-    index = []
-    for n in reversed(shape):
-        at, i = divmod(at, n)
-        index.append(i)
-    return tuple(reversed(index))
 
 
 def miss_at(

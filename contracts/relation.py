@@ -59,7 +59,7 @@ class Related:
                 raise BindingError(
                     f"accept returns {mask.dtype} {tuple(mask.shape)} for {name!r}",
                     where=f"operator {self.operator.name}",
-                    fix="return a bool mask of an output's shape, True if admitted",
+                    fix="return a bool mask of an output's shape, True if allowed",
                 )
         return masks
 

@@ -4,23 +4,21 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torch import Tensor
+
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.numerics.acceptance import Acceptance, Problem, reshaped
 from kfuzz.numerics.models.elementwise import Elementwise
 from kfuzz.strategies.parameters import TensorParameter
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from kfuzz.contracts.operator import Operator
-
 Shape = tuple[int, ...]
 
 
-def unfolded(operator: "Operator", dims: Mapping[str, str]) -> "Operator":
+def unfolded(operator: Operator, dims: Mapping[str, str]) -> Operator:
     """Return the operator with dimensions replaced: group_norm's L by "H W".
 
     Arguments are given to the oracle and the error model with each as one dimension. A
@@ -44,8 +42,8 @@ def unfolded(operator: "Operator", dims: Mapping[str, str]) -> "Operator":
 
 
 def _unfolded(
-    operator: "Operator", name: str, names: Sequence[str], where: str
-) -> "Operator":
+    operator: Operator, name: str, names: Sequence[str], where: str
+) -> Operator:
     tensors = operator.tensors
     known = {axis for p in tensors.values() for axis in p.names}
     if name not in known:
@@ -98,7 +96,7 @@ class _Split:
     places: Shape
     sizes: Shape
 
-    def merged(self, x: "Tensor") -> "Tensor":
+    def merged(self, x: Tensor) -> Tensor:
         """Return the argument with the dimension as one."""
         at = len(self.before)
         rest = [i for i in range(at, x.dim()) if i not in self.places]
@@ -182,7 +180,7 @@ def _merging_oracle(
 ) -> Callable[..., Any]:
     # Its module is this one: rules for gradients are for the operator's own rank.
     @functools.wraps(oracle, assigned=("__name__", "__doc__"))
-    def merging(*given: "Tensor | None", **scalars: Any) -> Any:
+    def merging(*given: Tensor | None, **scalars: Any) -> Any:
         passed: list[Tensor | None] = []
         splits: list[_Split] = []
         for x, parameter in zip(given, parameters, strict=False):

@@ -88,8 +88,7 @@ def cases(
     domain = _Domain(
         parameters={n: p for n, p in parameters.items() if n not in omitted},
         dim=next(
-            ((n, p) for n, p in parameters.items() if isinstance(p, DimParameter)),
-            None,
+            ((n, p) for n, p in parameters.items() if isinstance(p, DimParameter)), None
         ),
         defaults={
             n: p.default

@@ -63,11 +63,7 @@ def layout_name(spec: TensorSpec) -> str:
 
 
 def layouts(
-    shape: Shape,
-    declaration: Declaration,
-    *,
-    span: int = 0,
-    inplace: bool = False,
+    shape: Shape, declaration: Declaration, *, span: int = 0, inplace: bool = False
 ) -> Weighted[str]:
     """Return a strategy for the kind of layout; `build` makes one of it.
 

@@ -4,13 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kfuzz.core.domain import (
-    DISTINCT,
-    OFFSETS,
-    SPANS,
-    THROUGHOUT,
-    parsed,
-)
+from kfuzz.core.domain import DISTINCT, OFFSETS, SPANS, THROUGHOUT, parsed
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Scalar

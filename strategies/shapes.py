@@ -176,10 +176,7 @@ class Plan:
         return self._with_multiples(drawn, self.shape_class, known)
 
     def _with_multiples(
-        self,
-        drawn: dict[str, int],
-        shape_class: ShapeClass,
-        scalars: Mapping[str, int],
+        self, drawn: dict[str, int], shape_class: ShapeClass, scalars: Mapping[str, int]
     ) -> dict[str, int]:
         """Make some equal sizes a proper multiple where one divides the other.
 
@@ -262,9 +259,7 @@ class Plan:
             same: int | None = None
             for name in chance.sample(spoken, len(spoken)):
                 choices = candidates(
-                    self._cap(name, trial),
-                    ranges[name],
-                    large=name == self.large,
+                    self._cap(name, trial), ranges[name], large=name == self.large
                 )
                 if not choices:
                     break
@@ -402,7 +397,7 @@ def unsatisfiable(shape_class: ShapeClass | None, budget: SizeBudget) -> Binding
     """Return the error for a declaration that leaves no shape to draw."""
     text = f"shape_class {shape_class.expression!r}" if shape_class else "dims"
     return BindingError(
-        f"{text} admits no shape of at most {budget.elements} elements and "
+        f"{text} allows no shape of at most {budget.elements} elements and "
         f"{budget.rows} rows",
         fix="relax the declaration, or run on a device with a larger budget",
     )

@@ -121,12 +121,7 @@ def candidates(
 
 @lru_cache(maxsize=4096)
 def sizes(
-    cap: int,
-    within: Range,
-    *,
-    large: bool,
-    zero: bool,
-    named: tuple[int, ...] = (),
+    cap: int, within: Range, *, large: bool, zero: bool, named: tuple[int, ...] = ()
 ) -> Weighted[int]:
     """Return a strategy for one size; see `candidates`.
 

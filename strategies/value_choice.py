@@ -12,7 +12,7 @@ from kfuzz.core.domain import DISTINCT, THROUGHOUT, parsed
 from kfuzz.core.dtypes import number_to_bits, specials
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.random_streams import Purpose, generator
-from kfuzz.core.recipe import Plant
+from kfuzz.core.recipe import Plant, unravel
 from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
@@ -260,12 +260,4 @@ def ignored(
     few = chance.randint(1, _MAX_PLANTS) if kind == 2 else _MAX_IGNORED
     flats = chance.sample(range(count), min(few, count))
     bits = number_to_bits(value, dtype)
-    return tuple(Plant(_unravel(flat, shape), bits) for flat in flats)
-
-
-def _unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    index = []
-    for n in reversed(shape):
-        flat, here = divmod(flat, n)
-        index.append(here)
-    return tuple(reversed(index))
+    return tuple(Plant(unravel(flat, shape), bits) for flat in flats)

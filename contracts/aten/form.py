@@ -2,16 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kfuzz.contracts.aten.arguments import Argument, packed
 from kfuzz.contracts.aten.making import dims_of, first, known_of
 from kfuzz.contracts.aten.overloads import Overload
 from kfuzz.contracts.forms import Form
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.operator import Operator
-    from kfuzz.core.declaration import Declaration
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.declaration import Declaration
 
 
 class AtenForm(Form):
@@ -30,7 +28,7 @@ class AtenForm(Form):
         self._registered = registered
 
     def fitted(
-        self, operator: "Operator", declaration: "Declaration", where: str
+        self, operator: Operator, declaration: Declaration, where: str
     ) -> Callable[..., Any]:
         """Return the function that an operator's tensors and scalars are passed to."""
         takes = self.overload.arguments
@@ -70,7 +68,7 @@ class _Function:
     """The function; its parameters are the operator's."""
 
     def __init__(
-        self, form: AtenForm, operator: "Operator", arguments: tuple[Argument, ...]
+        self, form: AtenForm, operator: Operator, arguments: tuple[Argument, ...]
     ) -> None:
         self.overload = form.overload
         self.arguments = arguments
@@ -85,7 +83,7 @@ class _Function:
         named = self.__signature__.parameters
         self._tensors = [name for name in operator.tensors if name in named]
 
-    def _signature(self, operator: "Operator") -> inspect.Signature:
+    def _signature(self, operator: Operator) -> inspect.Signature:
         """Return the operator's parameters that the implementation takes.
 
         A tensor that the schema lets be None may be left out of a case.

@@ -87,7 +87,7 @@ def _argument(
     if said is NO_DEFAULT:
         if default is NO_DEFAULT:
             raise BindingError(
-                f"the row says nothing of {name!r}, which has no default",
+                f"the row does not declare {name!r}, which has no default",
                 where=f"contracts/aten: {row.name}",
             )
         return made

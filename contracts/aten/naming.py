@@ -45,9 +45,7 @@ def accepting(
     return accept
 
 
-def naming(
-    first: str,
-) -> "Callable[[Problem, Mapping[str, Any]], Mapping[str, Any]]":
+def naming(first: str) -> "Callable[[Problem, Mapping[str, Any]], Mapping[str, Any]]":
     """Return the relation of the indices to a tensor and to the values beside them."""
 
     def related(problem: "Problem", outputs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kfuzz.contracts.aten import schemas
+from kfuzz.contracts.aten import schemas, tables  # noqa: F401  (they enter rows)
 from kfuzz.contracts.aten.arguments import Argument
 from kfuzz.contracts.aten.making import made
 from kfuzz.contracts.aten.rows import ROWS
-from kfuzz.contracts.aten.tables import TABLES  # noqa: F401  (they enter their rows)
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError
 from kfuzz.core.results import LIST

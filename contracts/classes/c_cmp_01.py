@@ -1,20 +1,15 @@
 """C-CMP-01: a fused operator does what the chain of its parts does."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.evidence import Explanation
+from kfuzz.contracts.evidence import Evidence, Explanation
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-CMP-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that the unfused chain does not admit either."""
     miss = miss_of(evidence)
     if miss is None or not evidence.of(Explanation).breaks_chain:
@@ -32,17 +27,17 @@ CLASS = ContractClass(
     title="a fused operator matches the chain of its parts",
     scope="operators that combine a chain of others (Operator.chain)",
     precondition="Every case of the operator's domain and the declared one.",
-    postcondition="Each element lies in the operator's acceptance, or in that of "
+    postcondition="Each element is within the operator's acceptance, or within that of "
     "the chain with each intermediate result stored in the output's format.",
     tolerance=Tolerance(
         Structure.COMPOSITE,
         'the operator\'s acceptance under intermediates="output", all other '
         "declarations as they are",
         "what is stored between two kernels of a chain is rounded to the output's "
-        "format; the error models admit that rounding at each intermediate result",
+        "format; the error models allow that rounding at each intermediate result",
     ),
     procedure="kfuzz's definition: the chain is not run, its acceptance is computed. A "
-    "miss that the chain would admit is one of precision, C-PRC-01; one that it would "
+    "miss that the chain would accept is one of precision, C-PRC-01; one that it would "
     "not, and that no class before claims, belongs here: the fused kernel leaves out, "
     "reorders or replaces a part.",
     symptom="any kind of wrong value; names the chain",

@@ -1,15 +1,10 @@
 """C-CMP-02: every configuration of a kernel keeps the contract."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.evidence import Configurations
+from kfuzz.contracts.evidence import Configurations, Evidence
 from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
 from kfuzz.contracts.reading import conforms, is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
 
 ID = "C-CMP-02"
 # One configuration is the kernel itself.
@@ -22,12 +17,12 @@ _WHEN = {
 }
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a miss of one configuration alone, or of a first or second call."""
     return _chosen(evidence) or _measured(evidence)
 
 
-def _measured(evidence: "Evidence") -> Failure | None:
+def _measured(evidence: Evidence) -> Failure | None:
     """A miss around an autotuner's measurement that the call itself does not have."""
     if miss_of(evidence) is not None or not conforms(evidence, Probe.REPEAT):
         return None
@@ -47,7 +42,7 @@ def _measured(evidence: "Evidence") -> Failure | None:
     return None
 
 
-def _chosen(evidence: "Evidence") -> Failure | None:
+def _chosen(evidence: Evidence) -> Failure | None:
     """A miss that another configuration of the kernel does not have."""
     miss = miss_of(evidence)
     if miss is None or not evidence.base.config:

@@ -1,21 +1,16 @@
 """C-CMP-03: correct over the declared shape class, not only friendly shapes."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.core_domain import is_friendly
-from kfuzz.contracts.evidence import Diagnosis
+from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-CMP-03"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that is gone at every friendly shape, contiguous."""
     miss, found = miss_of(evidence), evidence.of(Diagnosis)
     if miss is None or found.friendly != "gone":
@@ -35,7 +30,7 @@ CLASS = ContractClass(
     scope="every kernel",
     precondition="Every shape and layout of the declared class. One failing shape "
     "violates; there is no pass rate.",
-    postcondition="The result lies in the operator's acceptance.",
+    postcondition="The result is within the operator's acceptance.",
     on_miss=(Probe.FRIENDLY,),
     procedure="kfuzz's definition. Power-of-two shapes are those of a ladder, "
     "contiguous, at which the kernel passes allclose (rtol = atol = 1e-2) on normal "

@@ -1,19 +1,15 @@
 """C-EXC-01: NaN and infinities follow the declared policy."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
+from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.contracts.reading import decided, inputs_finite, miss_of, unjudged
-from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
+from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
 ID = "C-EXC-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a difference of masks, a number not masked, or a call that takes one."""
     found, miss = evidence.nonfinite, miss_of(evidence)
     if evidence.refusable:
@@ -37,7 +33,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     return value_failure(ID, miss) if miss.kind in MASK_KINDS else None
 
 
-def decides(evidence: "Evidence") -> bool:
+def decides(evidence: Evidence) -> bool:
     """Whether a case without failure holds NaN or Inf and shows their fate."""
     if evidence.refusable:
         return not evidence.base.returned

@@ -1,19 +1,15 @@
 """C-EXC-02: indices out of bounds follow the declared policy."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.classes.values import MASK_KINDS, value_failure
+from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.contracts.reading import is_decided, miss_of
-from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
+from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
 ID = "C-EXC-02"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a call that takes a bad index, or what it makes of one."""
     index, miss = evidence.out_of_bounds, miss_of(evidence)
     if index is None or (evidence.outside and not evidence.beyond_bounds):
@@ -37,7 +33,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     return value_failure(ID, miss, why=f'{found}, "{policy}" is declared')
 
 
-def decides(evidence: "Evidence") -> bool:
+def decides(evidence: Evidence) -> bool:
     """Whether a case without failure holds a bad index and shows its fate."""
     if evidence.out_of_bounds is None:
         return False

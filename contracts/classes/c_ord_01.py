@@ -1,20 +1,15 @@
 """C-ORD-01: any schedule stays within the bound of the declared reduction."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import changed_failure
-from kfuzz.contracts.evidence import Permuted
+from kfuzz.contracts.evidence import Evidence, Permuted
 from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-ORD-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return what another order of the data shows of a case that conforms."""
     if miss_of(evidence) is not None:
         return None

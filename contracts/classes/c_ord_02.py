@@ -1,8 +1,6 @@
 """C-ORD-02: the result is as deterministic as declared."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.evidence import Batches
+from kfuzz.contracts.evidence import Batches, Evidence, Rows
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -26,20 +24,17 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Access, Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence, Rows
-
 ID = "C-ORD-02"
 # One program cannot race; the whole batch, run twice, shows nothing of others.
 _PROGRAMS = 2
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the race, the repeat or the batch that the result depends on."""
     return _raced(evidence) or unrepeatable(evidence) or _batched(evidence)
 
 
-def unrepeatable(evidence: "Evidence") -> Failure | None:
+def unrepeatable(evidence: Evidence) -> Failure | None:
     """What equal calls in equal memory give on a GPU, where it is not the same.
 
     An element that some of them miss and others do not is charged whatever the kernel
@@ -60,7 +55,7 @@ def unrepeatable(evidence: "Evidence") -> Failure | None:
     return _missed_at_times(evidence, probes) or _other_bits(evidence, probes)
 
 
-def _missed_at_times(evidence: "Evidence", probes: tuple[Probe, ...]) -> Failure | None:
+def _missed_at_times(evidence: Evidence, probes: tuple[Probe, ...]) -> Failure | None:
     every = {p: comparisons(evidence, p) for p in (Probe.BASE, *probes)}
     for output in evidence.acceptance or {}:
         missed = {p: m[output].missed[0] for p, m in every.items() if output in m}
@@ -87,7 +82,7 @@ def _missed_at_times(evidence: "Evidence", probes: tuple[Probe, ...]) -> Failure
     return None
 
 
-def _other_bits(evidence: "Evidence", probes: tuple[Probe, ...]) -> Failure | None:
+def _other_bits(evidence: Evidence, probes: tuple[Probe, ...]) -> Failure | None:
     if miss_of(evidence) is not None or evidence.declaration.determinism == "none":
         return None
     for probe in probes:
@@ -121,7 +116,7 @@ def _unrepeated(
     )
 
 
-def _raced(evidence: "Evidence") -> Failure | None:
+def _raced(evidence: Evidence) -> Failure | None:
     races = accesses(evidence, "race")
     if evidence.declaration.determinism == "none" or not races:
         return None
@@ -136,7 +131,7 @@ def _raced(evidence: "Evidence") -> Failure | None:
     return None
 
 
-def _batched(evidence: "Evidence") -> Failure | None:
+def _batched(evidence: Evidence) -> Failure | None:
     """Rows whose bits follow the batch that they are computed in."""
     called = evidence.of(Batches).called
     if not called or not called[0].run.comparable:
@@ -165,7 +160,7 @@ def _batched(evidence: "Evidence") -> Failure | None:
     return None
 
 
-def _told(whole: "Rows", batch: "Rows") -> str:
+def _told(whole: Rows, batch: Rows) -> str:
     """Return which part of the whole a batch is, in words."""
     rows = batch.rows
     if len(rows) < len(whole.rows):
@@ -179,7 +174,7 @@ def _told(whole: "Rows", batch: "Rows") -> str:
 
 
 def _tells(
-    evidence: "Evidence", probe: Probe, found: tuple[str, tuple[int, ...]]
+    evidence: Evidence, probe: Probe, found: tuple[str, tuple[int, ...]]
 ) -> bool:
     """Whether a difference shows that the order matters.
 
@@ -194,10 +189,7 @@ def _tells(
 
 
 def _failure(
-    evidence: "Evidence",
-    probe: Probe,
-    found: tuple[str, tuple[int, ...]],
-    elements: int,
+    evidence: Evidence, probe: Probe, found: tuple[str, tuple[int, ...]], elements: int
 ) -> Failure:
     races, (output, index) = accesses(evidence, "race"), found
     one = float(evidence.base.outputs[output][index])
@@ -224,7 +216,7 @@ def _described(race: Access) -> str:
     )
 
 
-def _decides(evidence: "Evidence") -> bool:
+def _decides(evidence: Evidence) -> bool:
     if len(evidence.of(Batches).called) > _PROGRAMS:
         return True
     if evidence.declaration.determinism == "none":

@@ -1,8 +1,6 @@
 """C-ORD-03: calls that overlap give what they give one after the other."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.evidence import Collected
+from kfuzz.contracts.evidence import Collected, Evidence, Torn
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -22,16 +20,13 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence, Torn
-
 ID = "C-ORD-03"
 TOGETHER = "where several calls overlap"
 COLLECTIVE = "collective"
 APART = "one after the other they are correct"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return what a call left that overlapped others and is right by itself."""
     torn = evidence.of(Collected).torn
     if torn is not None:
@@ -79,7 +74,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     )
 
 
-def _of_collective(torn: "Torn") -> Failure:
+def _of_collective(torn: Torn) -> Failure:
     """Return the violation that an all-reduce saw."""
     where = f"{torn.output}[{', '.join(map(str, torn.index))}]"
     some = f" ({torn.elements} of {torn.of} elements)" if torn.elements > 1 else ""

@@ -1,20 +1,15 @@
 """C-PRC-01: the declared accumulator and intermediate formats are really used."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.evidence import Diagnosis, Explanation
+from kfuzz.contracts.evidence import Diagnosis, Evidence, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-PRC-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that arithmetic other than the declared one explains entirely."""
     miss = miss_of(evidence)
     if (
@@ -41,7 +36,7 @@ CLASS = ContractClass(
     title="computes in the declared accumulator and intermediate precision",
     scope="every kernel whose operator rounds",
     precondition="Finite elements of the reference whose bound is not vacuous.",
-    postcondition="The result lies in the acceptance of the declared arithmetic.",
+    postcondition="The result is within the acceptance of the declared arithmetic.",
     on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
     procedure="Inputs on which a narrow accumulator stagnates and inputs whose sums "
     "are exact in the declared one. A miss belongs here if every missing element lies "

@@ -1,20 +1,15 @@
 """C-PRC-02: no avoidable cancellation or overflow."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.evidence import Diagnosis
+from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-PRC-02"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return NaN or Inf that magnitude makes, or a miss that recentring mends."""
     miss = miss_of(evidence)
     if miss is None:
@@ -41,7 +36,7 @@ CLASS = ContractClass(
     scope="every kernel; the cancellation part binds operators that a shift of the "
     "data leaves well posed (softmax, layer_norm)",
     precondition="Finite inputs with a finite reference.",
-    postcondition="The result is finite and lies in the acceptance of the stable "
+    postcondition="The result is finite and within the acceptance of the stable "
     "algorithm.",
     on_miss=(Probe.FRIENDLY, Probe.CONTIGUOUS, Probe.ORDINARY, Probe.RECENTRED),
     procedure="NaN or Inf from finite input with finite reference violates if it "

@@ -1,9 +1,7 @@
 """C-PRC-03: subnormal numbers are kept, or flushed, as declared."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
-from kfuzz.contracts.evidence import Diagnosis, Explanation
+from kfuzz.contracts.evidence import Diagnosis, Evidence, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
 from kfuzz.contracts.reading import (
     is_decided,
@@ -14,13 +12,10 @@ from kfuzz.contracts.reading import (
 from kfuzz.core.results import output_of
 from kfuzz.core.verdict import Failure
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-PRC-03"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that is a matter of subnormal numbers."""
     miss = miss_of(evidence)
     if (

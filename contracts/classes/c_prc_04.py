@@ -1,9 +1,7 @@
 """C-PRC-04: powers of two commute with a homogeneous operator."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import changed_failure
-from kfuzz.contracts.evidence import Scaled
+from kfuzz.contracts.evidence import Evidence, Scaled
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -14,13 +12,10 @@ from kfuzz.contracts.language import (
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "C-PRC-04"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return what scaled data show of a case that conforms."""
     if miss_of(evidence) is not None:
         return None
@@ -39,7 +34,7 @@ CLASS = ContractClass(
     "and consist of sums, products and choices",
     precondition="The case conforms. The exponent is such that no argument, and no "
     "product of elements of the arguments, overflows or becomes subnormal.",
-    postcondition="The result of scaled arguments lies in their own acceptance. "
+    postcondition="The result of scaled arguments is within their own acceptance. "
     "With determinism bitwise, if all numbers are finite and no bit of any term lies "
     "below the normal numbers, before or after, it has the very bits of the scaled "
     "result.",
@@ -50,17 +45,12 @@ CLASS = ContractClass(
         "a power of two is exact, and rounding commutes with it within the normal "
         "numbers",
     ),
-    sampled=(
-        Probe.SCALED,
-        Probe.SCALED_REPEAT,
-        Probe.UNSCALED,
-        Probe.UNSCALED_REPEAT,
-    ),
+    sampled=(Probe.SCALED, Probe.SCALED_REPEAT, Probe.UNSCALED, Probe.UNSCALED_REPEAT),
     procedure=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} of the conforming "
     "cases an argument, or several together, is multiplied by 2^k: by the greatest k "
     "in range and by the least, or the least under which bits are compared; where "
     "subnormal numbers may be flushed by so much more that what all elements may lose "
-    "is less than one of them. The seed says which argument; a pinned case is tried "
+    "is less than one of them. The seed chooses the argument; a pinned case is tried "
     "with each. A miss there counts if no class more specific than K-VAL-01 claims it. "
     "Bits are compared where the lowest bit of every product of elements of the "
     "arguments lies 32 binary places, and as many as the elements' number has bits, "

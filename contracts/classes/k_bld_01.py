@@ -1,18 +1,13 @@
 """K-BLD-01: what a kernel launches builds for the declared GPUs within their limits."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.evidence import Builds
+from kfuzz.contracts.evidence import Builds, Evidence
 from kfuzz.contracts.language import ContractClass, Probe, Structure, Tolerance
 from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-BLD-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first launch that does not build for a GPU."""
     for misfit in evidence.of(Builds).misfits:
         return Failure(
@@ -35,7 +30,7 @@ CLASS = ContractClass(
     precondition="Every case on which the kernel returns, some of each shape.",
     postcondition="Each of its launches compiles for each of the GPUs, and asks for no "
     "more shared memory, threads and vector registers than a block may have there. "
-    "Nothing is run there, and nothing is said of results.",
+    "Nothing is run there, and no result is judged.",
     tolerance=Tolerance(Structure.EXACT, "none", "a kernel fits or it does not"),
     sampled=(Probe.BUILD,),
     procedure="kfuzz's definition. In a process whose Triton compiles, the kernel is "
@@ -47,8 +42,8 @@ CLASS = ContractClass(
     "nothing is launched, it is not judged.",
     kinds=(Kind.DOES_NOT_BUILD,),
     later_kinds=(Kind.DOES_NOT_BUILD,),
-    symptom="detail is the GPU; names the limit and what is needed, or what the "
-    "compiler says",
+    symptom="detail is the GPU; names the limit and what is needed, or the "
+    "compiler's message",
     unseen={Kind.DOES_NOT_BUILD: "what its kernels are compiled to for another GPU"},
     judge=judge,
     decides=lambda evidence: evidence.of(Builds).built > 0,

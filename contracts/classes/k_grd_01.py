@@ -1,14 +1,12 @@
 """K-GRD-01: gradients keep the contracts of any kernel."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-GRD-01"
 
@@ -22,7 +20,7 @@ _ASKED: Final = {
 }
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return what another way of asking for the same gradients shows."""
     for probe, (way, words) in _ASKED.items():
         run = evidence.runs.get(probe)

@@ -1,18 +1,14 @@
 """K-LIV-01: the kernel terminates without fault."""
 
-from typing import TYPE_CHECKING
-
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.contracts.reading import beyond_core, miss_of
 from kfuzz.core.verdict import ILLEGAL_ADDRESS, Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "K-LIV-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return a fault of the device, or what is raised where it must not be."""
     raised = evidence.base.raised
     if raised is not None and raised.lost and not is_refused(evidence):
@@ -48,7 +44,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     )
 
 
-def is_refused(evidence: "Evidence") -> bool:
+def is_refused(evidence: Evidence) -> bool:
     """Whether what a case asks for may be refused by losing the device.
 
     A device-side assertion is how a GPU refuses what it is told to; that an address

@@ -1,12 +1,10 @@
 """K-MEM-01: no access outside what the kernel was given."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Access, Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-MEM-01"
 
@@ -14,7 +12,7 @@ _OUTSIDE: Final = ("before", "after", "slack", "elsewhere")
 _DOES: Final = {"load": "load of", "store": "store to", "atomic": "atomic on"}
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first write outside, or else the first read outside."""
     outside = tuple(a for a in evidence.base.accesses if a.where in _OUTSIDE)
     reads = tuple(a for a in outside if a.access == "load")

@@ -1,9 +1,9 @@
 """K-MEM-02: every output element is written, nothing stale is read."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -21,13 +21,10 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "K-MEM-02"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first element that follows what fresh memory held."""
     unwritten = accesses(evidence, "unwritten")
     if miss_of(evidence) is None and not unwritten:

@@ -1,8 +1,6 @@
 """K-MEM-03: inputs not declared in-place keep their bytes."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.evidence import OpCheck
+from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -12,13 +10,10 @@ from kfuzz.contracts.language import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "K-MEM-03"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first input whose elements changed."""
     for touch in evidence.base.touches:
         free = touch.argument in evidence.declaration.inplace
@@ -43,7 +38,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     )
 
 
-def written(evidence: "Evidence") -> tuple[str, ...]:
+def written(evidence: Evidence) -> tuple[str, ...]:
     """Return what a kernel may write to: its schema alone is false if it does."""
     return (*evidence.declaration.inplace, *evidence.declaration.out)
 
@@ -63,7 +58,7 @@ CLASS = ContractClass(
     sampled=(Probe.OPCHECK,),
     procedure="The bytes of every argument are compared with a snapshot after the "
     f"call. On one in {SECOND_CALL_SHARE} cases torch.library.opcheck compares the "
-    "arguments of a custom operator with what its schema says it writes to.",
+    "arguments of a custom operator with what its schema declares.",
     kinds=(Kind.INPUT_MODIFIED, Kind.FALSE_SCHEMA),
     symptom="names the argument and the first element",
     judge=judge,

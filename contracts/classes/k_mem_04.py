@@ -1,8 +1,6 @@
 """K-MEM-04: results share memory neither with inputs nor with each other."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.evidence import OpCheck
+from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -12,22 +10,19 @@ from kfuzz.contracts.language import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "K-MEM-04"
 # The calls whose results are alive together, in order.
 _LIVE = (Probe.BASE, Probe.SECOND, Probe.AGAIN)
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first result that lies in an input or in a living result."""
     return (
         _in_input(evidence) or _in_living_result(evidence) or _against_schema(evidence)
     )
 
 
-def _in_input(evidence: "Evidence") -> Failure | None:
+def _in_input(evidence: Evidence) -> Failure | None:
     base = evidence.base
     for output, place in base.results.items():
         for name, argument in base.arguments.items():
@@ -41,7 +36,7 @@ def _in_input(evidence: "Evidence") -> Failure | None:
     return None
 
 
-def _in_living_result(evidence: "Evidence") -> Failure | None:
+def _in_living_result(evidence: Evidence) -> Failure | None:
     if evidence.declaration.inplace or evidence.declaration.out:
         return None  # the result lies wherever the caller put it
     runs = [evidence.runs[p] for p in _LIVE if p in evidence.runs]
@@ -60,7 +55,7 @@ def _in_living_result(evidence: "Evidence") -> Failure | None:
     return None
 
 
-def _against_schema(evidence: "Evidence") -> Failure | None:
+def _against_schema(evidence: Evidence) -> Failure | None:
     told = evidence.of(OpCheck)
     free = bool(evidence.declaration.inplace or evidence.declaration.out)
     if not told.aliased or free:

@@ -1,8 +1,6 @@
 """K-MET-01: type, shape, dtype and device of the result are the operator's."""
 
-from typing import TYPE_CHECKING
-
-from kfuzz.contracts.evidence import OpCheck
+from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -12,26 +10,20 @@ from kfuzz.contracts.language import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "K-MET-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first metadata problem of the result."""
     problem = evidence.base.metadata
     if problem is None:
         return _by_opcheck(evidence)
     return Failure(
-        contract=ID,
-        kind=problem.kind,
-        output=problem.output,
-        message=problem.message,
+        contract=ID, kind=problem.kind, output=problem.output, message=problem.message
     )
 
 
-def _by_opcheck(evidence: "Evidence") -> Failure | None:
+def _by_opcheck(evidence: Evidence) -> Failure | None:
     """Return a lie of a custom operator about itself that breaks no other promise."""
     told, claims = evidence.of(OpCheck), evidence.declaration
     if told.fake:
@@ -76,8 +68,8 @@ CLASS = ContractClass(
     later_kinds=(Kind.FALSE_SCHEMA, Kind.FALSE_FAKE),
     symptom="decided before any comparison of values",
     unseen={
-        Kind.FALSE_SCHEMA: "what torch.library.opcheck says of its schema",
-        Kind.FALSE_FAKE: "what torch.library.opcheck says of its fake implementation",
+        Kind.FALSE_SCHEMA: "what torch.library.opcheck reports of its schema",
+        Kind.FALSE_FAKE: "what torch.library.opcheck reports of its fake",
     },
     judge=judge,
     decides=lambda evidence: evidence.base.returned,

@@ -1,17 +1,13 @@
 """K-OWN-01: the result comes from the kernel's own launches."""
 
-from typing import TYPE_CHECKING
-
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
 from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
 
 ID = "K-OWN-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return the first operator of torch's that computed during the call."""
     if not evidence.base.returned or not evidence.base.foreign:
         return None

@@ -1,9 +1,9 @@
 """K-REF-01: the result depends on the arguments only."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kfuzz.contracts.evidence import Shorter
+from kfuzz.contracts.evidence import Evidence, Miss, Shorter
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
     ContractClass,
@@ -24,9 +24,6 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence, Miss
-
 ID = "K-REF-01"
 
 SPACINGS: Final = 8.0
@@ -41,7 +38,7 @@ _PARTS: Final = {
 }
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return what shows that a result depends on more than the arguments."""
     return (
         _addressed(evidence)
@@ -54,7 +51,7 @@ def judge(evidence: "Evidence") -> Failure | None:
     )
 
 
-def _addressed(evidence: "Evidence") -> Failure | None:
+def _addressed(evidence: Evidence) -> Failure | None:
     """A miss that the very same data does not have in other memory."""
     miss = miss_of(evidence)
     if miss is None or not agree(evidence, Probe.BASE, Probe.REPEAT):
@@ -64,7 +61,7 @@ def _addressed(evidence: "Evidence") -> Failure | None:
     return _stale(miss, "the same data at other addresses gives what it should")
 
 
-def _remembered(evidence: "Evidence") -> Failure | None:
+def _remembered(evidence: Evidence) -> Failure | None:
     """A second call, with other data, that answers from the first."""
     miss = miss_of(evidence, Probe.SECOND)
     if miss is None or miss_of(evidence) is not None:
@@ -82,7 +79,7 @@ def _remembered(evidence: "Evidence") -> Failure | None:
     return None
 
 
-def _recognised(evidence: "Evidence") -> Failure | None:
+def _recognised(evidence: Evidence) -> Failure | None:
     """The first result again, though a part of the data has changed.
 
     A kernel that leaves that part out of account repeats it too: it is wrong about the
@@ -104,7 +101,7 @@ def _recognised(evidence: "Evidence") -> Failure | None:
     return None
 
 
-def _changed(evidence: "Evidence") -> Failure | None:
+def _changed(evidence: Evidence) -> Failure | None:
     """A call that was right at first and is wrong when it comes again."""
     miss = miss_of(evidence, Probe.AFTERWARDS)
     if miss is None or miss_of(evidence) is not None:
@@ -114,7 +111,7 @@ def _changed(evidence: "Evidence") -> Failure | None:
     return _stale(miss, "the same call was right the first time")
 
 
-def _left_over(evidence: "Evidence") -> Failure | None:
+def _left_over(evidence: Evidence) -> Failure | None:
     """A shorter call that has in it what a longer call before it left behind.
 
     Bits tell that the two orders differ, so the same order has to give the same bits
@@ -134,7 +131,7 @@ def _left_over(evidence: "Evidence") -> Failure | None:
     return _stale(miss, f"with {evidence.of(Shorter).text}, {why}other data")
 
 
-def suspected(evidence: "Evidence") -> tuple[Probe, Failure] | None:
+def suspected(evidence: Evidence) -> tuple[Probe, Failure] | None:
     """Return a later call that misses, and what it shows if it is right by itself.
 
     The process in which it misses cannot tell: a memo of the shapes that keeps a part
@@ -163,7 +160,7 @@ def suspected(evidence: "Evidence") -> tuple[Probe, Failure] | None:
     return None
 
 
-def _replayed(evidence: "Evidence") -> Failure | None:
+def _replayed(evidence: Evidence) -> Failure | None:
     """A replayed call that answers from the data that it was captured on."""
     if miss_of(evidence) is not None or not conforms(evidence, Probe.SECOND_ALONE):
         return None
@@ -175,7 +172,7 @@ def _replayed(evidence: "Evidence") -> Failure | None:
     return None
 
 
-def _stale(miss: "Miss", why: str) -> Failure:
+def _stale(miss: Miss, why: str) -> Failure:
     # The values stand in the message only: they may be those of other data.
     return Failure(
         contract=ID,
@@ -187,7 +184,7 @@ def _stale(miss: "Miss", why: str) -> Failure:
     )
 
 
-def _seeded(evidence: "Evidence") -> Failure | None:
+def _seeded(evidence: Evidence) -> Failure | None:
     """Bits that follow the seed: the same under each of two, in turn."""
     if not evidence.declaration.promises_bits:
         return None

@@ -1,19 +1,15 @@
 """K-VAL-01: the result lies in the operator's acceptance."""
 
-from typing import TYPE_CHECKING
-
 from kfuzz.contracts.classes.values import value_failure
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import ContractClass
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Evidence
-
 ID = "K-VAL-01"
 
 
-def judge(evidence: "Evidence") -> Failure | None:
+def judge(evidence: Evidence) -> Failure | None:
     """Return any miss: the class of plain wrong answers."""
     miss = miss_of(evidence)
     return None if miss is None else value_failure(ID, miss)

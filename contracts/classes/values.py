@@ -1,27 +1,13 @@
 """What the value contracts share: turning a miss into a failure."""
 
-from typing import TYPE_CHECKING, Final
-
 from kfuzz.contracts.changed import BITWISE, Changed
+from kfuzz.contracts.evidence import Miss
 from kfuzz.core.verdict import Failure, Kind
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.evidence import Miss
-
-MASK_KINDS: Final = frozenset(
-    {
-        Kind.NAN_MISSING,
-        Kind.NAN_UNEXPECTED,
-        Kind.INF_MISSING,
-        Kind.INF_UNEXPECTED,
-        Kind.INF_SIGN,
-    }
-)
 
 
 def value_failure(
     contract: str,
-    miss: "Miss",
+    miss: Miss,
     *,
     why: str = "",
     kind: Kind | None = None,
@@ -68,7 +54,7 @@ def changed_failure(contract: str, found: Changed, kind: Kind) -> Failure | None
         return None
     why = "as it is the case conforms"
     if found.shift is not None:
-        why = f"admitted, but not 2^{found.shift} times what it is without"
+        why = f"allowed, but not 2^{found.shift} times what it is without"
     return value_failure(
         contract,
         found.miss,

@@ -219,7 +219,7 @@ _OF_CUDA: Final = (
         _ATTENTION,
         "float32 scaled_dot_product_attention of views not aligned to 16 bytes",
         "v of [1, 1, 1, 4] that starts 4 bytes on: cudaErrorMisalignedAddress, after "
-        "which the process can use the device no more. Others are refused, key is not "
+        "which the process can use the device no more. Others are rejected, key is not "
         "correctly aligned (strideM), be it the stride of a dimension of one element: "
         "k of [1, 8, 1, 8] with strides [64, 8, 1, 1]. The conditions of aten/src/ATen/"
         "native/transformers/cuda/mem_eff_attention/kernel_forward.h (check_supported) "

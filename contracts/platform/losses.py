@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.operators.losses import reduced
 from kfuzz.contracts.platform.table import implements, stored
 
 IN_STEPS: Final = stored(
@@ -43,11 +44,8 @@ def torch_js_div(
     else:
         middle = (beta * target.exp() + (1 - beta) * x.exp()).log()
         loss = beta * divergence(middle, target) + (1 - beta) * divergence(middle, x)
-    if reduction == "none":
-        return loss
-    if reduction == "batchmean":
-        return loss.sum() / loss.shape[0]
-    return loss.mean() if reduction == "mean" else loss.sum()
+    made: Tensor = reduced(loss, reduction)
+    return made
 
 
 @implements(ops.nll_loss, POINTWISE)

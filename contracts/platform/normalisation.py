@@ -37,7 +37,7 @@ def torch_add_rms_norm(
     ops.group_norm,
     Claim(
         "shape_class", "B * C * L != num_groups",
-        "torch/nn/functional.py (_verify_batch_size) refuses a group of one element in "
+        "torch/nn/functional.py (_verify_batch_size) rejects a group of one element in "
         "a batch of one",
     ),
     stored(
@@ -56,7 +56,7 @@ def torch_group_norm(
 
 @implements(
     ops.batch_norm,
-    Claim("shape_class", "C >= 1", "measured on torch 2.13: 0 channels are refused"),
+    Claim("shape_class", "C >= 1", "measured on torch 2.13: 0 channels are rejected"),
     stored(
 "measured on torch 2.13: each step on strided 16-bit data is stored in its "
         "format",
@@ -87,8 +87,8 @@ def _rms_norm_plain(x: Tensor, eps: float = 1e-6) -> Tensor:
     ops.instance_norm,
     Claim(
         "shape_class", "L >= 2 and B >= 1 and C >= 1",
-        "torch/nn/functional.py (_verify_spatial_size) refuses one element a channel; "
-        "measured on torch 2.13: none is refused too",
+        "torch/nn/functional.py (_verify_spatial_size) rejects one element a channel; "
+        "measured on torch 2.13: none is rejected too",
     ),
     stored(
         "aten/src/ATen/native/Normalization.cpp (instance_norm) calls batch_norm: "

@@ -288,13 +288,3 @@ def excuses(
             continue
         found = joined(found, dict(defect.excuse))
     return found
-
-
-def is_listed(
-    kernel: str, contract: str, defects: Iterable[Defect], device: str, version: str
-) -> bool:
-    """Whether a finding is among the defects."""
-    return any(
-        kernel in d.kernels and d.contract == contract and holds(d, device, version)
-        for d in defects
-    )

@@ -21,7 +21,7 @@ _GPU: Final = "gpu.faults"
 # Where witnesses of a device run: on the first of these that they name.
 _BACKENDS: Final = {"cpu": ("cpu", "interpret"), "cuda": ("cuda",)}
 # Not pairs of a correct kernel and its fault.
-_APART: Final = frozenset({_INCIDENTS, _CHEATS, _IMPOSTORS, "classes.branches"})
+_APART: Final = frozenset({_INCIDENTS, _CHEATS, _IMPOSTORS})
 
 
 @cache

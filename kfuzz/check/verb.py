@@ -1,27 +1,16 @@
 """kfuzz check: whether a binding can be judged, before it is searched."""
 
 import shlex
-from typing import Annotated
 
-import typer
-
-from kfuzz.cli import completion
 from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
-from kfuzz.cli.settings import DeviceOption, FormatOption
+from kfuzz.cli.settings import DeviceOption, FormatOption, TargetsArgument
 from kfuzz.cli.standard_streams import report_stream, stopping
 from kfuzz.engine.workers import zygotes
 
 
 def check(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            autocompletion=completion.targets,
-            help="As for `kfuzz run`; without any, targets of [tool.kfuzz].",
-        ),
-    ] = None,
+    targets: TargetsArgument = None,
     device: DeviceOption = "auto",
     format: FormatOption = "text",
 ) -> int:

@@ -5,15 +5,10 @@ the other process imports both, and is there to say what an import did that ende
 """
 
 import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any, Final, Literal
 
 from kfuzz.core.errors import (
@@ -24,12 +19,10 @@ from kfuzz.core.errors import (
     trace_text,
 )
 from kfuzz.core.event import Event
-from kfuzz.core.home import HOME
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
-from kfuzz.execution import parent
 from kfuzz.execution.device.backends import environment_for, guess
-from kfuzz.execution.processes.child import signal_name
+from kfuzz.execution.processes.own import OwnProcess
 from kfuzz.targets import importing as imports
 from kfuzz.targets.load import resolve
 
@@ -60,33 +53,14 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         return
     for target in config.targets:
         resolve(target)  # what is mistyped is said at once
-    ours, theirs = socket.socketpair()
-    path = [HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
-    with theirs:
-        process = subprocess.Popen(
-            # -P keeps the working directory, which holds users' files, off sys.path.
-            [sys.executable, "-P", *parent.bound(_MODULE), str(theirs.fileno())],
-            env={**_environment(config), "PYTHONPATH": os.pathsep.join(path)},
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # standard output is the report's alone
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C is this process's to obey
-        )
-    connection = Connection(ours.detach())
-    try:
+    # Ctrl-C is this process's to obey.
+    with OwnProcess(_MODULE, _environment(config), start_new_session=True) as process:
         try:
-            connection.send(config)
+            process.send(config)
         except OSError:
             raise _ended(process, target=False) from None
-        yield from _heard(connection, process, config, stop)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS)
-    finally:
-        connection.close()
-        with suppress(OSError):  # with what it began, and what the user's file did
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()
-        process.wait()
+        yield from _heard(process, config, stop)
+        process.ended(END_SECONDS)
 
 
 def _in_this_process(config: RunConfig, stop: threading.Event) -> Iterator[Event]:
@@ -107,10 +81,7 @@ def _environment(config: RunConfig) -> Mapping[str, str]:
 
 
 def _heard(
-    connection: Connection,
-    process: "subprocess.Popen[bytes]",
-    config: RunConfig,
-    stop: threading.Event,
+    process: OwnProcess, config: RunConfig, stop: threading.Event
 ) -> Iterator[Event]:
     """Yield the events as they come; raise what the process raised, or its end."""
     importing, target, began, asked = True, "", time.monotonic(), False
@@ -118,12 +89,8 @@ def _heard(
         try:
             if stop.is_set() and not asked:
                 asked, began = True, time.monotonic()
-                connection.send("stop")
-            message = None
-            if connection.poll(LOOK_SECONDS):
-                message = connection.recv()
-            elif process.poll() is not None:  # another may hold its end open
-                raise EOFError
+                process.send("stop")
+            message = process.receive() if process.ready(LOOK_SECONDS) else None
         except (EOFError, OSError):
             ended = importing and (target or " ".join(config.targets))
             raise _ended(process, ended) from None
@@ -147,21 +114,14 @@ def _since(moment: float) -> float:
     return time.monotonic() - moment
 
 
-def _ended(
-    process: "subprocess.Popen[bytes]", target: str | Literal[False]
-) -> Exception:
+def _ended(process: OwnProcess, target: str | Literal[False]) -> Exception:
     """Return what is said where the process ended before its last event.
 
     Args:
         process: the process.
         target: what it was importing; False where it was searching.
     """
-    try:
-        code = process.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:  # it closed its end, and goes on
-        process.kill()
-        code = process.wait()
-    how = f"exit code {code}" if code >= 0 else signal_name(code)
+    how = process.ended(END_SECONDS)
     if target is not False:
         return imports.ended(target, how)
     return HarnessError(

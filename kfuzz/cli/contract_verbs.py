@@ -2,19 +2,17 @@
 
 import fnmatch
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kfuzz.cli import completion
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.settings import shared
+from kfuzz.cli.settings import shared, targets_argument
 from kfuzz.cli.standard_streams import print_report
 from kfuzz.cli.values import one_of
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import UsageError, suggestion
-
-if TYPE_CHECKING:  # the lists need no more than names
-    from kfuzz.contracts.operator import Operator
 
 _FormatOption = Annotated[
     str, shared("format", "What to print.", kind=one_of("text", "markdown", "json"))
@@ -68,11 +66,9 @@ def list_(
 def operators(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            help="List the operators of these kernels instead: your own too. The "
-            "files are imported.",
-            autocompletion=completion.targets,
+        targets_argument(
+            "List the operators of these kernels instead: your own too. The files are "
+            "imported."
         ),
     ] = None,
     format: _FormatOption = "text",
@@ -81,7 +77,7 @@ def operators(
     from kfuzz.contracts.operators import OPERATORS
     from kfuzz.report import operator_pages
 
-    def every() -> Sequence["Operator"]:
+    def every() -> Sequence[Operator]:
         return _operators_of(targets) if targets else list(OPERATORS.values())
 
     print_report(
@@ -151,7 +147,7 @@ def _matches(identifier: str, glob: str) -> bool:
     return any(fnmatch.fnmatchcase(text, glob) for text in (identifier, name, operator))
 
 
-def _operators_of(targets: Sequence[str]) -> list["Operator"]:
+def _operators_of(targets: Sequence[str]) -> list[Operator]:
     """Return the operators of kernels, each once; their files are imported.
 
     Raises:

@@ -14,13 +14,7 @@ from kfuzz.core.errors import (
     UsageError,
 )
 from kfuzz.core.event import Event, FindingReplayed, KernelFinished, RunFinished
-from kfuzz.core.verdict import (
-    CHARGED,
-    FAILS_RUN,
-    UNCONFIRMED,
-    ReplayOutcome,
-    Verdict,
-)
+from kfuzz.core.verdict import CHARGED, FAILS_RUN, UNCONFIRMED, ReplayOutcome, Verdict
 from kfuzz.report.text import plain
 
 
@@ -47,12 +41,7 @@ _CODES: Final[dict[type[KfuzzError], ExitCode]] = {
 
 
 def code_of_search(
-    *,
-    interrupted: bool,
-    violated: bool,
-    failed: bool,
-    ran: bool,
-    lacking: bool = False,
+    *, interrupted: bool, violated: bool, failed: bool, ran: bool, lacking: bool = False
 ) -> ExitCode:
     """Return what a search ends with.
 

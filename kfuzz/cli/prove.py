@@ -4,9 +4,7 @@ import sys
 from contextlib import ExitStack
 from typing import Annotated, Any
 
-import typer
-
-from kfuzz.cli import completion, values
+from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode, Outcome
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import (
@@ -15,6 +13,7 @@ from kfuzz.cli.settings import (
     FailOnOption,
     FormatOption,
     QuietOption,
+    TargetsArgument,
     shared,
 )
 from kfuzz.cli.standard_streams import consume, report_stream, stopping
@@ -24,14 +23,7 @@ from kfuzz.store.proofs import keep_proof
 
 
 def prove(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            autocompletion=completion.targets,
-            help="As for `kfuzz run`; without any, targets of [tool.kfuzz].",
-        ),
-    ] = None,
+    targets: TargetsArgument = None,
     max_time: Annotated[str, shared("max-time", "For each kernel.")] = "60s",
     device: DeviceOption = "auto",
     corpus: CorpusOption = None,

@@ -12,13 +12,7 @@ import typer
 from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
-from kfuzz.cli.settings import (
-    CorpusOption,
-    FormatOption,
-    OnOption,
-    option,
-    shared,
-)
+from kfuzz.cli.settings import CorpusOption, FormatOption, OnOption, option, shared
 from kfuzz.cli.standard_streams import (
     consume,
     note,
@@ -226,7 +220,7 @@ def replayed_here(
     """Replay findings on this machine."""
     from kfuzz.engine.replay.replayer import replay  # with it comes Hypothesis
 
-    return replay(stored, config, stop=stop, told=note)
+    return replay(stored, config, stop=stop, notify=note)
 
 
 def _replay(

@@ -6,7 +6,6 @@ The command line starts it (`kfuzz.cli.apart`), is its only reader, and outlives
 import atexit
 import contextlib
 import os
-import sys
 import threading
 from multiprocessing.connection import Connection
 
@@ -16,13 +15,14 @@ from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.templates import Home, home_of
 from kfuzz.execution.processes import bytecode
+from kfuzz.execution.processes.own import end, obey, served
 from kfuzz.targets import importing
 from kfuzz.targets.load import resolve
 
 
 def main() -> None:
     """Search as the first message says, and tell what happens."""
-    connection = Connection(int(sys.argv[1]))
+    connection = served()
     os.set_inheritable(connection.fileno(), False)
     config: RunConfig = connection.recv()
     os.register_at_fork(after_in_child=connection.close)
@@ -38,7 +38,7 @@ def main() -> None:
             zygotes.begin_here(config.device, homes(config))
         else:
             bytecode.keep()
-        threading.Thread(target=_obey, args=(connection, stop), daemon=True).start()
+        obey(connection, stop)
         search(config, stop, connection)
         told: object = "end"
     except Exception as error:
@@ -60,13 +60,6 @@ def search(config: RunConfig, stop: threading.Event, connection: Connection) -> 
             stop.set()
 
 
-def _obey(connection: Connection, stop: threading.Event) -> None:
-    """Stop the search when told to, or when who asked for it is gone."""
-    with contextlib.suppress(EOFError, OSError):
-        connection.recv()
-    stop.set()
-
-
 def homes(config: RunConfig) -> list[Home]:
     """Return what the targets of a run have children import, if it is at hand."""
     found: dict[Home, None] = {}
@@ -82,6 +75,4 @@ if __name__ == "__main__":
     # Nothing is worth tidying up, and with torch loaded that takes a third of a second.
     # But for what the user's file asked to be called.
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    end()

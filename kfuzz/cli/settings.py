@@ -366,6 +366,12 @@ def shared(
     return option(words, help or setting.help, made, metavar=metavar)
 
 
+def targets_argument(help: str, metavar: str = "TARGET") -> Any:
+    """Return the argument that names kernels, for a verb other than `run`."""
+    names = completion.targets
+    return typer.Argument(metavar=metavar, autocompletion=names, help=help)
+
+
 def checking(kind: Kind, label: str) -> Callable[[Any], Any]:
     """Return a callback of typer's that reads a value as its kind says.
 
@@ -432,3 +438,7 @@ OnOption = Annotated[
     str | None, shared("on", "Use a cluster of Ray, as `kfuzz run` does.")
 ]
 QuietOption = Annotated[bool, shared("quiet")]
+TargetsArgument = Annotated[
+    list[str] | None,
+    targets_argument("As for `kfuzz run`; without any, targets of [tool.kfuzz]."),
+]

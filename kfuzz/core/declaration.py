@@ -2,15 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Literal,
-    TypedDict,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, get_args, get_origin
 
 from kfuzz.core.accumulators import Accumulator
 from kfuzz.core.dtypes import DTYPES

@@ -1,7 +1,7 @@
 """Recipes: everything needed to rebuild a kernel's input bit for bit, anywhere."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -346,3 +346,12 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(n, 1)
     return tuple(reversed(strides))
+
+
+def unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the index of an element, counted in C order."""
+    index: list[int] = []
+    for n in reversed(shape):
+        flat, here = divmod(flat, n)
+        index.append(here)
+    return tuple(reversed(index))

@@ -62,13 +62,7 @@ _OF_KIND: Final = {
 }
 # A process that ends takes all with it, whatever the input was.
 _WHATEVER_IT_NEEDS: Final = frozenset(
-    {
-        Kind.READ_OUTSIDE,
-        Kind.WRITE_OUTSIDE,
-        Kind.HANG,
-        Kind.CRASH,
-        Kind.DEVICE_FAULT,
-    }
+    {Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE, Kind.HANG, Kind.CRASH, Kind.DEVICE_FAULT}
 )
 _OF_PRECISION: Final = ("C-PRC-01", "C-PRC-03", "C-PRC-04")
 _OF_RANGE: Final = "C-PRC-02"

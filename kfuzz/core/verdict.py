@@ -118,6 +118,20 @@ class Kind(StrEnum):
     VALUE = "value"
 
 
+MASK_KINDS: Final = frozenset(
+    {
+        Kind.NAN_MISSING,
+        Kind.NAN_UNEXPECTED,
+        Kind.INF_MISSING,
+        Kind.INF_UNEXPECTED,
+        Kind.INF_SIGN,
+    }
+)
+"""How NaN or infinities in a result are wrong."""
+VALUE_KINDS: Final = MASK_KINDS | {Kind.VALUE}
+"""How a result is wrong whose metadata are right."""
+
+
 class State(StrEnum):
     """Where a finding stands in its life.
 

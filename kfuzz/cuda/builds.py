@@ -166,10 +166,7 @@ def _keep(path: Path | None, made: Binary) -> None:
     """Keep a build; a disk that is full keeps none."""
     if path is None:
         return
-    told = {
-        "sha256": hashlib.sha256(made.code).hexdigest(),
-        "names": dict(made.names),
-    }
+    told = {"sha256": hashlib.sha256(made.code).hexdigest(), "names": dict(made.names)}
     try:
         replace_file(
             path, json.dumps(told).encode() + b"\n" + made.code, prefix=".new-"

@@ -183,7 +183,7 @@ class Hipcc(Toolchain):
         """Return a code object for one processor, "gfx90a"."""
         if unit.expressions:
             raise BuildError(
-                f'{unit.expressions[0]} is not extern "C": hipcc says no other names',
+                f'{unit.expressions[0]} is not extern "C": hipcc finds no other names',
                 where=unit.file,
                 fix='declare it extern "C" __global__, a template by a function that '
                 "calls it",
@@ -280,7 +280,7 @@ def failure(compiler: str, log: str, unit: Unit) -> BuildError:
     if met is not None:
         where, shown = f"{met['file']}:{met['line']}", log[met.start() :].strip()
     lines = [line.rstrip() for line in shown.splitlines() if line.strip()]
-    text = "\n".join(lines[:SHOWN_LINES]) or "it says nothing"
+    text = "\n".join(lines[:SHOWN_LINES]) or "it prints nothing"
     return BuildError(f"{compiler} cannot build it:\n{text}", where=where)
 
 

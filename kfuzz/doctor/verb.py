@@ -15,7 +15,7 @@ from kfuzz.cli.settings import CorpusOption
 from kfuzz.cli.standard_streams import report_stream
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.fingerprint import version_of
-from kfuzz.core.home import HOME
+from kfuzz.core.home import with_home
 from kfuzz.core.untrusted import ALWAYS_OPEN
 from kfuzz.execution.processes import ChildDied, Zygote
 from kfuzz.execution.processes.wire import Message
@@ -263,12 +263,9 @@ def _cuda(reply: Message) -> Check:
 def _interpreter() -> Check:
     name = "triton interpreter"
     command = [sys.executable, "-P", "-m", _SELF_CHECK]
-    place = HOME
-    path = filter(None, (place, os.environ.get("PYTHONPATH")))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True,
+            command, env=with_home(os.environ), capture_output=True, text=True,
             errors="replace", timeout=_PATIENCE_SECONDS, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

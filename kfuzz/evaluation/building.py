@@ -5,7 +5,6 @@ its launches are compiled for each GPU. Run as `python -m kfuzz.evaluation.build
 is sent what is to be loaded, then cases.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,7 @@ from kfuzz.execution.launches.building import (
 from kfuzz.execution.launches.capture import NotCapturedError, capture
 from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
 from kfuzz.execution.launches.process import LOOK, Process, end, served
-from kfuzz.targets.load import Source, load
+from kfuzz.targets.load import load, requested
 
 _PROGRAM: Final = "kfuzz.evaluation.building"
 LIMIT_SECONDS: Final = 60.0
@@ -44,8 +43,7 @@ class Builder:
     """
 
     def __init__(self, opened: Mapping[str, Any]) -> None:
-        self._request = {key: opened[key] for key in ("cwd", "root", "file", "module")}
-        self._request["name"] = opened["name"]
+        self._request = opened
         self._process: Process | None = None
         self._lost: list[str] = []
 
@@ -139,23 +137,17 @@ class Compiling:
         return self._known[key]
 
 
-def _loaded(request: Mapping[str, Any]) -> BoundKernel:
-    os.chdir(request["cwd"])
-    file = Path(request["file"]) if request["file"] else None
-    source = Source(file, request["module"], (request["name"],))
-    [loaded] = load(source, root=Path(request["root"]))
-    return loaded.kernel
-
-
 def main() -> None:
     """Load what the first message names; then compile what is sent."""
     connection = served()
+    request = connection.recv()
     try:
-        compiling = Compiling(_loaded(connection.recv()))
+        [loaded] = load(requested(request), root=Path(request["root"]))
     except KfuzzError as error:
         connection.recv()
         connection.send(Builds(f"it does not load where Triton compiles: {error}"))
         return
+    compiling = Compiling(loaded.kernel)
     while True:
         connection.send(compiling.built(connection.recv()))
 

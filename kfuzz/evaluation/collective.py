@@ -33,7 +33,7 @@ from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.randomness import SEED, seeded
-from kfuzz.targets.load import Source, load
+from kfuzz.targets.load import load, requested
 
 PROGRAM: Final = "kfuzz.evaluation.collective"
 
@@ -55,8 +55,7 @@ def probe(opened: Mapping[str, Any], case: Case, step: Callable[[], None]) -> Co
     seen = max((text.count(",") + 1 for text in beside.values()), default=1)
     if reason := collectives.unavailable(seen):
         return Collected(reason)
-    keys = ("cwd", "root", "file", "module", "name")
-    request = {key: opened[key] for key in keys} | {"case": encode(case)}
+    request = {**opened, "case": encode(case)}
 
     def command(rank: int, folder: Path) -> Sequence[str]:
         asked = folder / "request.json"
@@ -125,15 +124,13 @@ def refused(kernel: BoundKernel) -> str:
 
 def run(request: Mapping[str, Any], rank: int, folder: Path) -> dict[str, Any]:
     """Do what a request asks; return what is to be printed."""
-    os.chdir(request["cwd"])
+    source = requested(request)
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl", init_method=f"file://{folder / 'store'}", rank=rank, world_size=RANKS,
         timeout=datetime.timedelta(seconds=LIMIT_SECONDS), device_id=device,
     )  # fmt: skip
-    file = Path(request["file"]) if request["file"] else None
-    source = Source(file, request["module"], (request["name"],))
     kernel = load(source, root=Path(request["root"]))[0].kernel
     if reason := refused(kernel):
         return {"reason": reason}

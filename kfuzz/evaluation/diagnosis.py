@@ -1,12 +1,6 @@
 """What a miss depends on: the probes that tell the contract classes apart."""
 
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    MutableMapping,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Final
 

@@ -27,7 +27,7 @@ from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.randomness import SEED, seeded
-from kfuzz.targets.load import Source, load
+from kfuzz.targets.load import load, requested
 
 PROGRAM: Final = "kfuzz.evaluation.sanitized"
 _CPU: Final = torch.device("cpu")
@@ -77,9 +77,7 @@ def run(request: Mapping[str, Any]) -> dict[str, str]:
     Args:
         request: "cwd", "root", "file", "module", "name", "device" and "case".
     """
-    os.chdir(request["cwd"])
-    file = Path(request["file"]) if request["file"] else None
-    source = Source(file, request["module"], (request["name"],))
+    source = requested(request)
     try:
         kernel = load(source, root=Path(request["root"]))[0].kernel
         case = decode(Case, request["case"], "case")

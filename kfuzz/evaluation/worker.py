@@ -3,7 +3,6 @@
 import faulthandler
 import io
 import mmap
-import os
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -37,7 +36,7 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.processes.interrupts import is_child
 from kfuzz.execution.processes.limits import limit_memory
-from kfuzz.targets.load import Source, load, meets_gpu
+from kfuzz.targets.load import load, meets_gpu, requested
 from kfuzz.targets.triton_free import is_triton_free
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
@@ -143,7 +142,7 @@ class Worker:
         self._meets_gpu = interpreting() and not is_triton_free(evaluator.kernel)
 
     def _open(self, message: dict[str, Any]) -> Reply:
-        os.chdir(message["cwd"])
+        source = requested(message)
         device = torch.device(message["device"])
         backend = backend_of(device)
         if self._evaluator is None:
@@ -153,7 +152,7 @@ class Worker:
             if (why := backend.ailment(device)) is not None:
                 return {"ailment": why}
             try:
-                loaded = load(_source(message), root=Path(message["root"]))
+                loaded = load(source, root=Path(message["root"]))
             except KfuzzError as error:
                 return {"problem": str(error)}
             setting = setting_of(
@@ -267,28 +266,19 @@ def prepare(message: dict[str, Any]) -> Reply:
     """Import a user's file in a template, from which its children are forked.
 
     Args:
-        message: what "open" is given, without a name.
+        message: what "open" is given, with an empty name.
 
     Returns:
         {"problem": why it cannot be imported, "" where it can}.
     """
-    os.chdir(message["cwd"])
+    source = requested(message)
     torch.set_num_threads(1)  # a pool of threads would hang its children
     try:
-        source = _source(message)
         with nullcontext() if meets_gpu(source) else answered_apart():
             load(source, root=Path(message["root"]))
     except KfuzzError as error:
         return {"problem": str(error)}
     return {"problem": ""}
-
-
-def _source(message: dict[str, Any]) -> Source:
-    return Source(
-        file=Path(message["file"]) if message["file"] else None,
-        module=message["module"],
-        only=(message["name"],) if "name" in message else (),
-    )
 
 
 def serve() -> Worker:

@@ -1,6 +1,5 @@
 """A calibration by a fleet: witnesses go to workers by the dozen."""
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -12,7 +11,6 @@ from kfuzz.core.calibration import Calibration, Outcome
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import HarnessError
 from kfuzz.fleet.dispatch import Dispatch, Fleet, Heard, Over
-from kfuzz.fleet.elsewhere import address_of
 from kfuzz.fleet.plan import Task
 from kfuzz.fleet.ray_fleet import RayFleet
 from kfuzz.fleet.work import Witnesses, Work
@@ -31,12 +29,8 @@ def calibrate_on(
     Raises:
         KfuzzError: as `kfuzz.grade.calibrating.calibrate`; if there are no workers.
     """
-    fleet = RayFleet(
-        address_of(on),
-        root=Path(os.getcwd()),
-        device=config.device,
-        jobs=config.jobs or None,
-    )
+    jobs = config.jobs or None
+    fleet = RayFleet(on, root=Path.cwd(), device=config.device, jobs=jobs)
     with closing(fleet):
         yield from calibrated_by(fleet, config, stop=stop)
 
@@ -83,5 +77,5 @@ def calibrated_by(
 
     places = [p for p in followed([_PLACE]) if isinstance(p, Place)]
     if not places:
-        raise HarnessError("no worker told what it runs on")
+        raise HarnessError("no worker reported its device")
     yield from calibrated(config, places[0], search, entries)

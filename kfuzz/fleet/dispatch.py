@@ -18,17 +18,7 @@ from kfuzz.core.errors import (
 from kfuzz.fleet import plan as planning
 from kfuzz.fleet.plan import Action, Happening, Plan, Task
 from kfuzz.fleet.versions import differences
-from kfuzz.fleet.work import (
-    About,
-    Done,
-    Failed,
-    Gone,
-    Item,
-    Report,
-    Tried,
-    Unit,
-    Work,
-)
+from kfuzz.fleet.work import About, Done, Failed, Gone, Item, Report, Tried, Unit, Work
 
 LOOK_SECONDS: Final = 0.2
 JOIN_SECONDS: Final = 180.0
@@ -173,7 +163,7 @@ class Dispatch:
             case About():
                 why = ""
                 if differing := differences(dict(told.versions)):
-                    why = f"{worker} on {told.node} is refused: {differing}"
+                    why = f"{worker} on {told.node} is rejected: {differing}"
                     self.refused[differing] = None
                 joined = planning.Joined(worker, told.device, why)
                 yield from self._take(joined, work_of)
@@ -234,7 +224,7 @@ class Dispatch:
     def _no_workers(self) -> Exception:
         if self.refused:
             return UsageError(
-                f"every worker is refused: {'; '.join(self.refused)}",
+                f"every worker is rejected: {'; '.join(self.refused)}",
                 where=self.fleet.title,
                 fix="install the same versions on all machines",
             )

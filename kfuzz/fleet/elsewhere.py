@@ -26,7 +26,7 @@ class OnRay:
 
         portable = travelling(config)
         fleet = RayFleet(
-            address_of(on), root=config.root, device=config.device, jobs=config.jobs,
+            on, root=config.root, device=config.device, jobs=config.jobs,
             alone=config.scale is Scale.LARGE,
         )  # fmt: skip
         with closing(fleet):
@@ -48,14 +48,9 @@ class OnRay:
             config = replace(config, target=_from_root(config.target, config.root))
         devices = {e.finding.device for e in stored if isinstance(e, Stored)}
         device = config.device or (devices.pop() if len(devices) == 1 else "auto")
-        fleet = RayFleet(address_of(on), root=config.root, device=device)
+        fleet = RayFleet(on, root=config.root, device=device)
         with closing(fleet):
             yield from replayed(stored, replace(config, jobs=1), fleet, stop)
-
-
-def address_of(on: str) -> str:
-    """Return the address of Ray's that `--on` names, "" where it names none."""
-    return on if "://" in on else ""
 
 
 def travelling(config: RunConfig) -> RunConfig:

@@ -10,7 +10,7 @@ from kfuzz.core.event import Event, Notice, RunFinished, RunStarted
 from kfuzz.core.statement import Statement
 from kfuzz.engine.config import RunConfig
 from kfuzz.fleet.driver import Driver
-from kfuzz.fleet.elsewhere import address_of, travelling
+from kfuzz.fleet.elsewhere import travelling
 from kfuzz.fleet.ray_fleet import RayFleet
 
 
@@ -39,10 +39,7 @@ class GradingOnRay:
         """
         config = self._config
         fleet = RayFleet(
-            address_of(self._on),
-            root=config.root,
-            device=config.device,
-            jobs=config.jobs,
+            self._on, root=config.root, device=config.device, jobs=config.jobs
         )
         with closing(fleet):
             driver = Driver(

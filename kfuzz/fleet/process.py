@@ -2,11 +2,9 @@
 
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from kfuzz.core.event import FindingReplayed, FindingSaved, Notice
 from kfuzz.core.finding import ATEN, Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.execution.device.backends import environment_for, guess
+from kfuzz.execution.processes.own import end, obey, served
 from kfuzz.fleet.work import (
     CALIBRATION,
     Grade,
@@ -34,12 +33,12 @@ from kfuzz.store.entry import read_entry
 
 def main() -> None:
     """Do as the first message says, and tell what comes of it."""
-    connection = Connection(int(sys.argv[1]))
+    connection = served()
     os.set_inheritable(connection.fileno(), False)
     work, root, folder = connection.recv()
     os.chdir(root)
     stop = threading.Event()
-    threading.Thread(target=_obey, args=(connection, stop), daemon=True).start()
+    obey(connection, stop)
     try:
         for item in perform(work, Path.cwd(), Path(folder), stop):
             connection.send(("item", item))
@@ -48,13 +47,6 @@ def main() -> None:
         told = ("raised", apart.portable(error))
     with contextlib.suppress(OSError):
         connection.send(told)
-
-
-def _obey(connection: Connection, stop: threading.Event) -> None:
-    """Stop when told to, or when who asked is gone."""
-    with contextlib.suppress(EOFError, OSError):
-        connection.recv()
-    stop.set()
 
 
 def perform(
@@ -205,6 +197,4 @@ def _tried(work: Trial) -> tuple[str, str]:
 
 if __name__ == "__main__":
     main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # what a library began is not waited for
+    end()  # what a library began is not waited for

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import BackendError, UsageError
-from kfuzz.core.home import HOME
+from kfuzz.core.home import with_home
 from kfuzz.engine.workers.processors import PROCESSORS_EACH, SHARING, processors
 from kfuzz.execution.device.backends import AUTO, guess
 from kfuzz.execution.processes import table
@@ -66,7 +66,8 @@ class RayFleet:
     """A cluster of Ray, begun here where none is named.
 
     Args:
-        address: "" for that of RAY_ADDRESS, or for a cluster of this machine's own.
+        on: what `--on` says: an address, or none for that of RAY_ADDRESS, or for a
+            cluster of this machine's own.
         root: the project, whose files the workers get.
         device: as the command line names it.
         jobs: most workers; None for as many as the cluster has room for.
@@ -78,14 +79,14 @@ class RayFleet:
 
     def __init__(
         self,
-        address: str,
+        on: str,
         *,
         root: Path,
         device: str,
         jobs: int | None = None,
         alone: bool = False,
     ) -> None:
-        address = address or os.environ.get(ADDRESS, "")
+        address = on if "://" in on else os.environ.get(ADDRESS, "")
         if address.startswith("ray://"):
             _show_token()
         self._ray = _imported()
@@ -239,8 +240,8 @@ class RayFleet:
         if self._jobs is not None:
             most = min(most, self._jobs)
         if self._own:  # on the same disk
-            environment = {"PYTHONPATH": os.pathsep.join(_paths())}
-            options["runtime_env"] = {"env_vars": environment}
+            path = with_home(os.environ)["PYTHONPATH"]
+            options["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
         while len(self._actors) + len(self._parked) < most:
             self._names += 1
             root = str(self._root) if self._own else ""
@@ -277,10 +278,6 @@ def _imported() -> Any:
             "needs Ray, which is not installed", where=f"--on {ON}", fix=HINT
         ) from None
     return ray
-
-
-def _paths() -> list[str]:
-    return [HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
 
 
 def _reason(error: Exception) -> str:

@@ -74,10 +74,7 @@ def _error(finding: Finding | None, entry: Stored | Problem, why: str) -> Replay
 
 
 def _kept(
-    result: ReplayResult,
-    entry: Stored | Problem,
-    corpus: Corpus,
-    config: ReplayConfig,
+    result: ReplayResult, entry: Stored | Problem, corpus: Corpus, config: ReplayConfig
 ) -> ReplayResult:
     """Tell the corpus of a fixed finding that fails again."""
     again = result.finding is not None and result.finding.state is State.REGRESSED

@@ -5,13 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kfuzz.core.event import (
-    ContractTally,
-    KernelFinished,
-    Note,
-    Refusal,
-    Region,
-)
+from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal, Region
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CHARGED, Tried, Verdict
 

@@ -9,24 +9,18 @@ import math
 import os
 import pickle
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from kfuzz.cli.apart import portable
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.event import FindingSaved, Progress
-from kfuzz.core.home import HOME
-from kfuzz.execution import parent
-from kfuzz.execution.processes.child import signal_name
+from kfuzz.execution.processes.own import OwnProcess
 from kfuzz.fleet.plan import CANARIES
 from kfuzz.fleet.versions import versions
 from kfuzz.fleet.work import (
@@ -164,41 +158,22 @@ class Worker:
                 return str(ailment), str(uuid)
         except Exception as error:
             return str(error).partition("\n")[0], ""
-        return "its canary told nothing", ""
+        return "its canary reported nothing", ""
 
     def _performed(
         self, work: Work, stop: threading.Event, most: float | None = None
     ) -> Iterator[Any]:
         """Yield what a process tells that does a piece of work."""
         folder = tempfile.mkdtemp(prefix="kfuzz-unit-")
-        ours, theirs = socket.socketpair()
-        path = [HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-P", *parent.bound(_MODULE), str(theirs.fileno())],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        connection = Connection(ours.detach())
         try:
-            connection.send((work, self._root, folder))
-            yield from self._heard(connection, process, stop, most)
+            with OwnProcess(_MODULE, os.environ, start_new_session=True) as process:
+                process.send((work, self._root, folder))
+                yield from self._heard(process, stop, most)
         finally:
-            connection.close()
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
             shutil.rmtree(folder, ignore_errors=True)
 
     def _heard(
-        self,
-        connection: Connection,
-        process: "subprocess.Popen[bytes]",
-        stop: threading.Event,
-        most: float | None,
+        self, process: OwnProcess, stop: threading.Event, most: float | None
     ) -> Iterator[Any]:
         began, asked = time.monotonic(), False
         while True:
@@ -210,16 +185,13 @@ class Worker:
             if stop.is_set() and not asked:
                 asked = True
                 with contextlib.suppress(OSError):
-                    connection.send("stop")
+                    process.send("stop")
             try:
-                if not connection.poll(_LOOK_SECONDS):
-                    if process.poll() is None:
-                        continue
-                    raise EOFError
-                kind, value = connection.recv()
+                if not process.ready(_LOOK_SECONDS):
+                    continue
+                kind, value = process.receive()
             except (EOFError, OSError):
-                code = process.wait()
-                how = f"exit code {code}" if code >= 0 else signal_name(code)
+                how = process.ended()
                 raise HarnessError(f"the process of a unit ended: {how}") from None
             match kind:
                 case "item":

@@ -5,7 +5,6 @@ what reads test results ignores fields that it does not know, and one signature 
 both.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from kfuzz.core.statement import KernelStatement, Statement
 from kfuzz.core.verdict import CHARGED, Evidence, Verdict
 from kfuzz.grade.levels import LEVELS, is_judged, standing_of
 from kfuzz.grade.statement_text import statement_document
+from kfuzz.store.durable import digest_of
 from kfuzz.store.plain_file import read_plain
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -204,7 +204,7 @@ def digest(path: Path) -> str:
     Raises:
         DecodeError: if it cannot be read.
     """
-    return hashlib.sha256(read_plain(path, _MOST_BYTES)).hexdigest()
+    return digest_of(read_plain(path, _MOST_BYTES))
 
 
 def place_of(name: str, root: Path) -> Path | None:

@@ -78,7 +78,7 @@ def calibrate(
                 progress(item)
 
         if on is None:
-            items = engine.calibrate(config, stop=stop, told=note)
+            items = engine.calibrate(config, stop=stop, notify=note)
         else:
             from kfuzz.fleet.calibrating import calibrate_on
 

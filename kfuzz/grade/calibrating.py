@@ -83,7 +83,7 @@ def calibrate(
     *,
     stop: threading.Event,
     entries: Sequence[Entry] | None = None,
-    told: Callable[[str], None] = lambda why: None,
+    notify: Callable[[str], None] = lambda why: None,
 ) -> Iterator[Outcome | Calibration]:
     """Search the witnesses here; yield what each shows, then the calibration.
 
@@ -92,7 +92,7 @@ def calibrate(
         stop: set from outside to end with what there is: contracts of which a witness
             was not searched are uncalibrated then.
         entries: the witnesses; all of the device by default.
-        told: is told which GPUs are left out, and why.
+        notify: takes which GPUs are left out, and why.
 
     Raises:
         UsageError: if a glob matches no contract.
@@ -106,7 +106,7 @@ def calibrate(
     def search(chosen: Sequence[Entry]) -> Iterator[Outcome]:
         with made as pool:
             for why in pool.left_out:
-                told(why)
+                notify(why)
             yield from pool.search(chosen, stop)
 
     yield from calibrated(config, place, search, entries)

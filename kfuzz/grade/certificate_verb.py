@@ -9,13 +9,7 @@ import typer
 from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
-from kfuzz.cli.settings import (
-    CorpusOption,
-    DeviceOption,
-    QuietOption,
-    option,
-    shared,
-)
+from kfuzz.cli.settings import CorpusOption, DeviceOption, QuietOption, option, shared
 from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import DecodeError, UsageError
@@ -83,7 +77,7 @@ def verify(
 
     The files that it names are looked for in the project, and their digests compared.
 
-    Exit codes: 0 it holds, 1 it is refused or a sample finds a violation, 2 usage or
+    Exit codes: 0 it holds, 1 it is rejected or a sample finds a violation, 2 usage or
     unreadable, 3 internal error, 4 no value of a sample was compared, 5 device
     missing, 130 interrupted.
     """

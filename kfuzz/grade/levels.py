@@ -97,10 +97,7 @@ class Standing:
 
 
 def standing_of(
-    statement: Statement,
-    kernel: KernelStatement,
-    *,
-    trusting: bool = False,
+    statement: Statement, kernel: KernelStatement, *, trusting: bool = False
 ) -> Standing:
     """Return the level that a kernel reaches in a statement.
 
@@ -141,10 +138,7 @@ def weakest(statement: Statement, *, trusting: bool = False) -> Standing | None:
 
 
 def _judged(
-    statement: Statement,
-    kernel: KernelStatement,
-    level: Level,
-    trusting: bool,
+    statement: Statement, kernel: KernelStatement, level: Level, trusting: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what a kernel lacks for a level, and what is not counted."""
     lacks, left_out = [], []

@@ -6,7 +6,6 @@ of the payload, so that nothing of it has to be canonical to be checked.
 
 import base64
 import binascii
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.store.durable import digest_of
 from kfuzz.store.plain_file import read_plain
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -150,7 +150,7 @@ def opened(document: dict[str, Any], key: Verifier) -> bytes:
         if isinstance(raw, str) and key.holds(_decoded(raw, "sig"), message):
             return payload
     raise RefusedError(
-        f"no signature of the key {key.keyid[:16]}… fits what the file says: it was "
+        f"no signature of the key {key.keyid[:16]}… fits what the file holds: it was "
         "changed, or another key signed it"
     )
 
@@ -210,7 +210,7 @@ def _keyid(crypto: "_Library", public: Any) -> str:
         crypto.serialization.Encoding.DER,
         crypto.serialization.PublicFormat.SubjectPublicKeyInfo,
     )
-    return hashlib.sha256(raw).hexdigest()
+    return digest_of(raw)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,7 @@ from typing import Any, Final
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.codec import encode
 from kfuzz.core.fingerprint import Fingerprint
-from kfuzz.core.statement import (
-    Fault,
-    Graded,
-    KernelStatement,
-    KnownDefect,
-    Statement,
-)
+from kfuzz.core.statement import Fault, Graded, KernelStatement, KnownDefect, Statement
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.grade.levels import standing_of, weakest
 from kfuzz.report.layout import Section, markdown_page, text_page

@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Protocol
 
-import typer
-
-from kfuzz.cli import completion, values
+from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import (
@@ -18,6 +16,7 @@ from kfuzz.cli.settings import (
     JobsOption,
     OnOption,
     QuietOption,
+    TargetsArgument,
     option,
     shared,
 )
@@ -35,17 +34,9 @@ DEFAULT_CASES: Final = 300
 
 
 def grade(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            autocompletion=completion.targets,
-            help="As for `kfuzz run`; without any, targets of [tool.kfuzz].",
-        ),
-    ] = None,
+    targets: TargetsArgument = None,
     platform: Annotated[
-        bool,
-        option("--platform", "Grade torch's own kernels on the device instead."),
+        bool, option("--platform", "Grade torch's own kernels on the device instead.")
     ] = False,
     statement: Annotated[
         Path | None,

@@ -21,12 +21,7 @@ from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
 from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.processors import processors
 from kfuzz.execution.device.backends import backend_of, sharing
-from kfuzz.execution.processes import (
-    Child,
-    ChildDied,
-    ChildRaised,
-    ChildTimeout,
-)
+from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
 from kfuzz.grade.witness_search import Found, outcome_of, search
 from kfuzz.targets.load import LoadedKernel, Source, project_root
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -36,36 +36,8 @@ def configured(case: Case) -> int:
     return case.config if case.config in (EVALUATION, OTHER_WEIGHTS) else 0
 
 
-class OpenCandidate(Protocol):
-    """Starts a candidate."""
-
-    def __call__(
-        self,
-        path: Path,
-        reference: Reference,
-        *,
-        backend: str,
-        limits: Limits,
-        hidden: Sequence[Path] = (),
-    ) -> "Candidate":
-        """Return the candidate of a file.
-
-        Raises:
-            KfuzzError: if it cannot be built.
-        """
-
-
-def open_candidate(
-    path: Path,
-    reference: Reference,
-    *,
-    backend: str,
-    limits: Limits,
-    zygote: Zygote | None = None,
-    hidden: Sequence[Path] = (),
-    lingers: bool = False,
-) -> "Candidate":
-    """Return the candidate of a file, in a child of its own.
+class Candidate:
+    """A candidate in a contained child of its own, where it is built at once.
 
     Args:
         path: its file.
@@ -77,22 +49,8 @@ def open_candidate(
         lingers: whether closing it returns before its processes are gone.
 
     Raises:
+        HarnessError: if the machine lacks what it takes to build it.
         KfuzzError: if it cannot be built, or its weights are not the reference's.
-    """
-    made = Candidate(
-        path, reference, backend=backend, limits=limits, zygote=zygote, hidden=hidden,
-        lingers=lingers,
-    )  # fmt: skip
-    try:
-        made.open()
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
-class Candidate:
-    """A candidate in a contained child of its own.
 
     Attributes:
         weights: how it came to the reference's weights, in words.
@@ -131,8 +89,11 @@ class Candidate:
         self._config = 0
         self._late = 0
         self.stalls = 0
-        self.weights = ""
-        self.same_names = False
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def containment(self) -> Containment:
@@ -191,13 +152,8 @@ class Candidate:
         """Whether a result changed after its call had returned, since `begin`."""
         return self._kernel.late > self._late
 
-    def open(self) -> None:
-        """Build it, and compare its weights with the reference's.
-
-        Raises:
-            HarnessError: if the machine lacks what it takes to build it.
-            KfuzzError: if it cannot be built, or its weights are not the reference's.
-        """
+    def _open(self) -> None:
+        """Build it, and compare its weights with the reference's; see the class."""
         opened = self._sandbox.start()
         if opened.ended is not None:
             ended = opened.ended

@@ -20,16 +20,11 @@ from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
+from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Failure, Kind, Verdict
 from kfuzz.evaluation.calling import Caller
 from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.evaluation.probes.second_call import is_due
-from kfuzz.judge.candidate import (
-    EVALUATION,
-    OTHER_WEIGHTS,
-    Candidate,
-    configured,
-)
+from kfuzz.judge.candidate import EVALUATION, OTHER_WEIGHTS, Candidate, configured
 from kfuzz.judge.kernelbench.audit import misses
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import results
@@ -41,16 +36,6 @@ from kfuzz.judge.tried import ELSEWHERE, OTHER_VALUES, WATCHED, Tried
 # Above this a case stays a recipe: it is neither written out nor reduced.
 PINNED_ELEMENTS: Final = 1 << 20
 ALIGNMENT: Final = 256
-_VALUES: Final = frozenset(
-    {
-        Kind.VALUE,
-        Kind.NAN_MISSING,
-        Kind.NAN_UNEXPECTED,
-        Kind.INF_MISSING,
-        Kind.INF_UNEXPECTED,
-        Kind.INF_SIGN,
-    }
-)
 # What a reference that has run does not show, or may do.
 _ITS_OWN: Final = frozenset(
     {
@@ -395,15 +380,14 @@ class Judged:
         if self.candidate.stalls < _STALLS:
             return CaseReport({}, notes=(what,))
         return CaseReport(
-            {"K-LIV-01": Verdict.VIOLATES},
-            failure=Failure("K-LIV-01", Kind.HANG, what),
+            {"K-LIV-01": Verdict.VIOLATES}, failure=Failure("K-LIV-01", Kind.HANG, what)
         )
 
     @staticmethod
     def _is_calm(report: CaseReport) -> bool:
         """Whether nothing that comes before unfinished work is wrong."""
         failure = report.failure
-        return failure is None or failure.kind in _VALUES | {
+        return failure is None or failure.kind in VALUE_KINDS | {
             Kind.UNWRITTEN, Kind.NONDETERMINISTIC, Kind.RACE, Kind.STALE_RESULT,
         }  # fmt: skip
 
@@ -448,18 +432,18 @@ class Judged:
             return False
         # What shows in one call is asked in one.
         own = self._itself.judge(
-            case, Depth.BASE if failure.kind in _VALUES else depth
+            case, Depth.BASE if failure.kind in VALUE_KINDS else depth
         ).failure
         if own is None:
             return False
-        return own.kind is failure.kind or {own.kind, failure.kind} <= _VALUES
+        return own.kind is failure.kind or {own.kind, failure.kind} <= VALUE_KINDS
 
     def _attributed(self, case: Case, report: CaseReport) -> CaseReport:
         """Return the report of a wrong value under C-CMP-03 where the shape is why."""
         failure = report.failure
         assert failure is not None
         shown = failure.contract in _BY_SHAPE or failure.contract == SHAPES
-        if not shown or failure.kind not in _VALUES:
+        if not shown or failure.kind not in VALUE_KINDS:
             return report
         self._wrong_there |= self.reference.is_benchmarked(case)
         if failure.contract == SHAPES:
@@ -492,7 +476,7 @@ class Judged:
             small = Case(tensors, config=case.config)
             made = self._judged(small, Depth.BASE)
             self._shape_only[key] = (
-                made.failure is not None and made.failure.kind in _VALUES
+                made.failure is not None and made.failure.kind in VALUE_KINDS
             )
         return self._shape_only[key]
 
@@ -539,8 +523,7 @@ def claims_of(reference: Reference, **stated: Any) -> Declaration:
         BindingError: if a declaration is unknown or impossible.
     """
     return reference.operator.defaults.declare(
-        "the candidate",
-        **{"layouts": "contiguous", "alignment": ALIGNMENT, **stated},
+        "the candidate", **{"layouts": "contiguous", "alignment": ALIGNMENT, **stated}
     )
 
 
@@ -549,10 +532,7 @@ def _largest(case: Case) -> int:
 
 
 def bound(
-    function: Callable[..., Any],
-    reference: Reference,
-    name: str,
-    claims: Declaration,
+    function: Callable[..., Any], reference: Reference, name: str, claims: Declaration
 ) -> BoundKernel:
     """Return a function as a kernel that claims to compute a reference."""
     return BoundKernel(

@@ -23,7 +23,7 @@ from kfuzz.engine.workers.faults import is_hang
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.device.backends import BACKENDS, resolve
-from kfuzz.judge.candidate import OpenCandidate, open_candidate
+from kfuzz.judge.candidate import Candidate
 from kfuzz.judge.case_judging import SHAPES, Judged
 from kfuzz.judge.kernelbench.audit import open_problem
 from kfuzz.judge.kernelbench.operator import Reference
@@ -147,7 +147,7 @@ class JudgedKernel(LoadedKernel):
 
 
 def judged_again(
-    finding: Finding, config: ReplayConfig, opened: OpenCandidate = open_candidate
+    finding: Finding, config: ReplayConfig, opened: Callable[..., Candidate] = Candidate
 ) -> JudgedKernel:
     """Return the candidate of a finding, in a child, to be replayed.
 
@@ -230,7 +230,7 @@ def loaded_candidate(
     backend: str,
     limits: Limits,
     corpus: Path,
-    opened: OpenCandidate = open_candidate,
+    opened: Callable[..., Candidate] = Candidate,
     tells_apart: bool = True,
 ) -> JudgedKernel:
     """Return a candidate in its child, held against a reference.

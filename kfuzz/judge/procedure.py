@@ -7,33 +7,24 @@ benchmarked shape; then value families and other shapes, drawn as for any kernel
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import BackendError, HarnessError, KfuzzError, UsageError
-from kfuzz.core.event import (
-    Event,
-    KernelFinished,
-    Notice,
-    RunFinished,
-)
+from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
 from kfuzz.core.untrusted import Containment
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.execution.device.backends import resolve
-from kfuzz.judge.candidate import OpenCandidate, open_candidate
+from kfuzz.judge.candidate import Candidate
 from kfuzz.judge.case_judging import Judged, claims_of
 from kfuzz.judge.kernelbench.audit import Problem, open_problem
 from kfuzz.judge.kernelbench.operator import Reference
-from kfuzz.judge.loading import (
-    candidate_name,
-    judged_classes,
-    loaded_candidate,
-)
+from kfuzz.judge.loading import candidate_name, judged_classes, loaded_candidate
 from kfuzz.judge.outcome import Audit, Coverage, Judgement
 from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
@@ -94,7 +85,7 @@ class Judging:
         self,
         config: JudgeConfig,
         *,
-        opened: OpenCandidate = open_candidate,
+        opened: Callable[..., Candidate] = Candidate,
         problem: Problem | None = None,
     ) -> None:
         """Take what is asked.

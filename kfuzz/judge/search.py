@@ -156,11 +156,7 @@ class Search(Campaign):
             return share >= (_LONGEST_HISTORY if more else _HISTORY)
 
         calls = MOST if most is None else min(MOST, _CALLS_A_CASE * most)
-        found = self._judged.history(
-            self.config.seed,
-            calls=calls,
-            over=over,
-        )
+        found = self._judged.history(self.config.seed, calls=calls, over=over)
         if found is None:
             return
         case, report = found

@@ -14,13 +14,7 @@ import typer
 from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode, code_of_search
 from kfuzz.cli.project import open_project
-from kfuzz.cli.settings import (
-    CorpusOption,
-    DeviceOption,
-    FormatOption,
-    option,
-    shared,
-)
+from kfuzz.cli.settings import CorpusOption, DeviceOption, FormatOption, option, shared
 from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import UsageError

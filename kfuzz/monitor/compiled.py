@@ -198,10 +198,7 @@ def _after(
 
 
 def _given(
-    tensors: Sequence[Tensor],
-    ints: Sequence[int],
-    floats: Sequence[float],
-    words: str,
+    tensors: Sequence[Tensor], ints: Sequence[int], floats: Sequence[float], words: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call from their parts."""
     rest = {_TENSOR: iter(tensors), _INT: iter(ints), _FLOAT: iter(floats)}

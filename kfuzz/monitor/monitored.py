@@ -176,11 +176,7 @@ class Monitor:
         return gated(self, self.device_gate, function, args, kwargs, number)
 
     def begin(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        number: int,
-        why: Reason,
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], number: int, why: Reason
     ) -> Pending | None:
         """Copy the arguments of a call; None where it is not looked at after all."""
         self.count("sampled")
@@ -246,7 +242,7 @@ class Monitor:
                 if name in call.free and same:
                     continue
                 if _meet(x, place):
-                    raise Outside(f"{name} lies in memory that the call writes to")
+                    raise Outside(f"{name} is in memory that the call writes to")
 
     def finish_compiled(
         self,

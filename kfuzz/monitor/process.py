@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.core.home import HOME
+from kfuzz.core.home import with_home
 from kfuzz.monitor.seen import Seen
 from kfuzz.monitor.subjects.subject import Judged, Outside, Subject
 from kfuzz.monitor.transfer import Writer, can_send, room_for
@@ -122,15 +122,13 @@ class JudgeProcess:
     def _started(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "kfuzz.monitor.child"]
         command += [str(self._handle), str(self._capacity)]
-        root = HOME
-        paths = [root, os.environ.get("PYTHONPATH", "")]
         child = subprocess.Popen(
             command,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[self._handle],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            env=with_home(os.environ),
         )
         assert child.stdin is not None
         os.set_blocking(child.stdin.fileno(), False)

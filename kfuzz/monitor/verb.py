@@ -10,13 +10,7 @@ import typer
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import FormatOption
 from kfuzz.cli.standard_streams import print_report
-from kfuzz.monitor.counts import (
-    DEFAULT_PATH,
-    FORMAT,
-    ProcessCounts,
-    read_counts,
-    total,
-)
+from kfuzz.monitor.counts import DEFAULT_PATH, FORMAT, ProcessCounts, read_counts, total
 from kfuzz.report.layout import table
 from kfuzz.report.text import one_line
 
@@ -34,9 +28,7 @@ def monitor_report(
     """Show what became of the calls of monitored functions; exit 1 on violations."""
     processes = read_counts(Path(path))
     print_report(
-        format,
-        lambda: monitor_document(processes),
-        lambda: monitor_lines(processes),
+        format, lambda: monitor_document(processes), lambda: monitor_lines(processes)
     )
     violated = any(counts.violations for counts in total(processes))
     return ExitCode.VIOLATION if violated else ExitCode.OK

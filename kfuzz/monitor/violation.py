@@ -3,19 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.monitor.gate.host import Reason
 from kfuzz.monitor.seen import Seen
 from kfuzz.monitor.snapshot import TensorCopy
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 # Of two elements mean and deviation give both away, of a few a good guess.
 FEWEST: Final = 32
@@ -123,7 +120,7 @@ class Violation:
     low: float | None = None
     high: float | None = None
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
-    values: "Mapping[str, Tensor] | None" = field(default=None, repr=False)
+    values: Mapping[str, Tensor] | None = field(default=None, repr=False)
     finding: str = ""
     path: str = ""
 

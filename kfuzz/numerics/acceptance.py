@@ -12,13 +12,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.elements import code, is_finite, zero
-from kfuzz.numerics.formats import (
-    FORMATS,
-    WHOLE,
-    Format,
-    is_subnormal,
-    round_to,
-)
+from kfuzz.numerics.formats import FORMATS, WHOLE, Format, is_subnormal, round_to
 
 # Classes of a value, as bits of `Acceptance.classes`.
 FINITE: Final = 1

@@ -14,7 +14,7 @@ import typer
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import option
 from kfuzz.core.errors import UsageError
-from kfuzz.core.home import HOME
+from kfuzz.core.home import with_home
 from kfuzz.report.output_files import require_writable, write_or_raise
 
 _PROGRAM: Final = "kfuzz.observe.program"
@@ -64,13 +64,11 @@ def _run(script: Path, arguments: list[str], folder: Path) -> int:
     environment = dict(os.environ)
     if "TRITON_INTERPRET" not in environment and not _has_gpu():
         environment["TRITON_INTERPRET"] = "1"
-    path = [HOME, *filter(None, [environment.get("PYTHONPATH")])]
-    environment["PYTHONPATH"] = os.pathsep.join(path)
     words = [sys.executable, "-m", _PROGRAM, str(folder), str(script), *arguments]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return subprocess.run(
-            words, env=environment, check=False,
+            words, env=with_home(environment), check=False,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         ).returncode  # fmt: skip
     finally:

@@ -167,7 +167,7 @@ def special(subject: Subject) -> Reading:
     raw = tuple(f"{what}: {got!r}, {want!r} is right" for what, got, want in asked)
     if not wrong:
         return subject.reading(
-            SPECIAL, "as IEEE 754 says", mode, Outcome.AS_DECLARED, observed=raw
+            SPECIAL, "as IEEE 754 specifies", mode, Outcome.AS_DECLARED, observed=raw
         )
     found = "; ".join(f"{asked[i][0]} gives {asked[i][1]!r}" for i in wrong)
     return subject.reading(

@@ -5,9 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
-from kfuzz.cli import completion, values
+from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode, Outcome
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import (
@@ -18,6 +16,7 @@ from kfuzz.cli.settings import (
     QuietOption,
     option,
     shared,
+    targets_argument,
 )
 from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.core.event import Event, KernelFinished
@@ -30,11 +29,10 @@ DEFAULT_TIME: Final = "5m"
 def probe(
     kernels: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KERNEL",
-            autocompletion=completion.targets,
-            help="As TARGET of `kfuzz run`, path.py::name; or a function of torch's, "
+        targets_argument(
+            "As TARGET of `kfuzz run`, path.py::name; or a function of torch's, "
             "torch.matmul.",
+            "KERNEL",
         ),
     ] = None,
     dtype: Annotated[
@@ -68,7 +66,7 @@ def probe(
         bool,
         option(
             "--adopt",
-            "Print the declaration that says what was found, to be written by "
+            "Print the declaration that states what was found, to be written by "
             "whoever vouches for it.",
         ),
     ] = False,

@@ -1,6 +1,8 @@
 """Proofs beside a search: counterexamples come first, proofs into the verdicts."""
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -9,7 +11,7 @@ from kfuzz.core.budget import Scale
 from kfuzz.core.event import Event
 from kfuzz.core.proof import KernelProof
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.proofs import Keep, Proofs
+from kfuzz.engine.search.proofs import NO_PROOFS, Keep, Proofs
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.prove.examined import Examined
 from kfuzz.prove.solver import installed
@@ -22,6 +24,12 @@ SECONDS: Final = 20.0
 """Of the processor's time, for each kernel at most."""
 LEAST_SECONDS: Final = 20.0
 """Runs that end sooner are not proved unless that is asked for: to begin costs 5 s."""
+# A kernel's counterexamples are waited for so long before its first case, and its proof
+# after its last one; of a limited time for less.
+_WAIT_SECONDS: Final = 8.0
+_WAIT_SHARE: Final = 0.05
+# Of a run's time a kernel's counterexamples get so much.
+_EXAMPLES_SHARE: Final = 0.1
 
 
 class BesideSearch:
@@ -32,18 +40,24 @@ class BesideSearch:
     """
 
     def __init__(self, config: RunConfig) -> None:
-        limit = config.budget.max_time
+        self._limit = limit = config.budget.max_time
         seconds = SECONDS if limit is None else min(SECONDS, SHARE * limit)
         task = Task(config.targets, config.root, seconds)
         self._proving = Proving(task, idle=True)
         self._examined: dict[str, Examined] = {}
-        self._ended = False
+        # When waiting for proofs ends; None while the search goes on.
+        self._until: float | None = None
 
     def examples(
-        self, kernel: KernelSearch, this_round: Callable[[], Round], keep: Keep, *,
-        until: float,
+        self, kernel: KernelSearch, this_round: Callable[[float], Round], keep: Keep, *,
+        end: float,
     ) -> Iterator[Event]:  # fmt: skip
         """Judge a kernel's counterexamples, once they are there."""
+        until = now = time.monotonic()
+        if self._limit is not None:  # the search goes on meanwhile
+            end = min(end, now + _EXAMPLES_SHARE * self._limit)
+        elif not kernel.rounds:
+            until += _WAIT_SECONDS
         self._proving.watch(kernel.node_id, list(kernel.tried.values()))
         if kernel.node_id in self._examined:
             return
@@ -53,12 +67,13 @@ class BesideSearch:
         examined = self._examined[kernel.node_id] = Examined(kernel)
         most = kernel.budget.elements
         few = [e for e in outcome.counterexamples if e.case.elements <= most]
-        yield from examined.run(few, this_round, keep)
+        yield from examined.run(few, lambda: this_round(end), keep)
 
-    def proof(self, kernel: KernelSearch, *, until: float) -> KernelProof | None:
+    def proof(self, kernel: KernelSearch) -> KernelProof | None:
         """Return what is proved of a kernel; None where nothing is known of it."""
-        if not self._ended:
-            self._ended = True
+        if self._until is None:
+            most = math.inf if self._limit is None else _WAIT_SHARE * self._limit
+            self._until = time.monotonic() + min(_WAIT_SECONDS, most)
             self._proving.enough()
         outcome = self._proving.outcome(kernel.node_id, stop=_NEVER, until=0.0)
         if outcome is None:
@@ -68,7 +83,7 @@ class BesideSearch:
             proof = examined.applied(proof)
         cases = list(kernel.tried.values())
         self._proving.watch(kernel.node_id, cases)
-        seen, broken = self._proving.watched(kernel.node_id, until=until)
+        seen, broken = self._proving.watched(kernel.node_id, until=self._until)
         proof = replace(proof, watched=seen, unwatched=len(cases) - seen)
         return proof.without(broken) if broken else proof
 
@@ -77,8 +92,8 @@ class BesideSearch:
         self._proving.close()
 
 
-def prover(config: RunConfig) -> Proofs | None:
-    """Return the proofs of a run; None where it asks for none, or nothing can prove.
+def prover(config: RunConfig) -> Proofs:
+    """Return the proofs of a run, none where it asks for none, or nothing can prove.
 
     By default a run is proved that only its time ends: of others the seed alone says
     which cases there are.
@@ -89,5 +104,5 @@ def prover(config: RunConfig) -> Proofs | None:
         timed = budget.max_time is not None and budget.max_cases is None
         wanted = timed and (budget.max_time or 0.0) >= LEAST_SECONDS
     if not (wanted and usual and installed()):
-        return None
+        return NO_PROOFS
     return BesideSearch(config)

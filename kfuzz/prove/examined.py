@@ -6,16 +6,12 @@ from typing import Final
 
 from kfuzz.core.event import Event
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
-from kfuzz.core.verdict import CHARGED, Kind
+from kfuzz.core.verdict import CHARGED, VALUE_KINDS, Kind
 from kfuzz.engine.search.proofs import Keep
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.prove.outcome import Counterexample
 
 _ENDS: Final = frozenset({Kind.CRASH, Kind.DEVICE_FAULT})
-_VALUES: Final = frozenset(
-    {Kind.VALUE, Kind.NAN_MISSING, Kind.NAN_UNEXPECTED, Kind.INF_MISSING,
-     Kind.INF_UNEXPECTED, Kind.INF_SIGN}
-)  # fmt: skip
 _OUTSIDE: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}) | _ENDS
 
 REFUTING: Final = {
@@ -23,8 +19,8 @@ REFUTING: Final = {
     "stores in bounds": _ENDS | {Kind.WRITE_OUTSIDE},
     "stores of programs apart": frozenset({Kind.RACE}),
     "results stored whole": frozenset({Kind.UNWRITTEN}),
-    "no 32-bit overflow": _OUTSIDE | _VALUES,
-    "hints true": _OUTSIDE | _VALUES,
+    "no 32-bit overflow": _OUTSIDE | VALUE_KINDS,
+    "hints true": _OUTSIDE | VALUE_KINDS,
 }
 """How a failure shows that refutes a property, by the property's name."""
 

@@ -141,7 +141,8 @@ def compare(recordings: Sequence[Recording]) -> Compared:
                 if _intervals_differ(of[0], other)
             )
     environment += [
-        f"{name[0]}: what is admitted differs in {n} cases" for name, n in moved.items()
+        f"{name[0]}: the allowed ranges differ in {n} cases"
+        for name, n in moved.items()
     ]
     return Compared(
         names, tuple(environment), tuple(cases), tuple(unpaired), tuple(declared)
@@ -223,7 +224,7 @@ def _cause(a: Recorded, b: Recorded, x: Entry, y: Entry) -> str:
     operator = OPERATORS.get(a.operator)
     if operator is not None and operator.relation is not None:
         return "another of several right answers"
-    return "within the tolerance; no probe tells the cause"
+    return "within the tolerance; no probe shows the cause"
 
 
 def _probed_apart(a: Recorded, b: Recorded, dtypes: set[str]) -> set[str]:

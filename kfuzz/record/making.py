@@ -146,7 +146,7 @@ def recorded(
             if kernel.operator.admits(case, kernel.declaration):
                 entries.append(_entry(kernel, runner, case))
         if not entries:
-            problem = "its declaration admits none of the cases"
+            problem = "its declaration allows none of the cases"
         elif probe:
             probes = _probes(kernel, runner)
     except (BindingError, HarnessError) as error:

@@ -6,7 +6,7 @@ from typing import Final
 
 from kfuzz.record.comparing import FAULTS, IDLE, Case, Compared, Told, causes
 from kfuzz.report.layout import Section, text_page
-from kfuzz.report.templates import STYLE, rendered, source_of
+from kfuzz.report.templates import page
 from kfuzz.report.text import one_line
 
 TITLE: Final = "Devices compared"
@@ -37,7 +37,6 @@ def html(made: Compared) -> str:
         )
         for operator, row in sorted(table.items())
     ]
-    style = STYLE.read_text(encoding="utf-8")
     content = {
         "title": TITLE,
         "facts": [(label, one_line(told)) for label, told in _facts(made)],
@@ -48,10 +47,8 @@ def html(made: Compared) -> str:
             for s in _sections(made, _MOST_OF_PAGE)
             if s
         ],
-        "style": style,
-        "policy": f"default-src 'none'; img-src data:; style-src {source_of(style)}",
     }
-    return rendered(_TEMPLATE, content, html=True)
+    return page(_TEMPLATE, content)
 
 
 def _facts(made: Compared) -> list[tuple[str, str]]:
@@ -64,9 +61,9 @@ def _sections(made: Compared, most: int) -> list[Section]:
     faults = [c for told in FAULTS for c in made.of(told)]
     idle = Counter(f"{c.told}: {c.why[:100]}" for told in IDLE for c in made.of(told))
     several = [
-        ("causes of admitted differences", [f"{n} x {why}" for why, n in causes(made)]),
+        ("causes of allowed differences", [f"{n} x {why}" for why, n in causes(made)]),
         ("faults", [f"{c.kernel} {c.key[:12]}: {c.told}: {c.why}" for c in faults]),
-        ("refused or not judged", [f"{n} x {why}" for why, n in idle.most_common()]),
+        ("rejected or not judged", [f"{n} x {why}" for why, n in idle.most_common()]),
         ("not in all recordings", list(made.unpaired)),
         ("declared differently, which is no disagreement", list(made.declared)),
         ("environment", list(made.environment)),

@@ -6,10 +6,16 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import open_project
-from kfuzz.cli.settings import DeviceOption, QuietOption, option, shared
+from kfuzz.cli.settings import (
+    DeviceOption,
+    FormatOption,
+    QuietOption,
+    option,
+    shared,
+    targets_argument,
+)
 from kfuzz.cli.standard_streams import report_stream, stopping
 from kfuzz.core.errors import NothingToRunError, UsageError
 from kfuzz.report.output_files import require_writable, write_or_raise
@@ -23,12 +29,7 @@ def record(
         Path, option("--out", "Folder of the recording, new or begun.", metavar="DIR")
     ],
     targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TARGET",
-            autocompletion=completion.targets,
-            help="As for `kfuzz run`.",
-        ),
+        list[str] | None, targets_argument("As for `kfuzz run`.")
     ] = None,
     platform: Annotated[
         bool, option("--platform", "Record torch's own kernels instead.")
@@ -154,19 +155,16 @@ def _part(text: str) -> tuple[int, int]:
 
 def compare(
     recordings: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Recordings, two or more."),
+        list[Path], typer.Argument(metavar="DIR...", help="Recordings, two or more.")
     ],
-    format: Annotated[
-        str, shared("format", kind=values.one_of("text", "json"))
-    ] = "text",
+    format: FormatOption = "text",
     html: Annotated[
         Path | None, option("--html", "Write a page there, too.", metavar="FILE")
     ] = None,
 ) -> int:
     """Compare recordings of devices: equal, both allowed, or who broke which clause.
 
-    That results differ blames no device: a contract does, or nothing.
+    A difference alone attributes nothing to a device: a broken contract does.
 
     Exit codes: 0 every difference is allowed, 1 a device or all are outside, 2 usage or
     an unreadable recording, 3 internal error, 4 no case in common that could be

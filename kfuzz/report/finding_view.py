@@ -81,10 +81,7 @@ STATES: Final = {
         "FAIL", "confirmed in fresh processes", "✗", "v-violates"
     ),
     State.WITNESSED: StateText(
-        "FAIL",
-        "witnessed: inputs and wrong result are recorded",
-        "✗",
-        "v-violates",
+        "FAIL", "witnessed: inputs and wrong result are recorded", "✗", "v-violates"
     ),
     State.NEW: StateText(
         "UNCONFIRMED",
@@ -93,16 +90,10 @@ STATES: Final = {
         "v-under_specified",
     ),
     State.FLAKY: StateText(
-        "FLAKY",
-        "flaky: it fails in some runs only",
-        "≈",
-        "v-under_specified",
+        "FLAKY", "flaky: it fails in some runs only", "≈", "v-under_specified"
     ),
     State.UNREPRODUCED: StateText(
-        "UNCONFIRMED",
-        "not reproduced: seen once",
-        "≈",
-        "v-under_specified",
+        "UNCONFIRMED", "not reproduced: seen once", "≈", "v-under_specified"
     ),
     State.KNOWN: StateText("KNOWN", "known", "K", "v-known"),
     State.FIXED: StateText("FIXED", "fixed", "✓", "v-conforms"),

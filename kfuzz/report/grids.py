@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import Case, TensorSpec, unravel
 from kfuzz.report.text import (
     MAX_SCANNED,
     draw_scalar,
     draw_tensor,
     tensor_head,
-    unravel,
     value_text,
 )
 

@@ -8,13 +8,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import Contract
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import contracts_of
-from kfuzz.report.layout import (
-    Section,
-    markdown_page,
-    markdown_table,
-    table,
-    text_page,
-)
+from kfuzz.report.layout import Section, markdown_page, markdown_table, table, text_page
 from kfuzz.report.promises import promise
 from kfuzz.report.text import counted
 

@@ -104,7 +104,7 @@ def class_contract(contract: str) -> Contract:
     Args:
         contract: id of the class, which must exist.
     """
-    return _unbound(CLASSES[contract], "*", "as the operator says")
+    return _unbound(CLASSES[contract], "*", "as the operator states")
 
 
 def _unbound(made: ContractClass, operator: str, own: str) -> Contract:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, unpack_bits
-from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
+from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype, unravel
 
 # A reduced case has a handful of elements; about this many fit on two lines.
 MAX_VALUES: Final = 24
@@ -176,15 +176,6 @@ def _long(spec: TensorSpec, values: bytes) -> str:
     head = [value_text(b, spec.dtype) for b in patterns[:MAX_EXCEPTIONS]]
     last = value_text(unpack_bits(values[-size:], spec.dtype)[0], spec.dtype)
     return f"{', '.join(head)}, … , {last} ({spec.numel} values)"
-
-
-def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index of an element, counted in C order."""
-    index: list[int] = []
-    for n in reversed(shape):
-        flat, here = divmod(flat, n)
-        index.append(here)
-    return tuple(reversed(index))
 
 
 def counted(n: int, noun: str) -> str:

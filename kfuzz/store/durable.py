@@ -1,6 +1,7 @@
 """Writes that a kill or a power cut leaves whole or undone."""
 
 import fcntl
+import hashlib
 import os
 import secrets
 import time
@@ -14,6 +15,11 @@ from kfuzz.core.errors import StorageError
 # A write takes milliseconds; who holds a lock for longer is stuck or stopped.
 LOCK_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.01
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 by which content is known, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

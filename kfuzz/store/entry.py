@@ -13,7 +13,6 @@ commits a change of both; see `kfuzz.store.corpus`.
 
 import base64
 import contextlib
-import hashlib
 import os
 import re
 import time
@@ -30,7 +29,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.severity import Severity
 from kfuzz.core.verdict import Failure, Signature, State
 from kfuzz.store import strict_json, tensorfile
-from kfuzz.store.durable import replace_file
+from kfuzz.store.durable import digest_of, replace_file
 from kfuzz.store.plain_file import MissingError, read_plain
 from kfuzz.store.tensorfile import StoredTensor
 from kfuzz.store.trust import unsafe_name, unsafe_reference
@@ -172,7 +171,7 @@ def files_of(finding: Finding) -> dict[str, bytes]:
     inputs = None
     if pinned:
         files[INPUTS] = tensorfile.dump(pinned)
-        inputs = {"file": INPUTS, "sha256": _sha256(files[INPUTS])}
+        inputs = {"file": INPUTS, "sha256": digest_of(files[INPUTS])}
     fields = encode(finding)
     del fields["first"]
     for name, spec in finding.case.tensors.items():
@@ -216,7 +215,7 @@ def attachments(folder: Path) -> dict[str, bytes]:
 
 def staged_name(content: bytes) -> str:
     """Return the name under which new inputs wait for their finding.json."""
-    return STAGED + _sha256(content)[:16]
+    return STAGED + digest_of(content)[:16]
 
 
 def read_entry(folder: Path) -> Finding:
@@ -284,10 +283,6 @@ def _parse(folder: Path, content: bytes) -> Finding:
     return finding
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _decode(cls: type[T], data: Any, where: str, path: str = "") -> T:
     try:
         made = decode(cls, data, path)
@@ -333,7 +328,7 @@ def _read_inputs(folder: Path, said: Any) -> dict[str, StoredTensor]:
         if os.path.lexists(candidate):
             with contextlib.suppress(MissingError):
                 content = _read(candidate)
-                if _sha256(content) == digest:
+                if digest_of(content) == digest:
                     return _tensors(content, candidate)
     # Say what is wrong with the file itself, where something is.
     _tensors(_read(path), path)

@@ -62,9 +62,7 @@ def update_entry(place: Path, files: dict[str, bytes]) -> None:
         read_entry(place)
     except UnknownFormatError as error:
         raise HarnessError(
-            f"will not be overwritten: {error.what}",
-            where=str(place),
-            fix=error.fix,
+            f"will not be overwritten: {error.what}", where=str(place), fix=error.fix
         ) from None
     except DecodeError:
         pass  # a damaged entry of the same bucket: this one heals it

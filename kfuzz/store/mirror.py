@@ -26,17 +26,11 @@ from kfuzz.core.errors import DecodeError, HarnessError, StorageError
 from kfuzz.core.finding import Finding, safe_name
 from kfuzz.store import strict_json
 from kfuzz.store.cache import FINDINGS, MIRRORS, cache_folder
-from kfuzz.store.durable import replace_file
-from kfuzz.store.entry import (
-    MAX_BYTES,
-    attach,
-    attachments,
-    files_of,
-    read_entry,
-)
+from kfuzz.store.durable import digest_of, replace_file
+from kfuzz.store.entry import MAX_BYTES, attach, attachments, files_of, read_entry
 from kfuzz.store.entry_writing import remove_entry, write_entry
 from kfuzz.store.life import joined
-from kfuzz.store.objects import Objects, digest_of
+from kfuzz.store.objects import Objects
 from kfuzz.store.plain_file import read_plain
 
 if TYPE_CHECKING:  # it imports this module, for a mirror
@@ -238,7 +232,7 @@ class Mirror:
             DecodeError: if it is none of this entry, or of a newer format.
         """
         if content is None:
-            raise DecodeError("its content is not what its name says")
+            raise DecodeError("its content does not match its name")
         document = strict_json.loads(content)
         number = document.pop("format", None) if isinstance(document, dict) else None
         if number != FORMAT:

@@ -4,7 +4,6 @@ An object is named by the SHA-256 of its content. Whoever reads one knows whethe
 whole, and whoever creates one that is there already has nothing to do.
 """
 
-import hashlib
 import os
 import random
 import re
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from kfuzz.core.errors import StorageError, UsageError
-from kfuzz.store.durable import sync_folder, write_file
+from kfuzz.store.durable import digest_of, sync_folder, write_file
 
 T = TypeVar("T")
 
@@ -200,11 +199,6 @@ class Objects:
         raise StorageError(
             f"cannot be {what}: {type(failure).__name__}: {text:.300}", where=self.url
         ) from None
-
-
-def digest_of(content: bytes) -> str:
-    """Return what names an object of this content."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def _link(path: Path, content: bytes) -> None:

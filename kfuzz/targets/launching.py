@@ -3,14 +3,12 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kfuzz.contracts.forms import Form
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, suggestion
-
-if TYPE_CHECKING:
-    from kfuzz.contracts.operator import Operator
-    from kfuzz.core.declaration import Declaration
 
 _DIMENSIONS: Final = 3
 
@@ -88,7 +86,7 @@ class Launch(Form):
         )  # fmt: skip
 
     def fitted(
-        self, operator: "Operator", declaration: "Declaration", where: str
+        self, operator: Operator, declaration: Declaration, where: str
     ) -> Callable[..., Any]:
         """Return itself: what it computes is in arguments that it is given.
 
@@ -226,7 +224,7 @@ def _recipe_of(args: Any, where: str) -> inspect.Signature:
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise BindingError(
-                f"args takes {p}: which tensors, is not said", where=where,
+                f"args takes {p}: which tensors these are is not stated", where=where,
                 fix="name them: args=lambda x, y: ...",
             )  # fmt: skip
     return signature

@@ -6,17 +6,16 @@ of torch's operators that a module implements.
 """
 
 import difflib
-import hashlib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from kfuzz.contracts.binding import MONITORED, REGISTRY, BoundKernel
 from kfuzz.contracts.custom_ops import CustomOp
@@ -57,6 +56,21 @@ class Source:
     file: Path | None = None
     module: str = ""
     only: tuple[str, ...] = ()
+
+
+def request_for(source: Source, root: Path, name: str = "") -> dict[str, str]:
+    """Return how another process is asked to load a source, or one kernel of it."""
+    return {
+        "cwd": os.getcwd(), "root": str(root), "file": str(source.file or ""),
+        "module": source.module, "name": name,
+    }  # fmt: skip
+
+
+def requested(request: Mapping[str, Any]) -> Source:
+    """Return what `request_for` names, after entering its working folder."""
+    os.chdir(request["cwd"])
+    file = Path(request["file"]) if request["file"] else None
+    return Source(file, request["module"], tuple(filter(None, [request["name"]])))
 
 
 @dataclass(frozen=True)
@@ -333,8 +347,7 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _import_file(path: Path) -> ModuleType:
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
-    name = f"{_MODULE_PREFIX}{path.stem}_{digest}"
+    name = f"{_MODULE_PREFIX}{path.stem}_{short_hash(str(path))}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -86,7 +86,7 @@ def bind_overrides(module: str, import_module: Callable[[str], ModuleType]) -> s
         raise BindingError(
             f"the table has a row for none of {', '.join(UNJUDGED[name])}",
             where=module,
-            fix="contracts/aten/README.md says how an overload is added",
+            fix="contracts/aten/README.md describes how an overload is added",
         )
     REGISTRY[name] = [
         bound(o.name, o.function, name=label, module=module)

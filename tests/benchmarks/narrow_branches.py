@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.narrow_branches --cases 1000 --seeds 3
 
-Each kernel of `contracts/witnesses/classes/branches.py`
+Each kernel of `tests/helpers/branching.py`
 is wrong where a condition of several
 parts holds. Both engines search it, one case at a time (no bursts) under the contracts
 C-CMP-03 and K-VAL-01, from a number of seeds, until the fault is found or the cases are
@@ -27,7 +27,7 @@ from kfuzz.fuzz.source import GUIDES
 from kfuzz.targets.load import load_all
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-MODULE: Final = "kfuzz.contracts.witnesses.classes.branches"
+MODULE: Final = "tests.helpers.branching"
 
 
 @dataclass(frozen=True)

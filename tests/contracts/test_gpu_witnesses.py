@@ -13,7 +13,7 @@ from kfuzz.contracts.binding import REGISTRY
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.suite import select_classes
 from kfuzz.contracts.witnesses.gpu import elementwise_cpp, launching, sums_cpp
-from kfuzz.contracts.witnesses.gpu.faults import CPP, FAULTS, TRITON, TWINS
+from kfuzz.contracts.witnesses.gpu.faults import CONFORMING
 from kfuzz.contracts.witnesses.roster import everywhere, roster
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
@@ -26,6 +26,7 @@ from kfuzz.cuda.prototypes import kernels, prototype
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.functional import passes_functional
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.gpu_faults import CPP, FAULTS, TRITON
 
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
 INTERPRETED = (
@@ -38,7 +39,7 @@ INTERPRETED = (
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="Triton is compiled here; tests/gpu has them"
 )
-OWN = {w.kernel: w for w in (*TWINS, *(f.witness for f in FAULTS))}
+OWN = {w.kernel: w for w in (*CONFORMING, *(f.witness for f in FAULTS))}
 
 
 def pinned(
@@ -80,7 +81,7 @@ def test_calibration_on_a_gpu_searches_each_of_them_once() -> None:
     names = [e.witness.kernel for e in entries]
     assert len(names) == len(set(names))
     conforming = {e.witness.kernel for e in entries if e.role is Role.CONFORMING}
-    assert {w.kernel for w in TWINS} <= conforming
+    assert {w.kernel for w in CONFORMING} <= conforming
     alone = {e.witness.kernel for e in entries if e.alone}
     assert {"relu_reads_one_past", "relu_asserts_falsely"} <= alone
     assert "cuda_sum" not in alone

@@ -41,7 +41,7 @@ VIOLATING = [
 # Those that are no pairs of a correct kernel and its fault have tables of their own.
 OWN_TABLES = frozenset(
     {
-        "classes.branches", "classes.cheats", "classes.impostors", "backward.faults",
+        "classes.cheats", "classes.impostors", "backward.faults",
         "backward.gradients", "backward.norms", "incidents",
     }
 )  # fmt: skip

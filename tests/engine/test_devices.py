@@ -162,7 +162,7 @@ def test_findings_are_divided_among_devices_that_work(
     told: list[str] = []
     stop = threading.Event()
     results = list(
-        replay(stored * 2, replace(config, jobs=2), stop=stop, told=told.append)
+        replay(stored * 2, replace(config, jobs=2), stop=stop, notify=told.append)
     )
     assert told == ["two:0 is left out: it is lost"]
     assert {r.outcome for r in results} == {ReplayOutcome.FAILS}

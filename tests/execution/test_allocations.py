@@ -10,8 +10,9 @@ import torch
 
 from kfuzz.execution.memory import allocations
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import AllocationTouch
+from tests.helpers.poisoned import is_poison
 
 X = torch.arange(24, dtype=torch.bfloat16).reshape(4, 6)
 MAKERS = {
@@ -256,7 +257,8 @@ print("torch._dynamo" in sys.modules)
 PROGRAM = """
 import torch, triton, triton.language as tl
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
+from tests.helpers.poisoned import is_poison
 
 @triton.jit
 def double(x, y, n, BLOCK: tl.constexpr):

@@ -20,7 +20,7 @@ from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.memory import prepared
 from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Expected, UncheckedLaunch
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (
@@ -37,6 +37,7 @@ from tests.helpers.burst_runs import (
     touched,
     values_of,
 )
+from tests.helpers.poisoned import is_poison
 
 pytestmark = pytest.mark.usefixtures("compiled")
 

@@ -22,10 +22,11 @@ from kfuzz.execution.memory.arena import Arena, FencedBuffer
 from kfuzz.execution.memory.host_fences import NoAddressSpace
 from kfuzz.execution.memory.own_fences import EDGE_ALIGNMENT
 from kfuzz.execution.memory.placement import place
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Touch
 from tests.execution.test_pages import dies, ends, load, spec_of, store
 from tests.helpers.fake_driver import FENCE, GRAIN, FakeDriver, install
+from tests.helpers.poisoned import is_poison
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,10 @@ from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.overreach import OVERREACH
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Expected
 from tests.helpers import burst_kernels as kernels
+from tests.helpers.poisoned import is_poison
 
 MEMBERS = 9
 SPEC = TensorSpec((4, 6), ("a", "b"), "float32", fill=Fill("randn"))

@@ -9,9 +9,10 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Fill, TensorSpec
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import Placement, place
-from kfuzz.execution.memory.poison import Poison, fill_poison, is_poison
+from kfuzz.execution.memory.poison import Poison, fill_poison
 from kfuzz.execution.memory.zones import GUARD_BYTES
 from kfuzz.numerics.run import Touch
+from tests.helpers.poisoned import is_poison
 
 LAYOUTS = {
     "contiguous": ((4, 6), None, 0),

@@ -21,8 +21,9 @@ from kfuzz.execution.memory.host_fences import (
     sparse_memory,
 )
 from kfuzz.execution.memory.placement import place
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Expected, Touch
+from tests.helpers.poisoned import is_poison
 
 PAGE = mmap.PAGESIZE
 FAR = 2**30 + 1

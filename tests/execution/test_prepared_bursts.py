@@ -13,7 +13,7 @@ from kfuzz.execution.calls import batches as bursts
 from kfuzz.execution.memory import prepared
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (
     FILL,
@@ -26,6 +26,7 @@ from tests.helpers.burst_runs import (
     touched,
     values_of,
 )
+from tests.helpers.poisoned import is_poison
 
 pytestmark = pytest.mark.usefixtures("compiled")
 

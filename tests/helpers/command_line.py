@@ -54,7 +54,7 @@ class Engine:
         config: ReplayConfig,
         *,
         stop: threading.Event,
-        told: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> Iterator[ReplayResult]:
         self.replays.append(config)
         self.replayed += stored

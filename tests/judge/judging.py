@@ -7,7 +7,7 @@ from typing import Any
 
 from kfuzz.core.budget import Budget
 from kfuzz.execution.processes import Zygote
-from kfuzz.judge.candidate import open_candidate
+from kfuzz.judge.candidate import Candidate
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
 
@@ -34,7 +34,7 @@ def judged(
         budget=Budget(max_time=40.0, max_cases=max_cases, max_findings=1),
         device=device, **more,
     )  # fmt: skip
-    judging = Judging(config, opened=partial(open_candidate, zygote=zygote))
+    judging = Judging(config, opened=partial(Candidate, zygote=zygote))
     for _ in judging.events(stop=threading.Event()):
         pass
     return judging.judgement()

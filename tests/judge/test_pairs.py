@@ -12,7 +12,7 @@ from kfuzz.app import main
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge import procedure as engine
-from kfuzz.judge.candidate import open_candidate
+from kfuzz.judge.candidate import Candidate
 from kfuzz.judge.loading import candidate_name
 from kfuzz.judge.sandbox import zygote_for
 from tests.helpers.tiers import sampled
@@ -116,7 +116,7 @@ def test_the_command_line_judges_and_replays(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shared = partial(open_candidate, zygote=zygote)
+    shared = partial(Candidate, zygote=zygote)
     monkeypatch.setattr(engine.Judging.__init__, "__kwdefaults__", {"opened": shared})
     monkeypatch.setattr(engine.loaded_candidate, "__kwdefaults__", {"opened": shared})
     pair, corpus = PAIRS / "value_assumption", ["--corpus", str(tmp_path)]

@@ -16,12 +16,12 @@ import torch
 from kfuzz.contracts.platform import torch_cpu
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.platform.defects import DEFECTS
-from kfuzz.contracts.platform.table import is_listed
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Verdict
 from kfuzz.targets.load import load_all
+from tests.helpers.listed import is_listed
 from tests.helpers.tiers import usual
 from tests.quality.hunting import ROOT, search, search_kernels
 

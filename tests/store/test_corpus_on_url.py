@@ -142,7 +142,7 @@ def test_half_a_version_is_never_read(
     path.write_bytes(path.read_bytes()[:-7])
     two = machine("two")
     assert [each.signature.kernel for each in held(two)] == ["whole"]
-    assert "its content is not what its name says" in caplog.text
+    assert "its content does not match its name" in caplog.text
     (problem,) = two.check()
     assert problem.what.startswith(f"{url}/{finding().folder}/")
 

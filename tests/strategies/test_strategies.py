@@ -467,7 +467,7 @@ def test_families_can_be_restricted():
     ],
 )
 def test_a_declaration_that_leaves_nothing_is_an_error(claims):
-    with pytest.raises(BindingError, match="admits no shape"):
+    with pytest.raises(BindingError, match="allows no shape"):
         strategy("softmax", **claims)
 
 

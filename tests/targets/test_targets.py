@@ -112,7 +112,11 @@ def test_a_launch_is_its_kernel() -> None:
 @pytest.mark.parametrize(
     ("recipe", "claims", "words"),
     [
-        ({"grid": (1,), "args": lambda *t: t}, OUT, "which tensors, is not said"),
+        (
+            {"grid": (1,), "args": lambda *t: t},
+            OUT,
+            "which tensors these are is not stated",
+        ),
         ({"grid": (1,), "args": (1, 2)}, OUT, "args is tuple, no function"),
         ({"grid": (1,), "args": row_arguments, "BLOK": 1}, OUT, "did you mean 'BLOCK'"),
         ({"grid": lambda a, b: (1,), "args": row_arguments}, OUT, "grid takes a, b"),

@@ -1,19 +1,7 @@
 """The rows, by kind; a new one is a line in the module of its kind."""
 
-from kfuzz.contracts.aten.tables import (
-    comparisons,
-    elementwise,
-    indexing,
-    lists,
-    losses,
-    moves,
-    pooling,
-    products,
-    reductions,
-    suite,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-TABLES = (
-    comparisons, elementwise, indexing, lists, losses, moves, pooling, products,
-    reductions, suite,
-)  # fmt: skip
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

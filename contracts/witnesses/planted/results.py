@@ -59,7 +59,7 @@ def _offset(base: Base) -> Base | str:
     if base.operator.name == "argmax":
         return "an index is right or wrong: argmax_last_of_equals is its witness"
     if base.operator.chain:
-        return "a wrong value of a fused operator is charged under C-CMP-01"
+        return "a wrong value of a fused operator is reported under C-CMP-01"
     return _added(base)
 
 
@@ -89,7 +89,9 @@ def _cleaned(base: Base) -> Base | str:
     if base.operator.name == "dropout":
         return "what is no number may be dropped"
     if base.operator.name == "scaled_matmul_int8":
-        return "its data are integers, and beside a scale that is none nothing is said"
+        return (
+            "its data are integers, and beside a scale that is none nothing is judged"
+        )
     if base.claims.get("nonfinite") == "undefined":
         base = base.by_reference()  # torch's own has a defect there
 

@@ -208,9 +208,9 @@ def _unstable(base: Base) -> Base | str:
     if name in _ROUNDED:
         return "a few roundings of its inputs: no other formula is in use"
     if name in _DOTS:
-        return "any order of its terms is admitted, and what overflows is ambiguous"
+        return "any order of its terms is allowed, and what overflows is ambiguous"
     if name in _ERF:
-        return "1 + erf, which cancels, is the form that the operator admits"
+        return "1 + erf, which cancels, is the form that the operator accepts"
     return "no unstable formula is in use"
 
 

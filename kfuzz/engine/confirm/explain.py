@@ -18,12 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from kfuzz.core.case_surroundings import CONTIGUOUS
-from kfuzz.core.dtypes import (
-    DTYPES,
-    canonical_nan,
-    number_to_bits,
-    pack_bits,
-)
+from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits, pack_bits
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Feature

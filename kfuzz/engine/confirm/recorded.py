@@ -59,8 +59,6 @@ def recorded(
             cause="",
         )  # fmt: skip
     finding = replace(
-        finding,
-        failure=failure,
-        signature=failure.signature(finding.signature.kernel),
+        finding, failure=failure, signature=failure.signature(finding.signature.kernel)
     )
     return enter(finding, State.WITNESSED, f"recorded as it was found; {right}")

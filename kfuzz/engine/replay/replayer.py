@@ -39,7 +39,7 @@ def replay(
     stop: threading.Event,
     backend: Backend | None = None,
     loaded: Mapping[str, LoadedKernel] = MappingProxyType({}),
-    told: Callable[[str], None] = lambda why: None,
+    notify: Callable[[str], None] = lambda why: None,
 ) -> Iterator[ReplayResult]:
     """Run each finding's minimal case in fresh children.
 
@@ -49,7 +49,7 @@ def replay(
         stop: set from outside to end after the current findings.
         backend: one that is up, for the findings of its device.
         loaded: kernels by name, whose findings need not say where they live.
-        told: is told which GPUs are left out, and why.
+        notify: takes which GPUs are left out, and why.
 
     Yields:
         One result per entry, in order.
@@ -65,7 +65,7 @@ def replay(
     jobs = config.jobs or jobs_for(stored, config.device, backend)
     # All work has ended before its backends do, also where a caller takes no more.
     with (
-        closing(_Replays(config, stop, backend, loaded, jobs, told)) as work,
+        closing(_Replays(config, stop, backend, loaded, jobs, notify)) as work,
         closing(in_order(work.of, stored, jobs, halt=work.halt)) as results,
     ):
         for result in results:
@@ -106,9 +106,9 @@ class _Replays:
         lent: Backend | None,
         loaded: Mapping[str, LoadedKernel],
         jobs: int,
-        told: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
-        self._jobs, self._told = jobs, told
+        self._jobs, self._notify = jobs, notify
         self._config, self._stop = config, Halt(stop, config.until)
         self._loaded = loaded
         self._corpus = Corpus(config.corpus)
@@ -168,7 +168,7 @@ class _Replays:
             if self._jobs == 1:
                 backend.use(backend.devices[:1])
             for why in keep_sound(backend):
-                self._told(why)
+                self._notify(why)
         return backend
 
     def _kernel_of(self, finding: Finding, backend: Backend) -> LoadedKernel:

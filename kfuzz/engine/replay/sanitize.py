@@ -2,28 +2,27 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import HarnessError, KfuzzError, UsageError
-from kfuzz.core.home import HOME
+from kfuzz.core.home import with_home
 from kfuzz.engine.config import ReplayConfig, Sanitized
 from kfuzz.engine.replay.replayer import locate, require_target
 from kfuzz.evaluation.sanitized import PROGRAM
 from kfuzz.execution.device import sanitizer
 from kfuzz.execution.device.backends import BACKENDS, resolve
+from kfuzz.execution.processes.own import in_group
 from kfuzz.store.corpus import Problem, Stored
 from kfuzz.store.entry import attach
-from kfuzz.targets.load import LoadedKernel
+from kfuzz.targets.load import LoadedKernel, request_for
 
 LIMIT_SECONDS: Final = 600.0
 """Instrumented kernels take a hundred times as long, and torch's start a minute."""
@@ -110,13 +109,9 @@ def _run(
     stop: threading.Event,
 ) -> Sanitized | None:
     """Return what the tool says of a finding; None if it was stopped."""
-    finding, source = entry.finding, loaded.source
+    finding = entry.finding
     request = {
-        "cwd": os.getcwd(),
-        "root": str(config.root),
-        "file": str(source.file) if source.file else "",
-        "module": source.module,
-        "name": loaded.kernel.name,
+        **request_for(loaded.source, config.root, loaded.kernel.name),
         "device": device,
         "case": encode(finding.case),
     }
@@ -169,33 +164,21 @@ def _wait_for(command: list[str], log: Path, stop: threading.Event) -> str | Non
     Raises:
         HarnessError: if it does not end in time, or cannot be started.
     """
-    before = dict(os.environ)
-    # An uninstalled checkout has to be found by the program, too.
-    home = HOME
-    paths = [home, *filter(None, [before.get("PYTHONPATH")])]
-    env = sanitizer.environment({**before, "PYTHONPATH": os.pathsep.join(paths)})
-    with log.open("w") as file:
+    env = sanitizer.environment(with_home(os.environ))
+    with log.open("w") as file, ExitStack() as stack:
         try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=env,
-                start_new_session=True,
-            )  # fmt: skip
+            started = in_group(command, env=env, stdout=file, stderr=file)
+            process = stack.enter_context(started)
         except OSError as error:
             raise HarnessError(
                 f"cannot be started: {error}", where=command[0]
             ) from None
         deadline = time.monotonic() + LIMIT_SECONDS
-        try:
-            while process.poll() is None:
-                if stop.wait(_LOOK_SECONDS):
-                    return None
-                if time.monotonic() >= deadline:
-                    raise HarnessError(
-                        f"did not end within {LIMIT_SECONDS:.0f} s", where=command[0]
-                    )
-        finally:
-            # What it started goes with it, and what it left behind.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        while process.poll() is None:
+            if stop.wait(_LOOK_SECONDS):
+                return None
+            if time.monotonic() >= deadline:
+                raise HarnessError(
+                    f"did not end within {LIMIT_SECONDS:.0f} s", where=command[0]
+                )
     return log.read_text(errors="replace")

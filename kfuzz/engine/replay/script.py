@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
 FAILS_OR_UNTOLD: Final = (
-    "Exit code 1: it still fails; 2: a plain script cannot tell whether it does."
+    "Exit code 1: it still fails; 2: a plain script cannot decide whether it does."
 )
-CANNOT_TELL: Final = "Exit code 2: a plain script cannot tell whether it still fails."
+CANNOT_TELL: Final = "Exit code 2: a plain script cannot decide whether it still fails."
 
 # Elements around an argument that a script watches: a tile of 1024 and more.
 GUARD: Final = 2048

@@ -17,17 +17,12 @@ from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import TensorSpec, is_dtype
-from kfuzz.core.verdict import Kind
+from kfuzz.core.verdict import VALUE_KINDS
 from kfuzz.execution.device.backends import named
 
 MAX_LINES: Final = 30
 """Lines beside the kernel's own source."""
 
-# What one call and one element show.
-_SHOWN: Final = frozenset(
-    {Kind.VALUE, Kind.NAN_MISSING, Kind.NAN_UNEXPECTED, Kind.INF_MISSING,
-     Kind.INF_UNEXPECTED, Kind.INF_SIGN}
-)  # fmt: skip
 # Elements that are written out, and those of the memory that a view lies in.
 _MAX_VALUES: Final = 4096
 _MAX_SPAN: Final = 1 << 24
@@ -60,7 +55,11 @@ class _Unfit(Exception):
 def _script(finding: Finding, root: Path) -> str:
     failure, case, target = finding.failure, finding.case, finding.target
     claims, default = finding.declaration, Declaration()
-    if failure.kind not in _SHOWN or failure.index is None or failure.expected is None:
+    if (
+        failure.kind not in VALUE_KINDS
+        or failure.index is None
+        or failure.expected is None
+    ):
         raise _Unfit("no single element of a result shows the failure")
     if target.name.endswith(".backward"):
         raise _Unfit("it is of a gradient")

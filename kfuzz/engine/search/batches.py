@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from hypothesis.strategies import SearchStrategy
 
 from kfuzz.core.burst import MEMBERS, Burst, Screened, Suspect
 from kfuzz.core.recipe import Case
@@ -49,9 +51,6 @@ _FATAL: Final = ENDS_CHILD | {Kind.READ_OUTSIDE}
 # Rounds in a row in which nothing could be prefiltered, after which nothing is tried.
 GIVEN_UP: Final = 2
 
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
 
 def items_of(case: Case, batches: Batches, most: int) -> int:
     """Return how many items a batch of a structure has; it depends on nothing else.
@@ -88,7 +87,7 @@ def share_of(
 def prefilter_round(
     kernel: KernelSearch,
     this_round: Round,
-    strategy: "SearchStrategy[Case]",
+    strategy: SearchStrategy[Case],
     *,
     backend: str,
     members: int,

@@ -12,7 +12,7 @@ from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.case_surroundings import CONTIGUOUS
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import NOWHERE, Case
-from kfuzz.core.verdict import CaseReport, Kind
+from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Kind
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.evaluation.bindings.oracle import Examined, examine, in_dtype, is_brought
@@ -28,11 +28,6 @@ _ELEMENTS: Final = 2048
 _FEW: Final = 8
 # Cases on which a kernel and its oracle have to differ, all of them.
 _COMPARED: Final = 3
-# How a kernel's results differ from those of an oracle that is a constant.
-_OF_VALUES: Final = frozenset(
-    {Kind.VALUE, Kind.NAN_MISSING, Kind.NAN_UNEXPECTED, Kind.INF_MISSING,
-     Kind.INF_UNEXPECTED, Kind.INF_SIGN}
-)  # fmt: skip
 
 
 class Bindings:
@@ -120,7 +115,9 @@ def _differs(report: CaseReport, *, constant: bool) -> bool:
         return True
     if failure is None:
         return False
-    return failure.kind is Kind.WRONG_SHAPE or (constant and failure.kind in _OF_VALUES)
+    return failure.kind is Kind.WRONG_SHAPE or (
+        constant and failure.kind in VALUE_KINDS
+    )
 
 
 def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:

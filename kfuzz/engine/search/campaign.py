@@ -4,22 +4,18 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Scale, SizeBudget
-from kfuzz.core.errors import (
-    BackendError,
-    BindingError,
-    KfuzzError,
-    StorageError,
-    UsageError,
-)
+from kfuzz.core.errors import BackendError, BindingError, StorageError
 from kfuzz.core.event import (
     Event,
     KernelFinished,
@@ -29,27 +25,24 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.proof import KernelProof
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.batches import prefilter_round
-from kfuzz.engine.search.bindings import Bindings
-from kfuzz.engine.search.case_drawing import (
-    round_seed,
-    search_round,
-    strategy_of,
+from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
+from kfuzz.engine.search.case_source import (
+    NO_GUIDES,
+    Guide,
+    GuidedSearch,
+    Guides,
+    guide_of,
 )
-from kfuzz.engine.search.case_source import NO_GUIDES, Guide, GuidedSearch, Guides
 from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.filed import FiledFinding
-from kfuzz.engine.search.found import (
-    first_finding,
-    taken_further,
-    taken_to_minimum,
-)
+from kfuzz.engine.search.found import first_finding, taken_further, taken_to_minimum
 from kfuzz.engine.search.guidance import is_climbed
+from kfuzz.engine.search.live_kernels import LiveKernels
 from kfuzz.engine.search.plan import SHARE, Pace
 from kfuzz.engine.search.preconditions import (
     jobs_of,
@@ -66,7 +59,7 @@ from kfuzz.engine.search.progress import (
     progress_of,
     trace_of,
 )
-from kfuzz.engine.search.proofs import Proofs, Prover, no_proofs
+from kfuzz.engine.search.proofs import NO_PROOFS, Proofs, Prover, no_proofs
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.reductions import Reductions
 from kfuzz.engine.search.replay_first import replay_first
@@ -87,26 +80,11 @@ from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 from kfuzz.targets.overrides import UNJUDGED
 
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
 # The first round is short, so that a gross fault shows in a second; later ones
 # give Hypothesis's target phase room. A round is never longer than this.
 FIRST_ROUND: Final = 25
 LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
-# What users brought is compared with so many seconds of kernels before any is searched.
-COMPARING_SECONDS: Final = 3.0
-# A kernel's counterexamples are waited for so long before its first case, and its proof
-# after its last one.
-PROOF_SECONDS: Final = 8.0
-# Of a run's time a kernel's counterexamples get so much.
-EXAMPLES_SHARE: Final = 0.1
-# Live children; each holds memory, on a GPU a context.
-LIVE_CHILDREN: Final = 8
-# Kernels of a run for each of which a child imports the file by itself from the start,
-# where as many processors are idle, so that a finding does not wait for it.
-EARLY: Final = 2
 
 
 def run(
@@ -149,33 +127,18 @@ def run_kernels(
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude_contracts)
-    guide = _guide_of(config, guides)
+    guide = guide_of(config, guides)
     require_processes(config)
     loaded = kernels_of(config, loaded)
     serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
-    proofs = None
-    try:
+    with closing(backend):
         require_device(config.scale, backend.on)
         for why in keep_sound(backend):
             yield Notice("", why)
-        proofs = prover(config)
-        campaign = Campaign(config, stop, backend, loaded, classes, guide, proofs)
-        yield from campaign.events()
-    finally:
-        if proofs is not None:
-            proofs.close()
-        backend.close()
-
-
-def _guide_of(config: RunConfig, guides: Guides) -> Guide | None:
-    """Return what chooses the cases of a run, None where Hypothesis does."""
-    if config.engine is Engine.HYPOTHESIS:
-        return None
-    if config.engine not in guides:
-        raise UsageError("this engine is not at hand", where=config.engine)
-    guides[config.engine].require(config)
-    return guides[config.engine]
+        with closing(prover(config)) as proofs:
+            campaign = Campaign(config, stop, backend, loaded, classes, guide, proofs)
+            yield from campaign.events()
 
 
 class Campaign:
@@ -193,7 +156,7 @@ class Campaign:
         loaded: list[LoadedKernel],
         classes: frozenset[str],
         guide: Guide | None = None,
-        proofs: Proofs | None = None,
+        proofs: Proofs = NO_PROOFS,
     ) -> None:
         self.config = config
         self.stop = stop
@@ -232,11 +195,9 @@ class Campaign:
         # that there are not more of them; a collective takes every GPU it needs.
         self._counting = threading.Lock()
         self._collective = threading.Lock()
-        self.bindings = Bindings(self.kernels, on_host=not backend.on.has.asynchronous)
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, GuidedSearch] = {}
         self.proofs = proofs
-        self._watched_until: float | None = None
         if guide is not None:
             self.guided = {
                 k.node_id: guide.search_of(
@@ -244,6 +205,10 @@ class Campaign:
                 )
                 for k in self.kernels
             }
+        self.live = LiveKernels(
+            self.kernels, self.scheduler, self.clock, guided=self.guided,
+            on_host=not backend.on.has.asynchronous, expired=self._expired,
+        )  # fmt: skip
 
     def _prepare(
         self, loaded: LoadedKernel, classes: frozenset[str], device: str
@@ -305,9 +270,9 @@ class Campaign:
             yield Notice("", text)
         refused: StorageError | None = None
         try:
-            self._compare_bindings()
+            self.live.compare_bindings()
             if self.config.replay:
-                self._open_first()
+                self.live.open_first()
                 yield from replay_first(
                     self.kernels, self.config, self.backend,
                     classes=self.classes, stop=self.stop, end=self.search_end(),
@@ -321,7 +286,7 @@ class Campaign:
             refused = error  # what was seen is told all the same
         finally:
             for kernel in self.kernels:
-                self._close(kernel)
+                self.live.close(kernel)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
             if not self.guided and (text := unreached(kernel)):
@@ -330,7 +295,7 @@ class Campaign:
                 yield Notice(kernel.node_id, text)
             made = finished_of(
                 kernel, self.classes, ending=self._ending(kernel),
-                proof=self._proof(kernel),
+                proof=None if self.stop.is_set() else self.proofs.proof(kernel),
             )  # fmt: skip
             yield made
             finished.append(made)
@@ -350,19 +315,6 @@ class Campaign:
         )
         if refused is not None:
             raise refused
-
-    def _proof(self, kernel: KernelSearch) -> KernelProof | None:
-        """Return what is proved of a kernel, as far as that has come."""
-        if self.proofs is None or self.stop.is_set():
-            return None
-        if self._watched_until is None:
-            self._watched_until = time.monotonic() + self._proof_seconds()
-        return self.proofs.proof(kernel, until=self._watched_until)
-
-    def _proof_seconds(self) -> float:
-        """Return how long proofs are waited for, before a search and after it."""
-        limit = self.config.budget.max_time
-        return PROOF_SECONDS if limit is None else min(PROOF_SECONDS, limit * 0.05)
 
     def _ending(self, kernel: KernelSearch) -> str:
         """Return why a kernel had no case, if it had none."""
@@ -397,7 +349,7 @@ class Campaign:
 
     def strategy(
         self, kernel: KernelSearch, without: Collection[str], *, tall: bool = True
-    ) -> "SearchStrategy[Case] | None":
+    ) -> SearchStrategy[Case] | None:
         """Return what the cases of a kernel are drawn from; None if nothing is left.
 
         Args:
@@ -451,7 +403,7 @@ class Campaign:
                 kernel, entry, seconds=seconds, stopped=self._expired
             )
         if kernel.done:
-            self._close(kernel)
+            self.live.close(kernel)
 
     def _taken(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
         """Yield what happens in a kernel's this_round, and the kernel at its end."""
@@ -477,61 +429,28 @@ class Campaign:
                 yield Notice(kernel.node_id, text)
             text = f"given up: {line_of(error)}"
             yield Notice(kernel.node_id, text, trace=trace_of(error))
-            self._close(kernel)
-
-    def _open(self, kernel: KernelSearch) -> None:
-        """Get a kernel ready that has not been judged yet: that is start-up.
-
-        Raises:
-            Stopped: the run is over.
-        """
-        with self.clock.opening():
-            if not self.guided:  # what draws for it calls it as well
-                kernel.runner.open()
-                few = len(self.kernels) <= EARLY
-                if few and idle_processors(self.jobs) > EARLY:
-                    kernel.runner.prepare(0)  # only the one that imports: it takes long
-                self.bindings.compare(kernel)
-
-    def _compare_bindings(self) -> None:
-        """Have what users brought compared with its kernels, as far as that is quick.
-
-        The others are in their first time slice.
-        """
-        end = time.monotonic() + COMPARING_SECONDS
-        for kernel in filter(self.bindings.awaits, self.kernels):
-            if time.monotonic() > end or self._expired():
-                return
-            try:
-                self._open(kernel)
-            except BindingError:
-                raise
-            except (KfuzzError, Stopped):
-                pass  # its time slice says so
-            if len(self.kernels) > LIVE_CHILDREN:
-                self._close(kernel)
+            self.live.close(kernel)
 
     @staticmethod
     def _affords_collective(kernel: KernelSearch) -> bool:
         """Whether a collective takes no more of a kernel's time than any case may."""
         return kernel.pace is None or kernel.pace.limit >= collectives.USUAL_SECONDS
 
-    def _open_first(self) -> None:
-        """Have the time of the run begin before its first time slice."""
-        with suppress(KfuzzError, Stopped):  # its time slice says so
-            self._open(self.kernels[0])
-
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
         if not kernel.rounds:
             try:
-                self._open(kernel)
+                self.live.open(kernel)
             except Stopped:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
                 return
-        if self.proofs is not None:
-            yield from self._examples(kernel)
+        yield from self.proofs.examples(
+            kernel,
+            lambda end: Round(kernel, stop=self.halt, deadline=end),
+            self._counted,
+            end=self.search_end(),
+        )
         began = time.monotonic()
         before = kernel.record.cases
         limit = self.config.budget.max_cases
@@ -586,7 +505,8 @@ class Campaign:
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:
             yield from self._counted(kernel, *this_round.found)
-        self._charge(kernel, time.monotonic() - began)
+        kernel.discovery.end_round()
+        self.scheduler.charge(kernel, time.monotonic() - began)
         nothing = kernel.record.cases == before and this_round.found is None
         full = kernel.unknown >= FINDINGS_PER_KERNEL
         if full:
@@ -599,30 +519,12 @@ class Campaign:
             or full
             or (self.config.budget.max_time is None and nothing)
         )
-        self._retire(kernel)
-
-    def _examples(self, kernel: KernelSearch) -> Iterator[Event]:
-        """Judge a kernel's counterexamples before anything is drawn for it."""
-        assert self.proofs is not None
-        # Under a time limit a search goes on meanwhile.
-        limit, end = self.config.budget.max_time, self.search_end()
-        first = limit is None and not kernel.rounds
-        if limit is not None:
-            end = min(end, time.monotonic() + EXAMPLES_SHARE * limit)
-        yield from self.proofs.examples(
-            kernel,
-            lambda: Round(kernel, stop=self.halt, deadline=end),
-            self._counted,
-            until=time.monotonic() + (PROOF_SECONDS if first else 0.0),
-        )
-
-    def _charge(self, kernel: KernelSearch, seconds: float) -> None:
-        """Count the time of a round, and what it discovered."""
-        kernel.discovery.end_round()
-        self.scheduler.charge(kernel, seconds)
+        if kernel.done:
+            self.live.close(kernel)
+        self.live.close_spare()
 
     def _prefilter(
-        self, kernel: KernelSearch, strategy: "SearchStrategy[Case]", this_round: Round
+        self, kernel: KernelSearch, strategy: SearchStrategy[Case], this_round: Round
     ) -> None:
         """Give a kernel's round its batches, unless it has found something."""
         if this_round.over or self.config.scale is not Scale.USUAL:
@@ -684,20 +586,6 @@ class Campaign:
             left = self.scheduler.share(left, kernel)
         last = most is not None and self.count_findings() + 1 >= most
         return self.reductions.seconds(kernel, finding, share=left, last=last)
-
-    def _retire(self, kernel: KernelSearch) -> None:
-        """Close children beyond what may live at once, the current one last."""
-        if kernel.done:
-            self._close(kernel)
-        with self.scheduler.spared(max(LIVE_CHILDREN - self.jobs, 0)) as spared:
-            for other in spared:
-                self._close(other)
-
-    def _close(self, kernel: KernelSearch) -> None:
-        """End the children of a kernel."""
-        kernel.runner.close()
-        if guided := self.guided.get(kernel.node_id):
-            guided.close()
 
     def count_findings(self) -> int:
         """Return how many findings there are, of those that end a run.

@@ -13,15 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from hypothesis import (
-    HealthCheck,
-    Phase,
-    Verbosity,
-    given,
-    seed,
-    settings,
-    target,
-)
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings, target
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
@@ -185,9 +177,7 @@ def groups_of(kernel: BoundKernel) -> Groups:
     """Return what chooses the value families of the items of a kernel's batches."""
     operator = kernel.operator
     return Groups(
-        operator.inputs,
-        kernel.declaration,
-        subtracts_mean=operator.subtracts_mean,
+        operator.inputs, kernel.declaration, subtracts_mean=operator.subtracts_mean
     )
 
 

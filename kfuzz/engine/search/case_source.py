@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from hypothesis.strategies import SearchStrategy
+
+from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.execution.processes import Child
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
 
 
 class GuidedSearch(Protocol):
@@ -19,7 +19,7 @@ class GuidedSearch(Protocol):
     def search(
         self,
         this_round: Round,
-        strategy: "SearchStrategy[Case]",
+        strategy: SearchStrategy[Case],
         *,
         cases: int,
         seed_value: int,
@@ -72,3 +72,17 @@ class Guide(Protocol):
 # What may choose the cases of a run, by the engine that it asks for.
 Guides = Mapping[Engine, Guide]
 NO_GUIDES: Final[Guides] = MappingProxyType({})
+
+
+def guide_of(config: RunConfig, guides: Guides) -> Guide | None:
+    """Return what chooses the cases of a run, None where Hypothesis does.
+
+    Raises:
+        UsageError: if it is not at hand.
+    """
+    if config.engine is Engine.HYPOTHESIS:
+        return None
+    if config.engine not in guides:
+        raise UsageError("this engine is not at hand", where=config.engine)
+    guides[config.engine].require(config)
+    return guides[config.engine]

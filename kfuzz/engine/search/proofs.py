@@ -1,7 +1,7 @@
 """What a campaign asks of whatever proves its kernels meanwhile."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from kfuzz.core.event import Event
 from kfuzz.core.proof import KernelProof
@@ -17,19 +17,19 @@ class Proofs(Protocol):
     """Proofs of the kernels of one run, made beside the search."""
 
     def examples(
-        self, kernel: KernelSearch, this_round: Callable[[], Round], keep: Keep, *,
-        until: float,
+        self, kernel: KernelSearch, this_round: Callable[[float], Round], keep: Keep, *,
+        end: float,
     ) -> Iterator[Event]:  # fmt: skip
         """Judge a kernel's counterexamples, once they are there.
 
         Args:
             kernel: the kernel.
-            this_round: returns a round for one case.
+            this_round: returns a round for one case, of the moment at which it ends.
             keep: keeps what fails, and yields what happens.
-            until: `time.monotonic()` until which they are waited for.
+            end: `time.monotonic()` at which the search ends; infinite for no limit.
         """
 
-    def proof(self, kernel: KernelSearch, *, until: float) -> KernelProof | None:
+    def proof(self, kernel: KernelSearch) -> KernelProof | None:
         """Return what is proved of a kernel; None where nothing is known of it.
 
         Its premises are held against the launches of the cases that it was tried on.
@@ -39,9 +39,24 @@ class Proofs(Protocol):
         """End the processes."""
 
 
-Prover = Callable[[RunConfig], Proofs | None]
+class NoProofs:
+    """Nothing is proved of a run."""
+
+    def examples(self, *given: object, **more: object) -> Iterator[Event]:
+        """Judge none."""
+        yield from ()
+
+    def proof(self, kernel: KernelSearch) -> None:
+        """Return None: nothing is known of a kernel."""
+
+    def close(self) -> None:
+        """Do nothing: there are no processes."""
 
 
-def no_proofs(config: RunConfig) -> Proofs | None:
+NO_PROOFS: Final = NoProofs()
+Prover = Callable[[RunConfig], Proofs]
+
+
+def no_proofs(config: RunConfig) -> Proofs:
     """Prove nothing."""
-    return None
+    return NO_PROOFS

@@ -12,15 +12,7 @@ from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.results import output_of
-from kfuzz.core.verdict import (
-    CHARGED,
-    CaseReport,
-    Failure,
-    Kind,
-    State,
-    Tried,
-    Verdict,
-)
+from kfuzz.core.verdict import CHARGED, CaseReport, Failure, Kind, State, Tried, Verdict
 from kfuzz.engine.search.refusals import Refusals
 from kfuzz.engine.search.strata import structure_of
 from kfuzz.engine.workers.faults import lost_memory
@@ -140,10 +132,9 @@ class Record:
             self.note(note)
         self._take_compared(report.compared)
         for name, verdict in report.verdicts.items():
-            counts = {
-                Verdict.CONFORMS: self._kept,
-                Verdict.VIOLATES: self._broken,
-            }.get(verdict, self._undecided)
+            counts = {Verdict.CONFORMS: self._kept, Verdict.VIOLATES: self._broken}.get(
+                verdict, self._undecided
+            )
             counts[name] = counts.get(name, 0) + 1
         if report.failure is None:
             self.worst = max(self.worst, min(report.ratio, 1.0))

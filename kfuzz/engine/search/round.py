@@ -10,19 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from kfuzz.contracts.classes import k_bld_01
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import (
-    FAILING,
-    CaseReport,
-    Failure,
-    Signature,
-    State,
-    Verdict,
-)
+from kfuzz.core.verdict import FAILING, CaseReport, Failure, Signature, State, Verdict
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.coverage import Coverage
 from kfuzz.engine.search.guidance import Discovery
@@ -44,7 +38,6 @@ UNFENCED: Final = "loads outside arguments go unseen"
 DIAGNOSED: Final = 4
 # Of the time left to a round one diagnosis gets so much at most.
 _DIAGNOSING: Final = 0.25
-K_BLD_01: Final = "K-BLD-01"
 # Structures that one round compiles for other GPUs, and of a kernel's time the share
 # that this may take where time is short.
 _BUILDS: Final = 4
@@ -422,9 +415,9 @@ class Round:
             targets: these GPUs; one that something does not build for is left out.
         """
         kernel = self._kernel
-        if K_BLD_01 not in kernel.record.classes:
+        if k_bld_01.ID not in kernel.record.classes:
             return
-        failed = {s.detail for s in kernel.seen if s.contract == K_BLD_01}
+        failed = {s.detail for s in kernel.seen if s.contract == k_bld_01.ID}
         targets = tuple(t for t in targets if t not in failed)
         began, done = time.monotonic(), 0
         fresh = [s for s in kernel.tried if s not in kernel.built]
@@ -444,7 +437,7 @@ class Round:
         kernel.building += time.monotonic() - began
         if self.found is not None:
             case, report = self.found
-            if report.failure is not None and report.failure.contract == K_BLD_01:
+            if report.failure is not None and report.failure.contract == k_bld_01.ID:
                 # The smaller ones are to fail for the same GPU.
                 self.found = replace(case, targets=(report.failure.detail,)), report
 

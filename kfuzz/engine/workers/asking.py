@@ -10,10 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import (
-    Any,
-    Final,
-)
+from typing import Any, Final
 
 from kfuzz.core.budget import Depth, Spending
 from kfuzz.core.codec import decode, encode
@@ -21,12 +18,7 @@ from kfuzz.core.errors import BindingError, BuildError, HarnessError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature
 from kfuzz.engine.workers.children import Anew, Children, Place
-from kfuzz.engine.workers.faults import (
-    death_report,
-    hang_report,
-    is_hang,
-    lost_memory,
-)
+from kfuzz.engine.workers.faults import death_report, hang_report, is_hang, lost_memory
 from kfuzz.engine.workers.served import CompilesLong, Served
 from kfuzz.execution.calls.branches import Branches, Reached
 from kfuzz.execution.processes import (

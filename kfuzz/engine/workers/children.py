@@ -1,6 +1,5 @@
 """The children that serve one kernel: opened, proved, kept, replaced."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from kfuzz.execution.processes import (
     Zygote,
     ZygoteError,
 )
-from kfuzz.targets.load import LoadedKernel
+from kfuzz.targets.load import LoadedKernel, request_for
 
 
 @dataclass(frozen=True)
@@ -307,14 +306,10 @@ class Children:
             served = Served(InProcess(self._worker), None, self._expired)
         else:
             served = Served(fork(), new_pulse(), self._expired)
-        source, place = self.loaded.source, self.place
+        place = self.place
         message = {
             "do": "open",
-            "cwd": os.getcwd(),
-            "root": str(place.root),
-            "file": str(source.file) if source.file else "",
-            "module": source.module,
-            "name": self.loaded.kernel.name,
+            **request_for(self.loaded.source, place.root, self.loaded.kernel.name),
             "device": place.device,
             "beside": dict(place.beside),
             "budget": asdict(place.budget),

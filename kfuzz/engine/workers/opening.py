@@ -3,10 +3,7 @@
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import (
-    Protocol,
-    runtime_checkable,
-)
+from typing import Protocol, runtime_checkable
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE

@@ -4,13 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import (
-    Any,
-    Concatenate,
-    Final,
-    ParamSpec,
-    TypeVar,
-)
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.arithmetic_facts import Observed
@@ -24,17 +18,10 @@ from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
 from kfuzz.engine.workers import asking, faults
 from kfuzz.engine.workers.asking import Asking
 from kfuzz.engine.workers.compile_ahead import CompileAhead, Slots
-from kfuzz.engine.workers.faults import (
-    is_fault,
-)
+from kfuzz.engine.workers.faults import is_fault
 from kfuzz.engine.workers.templates import OPEN_SECONDS
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.execution.processes import (
-    ChildDied,
-    ChildRaised,
-    ChildTimeout,
-    ZygoteError,
-)
+from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, ZygoteError
 
 P = ParamSpec("P")
 T = TypeVar("T")

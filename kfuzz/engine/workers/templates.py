@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -60,12 +60,7 @@ def prepare(home: Home) -> bool:
 
 
 def _message(home: Home) -> Message:
-    return {
-        "cwd": os.getcwd(),
-        "root": home.root,
-        "file": home.file,
-        "module": home.module,
-    }
+    return {"cwd": os.getcwd(), **asdict(home), "name": ""}
 
 
 class Origin(Protocol):

@@ -24,12 +24,7 @@ from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.probes.relational import Apart, pick, told
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.accumulation import Accumulation
-from kfuzz.numerics.formats import (
-    Format,
-    exponent_of,
-    format_of,
-    lowest_bit_exponent,
-)
+from kfuzz.numerics.formats import Format, exponent_of, format_of, lowest_bit_exponent
 
 # A constant of a formula has 24 bits and is no less than 2^-8: so far below the
 # lowest bits of the arguments lie those of a product with it.

@@ -119,11 +119,7 @@ def fill_stretches(
 
 
 def run_large(
-    call: Callable[[], object],
-    *,
-    device: torch.device,
-    fresh: Poison,
-    config: int = 0,
+    call: Callable[[], object], *, device: torch.device, fresh: Poison, config: int = 0
 ) -> tuple[Call, tuple[AllocationTouch, ...]]:
     """Call a kernel once; its own allocations are guarded while they fit.
 

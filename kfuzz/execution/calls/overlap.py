@@ -128,9 +128,7 @@ def in_threads(
         start = threading.Event()
 
         def work(
-            number: int,
-            start: threading.Event = start,
-            runs: list[list[Run]] = runs,
+            number: int, start: threading.Event = start, runs: list[list[Run]] = runs
         ) -> None:
             start.wait()
             with _pausing(number):

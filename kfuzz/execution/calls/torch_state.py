@@ -92,10 +92,7 @@ _SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[..., Any]]]] = {
         )
         for kind in ("cpu", "cuda")
     },
-    "anomaly detection": (
-        torch.is_anomaly_enabled,
-        torch.autograd.set_detect_anomaly,
-    ),
+    "anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     "filling of uninitialized memory": _of_attribute(
         torch.utils.deterministic, "fill_uninitialized_memory"
     ),

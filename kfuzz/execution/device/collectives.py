@@ -8,12 +8,11 @@ rounded addition, whichever way NCCL takes, so that equal bits are what is to be
 """
 
 import os
-import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,7 +22,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kfuzz.contracts.evidence import Torn
-from kfuzz.core.home import HOME
+from kfuzz.core.home import with_home
+from kfuzz.execution.processes.own import in_group
 
 RANKS: Final = 2
 STEPS: Final = 6
@@ -67,7 +67,15 @@ def run_ranks(
     """
     with tempfile.TemporaryDirectory(prefix="kfuzz-collective-") as name:
         folder = Path(name)
-        with _started(command, folder, beside) as processes:
+        # Multicast is left off: not every machine that has NVLink can set it up.
+        env = with_home({**os.environ, **beside, "NCCL_NVLS_ENABLE": "0"})
+        with ExitStack() as stack:
+            processes = []
+            for rank in range(RANKS):
+                log = stack.enter_context(_log(folder, rank).open("wb"))
+                words, nowhere = command(rank, folder), subprocess.DEVNULL
+                started = in_group(words, env=env, stdout=log, stderr=nowhere)
+                processes.append(stack.enter_context(started))
             deadline = time.monotonic() + limit
             while any(p.poll() is None for p in processes):
                 # One that failed leaves the other waiting for it.
@@ -79,34 +87,6 @@ def run_ranks(
             if any(p.returncode for p in processes):
                 return []
         return [_log(folder, rank).read_text() for rank in range(RANKS)]
-
-
-@contextmanager
-def _started(
-    command: Callable[[int, Path], Sequence[str]],
-    folder: Path,
-    beside: Mapping[str, str],
-) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    processes: list[subprocess.Popen[bytes]] = []
-    # Multicast is left off: not every machine that has NVLink can set it up.
-    env = {**os.environ, **beside, "NCCL_NVLS_ENABLE": "0"}
-    home = HOME
-    paths = [home, *filter(None, [env.get("PYTHONPATH")])]
-    env["PYTHONPATH"] = os.pathsep.join(paths)
-    try:
-        for rank in range(RANKS):
-            with _log(folder, rank).open("wb") as log:
-                made = subprocess.Popen(
-                    list(command(rank, folder)), stdin=subprocess.DEVNULL, stdout=log,
-                    stderr=subprocess.DEVNULL, env=env, start_new_session=True,
-                )  # fmt: skip
-            processes.append(made)
-        yield processes
-    finally:
-        for process in processes:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _log(folder: Path, rank: int) -> Path:

@@ -75,10 +75,7 @@ class Gpu(DeviceBackend):
         sparse_bytes=1 << 30,  # less is filled and compared in milliseconds
         alignment=512,
     )
-    preload = (
-        *CPU.preload,
-        "kfuzz.execution.interpreter.preloaded:for_cuda",
-    )
+    preload = (*CPU.preload, "kfuzz.execution.interpreter.preloaded:for_cuda")
     environment: Mapping[str, str] = {}
     without_triton = ""
     numbered = True

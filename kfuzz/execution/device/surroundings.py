@@ -8,12 +8,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.cuda.runtime import (
-    Runtime,
-    forget_errors,
-    take_unchecked,
-    torch_runtime,
-)
+from kfuzz.cuda.runtime import Runtime, forget_errors, take_unchecked, torch_runtime
 from kfuzz.execution.device.backends import backend_of, is_lost
 from kfuzz.execution.device.stale import (
     compile_fill,

@@ -240,11 +240,7 @@ Block = Dense | Sparse
 
 
 def side_by_side(
-    arena: Arena,
-    arguments: Sequence[Argument],
-    items: int,
-    pitch: int,
-    around: Poison,
+    arena: Arena, arguments: Sequence[Argument], items: int, pitch: int, around: Poison
 ) -> Dense:
     """Lay arguments out in the arena's one block, a row for each item."""
     used, placed = 0, []

@@ -86,7 +86,7 @@ def _mapped(nbytes: int, *, private: bool) -> Tensor:
         raise NoAddressSpace(
             f"cannot map {nbytes / 2**30:.3g} GiB of address space: {error}",
             where="kfuzz.execution.memory.host_fences",
-            fix="vm.overcommit_memory=2 and ulimit -v refuse it",
+            fix="vm.overcommit_memory=2 and ulimit -v prevent it",
         ) from None
     if sys.platform == "linux":
         # One touched byte must not cost a page of 2 MiB; not every kernel has those.

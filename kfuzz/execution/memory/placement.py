@@ -30,9 +30,7 @@ from kfuzz.execution.memory.argument_blocks import (
 from kfuzz.execution.memory.poison import Poison, bits_of, poison_word
 from kfuzz.execution.memory.rows import Rows
 from kfuzz.execution.memory.windows import is_sparse
-from kfuzz.execution.memory.zones import (
-    up,
-)
+from kfuzz.execution.memory.zones import up
 from kfuzz.numerics.run import Touch
 
 ROW_BYTES: Final = 512

@@ -73,22 +73,6 @@ def fill_poison(memory: Tensor, dtype: torch.dtype, poison: Poison) -> None:
     memory.view(word).fill_(value)
 
 
-def is_poison(tensor: Tensor, poison: Poison) -> Tensor:
-    """Return where a tensor still holds poison, compared bit by bit.
-
-    Args:
-        tensor: any shape, strides and device.
-        poison: which poison its memory was filled with.
-
-    Returns:
-        A bool tensor of the same shape. For a bool tensor it also marks honest
-        elements that equal the poison, since bool has no spare pattern.
-    """
-    _, value = poison_word(tensor.dtype, poison)
-    found = bits_of(tensor.detach().resolve_conj()) == value
-    return found.squeeze(-1) if found.shape[-1] == 1 else found.all(-1)
-
-
 def bits_of(tensor: Tensor) -> Tensor:
     """Return a tensor's memory as the words that poison is written in.
 

@@ -92,11 +92,7 @@ class Prepared:
     """
 
     def __init__(
-        self,
-        arena: Arena,
-        first: int,
-        items: int,
-        isolated: Collection[int] = (),
+        self, arena: Arena, first: int, items: int, isolated: Collection[int] = ()
     ) -> None:
         """Prepare nothing yet.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NoReturn, Protocol, Self
 
-from kfuzz.core.home import HOME
+from kfuzz.core.home import with_home
 from kfuzz.execution.processes import serving, table
 from kfuzz.execution.processes.child import Child, forked_child
 from kfuzz.execution.processes.closing import Closing
@@ -68,9 +68,7 @@ class Zygote(Closing):
         preload: Sequence[str] = (),
         output: Sink | None = None,
     ) -> None:
-        home = HOME
-        path = [home, env["PYTHONPATH"]] if env.get("PYTHONPATH") else [home]
-        self._env = {**env, "PYTHONPATH": os.pathsep.join(path)}
+        self._env = with_home(env)
         self.serve = serve
         self._preload = tuple(preload)
         self._sink = output

@@ -36,10 +36,7 @@ class Forking:
     """
 
     def __init__(
-        self,
-        control: Channel,
-        serve: serving.Serve,
-        told: Callable[[Message], Message],
+        self, control: Channel, serve: serving.Serve, told: Callable[[Message], Message]
     ) -> None:
         self._control = control
         self._serve = serve

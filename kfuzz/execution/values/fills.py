@@ -202,12 +202,7 @@ class _Making:
 
 
 def _fill(
-    values: Tensor,
-    spec: TensorSpec,
-    fill: Fill,
-    run: Run,
-    bound: int,
-    streams: Streams,
+    values: Tensor, spec: TensorSpec, fill: Fill, run: Run, bound: int, streams: Streams
 ) -> None:
     """Write the values of the items of a run, which copies no other argument.
 

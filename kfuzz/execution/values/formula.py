@@ -23,13 +23,7 @@ from kfuzz.core.value_families import (
     is_hostile,
 )
 from kfuzz.core.value_families.tiles import edges
-from kfuzz.execution.values.generator import (
-    INTEGERS,
-    Grid,
-    narrowed,
-    signs,
-    uploaded,
-)
+from kfuzz.execution.values.generator import INTEGERS, Grid, narrowed, signs, uploaded
 from kfuzz.numerics.formats import power_of_two
 
 # Of so many seeds of a hostile family one replaces every element.

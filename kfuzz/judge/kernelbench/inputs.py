@@ -236,10 +236,7 @@ def _dimensions(
 
 
 def interval_of(
-    name: str,
-    values: Mapping[str, Tensor],
-    seen: tuple[float, float],
-    runs: Runs,
+    name: str, values: Mapping[str, Tensor], seen: tuple[float, float], runs: Runs
 ) -> Structure | None:
     """Return the interval that one argument has to keep to; None if it has none.
 

@@ -6,7 +6,6 @@ constructor. Here it is trusted and imported; what is judged against it never is
 """
 
 import copy
-import hashlib
 import importlib.util
 import inspect
 import os
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError, class_name, message_of
+from kfuzz.core.finding import short_hash
 from kfuzz.execution.values.constants import drawn_constants
 from kfuzz.execution.values.randomness import seeded
 from kfuzz.judge.sandbox.results import leaves
@@ -287,8 +287,7 @@ def _imported(path: Path) -> ModuleType:
     """
     if not os.path.isfile(path):
         raise UsageError("no such file", where=str(path), fix="check the path")
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
-    name = f"kfuzz_reference_{path.stem}_{digest}"
+    name = f"kfuzz_reference_{path.stem}_{short_hash(str(path))}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError("not a Python file", where=str(path))

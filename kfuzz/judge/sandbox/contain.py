@@ -404,7 +404,7 @@ def _of_disk(facts: Facts, limits: Limits) -> str:
 
 
 def _of_files(facts: Facts) -> tuple[bool, str]:
-    landlock = f"Landlock {facts.landlock} refuses to write outside its folders"
+    landlock = f"Landlock {facts.landlock} prevents writes outside its folders"
     if facts.read_only:
         text = "all but its folders is mounted read-only"
         if facts.landlock:
@@ -421,7 +421,7 @@ def _of_network(facts: Facts) -> tuple[bool, str]:
     if facts.network:
         return True, "it has no network interface"
     if facts.landlock >= _LANDLOCK_TCP:
-        return True, "TCP is refused; UDP and other protocols are not"
+        return True, "TCP is blocked; UDP and other protocols are not"
     return False, "it can use the network" + _why(facts)
 
 

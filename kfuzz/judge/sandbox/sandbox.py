@@ -20,14 +20,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.errors import BackendError, HarnessError
-from kfuzz.core.untrusted import (
-    Containment,
-    End,
-    Ended,
-    Entry,
-    Measures,
-    OutputSpec,
-)
+from kfuzz.core.untrusted import Containment, End, Ended, Entry, Measures, OutputSpec
 from kfuzz.execution.device.backends import named
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes import Zygote

@@ -24,7 +24,7 @@ from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.device.backends import resolve
 from kfuzz.execution.processes import Zygote
 from kfuzz.execution.processes.wire import Message
-from kfuzz.judge.candidate import Candidate, open_candidate
+from kfuzz.judge.candidate import Candidate
 from kfuzz.judge.kernelbench.audit import Problem, open_problem
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.outcome import Judgement
@@ -174,7 +174,7 @@ class Worker:
         hidden: Sequence[Path] = (),
     ) -> Candidate:
         """Start a candidate in a child of the zygote; it must read nobody's task."""
-        return open_candidate(
+        return Candidate(
             path, reference, backend=backend, limits=limits, zygote=self._zygote,
             hidden=[*hidden, self._private], lingers=True,
         )  # fmt: skip

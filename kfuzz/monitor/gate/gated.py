@@ -12,12 +12,7 @@ from kfuzz.monitor.gate.host import Reason
 from kfuzz.monitor.records import Record
 from kfuzz.monitor.runtime import runtime
 from kfuzz.monitor.seen import Call, Seen, Settled
-from kfuzz.monitor.snapshot import (
-    PLAIN,
-    Comparison,
-    TensorCopy,
-    is_under_modes,
-)
+from kfuzz.monitor.snapshot import PLAIN, Comparison, TensorCopy, is_under_modes
 
 if TYPE_CHECKING:
     from kfuzz.monitor.gate.lanes import Underway

@@ -4,22 +4,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.monitor.gate import gate_kernel as at
-from kfuzz.monitor.gate.device import MEASURED, START, Told, current_stream
+from kfuzz.monitor.gate.device import MEASURED, START, DeviceGate, Told, current_stream
 from kfuzz.monitor.gate.direct_launch import direct
 from kfuzz.monitor.ring import ALIGNMENT, rounded
 from kfuzz.monitor.seen import Parts, Returned, Settled
 from kfuzz.monitor.snapshot import TensorCopy, can_copy
 from kfuzz.numerics.footprints import Footprint
-
-if TYPE_CHECKING:
-    from kfuzz.monitor.gate.device import DeviceGate
 
 # Calls of one stream that may be between their kernels; more are not looked at.
 _ENTRIES: Final = at.ENTRIES.value
@@ -197,7 +194,7 @@ class Lane:
         is_waiting: whether the host does not know yet what was decided of a call.
     """
 
-    def __init__(self, gate: "DeviceGate", device: torch.device, stream: int) -> None:
+    def __init__(self, gate: DeviceGate, device: torch.device, stream: int) -> None:
         """Make its memory; all of it is made on the current stream.
 
         Args:

@@ -337,11 +337,7 @@ def _with_sinks(scores: Scores, sinks: Tensor, arithmetic: Arithmetic) -> Scores
 
 
 def _score_error(
-    q: Tensor,
-    k: Tensor,
-    products: Dots,
-    scale: float,
-    arithmetic: Arithmetic,
+    q: Tensor, k: Tensor, products: Dots, scale: float, arithmetic: Arithmetic
 ) -> Tensor:
     fine = arithmetic.fine
     relative = 6 * fine + arithmetic.operands

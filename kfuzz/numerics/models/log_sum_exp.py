@@ -15,13 +15,7 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.accumulation import gamma
 from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64
-from kfuzz.numerics.elements import (
-    finite_or_zero,
-    infinity,
-    is_finite,
-    one,
-    zero,
-)
+from kfuzz.numerics.elements import finite_or_zero, infinity, is_finite, one, zero
 from kfuzz.numerics.models.functions import (
     FAST_EXP_ERROR,
     FAST_LOG_ABSOLUTE,

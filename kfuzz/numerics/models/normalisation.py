@@ -15,12 +15,7 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.accumulation import Accumulation, gamma
 from kfuzz.numerics.bounds import U64
-from kfuzz.numerics.elements import (
-    finite_or_zero,
-    is_finite,
-    not_a_number,
-    zero,
-)
+from kfuzz.numerics.elements import finite_or_zero, is_finite, not_a_number, zero
 from kfuzz.numerics.formats import FORMATS, Format
 from kfuzz.numerics.specials import intermediate_unit
 

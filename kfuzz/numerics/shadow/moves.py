@@ -12,14 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from kfuzz.numerics.shadow.shade import (
-    Call,
-    NoRule,
-    Outcome,
-    Shade,
-    any_of,
-    rule,
-)
+from kfuzz.numerics.shadow.shade import Call, NoRule, Outcome, Shade, any_of, rule
 
 # Every tensor argument is moved.
 PLAIN: Final = (

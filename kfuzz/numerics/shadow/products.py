@@ -169,9 +169,7 @@ def _reshaped(x: Operand, shape: tuple[int, ...]) -> Operand:
         count = x.value.shape[0]
         shape = tuple(count if n == -1 else n for n in shape)
     shade = replace(
-        x.shade,
-        error=x.error.reshape(shape),
-        limited=x.shade.limited.reshape(shape),
+        x.shade, error=x.error.reshape(shape), limited=x.shade.limited.reshape(shape)
     )
     return Operand(x.value.reshape(shape), shade, x.number)
 

@@ -161,7 +161,7 @@ def _invocation(run: Gathered) -> Document:
 
 
 def _notification(level: str, text: str) -> Document:
-    return {"level": level, "message": {"text": one_line(text) or "nothing was said"}}
+    return {"level": level, "message": {"text": one_line(text) or "no message"}}
 
 
 def _sentence(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from kfuzz.core.budget import Budget
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
-from kfuzz.judge.candidate import open_candidate
+from kfuzz.judge import candidate as contained
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
 from kfuzz.judge.sandbox import zygote_for
@@ -239,7 +239,7 @@ class Suite:
             determinism="none" if candidate.random else "run_to_run",
         )  # fmt: skip
         judging = Judging(
-            config, opened=partial(open_candidate, zygote=self.zygotes(device))
+            config, opened=partial(contained.Candidate, zygote=self.zygotes(device))
         )
         for _ in judging.events(stop=threading.Event()):
             pass

@@ -16,7 +16,7 @@ from kfuzz.report.kinds.html import charts, grades
 from kfuzz.report.kinds.html.maps import LEVELS, MapView, map_view
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.promises import promised, title
-from kfuzz.report.templates import STYLE, rendered, source_of
+from kfuzz.report.templates import page
 from kfuzz.report.text import one_line
 
 MAX_FINDINGS: Final = 1_000
@@ -30,15 +30,8 @@ _FOLDER: Final = Path(__file__).parent
 
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the page."""
-    style = STYLE.read_text(encoding="utf-8")
     script = (_FOLDER / "script.js").read_text(encoding="utf-8")
-    policy = (
-        f"default-src 'none'; img-src data:; style-src {source_of(style)}; "
-        f"script-src {source_of(script)}"
-    )
-    content = _content(run, root, options)
-    content |= {"style": style, "script": script, "policy": policy}
-    return rendered(_FOLDER / "page.html", content, html=True)
+    return page(_FOLDER / "page.html", _content(run, root, options), script)
 
 
 def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:

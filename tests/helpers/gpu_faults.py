@@ -1,0 +1,182 @@
+"""Faults of kernels on a GPU, each as compiled Triton, CUDA C++ or both."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from kfuzz.contracts.witnesses.gpu.faults import (
+    ELEMENTWISE,
+    FLUSH,
+    SUMS,
+    THREE,
+    VIOLATING,
+    known,
+    on_gpu,
+)
+from kfuzz.contracts.witnesses.witness import Witness
+from kfuzz.core.budget import Scale
+
+TRITON: Final = "Triton"
+CPP: Final = "CUDA C++"
+HANG: Final = "infinite loop"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault in one form.
+
+    Attributes:
+        text: what is wrong, in words.
+        form: how the kernel is written, `TRITON` or `CPP`.
+        witness: the faulty kernel, with its minimum on a GPU.
+        scale: of the search in which it shows.
+        others: classes under which it may be charged as rightly, where what it
+            touches decides.
+    """
+
+    text: str
+    form: str
+    witness: Witness
+    scale: Scale = Scale.USUAL
+    others: tuple[str, ...] = ()
+
+    @property
+    def contracts(self) -> frozenset[str]:
+        """The classes under which it may be found."""
+        return frozenset((self.witness.contract, *self.others))
+
+
+_LISTED: Final = {w.kernel: w for w in VIOLATING}
+# Of two dimensions of which neither divides the smallest number a larger one is left.
+_SEVENTEEN: Final = "17 elements, or 78 or 139 in two dimensions; any values"
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    Fault("over-read by one element", TRITON, _LISTED["relu_reads_one_past"]),
+    Fault("over-read by one element", CPP, _LISTED["cuda_relu_reads_one_past"]),
+    Fault("over-read by one vector", TRITON, _LISTED["relu_reads_vector_past"]),
+    Fault(
+        "over-read by one vector", CPP,
+        on_gpu("cuda_relu_reads_vector_past", ELEMENTWISE, "K-MEM-01", (4, 0), FLUSH),
+    ),
+    Fault(
+        "under-read", TRITON,
+        known("relu_reads_one_before", 1, "one element, any value"),
+    ),
+    Fault(
+        "under-read", CPP,
+        on_gpu(
+            "cuda_relu_reads_one_before", ELEMENTWISE, "K-MEM-01", (1, 0),
+            "one element, any value",
+        ),
+    ),
+    Fault(
+        "over-write into slack", TRITON,
+        on_gpu(
+            "relu_clears_slack", "gpu.reach", "K-MEM-01", (2, 0),
+            "two rows of one element, and slack between them",
+        ),
+    ),
+    Fault("over-write into a neighbour", TRITON, known("relu_tail_store_unmasked")),
+    Fault(
+        "over-write into a neighbour", CPP,
+        on_gpu(
+            "cuda_relu_writes_one_past", ELEMENTWISE, "K-MEM-01", (4, 0),
+            "one element, any value; four where a page follows",
+        ),
+    ),
+    Fault(
+        "expanded argument over-read", TRITON,
+        on_gpu(
+            "relu_prefetches_dense", "gpu.reach", "K-MEM-01", (8, 0),
+            "five elements in one place, or eight in four; any values",
+        ),
+    ),
+    Fault("unwritten tail", TRITON, known("relu_last_tile_unwritten")),
+    Fault("unwritten tail", CPP, _LISTED["cuda_relu_last_block_unwritten"]),
+    Fault("stale output reuse", TRITON, _LISTED["relu_empty_off_tile"]),
+    Fault(
+        "uninitialised shared memory", CPP,
+        _LISTED["cuda_sum_uninitialised_shared"],
+        others=("C-ORD-02",),
+    ),
+    Fault("atomics declared bitwise", TRITON, _LISTED["sum_atomic_bitwise"]),
+    Fault("atomics declared bitwise", CPP, _LISTED["cuda_sum_atomic_bitwise"]),
+    Fault(
+        "missing barrier", CPP,
+        on_gpu(
+            "cuda_sum_missing_barrier", SUMS, "C-ORD-02", (4096, 4096),
+            "rows longer than 256, that two warps share", shape=(16, 256),
+        ),
+    ),
+    Fault("misaligned vector load", TRITON, known("relu_misaligned_pairs")),
+    Fault("misaligned vector load", CPP, _LISTED["cuda_relu_vectors_unaligned"]),
+    Fault(
+        "int32 overflow at 2^31", TRITON,
+        known(
+            "relu_offsets_overflow", 1 << 33,
+            "2^31 elements and some more, or three rows 2^30 apart",
+        ),
+        scale=Scale.LARGE, others=("K-LIV-01", "K-MEM-02"),
+    ),
+    Fault(
+        "int32 overflow at 2^31", CPP,
+        on_gpu(
+            "cuda_relu_int_offsets", ELEMENTWISE, "K-MEM-01", (1 << 33, 1 << 33),
+            "2^31 elements and some more",
+        ),
+        scale=Scale.LARGE, others=("K-LIV-01", "K-MEM-02"),
+    ),
+    Fault(
+        "grid limit", TRITON,
+        on_gpu(
+            "relu_rows_in_y", "gpu.liveness", "K-LIV-01", (1 << 33, 1 << 33),
+            "65,536 rows",
+        ),
+        scale=Scale.LARGE,
+    ),
+    Fault(
+        "grid limit", CPP,
+        on_gpu(
+            "cuda_relu_rows_in_y", ELEMENTWISE, "K-LIV-01", (1 << 33, 1 << 33),
+            "65,536 rows",
+        ),
+        scale=Scale.LARGE,
+    ),
+    Fault(
+        "block limit", CPP,
+        on_gpu(
+            "cuda_relu_thread_per_column", ELEMENTWISE, "K-LIV-01", (1025, 0),
+            "one row of 1,025 elements, any values",
+        ),
+    ),
+    Fault("one bad autotune configuration", TRITON, known("softmax_unmasked_config")),
+    Fault("one bad configuration of its own", TRITON, known("softmax_unmasked_block")),
+    Fault("missing stream wait", TRITON, _LISTED["relu_on_default_stream"]),
+    Fault("missing stream wait", CPP, _LISTED["cuda_relu_on_default_stream"]),
+    Fault(
+        HANG, TRITON,
+        on_gpu("relu_waits_forever", "gpu.liveness", "K-LIV-01", (3, 0), THREE),
+    ),
+    Fault(
+        HANG, CPP,
+        on_gpu("cuda_relu_stalls", ELEMENTWISE, "K-LIV-01", (3, 0), THREE),
+    ),
+    Fault("device assert", TRITON, _LISTED["relu_asserts_falsely"]),
+    Fault(
+        "device assert", CPP,
+        on_gpu("cuda_relu_asserts", ELEMENTWISE, "K-LIV-01", (3, 0), THREE),
+    ),
+    Fault(
+        "illegal address on a rare input", TRITON,
+        on_gpu(
+            "relu_rare_illegal_address", "gpu.liveness", "K-LIV-01", (139, 0),
+            _SEVENTEEN,
+        ),
+    ),
+    Fault(
+        "illegal address on a rare input", CPP,
+        on_gpu(
+            "cuda_relu_rare_illegal_address", ELEMENTWISE, "K-LIV-01", (139, 0),
+            _SEVENTEEN,
+        ),
+    ),
+)  # fmt: skip
