@@ -20,6 +20,7 @@ from kfuzz.numerics.elements import (
     infinity,
     is_finite,
     one,
+    plainly_finite,
     zero,
 )
 from kfuzz.numerics.models.functions import (
@@ -119,9 +120,12 @@ def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
     greatest = x.amax(dim, keepdim=True)  # NaN where there is one
     plain = is_finite(greatest)
     top = torch.where(plain, greatest, zero(x))
-    depth = torch.where(plain, x, zero(x)) - top
-    # No difference is NaN or +Inf: -Inf alone is taken away.
-    shallow = finite_or_zero(depth)
+    if plainly_finite(x):
+        depth = shallow = x - top
+    else:
+        depth = torch.where(plain, x, zero(x)) - top
+        # No difference is NaN or +Inf: -Inf alone is taken away.
+        shallow = finite_or_zero(depth)
     weight = torch.exp(depth)
     total = torch.where(plain, weight.sum(dim, keepdim=True), one(x))
     fast = problem.declaration.approx
