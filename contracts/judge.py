@@ -13,13 +13,17 @@ from kfuzz.numerics.comparator.error_map import error_map
 
 
 def judge(
-    evidence: Evidence, classes: Collection[str]
+    evidence: Evidence,
+    classes: Collection[str],
+    *,
+    asked: Collection[str] | None = None,
 ) -> tuple[dict[str, Verdict], Failure | None]:
     """Return the verdict per contract class, and the failure attributed.
 
     Args:
         evidence: evidence beside acceptance.
         classes: ids of the classes in force.
+        asked: those of which it is asked whether they conform; all by default.
 
     Returns:
         Verdicts of the classes that say something about this case. If one is
@@ -39,6 +43,8 @@ def judge(
             placed = replace(failure, place=_place(evidence, failure.output))
             return {**verdicts, made.id: Verdict.VIOLATES}, placed
         if not binds or (missed and made.of_values):
+            continue
+        if asked is not None and made.id not in asked:
             continue
         if made.decides(evidence):
             verdicts[made.id] = Verdict.CONFORMS

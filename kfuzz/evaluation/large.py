@@ -6,7 +6,6 @@ device, and every slice is judged: none is taken for another. Where they may, or
 oracle needs an argument whole, the case is not judged at all.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,8 +25,8 @@ from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.reading import beyond_core, miss_of, worst_ratio
 from kfuzz.contracts.unpromised import ASKING, first_nonfinite
 from kfuzz.core.case_surroundings import config_of, poison_of
-from kfuzz.core.errors import BindingError, BuildError
-from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec, contiguous_strides
+from kfuzz.core.errors import BuildError
+from kfuzz.core.recipe import Case, Destination, TensorSpec, contiguous_strides
 from kfuzz.core.results import LIST
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.evaluation.calling import unsupported_because
@@ -35,8 +34,8 @@ from kfuzz.evaluation.cutting import (
     TRIED,
     Cut,
     Unsliceable,
-    adds_up,
-    cut_axis,
+    cut_of,
+    part_of,
     row_axis,
 )
 from kfuzz.evaluation.other_declarations import judge_explained
@@ -126,19 +125,12 @@ class LargeJudge:
 
     def part(self, axis: str, start: int, stop: int) -> Derived:
         """Return rows `start` to `stop` of the case, as a case of its own."""
-        tensors, values = {}, {}
-        for name, spec in self.case.tensors.items():
-            if axis and axis not in spec.axes:
-                tensors[name], values[name] = spec, self._small[name]
-                continue
-            row = spec.numel // spec.shape[0] if axis else 1
-            shape = (stop - start, *spec.shape[1:]) if axis else (stop - start,)
-            axes = spec.axes if axis else ("d0",)
-            made = stretch(spec, start * row, stop * row, self.device)
-            values[name] = made.view(shape)
-            # The values are given apart: a recipe has to name some.
-            tensors[name] = TensorSpec(shape, axes, spec.dtype, fill=Fill("zeros"))
-        return Derived(replace(self.case, tensors=tensors, edge=None), values)
+        return part_of(self.case, axis, start, stop, self._elements)
+
+    def _elements(self, name: str, start: int, stop: int) -> Tensor:
+        if name in self._small:
+            return self._small[name].reshape(-1)[start:stop]
+        return stretch(self.case.tensors[name], start, stop, self.device)
 
     def _accepted(self, part: Derived) -> tuple[Problem, dict[str, Acceptance]]:
         operator = self.kernel.operator
@@ -160,40 +152,11 @@ class LargeJudge:
         asking = self.kernel.declaration.nonfinite in ASKING
         if asking and first_nonfinite(operator, self._small) is not None:
             raise Unsliceable("an argument holds NaN or infinities")
-        names = tuple(n for n, s in case.tensors.items() if not axis or axis in s.axes)
-        rows = case.dims[axis] if axis else case.tensors[names[0]].numel
-        few, more = TRIED
-        if rows < few + more:
-            raise Unsliceable(f"{rows} rows are too few to be cut")
-        try:
-            first, second, both = (
-                self._accepted(self.part(axis, *span))[1]
-                for span in ((0, few), (few, few + more), (0, few + more))
-            )
-        except BindingError:
-            raise
-        except Exception as error:
-            raise Unsliceable(f"outside the oracle's domain: {error}") from None
-        outputs: dict[str, int] = {}
-        expected: dict[str, Expected] = {}
-        widest = max(case.tensors[n].numel // rows for n in names)
-        for name, one in first.items():
-            at = cut_axis(one.shape, second[name].shape)
-            if at is None or not adds_up(one, second[name], both[name], at):
-                raise Unsliceable(f"rows of {name} depend on one another")
-            shape = (*one.shape[:at], rows, *one.shape[at + 1 :])
-            if not axis:
-                shape = case.tensors[names[0]].shape
-            outputs[name] = at
-            expected[name] = Expected(shape, one.output.dtype)
-            widest = max(widest, math.prod(shape) // rows)
-        for dims in operator.workspaces:
-            sizes = [case.dims[d] for d in dims.split()]
-            widest = max(widest, math.prod(sizes) // rows)
-        at_once = large.SLICE_ELEMENTS // max(widest, 1)
-        if not at_once:
-            raise Unsliceable(f"one row has {widest} elements")
-        return Cut(axis, rows, names, outputs, expected, at_once)
+
+        def accepted(start: int, stop: int) -> dict[str, Acceptance]:
+            return self._accepted(self.part(axis, start, stop))[1]
+
+        return cut_of(operator, case, axis, accepted, large.SLICE_ELEMENTS)
 
     def _judged(self, cut: Cut, classes: frozenset[str]) -> CaseReport:
         claims, poison = self.kernel.declaration, poison_of(self.case)

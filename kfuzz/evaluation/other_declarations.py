@@ -20,6 +20,8 @@ def judge_explained(
     evidence: Evidence,
     classes: Collection[str],
     arithmetic: Callable[[Evidence], tuple[str, str]] | None = None,
+    *,
+    asked: Collection[str] | None = None,
 ) -> tuple[Evidence, dict[str, Verdict], Failure | None]:
     """Judge a case, with an explanation of its miss where the verdict hangs on that.
 
@@ -28,6 +30,7 @@ def judge_explained(
         classes: ids of the classes in force.
         arithmetic: returns the algorithm and the narrower format that a miss comes
             from, which takes further calls; None where none are made.
+        asked: those of which it is asked whether they conform; all by default.
 
     Returns:
         The evidence, with the explanation if it was asked for; verdict per class; the
@@ -36,7 +39,7 @@ def judge_explained(
     Raises:
         BindingError: if the operator's oracle or error model is malformed.
     """
-    verdicts, failure = judge(evidence, classes)
+    verdicts, failure = judge(evidence, classes, asked=asked)
     asking = [_RANKS[i] for i in classes if i in _RANKS]
     known = Explanation in evidence.found and arithmetic is None
     if known or not asking or miss_of(evidence) is None:

@@ -35,6 +35,7 @@ from kfuzz.numerics.run import Expected, Metadata, Run, Touch
 
 _CPU: Final = torch.device("cpu")
 _OF_ADDRESSES: Final = frozenset({"K-MEM-04"})
+_OF_VALUES: Final = frozenset({"K-VAL-01", "K-GRD-01"})
 
 
 def judged(
@@ -92,7 +93,10 @@ def judged(
         every = in_force(every, every)
     if seen.is_compiled:
         without = without | _OF_ADDRESSES
-    evidence, verdicts, failure = judge_explained(evidence, every - without)
+    wanted = _OF_VALUES if seen.verdict_only else None
+    evidence, verdicts, failure = judge_explained(
+        evidence, every - without, asked=wanted
+    )
     if failure is not None:
         failure = mapped(evidence, failure)
     elif seen.verdict_only and (vague := unjudged(evidence)):
@@ -110,8 +114,14 @@ def logical(copy: TensorCopy) -> Tensor:
     return copy.values.contiguous()
 
 
-def run_of(seen: Seen, expected: dict[str, Expected], metadata: Metadata | None) -> Run:
-    """Return an observed call as a run of the kernel."""
+def run_of(
+    seen: Seen,
+    expected: dict[str, Expected],
+    metadata: Metadata | None,
+    *,
+    copy: bool = True,
+) -> Run:
+    """Return an observed call as a run of the kernel, whose results are copies."""
     touches = tuple(
         Touch(
             name, "element", change.count, 0, seen.tensors[name].dtype.itemsize,
@@ -124,7 +134,9 @@ def run_of(seen: Seen, expected: dict[str, Expected], metadata: Metadata | None)
     wrong = metadata or _elsewhere(seen, expected)
     if wrong is not None:
         return Run(metadata=wrong, touches=touches)
-    outputs, lay, wrong = read_outputs(rebuilt(seen.returned), expected, _CPU)
+    outputs, lay, wrong = read_outputs(
+        rebuilt(seen.returned), expected, _CPU, copy=copy
+    )
     copies = [c for c in seen.returned.leaves if isinstance(c, TensorCopy)]
     return Run(
         outputs=outputs,

@@ -11,8 +11,14 @@ from torch import Tensor
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.accumulation import Accumulation
-from kfuzz.numerics.elements import code, is_finite, zero
-from kfuzz.numerics.formats import FORMATS, WHOLE, Format, is_subnormal, round_to
+from kfuzz.numerics.elements import code, is_finite, plainly_finite, zero
+from kfuzz.numerics.formats import (
+    FORMATS,
+    WHOLE,
+    Format,
+    is_subnormal,
+    round_to,
+)
 
 # Classes of a value, as bits of `Acceptance.classes`.
 FINITE: Final = 1
@@ -169,6 +175,8 @@ def tightened(acceptance: Acceptance) -> Acceptance:
 
 def classes_of(x: Tensor) -> Tensor:
     """Return the class bit of every element of a float64 tensor, uint8."""
+    if plainly_finite(x):
+        return torch.full_like(x, FINITE, dtype=torch.uint8)
     finite, nan = code(FINITE, x), code(NAN, x)
     out = torch.where(x == float("inf"), code(POSITIVE_INF, x), finite)
     out = torch.where(x == float("-inf"), code(NEGATIVE_INF, x), out)
@@ -243,16 +251,17 @@ def between(
     if ambiguous is None:
         ambiguous = torch.zeros_like(reference, dtype=torch.bool)
     admitted = classes_of(reference) if classes is None else classes
-    if low is high:
-        bounded = is_finite(low)
-        low = high = torch.where(bounded, low, zero(low))
+    # Finite where both ends are; their difference is far below what overflows.
+    wide = low if low is high else high - low
+    if plainly_finite(wide):
+        vacuous = torch.zeros_like(wide, dtype=torch.bool)
     else:
-        # Finite where both are; their difference is far below what overflows.
-        bounded = is_finite(high - low)
+        bounded = is_finite(wide)
+        one = low is high
         low = torch.where(bounded, low, zero(low))
-        high = torch.where(bounded, high, zero(high))
-    # FINITE is 1, and more than the 0 of what is not bounded.
-    vacuous = torch.gt(admitted & FINITE, bounded)
+        high = low if one else torch.where(bounded, high, zero(high))
+        # FINITE is 1, and more than the 0 of what is not bounded.
+        vacuous = torch.gt(admitted & FINITE, bounded)
     if undecidable is not None:
         vacuous = vacuous | undecidable
     d = problem.declaration

@@ -18,7 +18,13 @@ from kfuzz.numerics.accumulation import Accumulation, gamma, growth
 from kfuzz.numerics.bounds import (
     EXP_ARGUMENT, U64, can_overflow, fits_exactly, overflow_in_some_order, sum_error,
 )
-from kfuzz.numerics.elements import code, finite_or_zero, not_a_number, zero
+from kfuzz.numerics.elements import (
+    code,
+    finite_or_zero,
+    not_a_number,
+    plainly_finite,
+    zero,
+)
 from kfuzz.numerics.formats import FORMATS, INTEGERS, lowest_bit_exponent, round_to
 from kfuzz.numerics.indices import resolved, selected
 from kfuzz.numerics.intervals import (

@@ -356,8 +356,9 @@ def test_a_definition_that_is_none_is_said(change: dict[str, Any], says: str) ->
 
 def test_a_solution_that_is_none_is_said() -> None:
     for change, says in (
-        ({"spec": {"language": "cuda", "entry_point": "a.cu::b"}}, "not in Python"),
-        ({"spec": {"language": "python", "entry_point": "no.py::run"}}, "no entry"),
+        ({"spec": {"entry_point": "a.cu::b"}}, "no entry point in Python: 'a.cu::b'"),
+        ({"spec": {"entry_point": "no.py::run"}}, "no entry point in Python"),
+        ({"sources": [{"path": "../a.py", "content": ""}]}, "'../a.py' lies outside"),
         ({"sources": 1}, "sources is missing"),
     ):
         with pytest.raises(UsageError, match=says):

@@ -119,6 +119,20 @@ def test_verdicts_on_what_is_no_violation(judge: kfuzz.Judge, relu: Task) -> Non
     assert "the same for every input" in dropped.reason
 
 
+def test_a_candidate_has_temporary_files_whatever_was_imported_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As dill does, which torch imports where it is installed.
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "dill.py").write_text(
+        "import tempfile\ntempfile.gettempdir()\ndef extend(use_dill=True): ..."
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with kfuzz.Judge(RELU, entry="relu", **SERVED) as judge:
+        made = judge.judge(f"import tempfile\ntempfile.mkdtemp()\n{RIGHT}")
+    assert made.verdict is Ruling.CONFORMS, made
+
+
 @pytest.mark.slow
 def test_what_is_wrong_about_nan_alone_has_a_verdict_of_its_own() -> None:
     with kfuzz.Judge(

@@ -1,5 +1,6 @@
 """cross_entropy(logits, target, reduction): the loss of a classifier."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from kfuzz import numerics as nm
@@ -77,17 +78,25 @@ def accept_given(
     coarse = unit > acc.format.unit
     held = problem.output if coarse else nm.FORMATS["float32"]
 
-    broken = ~(x.amax(-1) < float("inf")) | (x == float("-inf")).all(-1)
-    safe = torch.where(broken.unsqueeze(-1), 0.0, x)
-    log_p, error, crowded = _log_softmax(problem, safe)
+    if nm.plainly_finite(x):
+        broken, safe = torch.zeros_like(kept), x
+    else:
+        broken = ~(x.amax(-1) < float("inf")) | (x == float("-inf")).all(-1)
+        safe = torch.where(broken.unsqueeze(-1), 0.0, x)
+
+    def wanted(given: Any) -> Any:  # without smoothing the label's own alone
+        return given if s else given.gather(-1, at)
+
+    log_p, error, crowded = _log_softmax(problem, safe, wanted)
     if doubt is not None:
-        error = error + doubt + doubt.amax(-1, keepdim=True)
+        error = error + wanted(doubt) + doubt.amax(-1, keepdim=True)
     if overflows is not None:
         crowded = crowded | overflows.any(-1)
     masked = log_p == float("-inf")
     size = torch.where(masked, 0.0, log_p).abs()
-    loss, e = size.gather(-1, at).squeeze(-1), error.gather(-1, at).squeeze(-1)
-    far = masked.gather(-1, at).squeeze(-1)  # an infinite loss
+    # Of the label; where it is masked, the loss is infinite.
+    own = ((given.gather(-1, at) if s else given) for given in (size, error, masked))
+    loss, e, far = (given.squeeze(-1) for given in own)
     unclear = far & (s == 1)  # 0 * Inf where it is not left out
     largest = loss
     if s:
@@ -146,19 +155,26 @@ def accept_given(
     return nm.around(problem, y, total_e, classes=classes, ambiguous=ambiguous)
 
 
-def _log_softmax(problem: "nm.Problem", x: Any) -> tuple[Any, Any, Any]:
+def _log_softmax(
+    problem: "nm.Problem", x: Any, wanted: Callable[[Any], Any]
+) -> tuple[Any, Any, Any]:
     """Return log-probabilities of finite rows, their error, and where S overflows.
 
     A row may hold -Inf, but not throughout.
+
+    Args:
+        problem: gives the declaration.
+        x: the rows.
+        wanted: picks those elements of a row that are.
     """
     import torch
 
     if x.numel() == 0:
-        return x, x, torch.zeros_like(x[..., 0], dtype=torch.bool)
+        return wanted(x), wanted(x), torch.zeros_like(x[..., 0], dtype=torch.bool)
     e = nm.exponentials(problem, x, -1)
-    masked = torch.isinf(e.depth)
-    depth = torch.where(masked, 0.0, e.depth.abs())
-    log_p = e.depth - e.log_total
+    below = wanted(e.depth)
+    depth = torch.where(torch.isinf(below), 0.0, below.abs())
+    log_p = below - e.log_total
     error = (
         (nm.EXP_ARGUMENT * e.unit + 8 * nm.U64) * depth
         + e.error

@@ -30,8 +30,6 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     if x.numel() == 0:
         return nm.between(problem, x, x, x)
     e = nm.exponentials(problem, x, dim)
-    plain = e.plain.expand_as(x)
-    masked = e.depth == -inf
     log_p = e.depth - e.log_total
     # A division, or a reciprocal and a product; float64's own exp, log and division
     # are good to a few of its units.
@@ -39,11 +37,16 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     # Where an element is masked, the exponentials are 0.
     low = (torch.exp(log_p - relative) - e.flushed).clamp(min=0)
     high = torch.exp(log_p + relative) + e.flushed
+    if nm.plainly_finite(x):
+        return nm.between(
+            problem, torch.exp(log_p), low, high, ambiguous=e.ambiguous.expand_as(x)
+        )
+    plain = e.plain.expand_as(x)
     return nm.between(
         problem,
         torch.where(plain, torch.exp(log_p), nm.not_a_number(x)),
         low,
-        torch.where(masked, nm.zero(x), high),
+        torch.where(e.depth == -inf, nm.zero(x), high),
         classes=torch.where(plain, nm.code(nm.FINITE, x), nm.code(nm.NAN, x)),
         ambiguous=e.ambiguous.expand_as(x),
     )

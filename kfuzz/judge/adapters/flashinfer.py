@@ -21,8 +21,25 @@ from kfuzz.store.entry import read_entry
 
 Json = Mapping[str, Any]
 
-_REFERENCE: Final = """
+# What a function returned, as both benchmarks take it: a dictionary, a sequence, alone.
+_RESULTS: Final = """
 import torch
+
+
+def _kfuzz_results(made, given, named):
+    if isinstance(made, dict):
+        made = [made[name] for name in named]
+    if not isinstance(made, (tuple, list)):
+        made = [made]
+    at = next((x.device for x in given if torch.is_tensor(x)), None)
+    made = [
+        x if torch.is_tensor(x)
+        else torch.tensor(x, dtype=getattr(torch, dtype), device=at)
+        for x, dtype in zip(made, named.values(), strict=True)
+    ]
+    return made if len(made) > 1 else made[0]
+"""
+_REFERENCE: Final = """
 from kfuzz.judge.adapters import flashinfer as _kfuzz
 
 _definition = {definition!r}
@@ -30,12 +47,9 @@ _definition = {definition!r}
 
 class Model(torch.nn.Module):
     def forward(self, {names}):
-        _kfuzz.sizes_of(_definition, [{names}])
-        made = run({names})
-        if isinstance(made, dict):
-            made = [made[name] for name in _definition["outputs"]]
-            return made if len(made) > 1 else made[0]
-        return made
+        given = [{names}]
+        _kfuzz.sizes_of(_definition, given)
+        return _kfuzz_results(run(*given), given, {named!r})
 
 
 def get_inputs():
@@ -48,16 +62,17 @@ def get_init_inputs():
 """
 _SOLUTION: Final = """
 import importlib, os, sys, tempfile
-import torch
 
+# FlashInfer-Bench imports the files as a package, SOL-ExecBench from their folder.
 _root = tempfile.mkdtemp()
+_files = os.path.join(_root, "kfuzz_solution")
 for _path, _text in {sources!r}.items():
-    _file = os.path.join(_root, _path)
+    _file = os.path.join(_files, _path)
     os.makedirs(os.path.dirname(_file), exist_ok=True)
     with open(_file, "w") as _out:
         _out.write(_text)
-sys.path.insert(0, _root)
-_run = getattr(importlib.import_module({module!r}), {function!r})
+sys.path[:0] = [_root, _files]
+_run = getattr(importlib.import_module("kfuzz_solution." + {module!r}), {function!r})
 
 
 class ModelNew(torch.nn.Module):
@@ -73,11 +88,7 @@ class ModelNew(torch.nn.Module):
             for s, dtype in {outputs!r}
         ]
         got = _run(*given, *made)
-        if isinstance(got, dict):
-            made = [got[n] for n in {named!r}]
-        elif not made:
-            return got
-        return made if len(made) > 1 else made[0]
+        return _kfuzz_results(made or got, given, {named!r})
 """
 
 
@@ -104,15 +115,16 @@ def task_of(
     text = _REFERENCE.format(
         definition=checked, names=", ".join(checked["inputs"]), workload=dict(given),
         root=str((root or Path()).resolve()), custom=checked["custom"],
+        named=_dtypes(checked),
     )  # fmt: skip
-    return Task(checked["reference"] + "\n" + text)
+    return Task(checked["reference"] + "\n" + _RESULTS + text)
 
 
 def candidate_of(definition: Json, solution: Json) -> str:
     """Return a solution's text as a candidate for the task of its definition.
 
     Raises:
-        UsageError: if it is not of the format, or not in Python or Triton.
+        UsageError: if it is not of the format, or its entry point is not in Python.
     """
     checked, where = _checked(definition), f"solution {solution.get('name', '')}"
     spec = _field(solution, "spec", dict, where)
@@ -123,22 +135,23 @@ def candidate_of(definition: Json, solution: Json) -> str:
     outside = [
         p for p in sources if p.startswith("/") or ".." in PurePosixPath(p).parts
     ]
-    if spec.get("language") not in ("python", "triton") or outside:
-        raise UsageError("it is not in Python or Triton, or a source lies outside",
-                         where=where)  # fmt: skip
+    if outside:
+        raise UsageError(f"{outside[0]!r} lies outside its folder", where=where)
     if file not in sources or not file.endswith(".py") or not function.isidentifier():
-        raise UsageError(f"no entry point {spec.get('entry_point')!r}", where=where,
-                         fix='write "main.py::run"')  # fmt: skip
+        raise UsageError(
+            f"no entry point in Python: {spec.get('entry_point')!r}", where=where,
+            fix='write "main.py::run"; what is compiled ahead is not judged',
+        )  # fmt: skip
     axes, outputs = checked["axes"], checked["outputs"]
     into = spec.get("destination_passing_style", True)
-    return _SOLUTION.format(
+    return _RESULTS + _SOLUTION.format(
         sources=sources, function=function,
         module=file.removesuffix(".py").replace("/", "."),
         known={n: a["value"] for n, a in axes.items() if a["type"] == "const"},
         expressions={n: a["expression"] for n, a in axes.items() if "expression" in a},
         shapes=[s["shape"] or [] for s in checked["inputs"].values()],
         outputs=[(s["shape"] or [], s["dtype"]) for s in outputs.values() if into],
-        named=list(outputs),
+        named=_dtypes(checked),
     )  # fmt: skip
 
 
@@ -261,7 +274,7 @@ def _loaded(path: Path, key: str) -> Tensor:
 def _checked(definition: Json) -> dict[str, Any]:
     """Return a definition with what is needed of it, every part as it has to be."""
     name = _field(definition, "name", str, "definition")
-    where, axes = f"definition {name}", _field(definition, "axes", dict, name)
+    where, axes = f"definition {name}", {**_field(definition, "axes", dict, name)}
     for axis, told in axes.items():
         known = {"const": "value", "var": "type", "expr": "expression"}
         if known.get(told.get("type")) not in told:
@@ -274,12 +287,18 @@ def _checked(definition: Json) -> dict[str, Any]:
             if dtype not in DTYPES:
                 raise UsageError(f"unknown dtype {dtype!r}", where=f"{where}: {each}",
                                  fix=suggestion(str(dtype), DTYPES))  # fmt: skip
+            sizes = [a for a in shape or () if a.isdigit()]  # SOL-ExecBench's
+            axes |= {a: {"type": "const", "value": int(a)} for a in sizes}
             if lost := [a for a in shape or () if a not in axes]:
                 raise UsageError(f"no axis {lost[0]!r}", where=f"{where}: {each}")
     made["reference"] = _field(definition, "reference", str, where)
     made["constraints"] = definition.get("constraints") or []
     made["custom"] = definition.get("custom_inputs_entrypoint")
     return made
+
+
+def _dtypes(checked: Json) -> dict[str, str]:
+    return {name: spec["dtype"] for name, spec in checked["outputs"].items()}
 
 
 def _field(told: Json, name: str, kind: type, where: str) -> Any:

@@ -41,7 +41,8 @@ def hub_kernel(
         function: its name in the kernel's module.
         operator: an operator or its name.
         version: as `get_kernel` takes it.
-        get_kernel: in place of that of the package `kernels`.
+        get_kernel: in place of that of the package `kernels`: with
+            `trust_remote_code=True` where it does not trust the organisation.
         claims: what it declares, as for `kfuzz.kernel`.
 
     Raises:

@@ -1,6 +1,6 @@
 """Reward functions: verl's `compute_score`, and asynchronous ones of verifiers.
 
-Facts: verl.readthedocs.io, "Implement Reward Function for Dataset"; verifiers 0.4.0,
+Facts: verl 0.9.1, `verl.trainer.ppo.reward` and `reward_manager`; verifiers 0.4.0,
 `verifiers.v1.reward`, and `Rubric(funcs=[…])` of the versions before.
 """
 
@@ -15,6 +15,8 @@ from kfuzz.judge.service.task import Task
 
 # What a block of Python is called.
 _PYTHON: Final = ("", "py", "python", "python3")
+# What verl passes besides where a reward model serves.
+_OF_VERL: Final = ("reward_router_address", "reward_model_tokenizer")
 
 
 def code_of(text: str) -> str:
@@ -51,7 +53,7 @@ def compute_score(
         ground_truth: the reference's text, or JSON with "operator" and "inputs".
         extra_info: "entry" and "declaration" of the task, if it has any.
         options: as `kfuzz.Judge` takes them, from `reward_kwargs` of verl's
-            configuration.
+            configuration. What verl adds for a reward model is of no effect.
 
     Returns:
         "score", a number: 0.0 where the sample says nothing; "drop", whether it does;
@@ -60,7 +62,8 @@ def compute_score(
     Raises:
         UsageError: if the ground truth is no task.
     """
-    judge, extra = judge_with(**options), extra_info or {}
+    given = {n: v for n, v in options.items() if n not in _OF_VERL}
+    judge, extra = judge_with(**given), extra_info or {}
     task = _task(judge, ground_truth, extra)
     made = judge.judge(code_of(solution_str), task=task)
     return {
@@ -112,7 +115,7 @@ def reward_function(judge: Judge) -> Callable[..., Awaitable[float]]:
 
 
 def _task(judge: Judge, truth: str, extra: Mapping[str, Any]) -> Task:
-    more = {"entry": extra.get("entry", ""), **extra.get("declaration", {})}
+    more = {"entry": extra.get("entry") or "", **(extra.get("declaration") or {})}
     if not truth.lstrip().startswith("{"):
         return judge.task(truth + "\n", **more)  # a text, never a file's name
     try:

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import socket
+import tempfile
 import time
 import traceback
 import warnings
@@ -140,6 +141,7 @@ class Keeper:
                 os.setpriority(os.PRIO_PROCESS, 0, 0)
             facts = restrict(facts, measures, rooms, limits, hidden, gpu=gpu)
             os.environ.update(rooms.environment())
+            tempfile.tempdir = None  # what torch imports may have asked for it
             os.chdir(rooms.scratch)
             bare_main()
             hide()

@@ -12,6 +12,8 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
+from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.monitor import slices
 from kfuzz.monitor.judged import judged
 from kfuzz.monitor.seen import Call, Seen
 from kfuzz.monitor.snapshot import can_copy
@@ -124,6 +126,12 @@ class OperatorSubject(Subject):
             whole[name] = scalars.get(name, operator.default_of(name))
         if operator.dim is not None and type(whole[operator.dim]) is not int:
             raise Outside(f"{operator.dim}={whole[operator.dim]!r:.40} is no axis")
+        if seen.verdict_only:
+            case = case_of(operator, seen, whole, valued=False)
+            fits = not outside(operator, claims, case)
+            if fits and slices.conforms(operator, claims, case, seen):
+                report = CaseReport({"K-VAL-01": Verdict.CONFORMS})
+                return Judged(case, report, replayable=False)
         case = case_of(operator, seen, whole)
         if why := outside(operator, claims, case):
             raise Outside(why)

@@ -5,7 +5,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Target
-from kfuzz.core.recipe import Case, Scalar, TensorSpec
+from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.verdict import CaseReport
 from kfuzz.execution.values.fills import in_domain
 from kfuzz.monitor.seen import Call, Seen
@@ -181,10 +181,15 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def spec_of(
-    copy: TensorCopy, axes: tuple[str, ...], *, below: str = "", domain: str = ""
+    copy: TensorCopy,
+    axes: tuple[str, ...],
+    *,
+    below: str = "",
+    domain: str = "",
+    valued: bool = True,
 ) -> TensorSpec:
-    """Return the recipe of a tensor with its values."""
-    data = raw(copy.values).numpy().tobytes()
+    """Return the recipe of a tensor with its values, or with zeros instead."""
+    data = raw(copy.values).numpy().tobytes() if valued else None
     contiguous = TensorSpec(copy.shape, axes, "uint8", copy.strides).is_contiguous
     return TensorSpec(
         copy.shape,
@@ -192,6 +197,7 @@ def spec_of(
         dtype_name(copy.dtype),
         None if contiguous else copy.strides,
         copy.offset,
+        None if valued else Fill("zeros"),
         values=data,
         below=below,
         domain=domain,
@@ -213,6 +219,7 @@ def case_of(
     scalars: Mapping[str, Scalar],
     *,
     by_size: bool = False,
+    valued: bool = True,
 ) -> Case:
     """Return a call as a pinned case of an operator.
 
@@ -223,6 +230,7 @@ def case_of(
         by_size: whether the leading dimensions of "*" are named by their sizes: of a
             reference it is not known which belong together, and equal ones shrink
             together. Else as strategies name them.
+        valued: whether it holds the values; zeros stand for them else.
 
     Raises:
         Outside: if a rank does not fit.
@@ -238,7 +246,9 @@ def case_of(
             raise Outside(f"{name} has rank {len(copy.shape)}: {parameter.describe()}")
         leading = [f"n{n}" if by_size else f"d{i}" for i, n in enumerate(copy.shape)]
         axes = (*leading[:count], *parameter.names)
-        specs[name] = spec_of(copy, axes, below=below, domain=parameter.domain)
+        specs[name] = spec_of(
+            copy, axes, below=below, domain=parameter.domain, valued=valued
+        )
     case = Case(specs, dict(scalars))
     for name in late:
         lead = case.lead.axes
@@ -246,14 +256,8 @@ def case_of(
         kept = [a for i, a in enumerate(lead) if axis is None or i != len(lead) + axis]
         if len(kept) != len(case.tensors[name].shape):
             raise Outside(f"{name} does not fit the other arguments")
-        spec = specs[name]
-        case = case.with_tensor(
-            name,
-            TensorSpec(
-                spec.shape, tuple(kept), spec.dtype, spec.strides, spec.offset,
-                values=spec.values,
-            ),
-        )  # fmt: skip
+        spec = replace(specs[name], axes=tuple(kept), below="", domain="")
+        case = case.with_tensor(name, spec)
     return case
 
 

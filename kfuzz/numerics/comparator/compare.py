@@ -203,15 +203,18 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
         return True
     bits = _BITS.get(y.dtype)
     # Beyond the greatest number lies no neighbour, and on this side of zero none.
-    if bits is None or not bool(value.abs().max() < a.output.max_finite):
+    if bits is None:
         return False
-    whole = y.contiguous().view(bits)
-    outward = ((whole + 1).view(y.dtype).to(torch.float64) + value) / 2
-    inward = ((whole - 1).view(y.dtype).to(torch.float64) + value) / 2
-    positive = value > 0
-    above = torch.where(positive, outward, inward)
-    below = torch.where(positive, inward, outward)
-    nearest = (a.low < above) & (a.high > below) & (value != 0)
+    least, most = (float(end) for end in torch.aminmax(value))
+    if not (-a.output.max_finite < least and most < a.output.max_finite):
+        return False
+    whole, up = y.contiguous().view(bits), (y > 0).to(bits).mul_(2).sub_(1)
+
+    def middle(step: Tensor) -> Tensor:
+        neighbour = (whole + step).view(y.dtype)
+        return neighbour.to(torch.float64).add_(value).mul_(0.5)
+
+    nearest = (a.low < middle(up)) & (a.high > middle(-up)) & (value != 0)
     return bool((inside | nearest).all())
 
 

@@ -15,7 +15,14 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.accumulation import gamma
 from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64
-from kfuzz.numerics.elements import finite_or_zero, infinity, is_finite, one, zero
+from kfuzz.numerics.elements import (
+    finite_or_zero,
+    infinity,
+    is_finite,
+    one,
+    plainly_finite,
+    zero,
+)
 from kfuzz.numerics.models.functions import (
     FAST_EXP_ERROR,
     FAST_LOG_ABSOLUTE,
@@ -113,9 +120,12 @@ def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
     greatest = x.amax(dim, keepdim=True)  # NaN where there is one
     plain = is_finite(greatest)
     top = torch.where(plain, greatest, zero(x))
-    depth = torch.where(plain, x, zero(x)) - top
-    # No difference is NaN or +Inf: -Inf alone is taken away.
-    shallow = finite_or_zero(depth)
+    if plainly_finite(x):
+        depth = shallow = x - top
+    else:
+        depth = torch.where(plain, x, zero(x)) - top
+        # No difference is NaN or +Inf: -Inf alone is taken away.
+        shallow = finite_or_zero(depth)
     weight = torch.exp(depth)
     total = torch.where(plain, weight.sum(dim, keepdim=True), one(x))
     fast = problem.declaration.approx

@@ -15,7 +15,13 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.accumulation import Accumulation, gamma
 from kfuzz.numerics.bounds import U64
-from kfuzz.numerics.elements import finite_or_zero, is_finite, not_a_number, zero
+from kfuzz.numerics.elements import (
+    finite_or_zero,
+    is_finite,
+    not_a_number,
+    plainly_finite,
+    zero,
+)
 from kfuzz.numerics.formats import FORMATS, Format
 from kfuzz.numerics.specials import intermediate_unit
 
@@ -189,17 +195,17 @@ def affine(
     d = x - mean
     reach_r, size_d = r + root.error, d.abs()
     size, size_b = x.abs() + mean.abs(), bias.abs()
-    y = d * r * weight + bias
-    product = size_d * r
-    error = (
-        g * (size_d * root.error + reach_r * (mean_error + 3 * unit * size))
-        + 6 * unit * g * product
-        + 2 * unit * (size_b + y.abs())
-        # Products d r, d g and r g that underflow, weights that are flushed.
-        + 2 * eta * (reach_r * g + g + (r + 1) + product + size)
-    )
-    reach = reach_r * g * (size + 1) + size_b
-    return Affine(y, error * SECOND_ORDER, reach)
+    y = (d * r).mul_(weight).add_(bias)
+    # g (|d| Er + (r + Er) (Emu + 3u (|x| + |mu|)) + 6u |d| r) + 2u (|b| + |y|), in
+    # place: memory for numbers that no cache holds is most of the time.
+    error = size_d * (root.error + 6 * unit * r)
+    error.addcmul_(size, 3 * unit * reach_r).add_(reach_r * mean_error).mul_(g)
+    error.add_(y.abs(), alpha=2 * unit).add_(size_b, alpha=2 * unit)
+    # Products d r, d g and r g that underflow, weights that are flushed.
+    error.addcmul_(size_d, r, value=2 * eta).add_(size, alpha=2 * eta)
+    error.addcmul_(g, reach_r + 1, value=2 * eta).add_(r + 1, alpha=2 * eta)
+    reach = (size + 1).mul_(g).mul_(reach_r).add_(size_b)
+    return Affine(y, error.mul_(SECOND_ORDER), reach)
 
 
 def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acceptance:
@@ -218,8 +224,9 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
     if x.numel() == 0:
         return around(problem, x, 0.0)
     arithmetic = RowArithmetic.declared(problem)
-    broken = ~is_finite(x).all(-1, keepdim=True)
-    safe = torch.where(broken, zero(x), x)
+    plain = all(plainly_finite(given) for given in (x, weight, bias))
+    broken = None if plain else ~is_finite(x).all(-1, keepdim=True)
+    safe = x if broken is None else torch.where(broken, zero(x), x)
     m = moments(safe, arithmetic)
     root = inverse_root(
         m.variance,
@@ -236,6 +243,8 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
     if arithmetic.coarse:
         stored = torch.maximum(root.high, step.reach)
         ambiguous = ambiguous | (stored > arithmetic.held.max_finite)
+    if broken is None:
+        return around(problem, step.y, step.error, ambiguous=ambiguous.expand_as(x))
     # An infinite weight times a normalised value near 0 has no agreed sign.
     unclear = torch.isinf(weight).expand_as(x) & ~broken
     shifted = torch.where(is_finite(bias), step.y, bias)
