@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from kfuzz.prove.coverage import witness
+from kfuzz.prove.coverage import element_of, witness
 from kfuzz.prove.ir.intervals import fits
 from kfuzz.prove.ir.terms import (
     ITERATION,
@@ -28,6 +28,7 @@ from kfuzz.prove.ir.terms import (
     atoms_in,
     below,
     equal,
+    recomposed,
 )
 from kfuzz.prove.ir.values import (
     ATOMIC,
@@ -99,12 +100,21 @@ class Prover:
             if atom in fixed:
                 return as_poly(fixed[atom])
             known = relations.known.get(atom)
-            return None if known is None else self._fix.poly(known)
+            return None if known is None else fix.poly(known)
 
-        self._fix = Rewriter(put)
-        given = [
-            c for p in relations.premises if (c := self._fix.cond(p.holds)) != TRUE
-        ]
+        fix = Rewriter(put)
+        given = [c for p in relations.premises if (c := fix.cond(p.holds)) != TRUE]
+        alone = {
+            axis for axis in range(3)
+            if fixed.get(grid(axis)) == 1 or equal(grid(axis), 1) in given
+        }  # fmt: skip
+
+        def placed(atom: Atom) -> Poly | None:
+            if atom.kind == PROGRAM and atom.parts[0] in alone:
+                return as_poly(0)
+            return put(atom)
+
+        self._fix = Rewriter(placed)
         # What the solver is told of programs and of loaded numbers names these.
         named = [grid(axis) for axis in range(3)]
         named += [
@@ -341,21 +351,37 @@ class Prover:
         line = stores[-1][1].line if stores else 0
         why = f"{name} may have elements that no program stores"
         worst = Verdict(Reply.UNKNOWN, line, why)
+        # By all stores together: each element by one of them.
+        ways: dict[Layout, list[Cond]] = {}
         for number, access in stores:
             if self._access(number, access).reply is not Reply.PROVED:
                 continue
-            if number not in self._fitting:
-                continue
-            fitting = self._fitting[number]
-            assert fitting is not None
-            layout, indices = fitting
-            found = witness(access, layout, indices, self._fix)
-            if found is None:
-                continue
-            goal, given, shape = found
-            if self._ask(goal, given, shape).reply is Reply.PROVED:
+            for layout, indices in self._enumerations(number, access):
+                stored = witness(access, layout, indices, self._fix)
+                if stored is not None:
+                    ways.setdefault(layout, []).append(stored)
+        for layout, stored_by in ways.items():
+            given = [inside(element_of(layout), layout)]
+            if self._ask(any_of(stored_by), given, ()).reply is Reply.PROVED:
                 return PROVED
         return worst
+
+    def _enumerations(
+        self, number: int, access: Access
+    ) -> Iterator[tuple[Layout, tuple[Poly, ...]]]:
+        """Yield layouts with an access's indices in them: each counts all elements."""
+        first = self._fitting.get(number)
+        if first is not None:
+            yield first
+        offset = recomposed(self._fix.poly(access.offset))
+        for layout in map(self._fixed, self._relations.layouts.get(access.base, ())):
+            indices = indices_of(offset, layout)
+            if indices is None or (layout, indices) == first:
+                continue
+            # An index that is one number is that of all elements of a single one alone.
+            pairs = zip(indices, layout.sizes, strict=True)
+            if all(i.constant is None or n.constant == 1 for i, n in pairs):
+                yield layout, indices
 
     def uncovered(self, name: str) -> Verdict:
         """Return whether an argument certainly has an element that is not stored.

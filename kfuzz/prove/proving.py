@@ -27,6 +27,7 @@ from kfuzz.prove.groups import (
     Made,
     Watch,
     constants_of,
+    constants_text,
     grouped,
     numbers,
 )
@@ -99,6 +100,7 @@ class KernelProver:
         self._sampling = Sampling(kernel, until=until, pause=pause)
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
+        self._refused: set[tuple[Key, Constants]] = set()
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
         self._graphs: dict[int, tuple[Launch, Graph | str]] = {}
@@ -137,7 +139,8 @@ class KernelProver:
             self._spent.seconds,
         )
         known = {
-            key: frozenset(c for k, c in self._variants if k == key) for key in groups
+            key: frozenset(c for k, c in (*self._variants, *self._refused) if k == key)
+            for key in groups
         }
         watch = Watch(grouping, self._held, known)
         return Outcome(proof, examples, watch, time.process_time() - began)
@@ -288,15 +291,11 @@ class KernelProver:
             for (key, _), variant in self._variants.items()
             if not isinstance(variant.graph, str)
         }
-        self._variants = {
-            place: variant
-            for place, variant in self._variants.items()
-            if not (
-                isinstance(variant.graph, str)
-                and variant.graph.startswith(_REFUSED)
-                and place[0][:2] in fine
-            )
-        }
+        for place, variant in list(self._variants.items()):
+            why = variant.graph if isinstance(variant.graph, str) else ""
+            if why.startswith(_REFUSED) and place[0][:2] in fine:
+                del self._variants[place]
+                self._refused.add(place)
 
     def _difference(self, observed: Observed, grouping: Grouping) -> str:
         launch = observed.launch
@@ -308,9 +307,13 @@ class KernelProver:
             return f"a real launch of {launch.kernel} is of no kind that was captured"
         if (premise := relations.broken_by(launch, partly=True)) is not None:
             return f"a real launch breaks a premise: {premise.text or premise.holds}"
-        variant = self._variants.get((key, constants_of(launch)))
+        place = key, constants_of(launch)
+        if place in self._refused:  # interpreted all the same
+            return ""
+        variant = self._variants.get(place)
         if variant is None:
-            return f"a real launch of {launch.kernel} has constants never captured"
+            shown = constants_text(launch)
+            return f"a real launch of {launch.kernel} has {shown}, never captured"
         if isinstance(variant.graph, str):
             return ""
         return difference(variant.graph, launch, observed.touched, observed.unowned)
