@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
@@ -55,6 +55,9 @@ _OBSERVED_ELEMENTS: Final = 1500
 _TRIED: Final = 48
 _PER_PROPERTY: Final = 4
 _SINGLE_STEPS: Final = 2_000_000
+_FAILED: Final = 4
+
+Wanted = TypeVar("Wanted", Property, str)
 
 
 @dataclass
@@ -100,6 +103,7 @@ class KernelProver:
         self._sampling = Sampling(kernel, until=until, pause=pause)
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
+        self._failed: dict[tuple[object, ...], list[Verdict]] = {}
         self._refused: set[tuple[Key, Constants]] = set()
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
@@ -185,7 +189,7 @@ class KernelProver:
             return replace(known, made=made)
         self._alike[same] = variant
         prover, solver = self._prover(graph, self._held[key], numbers(made[0].launch))
-        overflow = prover.verdict(Property.INT32)
+        overflow = self._tried(key, Property.INT32, prover.verdict)
         self._count(solver)
         if overflow is not None and overflow.reply is not Reply.PROVED:
             # Of tensors that 32-bit offsets reach the rest may hold all the same.
@@ -198,12 +202,30 @@ class KernelProver:
             if wanted is Property.INT32:
                 variant.verdicts[wanted] = overflow
             elif wanted is not Property.COVERED:
-                variant.verdicts[wanted] = prover.verdict(wanted)
+                variant.verdicts[wanted] = self._tried(key, wanted, prover.verdict)
         for name in outputs(made):
             if time.process_time() <= self._end:
-                variant.covered[name] = prover.covered(name)
+                covered = self._tried(key, name, prover.covered)
+                if covered is not None:
+                    variant.covered[name] = covered
         self._count(solver)
         return variant
+
+    def _tried(
+        self, key: Key, wanted: Wanted, verdict: Callable[[Wanted], Verdict | None]
+    ) -> Verdict | None:
+        """Return what becomes of a property, or of a result that is stored.
+
+        Where it is open for several variants of a kernel it is not tried for others:
+        that costs the most, and time is left for the other properties.
+        """
+        failed = self._failed.setdefault((*key[:2], wanted), [])
+        if len(failed) >= _FAILED:
+            return replace(failed[0], reply=Reply.UNKNOWN, model={})
+        made = verdict(wanted)
+        if made is not None and made.reply is not Reply.PROVED:
+            failed.append(made)
+        return made
 
     def _graph(self, made: Made) -> Graph | str:
         """Return what a launch accesses, or why that is not known."""
