@@ -1,7 +1,7 @@
 """Fitting: expressions for what a wrapper computes, found on some of its launches."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, permutations, product
+from itertools import combinations, islice, permutations, product, starmap
 from math import prod
 from typing import Final
 
@@ -192,15 +192,19 @@ class Fit:
         few = [*bases, *several[: len(bases) ** 2]]
         divisors = [c for c in [*constants, *numbers[1:]] if (c[0] > 0).all()]
         own = [cdiv_of(n, c) for n in bases for c in constants if (c[0] > 0).all()]
+        halves = [(c, self._number(2)) for c in constants]
         fixed = [
-            cdiv_of(n, c) for n, c in permutations(constants, 2) if (c[0] > 0).all()
+            cdiv_of(n, c)
+            for n, c in (*permutations(constants, 2), *halves)
+            if (c[0] > 0).all()
         ]
         parts = [cdiv_of(n, c) for n in few for c in divisors]
         yield from constants
         yield from parts
         yield from fixed
+        factors = [*few, *constants, *starmap(times, combinations(constants, 2))]
         for part in (*own, *fixed):
-            for factor in [*few, *constants] if of_grid else bases:
+            for factor in factors if of_grid else bases:
                 yield times(part, factor)
         for i, left in enumerate(own if of_grid else ()):
             for right in own[i:]:
@@ -323,15 +327,15 @@ class Fit:
                 found.append(
                     Layout(tuple(sizes), tuple(strides), span, dense, distinct)
                 )
-                for step, premise in self._row_steps(name, tensors, sizes, own):
-                    rows = _product(sizes[:-1])
-                    both = (rows, sizes[-1]), (step, strides[-1])
-                    found.append(Layout(*both, span, dense, distinct))
-                    premises.append(premise)
                 if distinct:
-                    apart = equal(symbol(f"{name}.distinct"), 1)
+                    each = equal(symbol(f"{name}.distinct"), 1)
                     text = f"no two elements of {name} share memory"
-                    premises.append(Premise(apart, text))
+                    premises.append(Premise(each, text))
+            for rows, step, premise in self._row_steps(name, tensors, sizes, own):
+                both = (_product(sizes[:rows]), *sizes[rows:]), (step, *strides[rows:])
+                apart = found[0].distinct
+                found.append(Layout(*both, span, dense=False, distinct=apart))
+                premises.append(premise)
             premises.append(Premise(at_most(span, MOST_ELEMENTS), ""))
             premises.append(Premise(at_most(numel, MOST_ELEMENTS), ""))
             premises += [
@@ -383,34 +387,40 @@ class Fit:
     def _row_steps(
         self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],
         strides: Sequence[Poly],
-    ) -> Iterator[tuple[Poly, Premise]]:  # fmt: skip
+    ) -> Iterator[tuple[int, Poly, Premise]]:  # fmt: skip
         """Yield the integers by which all rows of a tensor are apart.
 
-        A dimension of one element may have any stride: so such an integer need not be
-        that of any one dimension.
+        A row has an index in each of several outer dimensions. One of a single element
+        may have any stride: so such an integer need not be that of any one dimension.
+
+        Yields:
+            How many dimensions count rows, the integer, and what that takes for
+            granted.
         """
         first = self._launches[0].arguments
         integers = [n for n, a in first.items() if isinstance(a, IntArgument)]
-        rows = range(len(sizes) - 1)
-        for step in (self._known.get(symbol(n), as_poly(symbol(n))) for n in integers):
+        steps = dict.fromkeys(
+            self._known.get(symbol(n), as_poly(symbol(n))) for n in integers
+        )
+        for step, rows in product(steps, range(1, len(sizes))):
             column = self._column(step)
             given = zip(tensors, column or (), strict=column is not None)
             seen = [
-                (n, t.strides[d] == n * prod(t.shape[d + 1 : -1]))
+                (n, t.strides[d] == n * prod(t.shape[d + 1 : rows]))
                 for t, n in given
-                for d in (rows if t.numel else ())
+                for d in (range(rows) if t.numel else ())
                 if t.shape[d] > 1
             ]
             if len({n for n, _ in seen}) < ENOUGH or not all(ok for _, ok in seen):
                 continue
             each = (
                 any_of([at_most(sizes[d], 1), equal(strides[d], step * inner)])
-                for d in rows
-                for inner in (_product(sizes[d + 1 : -1]),)
+                for d in range(rows)
+                for inner in (_product(sizes[d + 1 : rows]),)
             )
             holds = any_of([_none(sizes), all_of(each)])
             text = f"rows of {name} are {shown(step)} apart where there are several"
-            yield step, Premise(holds, text)
+            yield rows, step, Premise(holds, text)
 
     def _shared(self, tensors: Iterable[str]) -> frozenset[tuple[str, str]]:
         found = set()
