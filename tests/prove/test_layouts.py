@@ -146,3 +146,39 @@ def test_what_a_constant_makes_of_another_is_fitted() -> None:
     text = "grid.0 = cdiv(N, BLOCK)"
     assert text in {premise.text for premise in up.premises}
     assert text not in {premise.text for premise in down.premises}
+
+
+def test_rows_may_have_an_index_in_several_dimensions_of_a_contiguous_tensor() -> None:
+    sizes = [(2, 3, 2), (1, 4, 5), (3, 1, 4), (2, 2, 7), (0, 2, 3)]
+    launches = [
+        rows((b, s, h, 3), (s * h * 3, h * 3, 3, 1), h * 3) for b, s, h in sizes
+    ]
+    step, size = as_poly(symbol("step")), as_poly(symbol("x.size(0)"))
+
+    def several(made: list[Launch]) -> list[Layout]:
+        found = Fit(made).fitted().layouts["x"]
+        return [x for x in found if x.strides[0] == step and x.sizes[0] != size]
+
+    (layout,) = several(launches)
+    for launch in launches:
+        values = Valuation(quantities(launch))
+        b, s, *inner = launch.arguments["x"].shape
+        assert list(map(values.poly, layout.sizes)) == [b * s, *inner]
+    # It is contiguous, and its rows lie 12 apart.
+    assert not several([*launches, rows((2, 1, 4, 3), (12, 999, 3, 1), 999)])
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_grid_of_two_constants_and_a_half_is_fitted(lost: int) -> None:
+    def made(t: int, b: int, d: int, block: int) -> Launch:
+        given = {"B": b, "D": d, "BLOCK": block}
+        constants = {name: ConstArgument(n, str(n)) for name, n in given.items()}
+        x = tensor((t, d // 2), (d // 2, 1))
+        grid = -(-t // block) * b * d - lost * (t == 100)
+        arguments = {"x": x, "T": IntArgument("i32", t), **constants}
+        return Launch("made", "made.py", 1, arguments, (grid, 1, 1), {}, {})
+
+    sizes = product((1, 8, 9, 100), (2, 3), (4, 10), (8, 16))
+    texts = {p.text for p in Fit([made(*each) for each in sizes]).fitted().premises}
+    assert "x.size(1) = cdiv(D, 2)" in texts
+    assert any(t.startswith("grid.0 = ") for t in texts) is not bool(lost)

@@ -168,3 +168,17 @@ def test_rows_shorter_than_a_block_are_stored_by_one_program_each(
         assert (found[Property.COVERED] is Reply.PROVED) is whole
     else:
         assert found[Property.APART] is not Reply.PROVED
+
+
+@pytest.mark.parametrize(("which", "reply"), [("true", True), ("false", False)])
+def test_a_choice_by_a_constant_needs_what_is_chosen_alone(
+    which: str, *, reply: bool
+) -> None:
+    more = f"""%t = arith.constant {which} loc(#loc5)
+    %square = arith.muli %narrow, %narrow : tensor<64xi32> loc(#loc5)
+    %far = arith.extsi %square : tensor<64xi32> to tensor<64xi64> loc(#loc5)
+    %one = arith.select %t, %offs, %far : tensor<64xi64> loc(#loc5)
+    %from2 = tt.addptr %xs, %one : tensor<64x!tt.ptr<f32>>, tensor<64xi64> loc(#loc5)
+    %v2 = tt.load %from2, %mask : tensor<64x!tt.ptr<f32>> loc(#loc5)"""
+    found = verdicts(copy_ir(more=more), CONTIGUOUS)
+    assert (found[Property.LOADS] is Reply.PROVED) is reply
