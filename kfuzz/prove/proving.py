@@ -104,6 +104,7 @@ class KernelProver:
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
         self._failed: dict[tuple[object, ...], list[Verdict]] = {}
+        self._preferred: dict[Key, dict[int, int]] = {}
         self._refused: set[tuple[Key, Constants]] = set()
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
@@ -188,13 +189,16 @@ class KernelProver:
         if (known := self._alike.get(same)) is not None:
             return replace(known, made=made)
         self._alike[same] = variant
-        prover, solver = self._prover(graph, self._held[key], numbers(made[0].launch))
+        preferred = self._preferred.setdefault(key, {})
+        prover, solver = self._prover(
+            graph, self._held[key], fixed, preferred=preferred
+        )
         overflow = self._tried(key, Property.INT32, prover.verdict)
         self._count(solver)
         if overflow is not None and overflow.reply is not Reply.PROVED:
             # Of tensors that 32-bit offsets reach the rest may hold all the same.
             self._held[key] = small = self._held[key].below(SMALL)
-            prover, solver = self._prover(graph, small, fixed)
+            prover, solver = self._prover(graph, small, fixed, preferred=preferred)
         for wanted in Property:
             self._pause()
             if time.process_time() > self._end:
@@ -270,10 +274,11 @@ class KernelProver:
 
     def _prover(
         self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
-        steps: int | None = None,
+        steps: int | None = None, preferred: dict[int, int] | None = None,
     ) -> tuple[Prover, Solver]:  # fmt: skip
         solver = Solver(graph.data, **({"steps": steps} if steps else {}))
-        return Prover(graph, relations, solver, fixed=fixed), solver
+        prover = Prover(graph, relations, solver, fixed=fixed, preferred=preferred)
+        return prover, solver
 
     def _count(self, solver: Solver) -> None:
         self._spent.queries += solver.spent.queries
