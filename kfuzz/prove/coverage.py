@@ -26,15 +26,19 @@ from kfuzz.prove.ir.terms import (
     recomposed,
     remainder,
 )
-from kfuzz.prove.ir.values import Access, Shape, grid, symbol
-from kfuzz.prove.layouts import inside
+from kfuzz.prove.ir.values import Access, grid, symbol
 from kfuzz.prove.relations import Layout
+
+
+def element_of(layout: Layout) -> tuple[Poly, ...]:
+    """Return the indices of any one element in a layout, as symbols."""
+    return tuple(as_poly(symbol(f"element.{d}")) for d in range(len(layout.sizes)))
 
 
 def witness(
     access: Access, layout: Layout, indices: tuple[Poly, ...], fix: Rewriter
-) -> tuple[Cond, list[Cond], Shape] | None:
-    """Return that every element is stored, as a goal and what is given.
+) -> Cond | None:
+    """Return what has to hold where an element is stored: by the program chosen for it.
 
     Args:
         access: the store.
@@ -46,7 +50,7 @@ def witness(
         None where no witness is found by this method.
     """
     indices = tuple(recomposed(fix.poly(index)) for index in indices)
-    elements = tuple(as_poly(symbol(f"element.{d}")) for d in range(len(indices)))
+    elements = element_of(layout)
     chosen: dict[Atom, Poly] = {}
     for index, element in zip(indices, elements, strict=True):
         if not _digits(index, element, chosen):
@@ -92,7 +96,7 @@ def witness(
         elif atom.kind == LANE:
             goals.append(below(place, access.shape[atom.parts[0]]))
     goals += [put.cond(fix.cond(access.path)), put.cond(fix.cond(access.mask))]
-    return all_of(goals), [inside(elements, layout)], ()
+    return all_of(goals)
 
 
 def _digits(index: Poly, element: Poly, chosen: dict[Atom, Poly]) -> bool:

@@ -1,7 +1,8 @@
 """Fitting: expressions for what a wrapper computes, found on some of its launches."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, permutations, product
+from itertools import combinations, islice, permutations, product, starmap
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -47,7 +48,7 @@ from kfuzz.prove.relations import (
     quantities,
 )
 
-_ENOUGH: Final = 3
+ENOUGH: Final = 3
 """Different values that a quantity has at least where an expression is fitted."""
 _MIXED: Final = 8
 _CAPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 65535)
@@ -60,10 +61,12 @@ class Fit:
     Args:
         launches: of one kernel whose tensors have the same ranks, with constants of
             any value.
+        varied: whether all that a call may be given differs between them, so that a
+            number that does not is none by chance.
     """
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        self._launches = launches
+    def __init__(self, launches: Sequence[Launch], *, varied: bool = False) -> None:
+        self._launches, self._varied = launches, varied
         self._values = [quantities(launch) for launch in launches]
         self._known: dict[Atom, Poly] = {}  # what is a function of others
         self._bases: list[Atom] = []
@@ -114,7 +117,7 @@ class Fit:
         for name in integers:
             premises += self._bounds(symbol(name))
             premises.append(_far(symbol(name)))
-        premises += self._multiples(integers)
+        premises += self._multiples()
         premises += self._constant_relations()
         grids = {grid(axis) for axis in range(3)}
         known = {a: p for a, p in self._known.items() if a not in grids}
@@ -153,8 +156,8 @@ class Fit:
         if wanted is None:
             return []
         if len(set(wanted)) == 1:
-            if len(self._launches) < _ENOUGH or (
-                offer and not of_grid and wanted[0] not in (0, 1)
+            if len(self._launches) < ENOUGH or (
+                offer and wanted[0] not in (0, 1) and not self._varied
             ):
                 self._bases.append(target)
                 return []
@@ -189,11 +192,19 @@ class Fit:
         few = [*bases, *several[: len(bases) ** 2]]
         divisors = [c for c in [*constants, *numbers[1:]] if (c[0] > 0).all()]
         own = [cdiv_of(n, c) for n in bases for c in constants if (c[0] > 0).all()]
+        halves = [(c, self._number(2)) for c in constants]
+        fixed = [
+            cdiv_of(n, c)
+            for n, c in (*permutations(constants, 2), *halves)
+            if (c[0] > 0).all()
+        ]
         parts = [cdiv_of(n, c) for n in few for c in divisors]
         yield from constants
         yield from parts
-        for part in own:
-            for factor in [*few, *constants] if of_grid else bases:
+        yield from fixed
+        factors = [*few, *constants, *starmap(times, combinations(constants, 2))]
+        for part in (*own, *fixed):
+            for factor in factors if of_grid else bases:
                 yield times(part, factor)
         for i, left in enumerate(own if of_grid else ()):
             for right in own[i:]:
@@ -246,20 +257,23 @@ class Fit:
             return [Premise(at_most(0, target), f"{target} >= 0")]
         return []
 
-    def _multiples(self, names: Iterable[str]) -> Iterator[Premise]:
-        """Yield which sizes are multiples of others."""
+    def _multiples(self) -> Iterator[Premise]:
+        """Yield which sizes are multiples of others: of 0 there is 0 alone."""
         atoms = [b for b in self._bases if not self._steps(b)]
-        for left in atoms:
-            for right in atoms:
-                a, b = self._column(as_poly(left)), self._column(as_poly(right))
-                if left is right or a is None or b is None or len(set(a)) < _ENOUGH:
-                    continue
-                pairs = list(zip(a, b, strict=True))
-                if max(b) > 1 and all(n > 0 and m % n == 0 for m, n in pairs):
-                    yield Premise(
-                        equal(remainder(as_poly(left), as_poly(right)), 0),
-                        f"{left} is a multiple of {right}",
-                    )
+        whole = {a for a in atoms if str(a).endswith(".numel")}  # of all of its sizes
+        for left, right in permutations(atoms, 2):
+            a, b = self._column(as_poly(left)), self._column(as_poly(right))
+            if left in whole or a is None or b is None or len(set(a)) < ENOUGH:
+                continue
+            pairs = list(zip(a, b, strict=True))
+            if max(b) < 2 or min(b) < 0:
+                continue
+            if all(m % n == 0 if n else m == 0 for m, n in pairs):
+                multiple = equal(remainder(as_poly(left), as_poly(right)), 0)
+                if min(b) == 0:
+                    none = all_of([equal(left, 0), equal(right, 0)])
+                    multiple = any_of([none, multiple])
+                yield Premise(multiple, f"{left} is a multiple of {right}")
 
     # Tensors.
 
@@ -314,9 +328,14 @@ class Fit:
                     Layout(tuple(sizes), tuple(strides), span, dense, distinct)
                 )
                 if distinct:
-                    apart = equal(symbol(f"{name}.distinct"), 1)
+                    each = equal(symbol(f"{name}.distinct"), 1)
                     text = f"no two elements of {name} share memory"
-                    premises.append(Premise(apart, text))
+                    premises.append(Premise(each, text))
+            for rows, step, premise in self._row_steps(name, tensors, sizes, own):
+                both = (_product(sizes[:rows]), *sizes[rows:]), (step, *strides[rows:])
+                apart = found[0].distinct
+                found.append(Layout(*both, span, dense=False, distinct=apart))
+                premises.append(premise)
             premises.append(Premise(at_most(span, MOST_ELEMENTS), ""))
             premises.append(Premise(at_most(numel, MOST_ELEMENTS), ""))
             premises += [
@@ -344,7 +363,7 @@ class Fit:
     def _counting(self, numel: Poly) -> Iterator[Premise]:
         """Yield which integers are the number of a tensor's elements."""
         wanted, own = self._column(numel), set(atoms_in(numel))
-        for base in self._bases if wanted and len(set(wanted)) >= _ENOUGH else ():
+        for base in self._bases if wanted and len(set(wanted)) >= ENOUGH else ():
             if base not in own and self._column(as_poly(base)) == wanted:
                 text = f"{base} = {shown(numel)}"
                 yield Premise(equal(as_poly(base), numel), text)
@@ -357,11 +376,51 @@ class Fit:
         for dim, stride in enumerate(strides):
             if stride.constant is not None or dim < len(strides) - 1:
                 continue
-            if all(t.shape[dim] <= 1 or t.strides[dim] == 1 for t in tensors):
-                either = any_of([at_most(sizes[dim], 1), equal(stride, 1)])
+            if all(t.shape[dim] <= 1 or t.strides[dim] == 1 for t in _filled(tensors)):
+                either = any_of(
+                    [_none(sizes), at_most(sizes[dim], 1), equal(stride, 1)]
+                )
                 text = f"{name}.stride({dim}) is 1 or {name}.size({dim}) <= 1"
                 strides[dim] = as_poly(1)
                 yield Premise(either, text)
+
+    def _row_steps(
+        self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],
+        strides: Sequence[Poly],
+    ) -> Iterator[tuple[int, Poly, Premise]]:  # fmt: skip
+        """Yield the integers by which all rows of a tensor are apart.
+
+        A row has an index in each of several outer dimensions. One of a single element
+        may have any stride: so such an integer need not be that of any one dimension.
+
+        Yields:
+            How many dimensions count rows, the integer, and what that takes for
+            granted.
+        """
+        first = self._launches[0].arguments
+        integers = [n for n, a in first.items() if isinstance(a, IntArgument)]
+        steps = dict.fromkeys(
+            self._known.get(symbol(n), as_poly(symbol(n))) for n in integers
+        )
+        for step, rows in product(steps, range(1, len(sizes))):
+            column = self._column(step)
+            given = zip(tensors, column or (), strict=column is not None)
+            seen = [
+                (n, t.strides[d] == n * prod(t.shape[d + 1 : rows]))
+                for t, n in given
+                for d in (range(rows) if t.numel else ())
+                if t.shape[d] > 1
+            ]
+            if len({n for n, _ in seen}) < ENOUGH or not all(ok for _, ok in seen):
+                continue
+            each = (
+                any_of([at_most(sizes[d], 1), equal(strides[d], step * inner)])
+                for d in range(rows)
+                for inner in (_product(sizes[d + 1 : rows]),)
+            )
+            holds = any_of([_none(sizes), all_of(each)])
+            text = f"rows of {name} are {shown(step)} apart where there are several"
+            yield rows, step, Premise(holds, text)
 
     def _shared(self, tensors: Iterable[str]) -> frozenset[tuple[str, str]]:
         found = set()
@@ -388,7 +447,7 @@ class Fit:
             flag = set(values) <= {0, 1}
             for number in numbers:
                 column = self._column(as_poly(number))
-                if column is None or len(set(column)) < _ENOUGH:
+                if column is None or len(set(column)) < ENOUGH:
                     continue
                 pairs = list(zip(column, values, strict=True))
                 c, n = as_poly(constant), as_poly(number)
@@ -460,6 +519,15 @@ def _far(number: Atom) -> Premise:
         any_of([narrow, at_most(1 << 31, number)]),
         f"{number} is not within {NEAR:,} below 2^31",
     )
+
+
+def _filled(tensors: Iterable[TensorArgument]) -> Iterator[TensorArgument]:
+    return (tensor for tensor in tensors if tensor.numel)
+
+
+def _none(sizes: Iterable[Poly]) -> Cond:
+    """Return that a tensor has no elements."""
+    return any_of(at_most(size, 0) for size in sizes)
 
 
 def _product(factors: Iterable[Poly]) -> Poly:

@@ -106,6 +106,11 @@ def constants_of(launch: Launch) -> Constants:
     return (*launch.constants, ("types", " ".join(filter(None, launch.types))))
 
 
+def constants_text(launch: Launch) -> str:
+    """Return the constants of a launch as they are printed."""
+    return ", ".join(f"{name}={text}" for name, text in constants_of(launch))
+
+
 def numbers(launch: Launch) -> dict[Atom, int]:
     """Return the values of a launch's integer constants."""
     made = launch.arguments.items()
@@ -145,8 +150,7 @@ class Watch:
                 continue
             constants = constants_of(launch)
             if constants not in self.constants[key]:
-                shown = ", ".join(f"{n}={text}" for n, text in constants)
-                yield f"{launch.kernel} is launched with {shown}"
+                yield f"{launch.kernel} is launched with {constants_text(launch)}"
             premise = relations.broken_by(launch)
             if premise is not None:
                 text = premise.text or str(premise.holds)

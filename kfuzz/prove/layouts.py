@@ -78,9 +78,11 @@ def inside(indices: tuple[Poly, ...], layout: Layout) -> Cond:
 def products(indices: tuple[Poly, ...], layout: Layout) -> Iterator[Cond]:
     """Yield what follows of the products of indices that are within the sizes.
 
-    An index times its stride lies within the span. In a dense tensor so does an index
-    times the sizes of some of the dimensions after its own, which are parts of that.
+    An index times its stride lies within the span, and so do sums of these. In a dense
+    tensor so does an index times the sizes of some of the dimensions after its own,
+    which are parts of that.
     """
+    offset = as_poly(0)
     for dim, index in enumerate(indices):
         steps = [layout.strides[dim]]
         if layout.dense:
@@ -90,4 +92,7 @@ def products(indices: tuple[Poly, ...], layout: Layout) -> Iterator[Cond]:
                 step = step * size
         for step in dict.fromkeys(steps):
             yield at_most(0, index * step)
+            yield below(index * step, layout.span)
             yield at_most(index * step, MOST_ELEMENTS)
+        offset = offset + index * layout.strides[dim]
+    yield below(offset, layout.span)

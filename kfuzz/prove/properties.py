@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from kfuzz.prove.coverage import witness
+from kfuzz.prove.coverage import element_of, witness
 from kfuzz.prove.ir.intervals import fits
 from kfuzz.prove.ir.terms import (
     ITERATION,
@@ -28,6 +28,7 @@ from kfuzz.prove.ir.terms import (
     atoms_in,
     below,
     equal,
+    recomposed,
 )
 from kfuzz.prove.ir.values import (
     ATOMIC,
@@ -87,24 +88,36 @@ class Prover:
         relations: the premises.
         solver: answers.
         fixed: values of symbols, where sizes are concrete.
+        preferred: places of the layouts that are tried first, by access; those that an
+            access is proved in are noted.
     """
 
     def __init__(
         self, graph: Graph, relations: Relations, solver: Solver, *,
-        fixed: Mapping[Atom, int],
+        fixed: Mapping[Atom, int], preferred: dict[int, int] | None = None,
     ) -> None:  # fmt: skip
         self._graph, self._relations, self._solver = graph, relations, solver
+        self._preferred = {} if preferred is None else preferred
 
         def put(atom: Atom) -> Poly | None:
             if atom in fixed:
                 return as_poly(fixed[atom])
             known = relations.known.get(atom)
-            return None if known is None else self._fix.poly(known)
+            return None if known is None else fix.poly(known)
 
-        self._fix = Rewriter(put)
-        given = [
-            c for p in relations.premises if (c := self._fix.cond(p.holds)) != TRUE
-        ]
+        fix = Rewriter(put)
+        given = [c for p in relations.premises if (c := fix.cond(p.holds)) != TRUE]
+        alone = {
+            axis for axis in range(3)
+            if fixed.get(grid(axis)) == 1 or equal(grid(axis), 1) in given
+        }  # fmt: skip
+
+        def placed(atom: Atom) -> Poly | None:
+            if atom.kind == PROGRAM and atom.parts[0] in alone:
+                return as_poly(0)
+            return put(atom)
+
+        self._fix = Rewriter(placed)
         # What the solver is told of programs and of loaded numbers names these.
         named = [grid(axis) for axis in range(3)]
         named += [
@@ -258,13 +271,16 @@ class Prover:
     def _tried(self, number: int, access: Access, layouts: Sequence[Layout]) -> Verdict:
         given = [access.path, access.mask]
         offset = self._fix.poly(access.offset)
-        for layout in map(self._fixed, layouts):
+        first = self._preferred.get(number)
+        for place in sorted(range(len(layouts)), key=lambda place: place != first):
+            layout = self._fixed(layouts[place])
             indices = indices_of(offset, layout)
             if indices is None:
                 continue
             answer = self._ask(inside(indices, layout), given, access.shape)
             if answer.reply is Reply.PROVED:
                 self._fitting[number] = layout, indices
+                self._preferred[number] = place
                 self._facts[number] = list(products(indices, layout))
                 return PROVED
         # A load may touch what lies between elements too; what leaves the span of them
@@ -341,21 +357,37 @@ class Prover:
         line = stores[-1][1].line if stores else 0
         why = f"{name} may have elements that no program stores"
         worst = Verdict(Reply.UNKNOWN, line, why)
+        # By all stores together: each element by one of them.
+        ways: dict[Layout, list[Cond]] = {}
         for number, access in stores:
             if self._access(number, access).reply is not Reply.PROVED:
                 continue
-            if number not in self._fitting:
-                continue
-            fitting = self._fitting[number]
-            assert fitting is not None
-            layout, indices = fitting
-            found = witness(access, layout, indices, self._fix)
-            if found is None:
-                continue
-            goal, given, shape = found
-            if self._ask(goal, given, shape).reply is Reply.PROVED:
+            for layout, indices in self._enumerations(number, access):
+                stored = witness(access, layout, indices, self._fix)
+                if stored is not None:
+                    ways.setdefault(layout, []).append(stored)
+        for layout, stored_by in ways.items():
+            given = [inside(element_of(layout), layout)]
+            if self._ask(any_of(stored_by), given, ()).reply is Reply.PROVED:
                 return PROVED
         return worst
+
+    def _enumerations(
+        self, number: int, access: Access
+    ) -> Iterator[tuple[Layout, tuple[Poly, ...]]]:
+        """Yield layouts with an access's indices in them: each counts all elements."""
+        first = self._fitting.get(number)
+        if first is not None:
+            yield first
+        offset = recomposed(self._fix.poly(access.offset))
+        for layout in map(self._fixed, self._relations.layouts.get(access.base, ())):
+            indices = indices_of(offset, layout)
+            if indices is None or (layout, indices) == first:
+                continue
+            # An index that is one number is that of all elements of a single one alone.
+            pairs = zip(indices, layout.sizes, strict=True)
+            if all(i.constant is None or n.constant == 1 for i, n in pairs):
+                yield layout, indices
 
     def uncovered(self, name: str) -> Verdict:
         """Return whether an argument certainly has an element that is not stored.

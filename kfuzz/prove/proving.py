@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
@@ -27,6 +27,7 @@ from kfuzz.prove.groups import (
     Made,
     Watch,
     constants_of,
+    constants_text,
     grouped,
     numbers,
 )
@@ -54,6 +55,9 @@ _OBSERVED_ELEMENTS: Final = 1500
 _TRIED: Final = 48
 _PER_PROPERTY: Final = 4
 _SINGLE_STEPS: Final = 2_000_000
+_FAILED: Final = 4
+
+Wanted = TypeVar("Wanted", Property, str)
 
 
 @dataclass
@@ -99,6 +103,9 @@ class KernelProver:
         self._sampling = Sampling(kernel, until=until, pause=pause)
         self._held: dict[Key, Relations] = {}
         self._variants: dict[tuple[Key, Constants], _Variant] = {}
+        self._failed: dict[tuple[object, ...], list[Verdict]] = {}
+        self._preferred: dict[Key, dict[int, int]] = {}
+        self._refused: set[tuple[Key, Constants]] = set()
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
         self._graphs: dict[int, tuple[Launch, Graph | str]] = {}
@@ -137,7 +144,8 @@ class KernelProver:
             self._spent.seconds,
         )
         known = {
-            key: frozenset(c for k, c in self._variants if k == key) for key in groups
+            key: frozenset(c for k, c in (*self._variants, *self._refused) if k == key)
+            for key in groups
         }
         watch = Watch(grouping, self._held, known)
         return Outcome(proof, examples, watch, time.process_time() - began)
@@ -181,13 +189,16 @@ class KernelProver:
         if (known := self._alike.get(same)) is not None:
             return replace(known, made=made)
         self._alike[same] = variant
-        prover, solver = self._prover(graph, self._held[key], numbers(made[0].launch))
-        overflow = prover.verdict(Property.INT32)
+        preferred = self._preferred.setdefault(key, {})
+        prover, solver = self._prover(
+            graph, self._held[key], fixed, preferred=preferred
+        )
+        overflow = self._tried(key, Property.INT32, prover.verdict)
         self._count(solver)
         if overflow is not None and overflow.reply is not Reply.PROVED:
             # Of tensors that 32-bit offsets reach the rest may hold all the same.
             self._held[key] = small = self._held[key].below(SMALL)
-            prover, solver = self._prover(graph, small, fixed)
+            prover, solver = self._prover(graph, small, fixed, preferred=preferred)
         for wanted in Property:
             self._pause()
             if time.process_time() > self._end:
@@ -195,12 +206,30 @@ class KernelProver:
             if wanted is Property.INT32:
                 variant.verdicts[wanted] = overflow
             elif wanted is not Property.COVERED:
-                variant.verdicts[wanted] = prover.verdict(wanted)
+                variant.verdicts[wanted] = self._tried(key, wanted, prover.verdict)
         for name in outputs(made):
             if time.process_time() <= self._end:
-                variant.covered[name] = prover.covered(name)
+                covered = self._tried(key, name, prover.covered)
+                if covered is not None:
+                    variant.covered[name] = covered
         self._count(solver)
         return variant
+
+    def _tried(
+        self, key: Key, wanted: Wanted, verdict: Callable[[Wanted], Verdict | None]
+    ) -> Verdict | None:
+        """Return what becomes of a property, or of a result that is stored.
+
+        Where it is open for several variants of a kernel it is not tried for others:
+        that costs the most, and time is left for the other properties.
+        """
+        failed = self._failed.setdefault((*key[:2], wanted), [])
+        if len(failed) >= _FAILED:
+            return replace(failed[0], reply=Reply.UNKNOWN, model={})
+        made = verdict(wanted)
+        if made is not None and made.reply is not Reply.PROVED:
+            failed.append(made)
+        return made
 
     def _graph(self, made: Made) -> Graph | str:
         """Return what a launch accesses, or why that is not known."""
@@ -245,10 +274,11 @@ class KernelProver:
 
     def _prover(
         self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
-        steps: int | None = None,
+        steps: int | None = None, preferred: dict[int, int] | None = None,
     ) -> tuple[Prover, Solver]:  # fmt: skip
         solver = Solver(graph.data, **({"steps": steps} if steps else {}))
-        return Prover(graph, relations, solver, fixed=fixed), solver
+        prover = Prover(graph, relations, solver, fixed=fixed, preferred=preferred)
+        return prover, solver
 
     def _count(self, solver: Solver) -> None:
         self._spent.queries += solver.spent.queries
@@ -288,15 +318,11 @@ class KernelProver:
             for (key, _), variant in self._variants.items()
             if not isinstance(variant.graph, str)
         }
-        self._variants = {
-            place: variant
-            for place, variant in self._variants.items()
-            if not (
-                isinstance(variant.graph, str)
-                and variant.graph.startswith(_REFUSED)
-                and place[0][:2] in fine
-            )
-        }
+        for place, variant in list(self._variants.items()):
+            why = variant.graph if isinstance(variant.graph, str) else ""
+            if why.startswith(_REFUSED) and place[0][:2] in fine:
+                del self._variants[place]
+                self._refused.add(place)
 
     def _difference(self, observed: Observed, grouping: Grouping) -> str:
         launch = observed.launch
@@ -308,9 +334,13 @@ class KernelProver:
             return f"a real launch of {launch.kernel} is of no kind that was captured"
         if (premise := relations.broken_by(launch, partly=True)) is not None:
             return f"a real launch breaks a premise: {premise.text or premise.holds}"
-        variant = self._variants.get((key, constants_of(launch)))
+        place = key, constants_of(launch)
+        if place in self._refused:  # interpreted all the same
+            return ""
+        variant = self._variants.get(place)
         if variant is None:
-            return f"a real launch of {launch.kernel} has constants never captured"
+            shown = constants_text(launch)
+            return f"a real launch of {launch.kernel} has {shown}, never captured"
         if isinstance(variant.graph, str):
             return ""
         return difference(variant.graph, launch, observed.touched, observed.unowned)

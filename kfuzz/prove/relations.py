@@ -108,9 +108,10 @@ class Relations:
             at_most(layouts[0].span, limit) for layouts in self.layouts.values()
         )
         text = f"no argument, size, stride or tensor's extent exceeds {limit:,}"
-        return replace(
-            self, premises=(*self.premises, Premise(all_of([small, spans]), text))
-        )
+        made = Premise(all_of([small, spans]), text)
+        if made in self.premises:
+            return self
+        return replace(self, premises=(*self.premises, made))
 
     def broken_by(self, launch: Launch, *, partly: bool = False) -> Premise | None:
         """Return the first premise that a launch breaks, if any.

@@ -1,14 +1,14 @@
 """Launches of a kernel for sizes of any order, and what they have in common."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.recipe import Case
 from kfuzz.execution.launches.capture import Captured, NotCapturedError, capture
-from kfuzz.prove.fitting import Fit
+from kfuzz.prove.fitting import ENOUGH, Fit
 from kfuzz.prove.groups import (
     Group,
     Grouping,
@@ -169,10 +169,33 @@ class Sampling:
         step = max(len(launches) // max(len(launches) - count, 1), 2)
         held = launches[::step]
         fitted = [n for i, n in enumerate(launches) if i % step] or launches
+        varied = self._varied(group)
         for _ in range(8):
-            relations = Fit(fitted).fitted()
+            relations = Fit(fitted, varied=varied).fitted()
             broken = [n for n in held if relations.broken_by(n) is not None]
             if not broken:
                 return relations
             fitted = [*fitted, *broken]
-        return Fit(launches).fitted()
+        return Fit(launches, varied=varied).fitted()
+
+    def _varied(self, group: Group) -> bool:
+        """Whether a group's launches are many, of all that its cases may differ in.
+
+        What they have in common then is the wrapper's, or the domain's, and no chance.
+        """
+        every, own = (
+            _values(cases)
+            for cases in ((c.case for c in self.calls), (m.case for m in group.made))
+        )
+        return len(group.made) >= _FEW and all(
+            len(seen) >= min(len(every[name]), ENOUGH) for name, seen in own.items()
+        )
+
+
+def _values(cases: Iterable[Case]) -> dict[str, set[object]]:
+    """Return the values of each dimension and scalar of some cases."""
+    found: dict[str, set[object]] = {}
+    for case in cases:
+        for name, value in (*case.dims.items(), *case.scalars.items()):
+            found.setdefault(name, set()).add(str(value))
+    return found

@@ -484,3 +484,46 @@ def one_program_too_few(x: Tensor) -> Tensor:
 @breaks(APART, TABLE)
 def rows_in_one_place(x: Tensor) -> Tensor:
     return _as_rows(x, 0, -x.shape[-1], 0)
+
+
+CUBE: Final = kfuzz.reference(_same, inputs={"x": ks.tensors("A B N")}, name="cube")
+
+
+@triton.jit
+def _row_by_row(x, y, step, n, N: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + offs // N * step + offs % N, mask=offs < n)
+    tl.store(y + offs, v, mask=offs < n)
+
+
+@breaks(LOADS, CUBE)
+def rows_that_are_no_step_apart(x: Tensor) -> Tensor:
+    x = x if x.stride(2) == 1 else x.contiguous()
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    step = x.stride(1) if x.shape[1] != 1 else x.stride(0)
+    grid = _programs(x.numel())
+    _row_by_row[grid](x, y, step, x.numel(), N=max(x.shape[2], 1), BLOCK=BLOCK)
+    return y
+
+
+@triton.jit
+def _in_two(x, y, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + offs, mask=offs < n)
+    tl.store(y + offs, v, mask=offs < min(n, 1000))
+    tl.store(y + offs, v, mask=(offs < n) & (offs > 1000))
+
+
+@breaks(WHOLE)
+def two_stores_with_one_between(x: Tensor) -> Tensor:
+    x, y = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    _in_two[_programs(x.numel())](x, y, x.numel(), BLOCK=BLOCK)
+    return y
+
+
+@breaks(WHOLE)
+def a_grid_of_constants_rounds_down(x: Tensor) -> Tensor:
+    x, n = x.contiguous(), x.numel()
+    y = torch.empty_like(x)
+    _row_by_row[(max(n // BLOCK, 1),)](x, y, n, n, N=max(n, 1), BLOCK=BLOCK)
+    return y

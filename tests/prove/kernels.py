@@ -98,3 +98,48 @@ def launch(n: int, *, step: int = 1, extra: int = 0, programs: int = 0) -> Launc
         {},
         {"n": n},
     )
+
+
+ROW = 4
+
+# y[row, i] = 0 for i < width of rows of four, by a block of 64 that starts with program x.
+_ROWS = """
+#loc = loc("rows.py":1:1)
+module {{
+  tt.func public @rows(%y: !tt.ptr<f32> loc("y"(#loc))) attributes {{noinline = false}} {{
+    %x32 = tt.get_program_id x : i32 loc(#loc)
+    %row32 = tt.get_program_id y : i32 loc(#loc)
+    %x = arith.extsi %x32 : i32 to i64 loc(#loc)
+    %row = arith.extsi %row32 : i32 to i64 loc(#loc)
+    %block = arith.constant 64 : i64 loc(#loc)
+    %none = arith.constant 0 : i64 loc(#loc)
+    %four = arith.constant 4 : i64 loc(#loc)
+    %first = arith.muli %x, {block} : i64 loc(#loc)
+    %lane = tt.make_range {{end = 64 : i32, start = 0 : i32}} : tensor<64xi32> loc(#loc)
+    %wide = arith.extsi %lane : tensor<64xi32> to tensor<64xi64> loc(#loc)
+    %firsts = tt.splat %first : i64 -> tensor<64xi64> loc(#loc)
+    %offs = arith.addi %firsts, %wide : tensor<64xi64> loc(#loc)
+    %width = arith.constant dense<{width}> : tensor<64xi64> loc(#loc)
+    %mask = arith.cmpi slt, %offs, %width : tensor<64xi64> loc(#loc)
+    %start = arith.muli %row, %four : i64 loc(#loc)
+    %starts = tt.splat %start : i64 -> tensor<64xi64> loc(#loc)
+    %places = arith.addi %starts, %offs : tensor<64xi64> loc(#loc)
+    %ys = tt.splat %y : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>> loc(#loc)
+    %to = tt.addptr %ys, %places : tensor<64x!tt.ptr<f32>>, tensor<64xi64> loc(#loc)
+    %v = arith.constant dense<0.0> : tensor<64xf32> loc(#loc)
+    tt.store %to, %v, %mask : tensor<64x!tt.ptr<f32>> loc(#loc)
+    tt.return loc(#loc)
+  }} loc(#loc)
+}} loc(#loc)
+"""
+
+
+def rows_ir(width: int, *, block: str = "%block") -> str:
+    """Return the IR of a store of so many elements of each row; `%none` stands still."""
+    return _ROWS.format(width=width, block=block)
+
+
+def rows_launch(rows: int, across: int) -> Launch:
+    """Return a launch on so many rows, with so many programs along each."""
+    y = TensorArgument("*fp32", 4, (rows, ROW), (ROW, 1), 0, 0, rows * ROW, output=True)
+    return Launch("rows", "rows.py", 1, {"y": y}, (across, rows, 1), {}, {})

@@ -9,7 +9,7 @@ from kfuzz.prove.ir.graph import graph_of
 from kfuzz.prove.ir.ttir import read
 from kfuzz.prove.properties import Property, Prover
 from kfuzz.prove.solver import Reply, Solver
-from tests.prove.kernels import copy_ir, launch
+from tests.prove.kernels import copy_ir, launch, rows_ir, rows_launch
 
 pytest.importorskip("z3")
 
@@ -18,11 +18,14 @@ CONTIGUOUS = [launch(n) for n in SIZES]
 STEPPED = [launch(n, step=1 + n % 5) for n in SIZES]
 
 
-def verdicts(text: str, launches: list[Launch]) -> dict[str, Reply]:
+def verdicts(
+    text: str, launches: list[Launch], *, varied: bool = False
+) -> dict[str, Reply]:
     """Return what becomes of each property, that of whole results with them."""
     graph = graph_of(read(text), launches[0])
     assert not graph.open, graph.open
-    relations, fixed = Fit(launches).fitted(), numbers(launches[0])
+    fixed = numbers(launches[0])
+    relations = Fit(launches, varied=varied).fitted()
     prover = Prover(graph, relations, Solver(graph.data), fixed=fixed)
     found = {}
     for wanted in Property:
@@ -132,3 +135,50 @@ def test_a_narrowed_product_is_not_proved() -> None:
     found = verdicts(copy_ir(more=more), CONTIGUOUS)
     assert found[Property.LOADS] is not Reply.PROVED
     assert found[Property.INT32] is not Reply.PROVED
+
+
+@pytest.mark.parametrize(("above", "whole"), [("sge", True), ("sgt", False)])
+def test_two_stores_together_store_all_or_all_but_one(
+    above: str, *, whole: bool
+) -> None:
+    halves = f"""%h = arith.constant dense<10> : tensor<64xi64> loc(#loc5)
+    %low = arith.cmpi slt, %offs, %h : tensor<64xi64> loc(#loc5)
+    %high = arith.cmpi {above}, %offs, %h : tensor<64xi64> loc(#loc5)
+    %first = arith.andi %mask, %low : tensor<64xi1> loc(#loc5)
+    %second = arith.andi %mask, %high : tensor<64xi1> loc(#loc5)
+    tt.store %to, %v, %first : tensor<64x!tt.ptr<f32>> loc(#loc5)"""
+    found = verdicts(copy_ir(more=halves, mask=", %second"), CONTIGUOUS)
+    assert found[Property.STORES] is Reply.PROVED
+    assert (found[Property.COVERED] is Reply.PROVED) is whole
+
+
+@pytest.mark.parametrize(
+    ("width", "across", "whole"), [(4, 1, True), (3, 1, False), (4, 0, False)]
+)
+def test_rows_shorter_than_a_block_are_stored_by_one_program_each(
+    width: int, across: int, *, whole: bool
+) -> None:
+    launches = [rows_launch(rows, across or 1 + rows % 3) for rows in SIZES]
+    # With several programs all store the same block: of which program x is no part.
+    text = rows_ir(width, block="%block" if across else "%none")
+    found = verdicts(text, launches, varied=True)
+    assert found[Property.STORES] is Reply.PROVED
+    if across:
+        assert found[Property.APART] is Reply.PROVED
+        assert (found[Property.COVERED] is Reply.PROVED) is whole
+    else:
+        assert found[Property.APART] is not Reply.PROVED
+
+
+@pytest.mark.parametrize(("which", "reply"), [("true", True), ("false", False)])
+def test_a_choice_by_a_constant_needs_what_is_chosen_alone(
+    which: str, *, reply: bool
+) -> None:
+    more = f"""%t = arith.constant {which} loc(#loc5)
+    %square = arith.muli %narrow, %narrow : tensor<64xi32> loc(#loc5)
+    %far = arith.extsi %square : tensor<64xi32> to tensor<64xi64> loc(#loc5)
+    %one = arith.select %t, %offs, %far : tensor<64xi64> loc(#loc5)
+    %from2 = tt.addptr %xs, %one : tensor<64x!tt.ptr<f32>>, tensor<64xi64> loc(#loc5)
+    %v2 = tt.load %from2, %mask : tensor<64x!tt.ptr<f32>> loc(#loc5)"""
+    found = verdicts(copy_ir(more=more), CONTIGUOUS)
+    assert (found[Property.LOADS] is Reply.PROVED) is reply

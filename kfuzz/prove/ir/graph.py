@@ -21,6 +21,8 @@ from kfuzz.execution.launches.launch import (
 from kfuzz.prove.ir import loops, operations
 from kfuzz.prove.ir.terms import (
     DATA,
+    FALSE,
+    TRUE,
     Atom,
     Cond,
     Poly,
@@ -166,6 +168,10 @@ class Evaluator:
         """Return one of two values by a condition."""
         if then == other:
             return then
+        if truth.cond in (TRUE, FALSE):
+            chosen = then if truth.cond == TRUE else other
+            if isinstance(chosen, Number | Truth | Pointer):
+                return replace(chosen, checks=truth.checks | chosen.checks)
         match then, other:
             case Number(), Number():
                 return replace(
