@@ -173,6 +173,9 @@ class Kept:
     [
         ("lang: cu\nfiles: []\n", "no task in Python"),
         ("lang: py\nfiles: []\n", "there is no test 0"),
+        ("lang: py\nfiles: []\ntests: [1]\n", "tests is no list of mappings"),
+        ("lang: py\nfiles: [a.py]\n", "files is no list of mappings"),
+        ("lang: py\nfiles: []\nmulti_gpu: true\n", "for several GPUs"),
         ("lang: py\nfiles: []\ntests: [{seed: 1}]\n", "no reference.py"),
         ("{", "no YAML"),
         ("1", "no task"),
