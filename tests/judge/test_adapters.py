@@ -173,6 +173,9 @@ class Kept:
     [
         ("lang: cu\nfiles: []\n", "no task in Python"),
         ("lang: py\nfiles: []\n", "there is no test 0"),
+        ("lang: py\nfiles: []\ntests: [1]\n", "tests is no list of mappings"),
+        ("lang: py\nfiles: [a.py]\n", "files is no list of mappings"),
+        ("lang: py\nfiles: []\nmulti_gpu: true\n", "for several GPUs"),
         ("lang: py\nfiles: []\ntests: [{seed: 1}]\n", "no reference.py"),
         ("{", "no YAML"),
         ("1", "no task"),
@@ -345,6 +348,8 @@ def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
         ),
         ({"inputs": {"x": {"shape": ["rows"], "dtype": "float32"}}}, "no axis 'rows'"),
         ({"axes": {"batch": {"type": "fixed"}}}, "no axis"),
+        ({"axes": {"batch": 6}}, "batch is 6, no object"),
+        ({"outputs": {"y": "float32"}}, "y is 'float32', no object"),
         ({"reference": None}, "reference is missing"),
         ({"axes": {**DEFINITION["axes"], "n": {"type": "var"}}}, "no size of axis n"),
     ],
@@ -360,6 +365,8 @@ def test_a_solution_that_is_none_is_said() -> None:
         ({"spec": {"entry_point": "no.py::run"}}, "no entry point in Python"),
         ({"sources": [{"path": "../a.py", "content": ""}]}, "'../a.py' lies outside"),
         ({"sources": 1}, "sources is missing"),
+        ({"sources": ["main.py"]}, "a source is 'main.py', no object"),
+        ({"sources": [{"path": "main.py"}]}, "main.py: content is missing"),
     ):
         with pytest.raises(UsageError, match=says):
             flashinfer.candidate_of(DEFINITION, {**solution("", into=True), **change})

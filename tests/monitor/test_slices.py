@@ -119,7 +119,10 @@ def test_rows_are_accepted_what_they_are_in_the_whole(name: str) -> None:
             for field in ("low", "high", "undecidable"):
                 one, other = (getattr(p[output], field) for p in parts)
                 wanted = getattr(a, field).double()
-                at = next(i for i, n in enumerate(wanted.shape) if one.shape[i] != n)
+                sizes = zip(one.shape, wanted.shape, strict=True)
+                at = next((i for i, (m, n) in enumerate(sizes) if m != n), None)
+                if at is None:  # a loss over all rows is never cut
+                    continue
                 made = torch.cat([one, other], at).double()
                 torch.testing.assert_close(
                     made, wanted, rtol=1e-9, atol=1e-300, equal_nan=True

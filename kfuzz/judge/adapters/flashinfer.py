@@ -129,9 +129,10 @@ def candidate_of(definition: Json, solution: Json) -> str:
     checked, where = _checked(definition), f"solution {solution.get('name', '')}"
     spec = _field(solution, "spec", dict, where)
     file, _, function = str(spec.get("entry_point")).partition("::")
-    sources = {
-        s["path"]: s["content"] for s in _field(solution, "sources", list, where)
-    }
+    sources: dict[str, str] = {}
+    for source in _field(solution, "sources", list, where):
+        path = _field(_object(source, where, "a source"), "path", str, where)
+        sources[path] = _field(source, "content", str, f"{where}: {path}")
     outside = [
         p for p in sources if p.startswith("/") or ".." in PurePosixPath(p).parts
     ]
@@ -277,13 +278,13 @@ def _checked(definition: Json) -> dict[str, Any]:
     where, axes = f"definition {name}", {**_field(definition, "axes", dict, name)}
     for axis, told in axes.items():
         known = {"const": "value", "var": "type", "expr": "expression"}
-        if known.get(told.get("type")) not in told:
+        if known.get(str(_object(told, where, axis).get("type"))) not in told:
             raise UsageError("no axis", where=f"{where}: {axis}")
     made: dict[str, Any] = {"name": name, "axes": axes}
     for part in ("inputs", "outputs"):
         made[part] = _field(definition, part, dict, where)
         for each, spec in made[part].items():
-            dtype, shape = spec.get("dtype"), spec.get("shape")
+            dtype, shape = _object(spec, where, each).get("dtype"), spec.get("shape")
             if dtype not in DTYPES:
                 raise UsageError(f"unknown dtype {dtype!r}", where=f"{where}: {each}",
                                  fix=suggestion(str(dtype), DTYPES))  # fmt: skip
@@ -299,6 +300,12 @@ def _checked(definition: Json) -> dict[str, Any]:
 
 def _dtypes(checked: Json) -> dict[str, str]:
     return {name: spec["dtype"] for name, spec in checked["outputs"].items()}
+
+
+def _object(told: Any, where: str, what: str) -> Json:
+    if not isinstance(told, Mapping):
+        raise UsageError(f"{what} is {told!r:.40}, no object", where=where)
+    return told
 
 
 def _field(told: Json, name: str, kind: type, where: str) -> Any:

@@ -78,13 +78,17 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
     Raises:
         UsageError: if the folder is no task in Python, or has no such test.
     """
-    told = _yaml(folder / "task.yml")
+    told, where = _yaml(folder / "task.yml"), str(folder / "task.yml")
     tests, files = told.get("tests") or [], told.get("files")
     if told.get("lang") != "py" or not isinstance(files, list):
-        raise UsageError("no task in Python", where=str(folder / "task.yml"))
+        raise UsageError("no task in Python", where=where)
+    if told.get("multi_gpu"):
+        raise UsageError("a task for several GPUs is not judged", where=where)
+    for part, items in (("tests", tests), ("files", files)):
+        if not isinstance(items, list) or not all(isinstance(i, dict) for i in items):
+            raise UsageError(f"{part} is no list of mappings", where=where)
     if not 0 <= test < len(tests):
-        raise UsageError(f"there is no test {test}: it has {len(tests)}",
-                         where=str(folder / "task.yml"))  # fmt: skip
+        raise UsageError(f"there is no test {test}: it has {len(tests)}", where=where)
     texts = {}
     for each in files:
         name, source = str(each.get("name", "")), str(each.get("source", ""))
