@@ -133,11 +133,9 @@ def compared(evidence: Evidence) -> dict[str, bool]:
     return {n: n not in left for n, (_, numbers) in every if bool(numbers.any())}
 
 
-@_once
 def is_decided(evidence: Evidence) -> bool:
-    """Whether each result of the base run that has elements has a judged number."""
-    every = _open_elements(evidence).values()
-    return bool(every) and all(bool((numbers & ~o).any()) for o, numbers in every)
+    """Whether each result of the base run that has elements could be judged."""
+    return decided(evidence) > 0 and not unjudged(evidence)
 
 
 @_once

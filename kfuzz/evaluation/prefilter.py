@@ -140,13 +140,12 @@ class Prefilter:
         compared = dict[str, bool]()
         for n, name in enumerate(accepted):
             _, missed, unsure, worst = table[1 + 4 * n : 5 + 4 * n]
-            # Each result counts: one may be open though others are decided, and its
-            # numbers, though its NaN is.
+            # Each result counts: one may be open though others are decided.
             size = accepted[name].reference[0].numel()
             if size:
-                each = np.where(is_finite, unsure < size, unsure == 0)
-                judged &= each
-                compared[name] = bool((each & is_finite).any())
+                judged &= unsure < size
+                # That NaN stays NaN tells nothing of numbers.
+                compared[name] = bool((is_finite & (unsure < size)).any())
             ratio = np.maximum(ratio, worst.view(np.float64))
             for number in missed.nonzero()[0].tolist():
                 where = "" if is_finite[number] else " on data that are not finite"

@@ -28,12 +28,12 @@ from kfuzz.contracts.platform.table import (
     Implementation,
     excuses,
     holds,
-    is_listed,
 )
 from kfuzz.contracts.witnesses import torch_ops
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.errors import BindingError
 from kfuzz.core.shape_class import ShapeClass
+from tests.helpers.listed import is_listed
 
 INF, NAN = math.inf, math.nan
 VERSION: Final = str(torch.__version__)

@@ -85,7 +85,7 @@ def test_what_devices_declare_differently_is_named() -> None:
 def test_intervals_that_differ_are_counted() -> None:
     other = replace(Y, allowed="another range")
     made = compare([recording(entry()), recording(entry(results=(other, Z)))])
-    assert "differs in 1 cases" in made.environment[0]
+    assert "differ in 1 cases" in made.environment[0]
 
 
 def test_a_name_is_no_markup() -> None:

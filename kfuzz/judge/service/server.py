@@ -30,7 +30,7 @@ SOCKET_SECONDS: Final = 30.0
 """For a client to send its request, or to take the answer."""
 
 # For what is too long to be sent to its end.
-_DISCARD_SECONDS: Final = 2.0
+_DISCARD_SECONDS: Final = 8.0
 _FIELDS: Final = frozenset(
     {
         "candidate", "reference", "operator", "inputs", "entry", "declaration",
@@ -198,7 +198,7 @@ def _handler(judge: Judge, token: str) -> type[BaseHTTPRequestHandler]:
         def _discard(self) -> None:
             """Read what is being sent for a moment: who cannot send does not listen."""
             until = time.monotonic() + _DISCARD_SECONDS
-            self.connection.settimeout(_DISCARD_SECONDS / 4)
+            self.connection.settimeout(_DISCARD_SECONDS / 8)
             with contextlib.suppress(OSError):
                 while time.monotonic() < until and self.rfile.read1(1 << 16):
                     pass
