@@ -291,6 +291,7 @@ def test_one_result_does_not_stand_for_another(
     assert ended == code, out
     told = "no element of other could be judged; "
     assert (told in out) is (code == 4)
+    assert searched(text, "--contracts", "K-MEM-*")[0] == 0, "memory needs no number"
 
 
 def test_indices_of_well_separated_numbers_are_judged(searched: Searched) -> None:

@@ -246,6 +246,26 @@ def test_numbers_beyond_the_range_are_all_infinity(
     assert compare(wrong, made).missed[0, 1].all()
 
 
+def test_an_index_in_doubt_leaves_the_other_rows_decided() -> None:
+    def masked(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[x.exp() > 1] = 0.0
+        return y
+
+    def placed(x: Tensor) -> Tensor:
+        place = x.exp().argmax(-1, keepdim=True)
+        return torch.zeros_like(x).scatter(1, place, 1.0)
+
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    x[1, 2], x[1, 3] = 200.0, 300.0
+    for f in (masked, placed):
+        made = accepted(f, x)
+        assert not compare(f(x)[None], made).missed.any()
+        wrong = f(x)
+        wrong[4] += 5
+        assert compare(wrong[None], made).missed[0, 4].all()
+
+
 def test_what_an_integer_cannot_hold_becomes_any() -> None:
     """Torch leaves it undefined; a GPU takes the nearest integer, a CPU the least."""
     x = f32(3e9, -3e9, INF, NAN, 7.6, -7.6)

@@ -19,8 +19,10 @@ from kfuzz.engine.workers.faults import lost_memory
 
 # The classes of which a case that decides them has values compared.
 _COMPARING: Final = frozenset(c.id for c in ATTRIBUTION if c.compares)
-# Those that compare numbers, wherever they are in force.
+# Those that compare numbers, wherever they are in force; and those that a run which
+# asks for memory alone can do without.
 _VALUES: Final = frozenset({"K-VAL-01", "K-GRD-01"})
+_BESIDE: Final = frozenset({"K-MEM-02"})
 DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 """Classes that further probes may tell apart."""
 # Cases in which memory ran out, after which that is what the kernel does: it takes
@@ -168,23 +170,26 @@ class Record:
             findings: the kernel's.
             ending: why there was no case, if there was none.
         """
-        classes = self.classes
-        wanted = classes & _VALUES or classes & _COMPARING or classes
+        asked = self.classes & _COMPARING - _BESIDE
+        wanted = self.classes & _VALUES or asked or self.classes
         if any(f.state in CHARGED for f in findings):
             return ""
-        open_ = [name for name, judged in self._compared.items() if not judged]
-        several = len(self._compared) > 1 and open_
-        left = f"no element of {', '.join(open_)} could be judged" if several else ""
         why = [note for note in self._notes if "undecided" in note][:1]
-        if any(self._kept.get(c) or self._broken.get(c) for c in wanted):
-            # The others of several results do not stand for it.
-            return "; ".join([left, *why]) if left else ""
+        kept = any(self._kept.get(c) or self._broken.get(c) for c in wanted)
+        open_ = [name for name, judged in self._compared.items() if not judged]
+        # Other results do not stand for it, nor does NaN that stays NaN.
+        if asked and open_ and (kept or len(open_) < len(self._compared)):
+            return "; ".join(
+                [f"no element of {', '.join(open_)} could be judged", *why]
+            )
+        if kept:
+            return ""
         if not self.cases:
             return ending
         idle, examples = Counter(self._idle), dict(self._examples)
         if (undecided := self.cases - idle.total()) > 0:
             idle[_Idle.UNDECIDED] = undecided
-            examples[_Idle.UNDECIDED] = "; ".join(filter(None, [left, *why]))
+            examples[_Idle.UNDECIDED] = "".join(why)
         texts = []
         for what, n in idle.most_common():
             which = "every case" if n >= self.cases else f"{n} of {self.cases} cases"

@@ -80,8 +80,8 @@ def moved(call: Call) -> Outcome:
     filled = name in FILLING or any(s.filled for s in seen)
     terms = max((s.terms for s in seen), default=0)
     doubt = torch.tensor(data is not None and _doubtful(call, data))
-    if name in ("gather", "take") and bool(doubt):  # an element for each index
-        doubt = _in_doubt(call, call.named["index"])
+    if bool(doubt):
+        doubt = _reached(call, name)
     results = out if isinstance(out, tuple | list) else (out,)
     errors = error if isinstance(error, tuple | list) else (error,)
     limits = limited if isinstance(limited, tuple | list) else (limited,)
@@ -144,6 +144,28 @@ def _doubtful(call: Call, data: tuple[str, ...]) -> bool:
     others = [v for k, v in call.named.items() if k not in data]
     leaves = [x for x in tree_flatten(others)[0] if isinstance(x, Tensor)]
     return any(bool(_in_doubt(call, x).any()) for x in leaves)
+
+
+def _reached(call: Call, name: str) -> Tensor:
+    """Return which elements an index or mask in doubt may reach; all where unknown."""
+    named = call.named
+    if name in ("gather", "take"):  # an element for each index
+        return _in_doubt(call, named["index"])
+    if name == "index_put" and len(named["indices"]) == 1:
+        [mask] = named["indices"]
+        one = named["values"].numel() == 1  # else places of the others follow, too
+        if one and mask.dtype is torch.bool and mask.shape == call.out.shape:
+            return _in_doubt(call, mask)
+    if name == "scatter" and call.out.dim():
+        dim, index = named["dim"] % call.out.dim(), named["index"]
+        reached = torch.zeros_like(call.out, dtype=torch.bool)
+        part = reached
+        for axis in range(index.dim()):
+            if axis != dim:
+                part = part.narrow(axis, 0, index.shape[axis])
+        part.copy_(_in_doubt(call, index).any(dim, keepdim=True).expand(part.shape))
+        return reached
+    return torch.tensor(True)
 
 
 def _in_doubt(call: Call, index: Tensor) -> Tensor:
