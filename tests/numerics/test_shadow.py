@@ -222,6 +222,9 @@ def test_a_rank_is_certain_where_no_other_number_comes_near() -> None:
     assert torch.isinf(shade.error)[1:].all()
     _, shade, _ = shaded(lambda x: x.sort().indices, f32(2.0, 2.0, 1.0))
     assert shade.error.tolist() == [0.0, 0.0, 0.0]
+    for kind in ("values", "indices"):
+        made = accepted(lambda x, k=kind: getattr((x[:0] / 3).sort(), k), x)
+        assert made.shape[-1] == 0
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def _sort(call: Call) -> Outcome:
     a = call.operand("self")
     dim = int(call.get("dim", -1))
     values, places = call.out
-    if not a.value.dim():
+    if not a.value.dim() or not a.value.shape[dim]:
         return call.out, (a.shade, None)
     down = bool(call.get("descending", False)) or bool(call.get("largest", False))
     n = values.shape[dim]
@@ -258,8 +258,6 @@ def _misplaced(a: Operand, dim: int, n: int, *, down: bool) -> Tensor:
     change places.
     """
     size = a.value.shape[dim]
-    if not size:
-        return torch.zeros_like(a.value, dtype=torch.bool)
     order = a.value.argsort(dim, descending=down)
     value, error = a.value.gather(dim, order), a.error.gather(dim, order)
     value = value.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
