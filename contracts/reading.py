@@ -135,7 +135,7 @@ def compared(evidence: Evidence) -> dict[str, bool]:
 
 def is_decided(evidence: Evidence) -> bool:
     """Whether each result of the base run that has elements could be judged."""
-    return decided(evidence) > 0 and not unjudged(evidence)
+    return bool(_open_elements(evidence)) and not unjudged(evidence)
 
 
 @_once

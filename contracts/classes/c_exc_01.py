@@ -3,7 +3,7 @@
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import ContractClass, Structure, Tolerance
-from kfuzz.contracts.reading import decided, inputs_finite, miss_of, unjudged
+from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
 ID = "C-EXC-01"
@@ -37,9 +37,7 @@ def decides(evidence: Evidence) -> bool:
     """Whether a case without failure holds NaN or Inf and shows their fate."""
     if evidence.refusable:
         return not evidence.base.returned
-    return (
-        decided(evidence) > 0 and not unjudged(evidence) and not inputs_finite(evidence)
-    )
+    return is_decided(evidence) and not inputs_finite(evidence)
 
 
 CLASS = ContractClass(

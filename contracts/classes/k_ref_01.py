@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Evidence, Miss, Shorter
 from kfuzz.contracts.language import (
     SECOND_CALL_SHARE,
@@ -199,11 +200,12 @@ def _seeded(evidence: Evidence) -> Failure | None:
     one = float(evidence.base.outputs[output][index])
     other = float(evidence.runs[Probe.AGAIN].outputs[output][index])
     where = f"{output}[{', '.join(map(str, index))}]"
+    text = f"{where} = {one:.9g} under one seed of torch's random generators and "
+    text += f"{other:.9g} under another"
     failure = Failure(
         contract=ID,
         kind=Kind.SEED_DEPENDENT,
-        message=f"{where} = {one:.9g} under one seed of torch's random generators and "
-        f"{other:.9g} under another",
+        message=text,
         output=output,
         index=index,
         elements=int(places[output].sum()),
@@ -212,11 +214,9 @@ def _seeded(evidence: Evidence) -> Failure | None:
     if miss is None or miss.output != output:
         return failure
     # More than other bits: under one of the seeds the result is wrong.
-    return replace(
-        failure, message=f"{failure.message}; {miss.describe()}", index=miss.index,
-        got=miss.got, expected=miss.expected, low=miss.low, high=miss.high,
-        ratio=miss.ratio,
-    )  # fmt: skip
+    wrong = value_failure(ID, miss, kind=failure.kind)
+    told = f"{text}; {wrong.message}"
+    return replace(wrong, message=told, elements=failure.elements)
 
 
 CLASS = ContractClass(

@@ -218,8 +218,9 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         if x.is_floating_point():
             numbers = torch.isfinite(x) & torch.isfinite(own)
             same = numbers | (x == own) | (torch.isnan(x) & torch.isnan(own))
-            limited = torch.where(same, shade.limited, 1.0)
-            self._kept(x, replace(shade, limited=limited))
+            if not bool(same.all()):
+                limited = torch.where(same, shade.limited, 1.0)
+                self._kept(x, replace(shade, limited=limited))
         elif not torch.equal(x, own):
             error = torch.where(x == own, shade.error, float("inf"))
             self._kept(x, replace(shade, error=error))

@@ -79,9 +79,8 @@ def moved(call: Call) -> Outcome:
     given = bool(seen) and all(s.given for s in seen)
     filled = name in FILLING or any(s.filled for s in seen)
     terms = max((s.terms for s in seen), default=0)
-    doubt = torch.tensor(data is not None and _doubtful(call, data))
-    if bool(doubt):
-        doubt = _reached(call, name)
+    is_open = data is not None and _doubtful(call, data)
+    reached = _reached(call, name) if is_open else None
     results = out if isinstance(out, tuple | list) else (out,)
     errors = error if isinstance(error, tuple | list) else (error,)
     limits = limited if isinstance(limited, tuple | list) else (limited,)
@@ -89,8 +88,8 @@ def moved(call: Call) -> Outcome:
     made = []
     for e, limit, far in zip(errors, limits, reaches, strict=True):
         shade = Shade(e, limit, nonnegative, given, terms, filled, far)
-        if bool(doubt.any()):
-            shade = replace(shade, error=torch.where(doubt, float("inf"), e))
+        if reached is not None:
+            shade = replace(shade, error=torch.where(reached, float("inf"), e))
         made.append(shade)
     assert len(made) == len(results)
     return out, tuple(made)
