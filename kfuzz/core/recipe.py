@@ -305,9 +305,14 @@ class Case:
         return sum(spec.numel for spec in self.tensors.values())
 
     @property
+    def largest(self) -> int:
+        """Logical elements of the largest tensor argument."""
+        return max((spec.numel for spec in self.tensors.values()), default=0)
+
+    @property
     def large(self) -> bool:
         """Whether some argument has more elements than a case can carry explicitly."""
-        return any(spec.numel > LARGE_ELEMENTS for spec in self.tensors.values())
+        return self.largest > LARGE_ELEMENTS
 
     @property
     def seed(self) -> int:

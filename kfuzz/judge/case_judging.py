@@ -230,7 +230,7 @@ class Judged:
         own = [self.reference.case(OWN, seed + i) for i in range(2)]
         cases = [c for each in own for c in (each, *self.smaller(each)[:2])]
         cases = [c for c in cases if self.reference.fits(c.dims)]
-        cases = [c for c in cases if _largest(c) <= PINNED_ELEMENTS]
+        cases = [c for c in cases if c.largest <= PINNED_ELEMENTS]
         if not cases:
             return None
         self.reference.use_drawn(drawn=False)
@@ -297,7 +297,7 @@ class Judged:
     def pin(self, case: Case) -> Case:
         """Return the case with its values explicit; one that is too large as it is."""
         config = configured(case)
-        if _largest(case) > PINNED_ELEMENTS:
+        if case.largest > PINNED_ELEMENTS:
             return replace(case, poison=str(poison_of(case)), config=config)
         self._origin = replace(self._evaluator.pin(case), config=config)
         return self._origin
@@ -323,7 +323,7 @@ class Judged:
         """Return a large case's values at smaller shapes, the smallest first."""
         limits = (4, 16, 64, 256, 1024, 4096)
         made = self._sized(case, [partial(min, limit) for limit in limits])
-        return [c for c in made if _largest(c) <= PINNED_ELEMENTS]
+        return [c for c in made if c.largest <= PINNED_ELEMENTS]
 
     def larger(self, case: Case) -> list[Case]:
         """Return a case's values at shapes a little larger, which no one benchmarks."""
@@ -525,10 +525,6 @@ def claims_of(reference: Reference, **stated: Any) -> Declaration:
     return reference.operator.defaults.declare(
         "the candidate", **{"layouts": "contiguous", "alignment": ALIGNMENT, **stated}
     )
-
-
-def _largest(case: Case) -> int:
-    return max(spec.numel for spec in case.tensors.values())
 
 
 def bound(

@@ -47,7 +47,7 @@ def conforms(
     specs = case.tensors
     if operator is not OPERATORS.get(operator.name) or seen.changed or seen.handed:
         return False
-    if declaration.nonfinite != "propagate" or _size(case) < 2 * AT_ONCE:
+    if declaration.nonfinite != "propagate" or case.largest < 2 * AT_ONCE:
         return False
     parameters = [operator.tensors[name] for name in specs]
     if any(p.domain or isinstance(p, IndexParameter) for p in parameters):
@@ -76,10 +76,6 @@ def conforms(
         raise
     except Exception:  # not to be cut, or outside the oracle's domain
         return False
-
-
-def _size(case: Case) -> int:
-    return max(spec.numel for spec in case.tensors.values())
 
 
 def _inside(
