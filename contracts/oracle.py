@@ -17,7 +17,7 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.results import OtherForm, named, output_of
 from kfuzz.numerics.acceptance import Acceptance, Problem, whole
-from kfuzz.numerics.float64 import in_float64
+from kfuzz.numerics.float64 import in_float64, in_own_integers
 from kfuzz.numerics.formats import FORMATS, WHOLE, is_subnormal
 from kfuzz.numerics.models.elementwise import Elementwise
 from kfuzz.numerics.run import Expected
@@ -113,6 +113,11 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     form of the same function has a value. Such elements are not decided. A kernel that
     declares nonfinite="propagate" is held to the oracle's NaN there too.
 
+    Integers leave the range of their own data type where int64 goes on. An integer that
+    differs from the oracle's by what wraps alone is right wrapped, in whatever width a
+    kernel computes; what else comes out otherwise in their own data type is not
+    decided.
+
     Without an error model it is that of the running-error shadow. Where subnormal
     numbers are declared to be flushed, elementwise operators see 0 for them.
 
@@ -122,9 +127,55 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     """
     problem = _flushed(operator, problem)
     accepted = _stored(operator, _accept(operator, problem))
+    if operator.error_model is None:
+        accepted = _wrapped(operator, problem, accepted)
     if operator.written:
         accepted = _without_own_nan(operator, problem, accepted)
     return related(operator, problem, accepted)
+
+
+def _wrapped(
+    operator: Operator, problem: Problem, accepted: dict[str, Acceptance]
+) -> dict[str, Acceptance]:
+    """Return the acceptances of numbers whose integers leave their data type."""
+    own = {
+        name: x.to(WHOLE[kind].dtype)
+        for name, x in problem.tensors.items()
+        if (kind := operator.tensors[name].dtype) in WHOLE
+        and kind not in ("bool", "int64")
+        and operator.tensors[name].role == "data"
+    }
+    if not own:
+        return accepted
+    try:
+        with in_own_integers():
+            posed = replace(problem, tensors={**problem.tensors, **own})
+            narrow = _evaluated(operator, posed)
+        wide = _evaluated(operator, problem)
+    except Exception:  # it is not defined for these
+        return accepted
+    made = dict(accepted)
+    for name, a in accepted.items():
+        x, y = narrow[name], wide[name]
+        if a.exact is None:
+            same = torch.isclose(
+                x.to(torch.float64), y.to(torch.float64), rtol=1e-12, equal_nan=True
+            )
+        elif x.dtype is not a.output.dtype:  # a wider result is meant
+            continue
+        else:
+            same = x == y.to(x.dtype)
+            turned = same & (x.to(y.dtype) != y)
+            right = x.to(torch.float64)
+            a = replace(
+                a,
+                exact=torch.where(turned, x.to(torch.int64), a.exact),
+                reference=torch.where(turned, right, a.reference),
+                low=torch.where(turned, right, a.low),
+                high=torch.where(turned, right, a.high),
+            )
+        made[name] = replace(a, undecidable=a.undecidable | ~same)
+    return made
 
 
 def _without_own_nan(

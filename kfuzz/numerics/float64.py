@@ -64,6 +64,48 @@ class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*tree_map(_widened, args), **tree_map(_widened, kwargs))
 
 
+class in_own_integers(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode in which quotients of narrow integers wrap as their sums do.
+
+    The least integer divided by -1 ends the process on processors that divide in its
+    width.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run one operator, a quotient in int64.
+
+        Raises:
+            NotImplementedError: if a quotient is written in place.
+        """
+        name, kwargs = func._schema.name.removeprefix("aten::"), kwargs or {}
+        if name.rstrip("_") not in _QUOTIENTS:
+            return func(*args, **kwargs)
+        if name.endswith("_"):
+            raise NotImplementedError(name)
+        given = [x for x in args if isinstance(x, Tensor)]
+        if any(x.is_floating_point() for x in given):
+            return func(*args, **kwargs)
+        out = func(*[_whole(x) for x in args], **kwargs)
+        return out if out.is_floating_point() else out.to(torch.result_type(*args[:2]))
+
+
+_QUOTIENTS: Final = frozenset({"div", "floor_divide", "remainder", "fmod"})
+
+
+def _whole(x: Any) -> Any:
+    return x.to(torch.int64) if isinstance(x, Tensor) else x
+
+
 @cache
 def _draws_nothing(func: Any) -> bool:
     """Whether a constructor that takes a data type gives the same numbers in any."""

@@ -96,7 +96,8 @@ def judge_repeated(
         calls: makes its further calls.
         classes: ids of the classes that judge it.
         repeat: whether to make repeats.
-        diagnose: whether to find out what a miss depends on, where repeats do not tell.
+        diagnose: whether to find out what a miss depends on, where repeats do not
+            tell; it is found out, too, where nothing is charged without.
 
     Returns:
         The evidence with all that was found; verdict per class; the failure.
@@ -108,6 +109,8 @@ def judge_repeated(
         evidence = STEP(evidence, calls)
     judged = judge_explained(evidence, classes)
     evidence, _, failure = judged
+    # Where no class in force takes every miss, what it depends on says whether one does.
+    diagnose = diagnose or failure is None
     if not diagnose or miss_of(evidence) is None or _is_told(failure):
         return judged
     diagnosis = calls.diagnosis
