@@ -48,10 +48,6 @@ class Runtime:
     def __init__(self, library: Any, prefix: str) -> None:
         """Look the functions up.
 
-        Args:
-            library: a ctypes library, or an object like one.
-            prefix: "cuda" or "hip".
-
         Raises:
             AttributeError: if the library has no such functions.
         """

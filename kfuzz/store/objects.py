@@ -118,9 +118,6 @@ class Objects:
     def read(self, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], bytes]:
         """Return the contents of objects.
 
-        Args:
-            wanted: their folders and digests.
-
         Returns:
             Those that are whole.
 

@@ -256,10 +256,6 @@ class _Batch:
     ) -> list[int]:
         """Call the items left on prepared memory.
 
-        Args:
-            prepared: what the first of them asked for.
-            returned: takes what each returned.
-
         Returns:
             Which to call again.
         """

@@ -80,12 +80,7 @@ class _Call:
 
 
 def install(module: Any, patches: Patches) -> None:
-    """Have the interpreter run inline assembly until the patches are undone.
-
-    Args:
-        module: `triton.runtime.interpreter`.
-        patches: takes what is replaced.
-    """
+    """Have the interpreter run inline assembly until the patches are undone."""
     handle = module.TensorHandle
 
     def create_inline_asm(

@@ -273,9 +273,6 @@ class _Reader:
 def read(text: str) -> dict[str, Function]:
     """Return the functions of a module by name, the kernel first.
 
-    Args:
-        text: of a module, with locations.
-
     Raises:
         UnreadableError: naming what is not understood.
     """

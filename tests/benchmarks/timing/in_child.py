@@ -141,12 +141,7 @@ class Measuring:
             around.prepare()
 
     def structure(self, burst: Burst, *, judging: bool) -> Timed:
-        """Measure one structure.
-
-        Args:
-            burst: the structure and its members.
-            judging: whether member 0 is judged too.
-        """
+        """Measure one structure."""
         case, members = burst.case, burst.members
         if self._device.type == "cuda" or not self.spent:
             # What is still to be imported or compiled.
