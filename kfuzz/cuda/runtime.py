@@ -40,9 +40,6 @@ class Runtime:
     """A few functions of a loaded runtime library.
 
     Errors are numbers; those that concern launches are the same for CUDA and HIP.
-
-    Attributes:
-        library: the library, for the functions that one vendor's alone has.
     """
 
     def __init__(self, library: Any, prefix: str) -> None:

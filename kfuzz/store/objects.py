@@ -46,9 +46,6 @@ class Objects:
     Args:
         url: of a folder, a bucket or a part of one.
 
-    Attributes:
-        url: the same.
-
     Raises:
         UsageError: if no corpus can be there.
     """

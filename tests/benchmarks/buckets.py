@@ -73,15 +73,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Both searches of a witness.
-
-    Attributes:
-        witness: its kernel.
-        backend: where it ran.
-        contract: under which it is to be falsified, "" for a correct one.
-        off: without bursts.
-        on: with bursts.
-    """
+    """Both searches of a witness."""
 
     witness: str
     backend: str

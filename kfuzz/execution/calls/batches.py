@@ -46,11 +46,7 @@ _DEVIATIONS: Final = 8
 
 
 class Unsupported(Exception):
-    """A structure cannot be run as a batch.
-
-    Attributes:
-        why: the reason, in words.
-    """
+    """A structure cannot be run as a batch."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)

@@ -140,12 +140,7 @@ def run(
 
 @dataclass
 class _Machine:
-    """Registers, each an array of all lanes.
-
-    Attributes:
-        given: operands, by their numbers.
-        registers: what was written, by name.
-    """
+    """Registers, each an array of all lanes."""
 
     given: dict[int, Any]
     registers: dict[str, Any] = field(default_factory=dict)

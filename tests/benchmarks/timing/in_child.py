@@ -83,11 +83,7 @@ class Timed:
 
 
 class Inside:
-    """What oracle, error model and comparison take within a judgement.
-
-    Attributes:
-        seconds: so far.
-    """
+    """What oracle, error model and comparison take within a judgement."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds = 0.0

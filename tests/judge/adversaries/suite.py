@@ -69,14 +69,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one.
-
-    Attributes:
-        candidate: which.
-        verdict: the verdict.
-        reason: why.
-        seconds: how long it took.
-    """
+    """What became of one."""
 
     candidate: Candidate
     verdict: Verdict
