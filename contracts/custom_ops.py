@@ -19,9 +19,6 @@ class CustomOp:
 
     Tensors are passed by position, everything else by keyword, whatever the order in
     the schema.
-
-    Attributes:
-        overload: the `torch._ops.OpOverload`.
     """
 
     def __init__(self, overload: Any) -> None:

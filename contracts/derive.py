@@ -89,14 +89,7 @@ def ordinary_cases(operator: Operator, case: Case) -> Iterator[Case]:
 def sized(
     operator: Operator, case: Case, sizes: Mapping[str, int], family: str = "randn"
 ) -> Case:
-    """Return a contiguous case of ordinary data with other sizes of some dimensions.
-
-    Args:
-        operator: what is to be computed.
-        case: gives dtypes, scalars and the other sizes.
-        sizes: by dimension name.
-        family: of the floating data.
-    """
+    """Return a contiguous case of ordinary data with other sizes of some dimensions."""
     every = operator.settled({**case.dims, **sizes}, case)
     tensors = {}
     for seed, (name, spec) in enumerate(case.tensors.items()):

@@ -300,12 +300,7 @@ class Operator:
         return unfolded(self, dims)
 
     def fitted(self, case: Case, values: "Mapping[str, Tensor]") -> dict[str, Any]:
-        """Return changed values put back into the domain; those in it as they are.
-
-        Args:
-            case: with the shapes of the values.
-            values: by argument.
-        """
+        """Return changed values put back into the domain; those in it as they are."""
         from kfuzz.numerics.domains import fitted, holds
 
         made = dict(values)

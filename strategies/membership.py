@@ -25,11 +25,6 @@ def may_be_drawn(
 
     Shapes, `dim` and dtypes are the operator's to admit. Values that are not pinned
     count as drawn.
-
-    Args:
-        parameters: the operator's, in order.
-        declaration: the kernel's.
-        case: the case.
     """
     for name, value in case.scalars.items():
         parameter = parameters.get(name)

@@ -56,12 +56,7 @@ def left_out(free: Sequence[str], drawn: object) -> frozenset[str]:
 
 
 def shortened(lists: Sequence[Sequence[str]], drawn: object) -> frozenset[str]:
-    """Return the tensors of lists that a case is without: the last ones of each.
-
-    Args:
-        lists: the tensors of each list.
-        drawn: as of `left_out`.
-    """
+    """Return the tensors of lists that a case is without: the last ones of each."""
     chance = generator(repr((drawn, "lists")), Purpose.OPTIONAL)
     return frozenset(
         name for items in lists for name in items[chance.randint(1, len(items)) :]

@@ -144,11 +144,7 @@ def tensor_parameter(pattern: str) -> TensorParameter:
 
 
 class Oracle:
-    """Torch's own overload on float64 copies of the tensors.
-
-    Attributes:
-        overload: the `torch._ops.OpOverload`.
-    """
+    """Torch's own overload on float64 copies of the tensors."""
 
     def __init__(
         self,

@@ -17,13 +17,7 @@ NAMED: Final = ("values", "indices")
 def accepting(
     oracle: Callable[..., Any], name: str, first: str
 ) -> "Callable[[Problem], Mapping[str, Acceptance]]":
-    """Return the error model: values by the shadow, indices within their range.
-
-    Args:
-        oracle: gives values and indices.
-        name: of the overload.
-        first: the tensor that is selected from.
-    """
+    """Return the error model: values by the shadow, indices within their range."""
 
     def accept(problem: "Problem") -> "Mapping[str, Acceptance]":
         """Return the shadow's acceptance of the values, and all indices in range."""

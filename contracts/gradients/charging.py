@@ -21,12 +21,7 @@ def in_force(classes: frozenset[str], every: frozenset[str]) -> frozenset[str]:
 
 
 def charged(report: CaseReport, classes: frozenset[str]) -> CaseReport:
-    """Return the report of a gradient's case under the classes that bind gradients.
-
-    Args:
-        report: under the classes of any kernel.
-        classes: those that were asked for.
-    """
+    """Return the report of a gradient's case under the classes that bind gradients."""
     verdicts = {n: v for n, v in report.verdicts.items() if n in _OF_GRADIENTS}
     value = report.verdicts.get("K-VAL-01")
     if ID in classes and value is not None:

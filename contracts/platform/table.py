@@ -192,12 +192,7 @@ def implements(
 
 
 def namesakes(names: str, home: ModuleType) -> None:
-    """Enter functions that have the names of their operators, with no claims.
-
-    Args:
-        names: of the operators.
-        home: the module of the functions.
-    """
+    """Enter functions that have the names of their operators, with no claims."""
     for name in names.split():
         implements(OPERATORS[name], name=f"torch_{name}")(getattr(home, name))
 

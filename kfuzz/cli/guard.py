@@ -30,11 +30,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def watched(work: Callable[[], int]) -> int:
-    """Do a command's work in a process of its own; return the exit code.
-
-    Args:
-        work: returns the exit code; called in that process.
-    """
+    """Do a command's work in a process of its own; return the exit code."""
     here = os.getpid()
     open_descriptors()  # or what is opened next takes their place
     told, tells = os.pipe()

@@ -64,12 +64,7 @@ class Burst:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A member of a burst that did not pass.
-
-    Attributes:
-        member: its number.
-        why: what was seen, one line.
-    """
+    """A member of a burst that did not pass."""
 
     member: int
     why: str

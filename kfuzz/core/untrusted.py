@@ -104,11 +104,7 @@ class Ended:
 
 
 class KernelEnded(HarnessError):
-    """A kernel's process ended instead of answering a call, or none can be had.
-
-    Attributes:
-        ended: how.
-    """
+    """A kernel's process ended instead of answering a call, or none can be had."""
 
     def __init__(self, ended: Ended) -> None:
         self.ended = ended

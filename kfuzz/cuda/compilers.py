@@ -149,11 +149,7 @@ class Nvrtc:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler in a process of its own: what nvcc and hipcc have in common.
-
-    Attributes:
-        program: its path.
-    """
+    """A compiler in a process of its own: what nvcc and hipcc have in common."""
 
     program: str
 

@@ -83,12 +83,7 @@ _OF_HIP: Final = {"cuLaunchKernel": "hipModuleLaunchKernel"}
 
 
 class DriverError(HarnessError):
-    """A call that the driver refused.
-
-    Attributes:
-        call: the driver's function.
-        name: what the driver calls the error.
-    """
+    """A call that the driver refused."""
 
     def __init__(self, call: str, name: str) -> None:
         self.call, self.name = call, name

@@ -40,17 +40,10 @@ class Runtime:
     """A few functions of a loaded runtime library.
 
     Errors are numbers; those that concern launches are the same for CUDA and HIP.
-
-    Attributes:
-        library: the library, for the functions that one vendor's alone has.
     """
 
     def __init__(self, library: Any, prefix: str) -> None:
         """Look the functions up.
-
-        Args:
-            library: a ctypes library, or an object like one.
-            prefix: "cuda" or "hip".
 
         Raises:
             AttributeError: if the library has no such functions.

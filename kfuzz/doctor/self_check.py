@@ -43,13 +43,7 @@ def _devices() -> Message:
 
 
 def _placed(count: int, device: "torch.device", **options: Any) -> "Placement":
-    """Lay out zeros in memory as those of a case, guarded.
-
-    Args:
-        count: elements.
-        device: where.
-        options: as of `place`.
-    """
+    """Lay out zeros in memory as those of a case, guarded."""
     import torch
 
     from kfuzz.core.recipe import Fill, TensorSpec

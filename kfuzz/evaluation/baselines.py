@@ -53,13 +53,7 @@ class TrivialBaselines:
     def tried(
         self, evidence: Evidence, values: Outputs, classes: Collection[str]
     ) -> dict[str, bool]:
-        """Return by kind whether each baseline was refused, {} on most cases.
-
-        Args:
-            evidence: a case that conforms.
-            values: its arguments by name.
-            classes: ids of the classes in force.
-        """
+        """Return by kind whether each baseline was refused, {} on most cases."""
         before, mine = self._before, dict(evidence.base.outputs)
         if sum(y.numel() for y in mine.values()) <= _MOST_KEPT:
             self._before = mine

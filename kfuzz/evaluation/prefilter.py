@@ -110,14 +110,7 @@ class Prefilter:
         accepted: Mapping[str, Acceptance],
         greatest: Tensor | None,
     ) -> Screened:
-        """Return what a run of all members says, after one wait for the device.
-
-        Args:
-            case: the structure.
-            run: what the calls left.
-            accepted: what is admitted, by output.
-            greatest: see `magnitudes`.
-        """
+        """Return what a run of all members says, after one wait for the device."""
         summaries = summarise(run.outputs, accepted).values()
         parts = [run.touched.to(torch.int64).unsqueeze(0)]
         parts += [made.table for made in summaries]
@@ -205,9 +198,6 @@ def member_case(kernel: BoundKernel, burst: Burst, number: int) -> Case:
 
 def magnitudes(values: Mapping[str, Tensor]) -> Tensor | None:
     """Return the greatest magnitude of each floating argument in each member.
-
-    Args:
-        values: per argument [members, *shape].
 
     Returns:
         float64 [arguments, members], NaN where a member holds one; None where no

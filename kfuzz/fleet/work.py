@@ -140,12 +140,7 @@ Work = Survey | Search | Replay | Grade | Witnesses | Trial
 
 @dataclass(frozen=True)
 class Unit:
-    """What a worker is to do next.
-
-    Attributes:
-        number: of its task.
-        work: what it is.
-    """
+    """What a worker is to do next."""
 
     number: int
     work: Work

@@ -52,13 +52,7 @@ class Mutator:
             self._read.popitem(last=False)
 
     def mutate(self, data: bytes, most: int, seed: int) -> bytes:
-        """Return another input.
-
-        Args:
-            data: an input.
-            most: the greatest size.
-            seed: what is done depends on it.
-        """
+        """Return another input."""
         chance = random.Random(seed)
         whole = bytearray(self._read.get(data, data))
         kind = chance.randrange(16)

@@ -515,10 +515,6 @@ def claims_of(reference: Reference, **stated: Any) -> Declaration:
     Its arguments are contiguous, aligned as torch's allocator aligns, and of the
     file's dtypes.
 
-    Args:
-        reference: the reference.
-        stated: what else it declares.
-
     Raises:
         BindingError: if a declaration is unknown or impossible.
     """

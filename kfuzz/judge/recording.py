@@ -44,12 +44,7 @@ class Recording:
         self._calls.append(tuple(x.detach().clone() for x in tensors))
 
     def showing(self, failure: Failure, outputs: Sequence[str]) -> bytes | None:
-        """Return the file of the results that a failure is about; None if not kept.
-
-        Args:
-            failure: with the element that misses, and what it was.
-            outputs: the names of the results.
-        """
+        """Return the file of the results that a failure is about; None if not kept."""
         place = failure.place or 0
         for tensors in reversed(self._calls):
             if len(tensors) == len(outputs) and _holds(tensors[place], failure):

@@ -153,13 +153,7 @@ def kept(given: Mapping[str, Any], callee: Callee) -> dict[str, Any]:
 
 
 def note(callee: Callee, given: Mapping[str, Any], result: Any) -> None:
-    """Count a call, and keep it.
-
-    Args:
-        callee: what was called.
-        given: its arguments, from `kept`.
-        result: what it returned.
-    """
+    """Count a call, and keep it."""
     callee.count += 1
     if len(callee.calls) < MOST_CALLS:
         results = result if isinstance(result, tuple | list) else (result,)

@@ -37,12 +37,7 @@ class _Exact(Exception):
 
 @dataclass(frozen=True)
 class _Terms:
-    """The factors of a great term and of a small one that it swallows.
-
-    Attributes:
-        great: left and right factor.
-        small: likewise.
-    """
+    """The factors of a great term and of a small one that it swallows."""
 
     great: tuple[float, float]
     small: tuple[float, float]

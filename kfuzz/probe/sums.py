@@ -68,11 +68,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Elements(Machine):
-    """A kernel that computes each element from those in its place.
-
-    Attributes:
-        arguments: names of what it takes.
-    """
+    """A kernel that computes each element from those in its place."""
 
     arguments: tuple[str, ...]
 

@@ -40,12 +40,6 @@ def witness(
 ) -> Cond | None:
     """Return what has to hold where an element is stored: by the program chosen for it.
 
-    Args:
-        access: the store.
-        layout: of the tensor.
-        indices: of the access, in that layout.
-        fix: replaces symbols by their values.
-
     Returns:
         None where no witness is found by this method.
     """

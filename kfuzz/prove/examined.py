@@ -45,11 +45,6 @@ class Examined:
     ) -> Iterator[Event]:
         """Judge each, keep what fails, and yield what happens.
 
-        Args:
-            examples: the counterexamples.
-            this_round: returns a round for one case.
-            keep: keeps a case that fails, and yields what happens.
-
         Raises:
             KfuzzError: what keeps kfuzz from judging.
         """

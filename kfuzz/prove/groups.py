@@ -17,14 +17,7 @@ Constants = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Made:
-    """A launch, and the call that made it.
-
-    Attributes:
-        launch: the launch.
-        function: the Triton kernel.
-        case: of the call.
-        call: the call's number.
-    """
+    """A launch, and the call that made it."""
 
     launch: Launch
     function: Any
@@ -34,12 +27,7 @@ class Made:
 
 @dataclass
 class Group:
-    """Launches of one Triton kernel whose tensors have equal ranks.
-
-    Attributes:
-        key: what they have in common.
-        made: the launches.
-    """
+    """Launches of one Triton kernel whose tensors have equal ranks."""
 
     key: Key
     made: list[Made] = field(default_factory=list)
@@ -123,13 +111,7 @@ def numbers(launch: Launch) -> dict[Atom, int]:
 
 @dataclass(frozen=True)
 class Watch:
-    """The premises of a kernel's proof, to hold launches against.
-
-    Attributes:
-        grouping: puts launches into groups.
-        relations: by group.
-        constants: those that were proved, by group.
-    """
+    """The premises of a kernel's proof, to hold launches against."""
 
     grouping: Grouping
     relations: Mapping[Key, Relations]

@@ -528,7 +528,7 @@ class KernelProver:
         return {kernel: tuple(texts) for kernel, texts in made.items()}
 
 
-_REFUSED: Final = "Triton's frontend refuses it"
+_REFUSED: Final = "Triton's frontend rejects it"
 _GRIDS: Final = frozenset(grid(axis) for axis in range(3))
 
 

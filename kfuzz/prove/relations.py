@@ -44,12 +44,7 @@ SMALL: Final = (1 << 31) - NEAR
 
 @dataclass(frozen=True)
 class Premise:
-    """What has to hold of a launch.
-
-    Attributes:
-        holds: over the symbols of the launch.
-        text: in words and formulas.
-    """
+    """What has to hold of a launch."""
 
     holds: Cond
     text: str

@@ -41,9 +41,6 @@ class Sampling:
         kernel: the kernel.
         until: `time.process_time()` after which no more are captured.
         pause: called every now and then.
-
-    Attributes:
-        calls: with their launches.
     """
 
     def __init__(

@@ -42,15 +42,7 @@ REDUCE_SECONDS: Final = 30.0
 
 @dataclass(frozen=True)
 class ProveConfig:
-    """What is proved.
-
-    Attributes:
-        targets: as on the command line.
-        root: the project.
-        corpus: folder of findings.
-        device: where counterexamples are run.
-        seconds: for each kernel.
-    """
+    """What is proved."""
 
     targets: tuple[str, ...]
     root: Path
@@ -60,11 +52,7 @@ class ProveConfig:
 
 
 class ProofRun:
-    """Proves kernels, and runs their counterexamples.
-
-    Attributes:
-        proofs: of each kernel, as far as it has come.
-    """
+    """Proves kernels, and runs their counterexamples."""
 
     def __init__(self, config: ProveConfig) -> None:
         self.proofs: list[KernelProof] = []

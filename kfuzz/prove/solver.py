@@ -85,12 +85,7 @@ def installed() -> bool:
 
 @dataclass
 class Spent:
-    """What a kernel's queries took.
-
-    Attributes:
-        queries: how many.
-        seconds: of the solver.
-    """
+    """What a kernel's queries took."""
 
     queries: int = 0
     seconds: float = 0.0
@@ -102,9 +97,6 @@ class Solver:
     Args:
         data: what is known of its unknown integers.
         steps: of each query.
-
-    Attributes:
-        spent: what the queries took.
     """
 
     def __init__(self, data: Mapping[int, Data], *, steps: int = STEPS) -> None:

@@ -48,12 +48,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Watched:
-    """Cases whose launches are held against the premises of a proof.
-
-    Attributes:
-        kernel: node id.
-        cases: of which the launches are captured.
-    """
+    """Cases whose launches are held against the premises of a proof."""
 
     kernel: str
     cases: tuple[Case, ...]

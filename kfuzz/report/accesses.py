@@ -42,12 +42,7 @@ _MEANINGS: Final = {
 
 
 def accesses_words(accesses: Sequence[Access], case: Case) -> list[str]:
-    """Return each access in words, as many as are worth reading.
-
-    Args:
-        accesses: as a failure lists them.
-        case: the input on which they happened.
-    """
+    """Return each access in words, as many as are worth reading."""
     lines = [
         access_words(access) + (OVERFLOW if _overflows(access, case) else "")
         for access in accesses[:MAX_ACCESSES]
@@ -69,10 +64,6 @@ def draw_accesses(accesses: Sequence[Access], case: Case) -> list[str]:
     A grid shows the argument's elements, the gaps of its strides and what lies
     around it, cell by cell in storage order. A cell's storage offset, in
     elements, is its row's head plus its column's.
-
-    Args:
-        accesses: as a failure lists them.
-        case: the input on which they happened.
     """
     lines = []
     for name in (*case.tensors, *case.destinations):

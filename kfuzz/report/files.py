@@ -75,11 +75,7 @@ class ReportFiles:
                     out.close()
 
     def finish(self, exited: Exited) -> None:
-        """Write what is known by now; once, and never raises.
-
-        Args:
-            exited: how the command ends.
-        """
+        """Write what is known by now; once, and never raises."""
         self.feed(exited)
         for report, out, _ in self._streams:
             try:

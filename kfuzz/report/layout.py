@@ -61,12 +61,7 @@ def markdown_page(title: str, facts: Facts, sections: Iterable[Section]) -> list
 
 
 def section_markdown(sections: Iterable[Section], *, level: int = 2) -> list[str]:
-    """Return sections in Markdown, a line left free before each.
-
-    Args:
-        sections: what to show.
-        level: that of their headings.
-    """
+    """Return sections in Markdown, a line left free before each."""
     lines = []
     for section in filter(None, sections):
         lines += ["", f"{'#' * level} {escaped(section.title)}", ""]

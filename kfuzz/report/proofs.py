@@ -9,12 +9,7 @@ from kfuzz.report.text import one_line
 
 
 def proof_lines(proof: KernelProof, *, premises: bool = False) -> Iterator[str]:
-    """Yield what is proved of a kernel, a line for each property.
-
-    Args:
-        proof: the proof.
-        premises: whether to list them too.
-    """
+    """Yield what is proved of a kernel, a line for each property."""
     yield from table([(p.name, _answer(p)) for p in proof.properties])
     if proof.withdrawn:
         yield f"a proof for all sizes is withdrawn: {one_line(proof.withdrawn)}"

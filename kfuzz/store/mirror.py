@@ -105,9 +105,6 @@ class Mirror:
 
     Args:
         corpus: the corpus here, in its place in the cache.
-
-    Attributes:
-        url: where its versions are.
     """
 
     def __init__(self, corpus: "Corpus") -> None:

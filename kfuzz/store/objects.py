@@ -46,9 +46,6 @@ class Objects:
     Args:
         url: of a folder, a bucket or a part of one.
 
-    Attributes:
-        url: the same.
-
     Raises:
         UsageError: if no corpus can be there.
     """
@@ -117,9 +114,6 @@ class Objects:
 
     def read(self, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], bytes]:
         """Return the contents of objects.
-
-        Args:
-            wanted: their folders and digests.
 
         Returns:
             Those that are whole.

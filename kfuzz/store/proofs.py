@@ -30,12 +30,7 @@ def keep_proof(corpus: Path, proof: KernelProof) -> None:
 
 
 def kept_proof(corpus: Path, kernel: str) -> KernelProof | None:
-    """Return what was proved of a kernel last, None where nothing is kept.
-
-    Args:
-        corpus: the folder of findings.
-        kernel: node id.
-    """
+    """Return what was proved of a kernel last, None where nothing is kept."""
     try:
         document = json.loads(_place(corpus, kernel).read_text(encoding="utf-8"))
         if document["format"] != _FORMAT:

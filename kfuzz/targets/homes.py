@@ -22,12 +22,7 @@ have more behind it: ".backward_none"."""
 
 
 def home_of(target: Target, root: Path) -> Path | None:
-    """Return the file in which a target lies; None where there is none now.
-
-    Args:
-        target: as a finding stores it.
-        root: the project.
-    """
+    """Return the file in which a target lies; None where there is none now."""
     if target.file:
         path = root / target.file
         return path.resolve() if os.path.isfile(path) else None

@@ -127,12 +127,7 @@ class Launch(Form):
         return passed, self._grid_for(given.arguments)
 
     def problem(self, passed: Any, grid: Any) -> str:
-        """Return why the kernel cannot be launched like this, "" where it can.
-
-        Args:
-            passed: as `planned` returns it.
-            grid: likewise.
-        """
+        """Return why the kernel cannot be launched like this, "" where it can."""
         own = inspect.signature(self.__wrapped__)
         try:
             if isinstance(passed, Mapping):

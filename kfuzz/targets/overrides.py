@@ -55,10 +55,6 @@ class Override:
 def bind_overrides(module: str, import_module: Callable[[str], ModuleType]) -> str:
     """Import a module and bind every overload that it implements, once.
 
-    Args:
-        module: its dotted name.
-        import_module: imports it.
-
     Returns:
         The name under which its kernels are registered.
 

@@ -1,12 +1,12 @@
-"""The findings of each witness with bursts off and on: does speed change a verdict?
+"""The findings of each witness with batches off and on: does speed change a verdict?
 
     python -m tests.benchmarks.buckets --cases 375 --kernels 'relu_*,softmax_*'
 
 Each witness is searched twice, with the same seed and as many rounds of cases: once
-without bursts, once with a campaign's bursts after each round. A finding is what a
+without batches, once with a campaign's batches after each round. A finding is what a
 campaign calls one (kernel, contract, kind, output, detail), before it is reduced, once
 three fresh children have shown it on its case alone. The command fails if a finding
-without bursts is missing with them, if one is not confirmed alone, or if a correct
+without batches is missing with them, if one is not confirmed alone, or if a correct
 kernel has one.
 """
 
@@ -43,8 +43,8 @@ from tests.helpers.budgets import SIZE_BUDGETS
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "kfuzz.contracts.witnesses"
 HEADER: Final = (
-    "| witness | backend | findings | off: cases | on: cases, of them in bursts | "
-    "with bursts alone | missing with bursts | not confirmed |"
+    "| witness | backend | findings | off: cases | on: cases, of them in batches | "
+    "with batches alone | missing with batches | not confirmed |"
 )
 
 
@@ -55,7 +55,7 @@ class Side:
     Attributes:
         rounds: how many there were.
         states: by finding, whether fresh children confirm it.
-        cases: cases judged alone, and members screened.
+        cases: cases judged alone, and items prefiltered.
         screened: of them the members of bursts that passed.
         notes: what the run says besides, members that fail in a burst only among it.
         problem: what kept it from going on, "" if nothing did.
@@ -73,15 +73,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Both searches of a witness.
-
-    Attributes:
-        witness: its kernel.
-        backend: where it ran.
-        contract: under which it is to be falsified, "" for a correct one.
-        off: without bursts.
-        on: with bursts.
-    """
+    """Both searches of a witness."""
 
     witness: str
     backend: str
@@ -91,12 +83,12 @@ class Pair:
 
     @property
     def missing(self) -> list[str]:
-        """Findings that bursts kept from being found."""
+        """Findings that batches kept from being found."""
         return sorted(self.off.states.keys() - self.on.states.keys())
 
     @property
     def alone(self) -> list[str]:
-        """Findings of the search with bursts only."""
+        """Findings of the search with batches only."""
         return sorted(self.on.states.keys() - self.off.states.keys())
 
     @property
@@ -107,7 +99,7 @@ class Pair:
 
     @property
     def differs(self) -> bool:
-        """Whether bursts changed a verdict."""
+        """Whether batches changed a verdict."""
         alarms = not self.contract and (self.off.states or self.on.states)
         problem = self.off.problem or self.on.problem
         unsure = set(self.unconfirmed) & set(self.alone)
@@ -144,7 +136,7 @@ def search(
         entry: the witness.
         cases: after so many no round begins, nor after a campaign's number of findings.
         seed: everything drawn depends on it.
-        members: most members of a burst; 1 for no bursts.
+        members: most items of a batch; 1 for no batches.
         rounds: how many there are, whatever `cases` says; None for no number.
         isolate: as in `RunConfig`.
     """
@@ -188,7 +180,7 @@ def search(
 
 
 def _round(turns: KernelSearch, backend: Backend, *, seed: int, members: int) -> Round:
-    """Give a kernel one round of cases, and its bursts unless something was found."""
+    """Give a kernel one round of cases, and its batches unless something was found."""
     turn = Round(turns, stop=threading.Event(), deadline=float("inf"))
     kernel, number = turns.loaded.kernel, turns.rounds
     strategy = strategy_of(kernel, turns.budget, without=turns.record.useless_dtypes)
@@ -207,7 +199,7 @@ def _round(turns: KernelSearch, backend: Backend, *, seed: int, members: int) ->
 
 
 def compare(entry: Entry, *, cases: int, seed: int, isolate: str = "auto") -> Pair:
-    """Search one witness without and with bursts."""
+    """Search one witness without and with batches."""
 
     def side(members: int, rounds: int | None) -> Side:
         return search(
@@ -248,7 +240,7 @@ def main() -> int:
     parse.add_argument("--kernels", default="*", help="globs, with commas")
     parse.add_argument("--every", type=int, default=1, help="of so many witnesses one")
     parse.add_argument("--backends", default="", help="with commas; all by default")
-    parse.add_argument("--cases", type=int, default=375, help="without bursts")
+    parse.add_argument("--cases", type=int, default=375, help="without batches")
     parse.add_argument("--seed", type=int, default=0)
     parse.add_argument("--seconds", type=float, default=float("inf"), help="in all")
     parse.add_argument("--json", type=Path, help="file for all that was seen")
@@ -278,8 +270,8 @@ def main() -> int:
     more = sum(bool(p.alone) for p in pairs)
     screened = sum(p.on.screened for p in pairs)
     print(
-        f"{len(pairs)} of {len(entries)} witnesses, {screened} members screened; "
-        f"{more} with findings of bursts alone, {len(wrong)} where bursts change a "
+        f"{len(pairs)} of {len(entries)} witnesses, {screened} items prefiltered; "
+        f"{more} with findings of batches alone, {len(wrong)} where batches change a "
         f"verdict: {', '.join(wrong) or 'none'}"
     )
     return 1 if wrong else 0

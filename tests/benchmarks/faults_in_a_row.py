@@ -1,10 +1,10 @@
-"""Planted faults in a row: is each charged to its own case, and what does one cost?
+"""Planted faults in a row: is each attributed to its own case, and what does one cost?
 
     python -m tests.benchmarks.faults_in_a_row --device cuda --faults 200
 
 One kernel (`turned_kernel.py`) does as its input says. Faults and good cases come in a
 random order through one runner, as in a campaign. The command fails if a case is
-charged with what another one did, if a good case does not conform, or if a process or
+attributed what another one did, if a good case does not conform, or if a process or
 device memory is left over.
 """
 
@@ -247,7 +247,7 @@ def main() -> int:
     wrong = sum(not s.right for s in steps)
     print(
         f"{faults} faults among {len(steps)} cases in {elapsed:.1f} s; "
-        f"{wrong} charged wrongly; {os.cpu_count()} processors"
+        f"{wrong} attributed wrongly; {os.cpu_count()} processors"
     )
     for problem in problems:
         print(f"PROBLEM: {problem}")

@@ -5,7 +5,7 @@
 Witnesses and their twins are searched by `kfuzz run`, on the CPU and then in Triton's
 interpreter, while children are killed at random and the memory of the run is watched.
 Every finding that was announced is looked for in the corpus, all of the corpus is read,
-and no right kernel may be charged. `calamities.py` has what ends a run or its disk.
+and no right kernel may be reported. `calamities.py` has what ends a run or its disk.
 """
 
 import argparse
@@ -287,7 +287,7 @@ def _soak(folder: Path, options: argparse.Namespace, chance: random.Random) -> i
     print(f"{totals.announced} findings announced; {checked}")
     print("\n".join(said))
     for text in totals.charged:
-        print(f"a right kernel is charged: {text}")
+        print(f"a right kernel is reported: {text}")
     for text in totals.faults:
         print(f"fault: {text}")
     good = not totals.faults and not totals.charged and checked.endswith("clean")

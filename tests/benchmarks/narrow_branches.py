@@ -32,13 +32,7 @@ MODULE: Final = "tests.helpers.branching"
 
 @dataclass(frozen=True)
 class Fault:
-    """A planted fault.
-
-    Attributes:
-        kernel: its name.
-        device: where it is searched.
-        condition: when it shows.
-    """
+    """A planted fault."""
 
     kernel: str
     device: str

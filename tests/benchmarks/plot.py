@@ -1,6 +1,6 @@
 """Draw what `to_first_falsification.py` measured.
 
-    python -m tests.benchmarks.plot results.json tests/benchmarks/plots/falsified.svg
+    python -m tests.benchmarks.plot results.json falsified.svg
 
 How many planted faults each tool has told from correct kernels after how many seconds:
 the median over the seeds, on a logarithmic axis. What a tool says of a kernel whose

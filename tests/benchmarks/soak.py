@@ -187,7 +187,7 @@ class Soak:
     def table(self) -> str:
         """Return what was searched, a line for each kernel."""
         lines = [
-            "| kernel | cases | of these in bursts | cases/s | findings |",
+            "| kernel | cases | of these in batches | cases/s | findings |",
             "|---|---|---|---|---|",
         ]
         for name in sorted(self.names):

@@ -1,5 +1,6 @@
 """A plot of what tools have seen after how many seconds, as steps."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,5 +83,8 @@ def draw(
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=7.5, frameon=False, loc="upper left")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    is_text = path.suffix == ".svg"
+    figure.savefig(path, metadata={"Date": None} if is_text else None)
     pyplot.close(figure)
+    if is_text:  # a path in one line
+        path.write_text(re.sub(r' ?\n(?=[A-Za-z"])', " ", path.read_text()))

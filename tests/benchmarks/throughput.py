@@ -49,7 +49,7 @@ class Rate:
     """Bursts drawn, screened in a child, and taken back, as in a campaign.
 
     Attributes:
-        members: members screened.
+        members: items prefiltered.
         suspects: those in which something was seen.
         bursts: bursts screened.
         declined: bursts that could not be.
@@ -234,9 +234,9 @@ def summary(family: dict[str, Any]) -> dict[str, float]:
 def table(families: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the table."""
     yield (
-        "| family | launch alone, us | oracle, us | screened, us | over the launches "
-        "alone | members of a burst | checked cases/s | while compiling | distinct "
-        "shapes/s | "
+        "| family | launch alone, us | oracle, us | prefiltered, us | over the "
+        "launches alone | items of a batch | checked cases/s | while compiling | "
+        "distinct shapes/s | "
         f"{LOOPS[0]}, cases/s | {LOOPS[1]}, cases/s | harness over kernel, oracle and "
         "comparison: screened; judged; called again |"
     )

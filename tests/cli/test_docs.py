@@ -27,6 +27,7 @@ from kfuzz.store import cache
 from tests.helpers.generated_docs import COMMAND, DOCUMENTS
 
 ROOT = Path(__file__).parents[2]
+COMMANDS: Any = get_command(app)
 NAMED = re.compile(r"`([a-z_0-9]+)\.py`")
 DOCUMENTATION = sorted(
     str(path.relative_to(ROOT))
@@ -153,8 +154,7 @@ def test_the_commands_in_a_document_exist(path: str) -> None:
         r"(?:^|&& |bin/|run: |srun )(kfuzz [a-z][^\n#;&]*)", fences, re.MULTILINE
     )
     for span in spans:
-        command: Any = get_command(app)
-        words = span.split()[1:]
+        command, words = COMMANDS, span.split()[1:]
         while words and hasattr(command, "commands") and words[0][0].isalpha():
             assert words[0] in command.commands, span
             command, words = command.commands[words[0]], words[1:]

@@ -19,6 +19,7 @@ from tests.contracts.test_index_operators import (
     rescaled,
 )
 from tests.helpers.correct_algorithms import rows_of, serial, store
+from tests.helpers.tiers import sampled
 
 NAN, INF = math.nan, math.inf
 REDUCTIONS = ("sum", "none")
@@ -48,7 +49,7 @@ def losses(
     return store(np.asarray(y), logits.dtype).reshape(np.shape(y))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", sampled(DTYPES, one_in=2))
 def test_correct_losses_are_admitted_on_every_family(dtype: str) -> None:
     """In float32, and torch's, whose intermediates are declared the output's."""
     decided = total = 0

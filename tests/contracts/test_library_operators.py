@@ -19,6 +19,7 @@ from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Verdict
 from kfuzz.strategies.parameters import ScalarParameter
 from tests.helpers.judged_cases import judged
+from tests.helpers.tiers import sampled
 
 TORCH: Final = {k.name: k for k in kernels("cpu", str(torch.__version__))}
 INF: Final = math.inf
@@ -163,7 +164,7 @@ FAULTS: Final = [
 ]
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", sampled(FAULTS, one_in=3))
 def test_a_fault_is_there_at_a_larger_size_and_not_at_the_usual_one(name: str) -> None:
     case = SHOWING[name]()
     bound = everywhere()[name].load()

@@ -22,6 +22,7 @@ from tests.helpers.subjects.products import (
     SUBJECTS,
     F,
 )
+from tests.helpers.tiers import usual
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -95,11 +96,11 @@ def by_tiles(**claims: str) -> Subject:
 
 
 @pytest.mark.parametrize(
-    "dtype",
-    [d if d == "float16" else pytest.param(d, marks=pytest.mark.slow) for d in DTYPES],
+    ("dtype", "m"),
+    [usual(d, m, is_usual=(d, m) == ("float16", 2)) for d in DTYPES for m in (2, 4)],
 )
-def test_winograds_tiles_are_admitted_where_declared(dtype: str) -> None:
-    correct = {f"winograd_{m}": products.winograd(m) for m in (2, 4)}
+def test_winograds_tiles_are_admitted_where_declared(dtype: str, m: int) -> None:
+    correct = {f"winograd_{m}": products.winograd(m)}
     check_correct(replace(by_tiles(), correct=correct), dtype)
     check_missing_specials(by_tiles(), dtype)
 

@@ -403,17 +403,17 @@ def test_cases_keep_the_domain_and_a_right_kernel_conforms(kind: str) -> None:
     kernel = tried.bound(tried.right, f"right_{kind}")
     runner = InProcess(kernel, budget="interpret")
     decided = 0
-    for case in drawn(kernel, 50, budget="interpret"):
+    for case in drawn(kernel, 30, budget="interpret"):
         assert kernel.operator.admits(case, kernel.declaration)
         assert decode(Case, encode(case)) == case
         assert all(in_domain(runner.pin(case), name) for name in case.tensors)
         report = runner.evaluator.judge(case, Depth.SEARCH)
         assert report.failure is None, (report.failure, case)
         decided += "conforms" in {str(v) for v in report.verdicts.values()}
-    assert decided > 40
+    assert decided > 24
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS, one_in=2))
 def test_a_wrong_kernel_is_found_and_its_minimum_is_a_valid_case(kind: str) -> None:
     tried = KINDS[kind]
     kernel = tried.bound(tried.wrong, f"wrong_{kind}")

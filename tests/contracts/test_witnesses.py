@@ -456,7 +456,7 @@ def selections(
 
 # Torch warns of variances of one element.
 @pytest.mark.filterwarnings("ignore:var")
-@named(CONFORMING, every=12)
+@named(CONFORMING, every=20)
 def test_conforming_witnesses_conform_over_layouts_and_families(
     witness: Witness,
 ) -> None:

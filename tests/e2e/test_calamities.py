@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("kills", "disks", "clocks"),
     [
-        usual(12, 2, 1, is_usual=True),
+        usual(6, 2, 1, is_usual=True),
         usual(1000, 40, 10, is_usual=False),
     ],
 )

@@ -11,10 +11,11 @@ import pytest
 from kfuzz.core.budget import Depth
 from kfuzz.core.finding import Finding, Reduction
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
+from kfuzz.core.verdict import CaseReport, Failure, Kind, State
 from kfuzz.engine.confirm.lifecycle import further, process
 from kfuzz.engine.confirm.recorded import recorded
 from tests.helpers.findings import finding
+from tests.helpers.in_process import InProcess
 
 Fails = Callable[[Case], bool]
 
@@ -59,15 +60,7 @@ class Scripted:
     def judge(self, case: Case, depth: str, patience: float = 0) -> CaseReport:
         return self._report(self.fails(case), depth)
 
-    def judge_each(
-        self, cases: Sequence[Case], depth: str, until: Signature
-    ) -> list[CaseReport]:
-        reports: list[CaseReport] = []
-        for case in cases:
-            reports.append(self.judge(case, depth))
-            if reports[-1].shows(until):
-                break
-        return reports
+    judge_each = InProcess.judge_each
 
     def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
         self.fresh.append((case.elements, tuple(depths)))

@@ -28,6 +28,7 @@ from kfuzz.execution.values.fills import batch_values, logical_values
 from kfuzz.execution.values.generator import Grid, Streams, splitmix64_all
 from kfuzz.execution.values.items import item, item_seeds
 from kfuzz.numerics.formats import FORMATS
+from tests.helpers.tiers import sampled
 
 CPU = torch.device("cpu")
 FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]
@@ -80,7 +81,7 @@ def assert_members_agree(burst):
             assert same, f"{name} of member {number} is not its recipe's: {where}"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(FAMILIES, one_in=3))
 def test_values_of_all_are_those_of_each(family):
     for i, dtype in enumerate(FLOATS):
         for j in range(3):
@@ -93,7 +94,7 @@ def test_values_of_all_are_those_of_each(family):
                 assert_members_agree(burst_of(plain, 5, family))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(FAMILIES, one_in=3))
 def test_many_members_pick_all_that_a_family_has(family):
     # Enough members for every number that is one for a whole tensor.
     for dtype in ("float32", "float16", "float8_e4m3fn"):

@@ -3,8 +3,8 @@
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,20 +14,16 @@ from torch import Tensor, nn
 
 import kfuzz
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import Depth
-from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.core.verdict import Kind
 from kfuzz.evaluation.probes import opchecking
 from tests.contracts.test_attribution import layer_norm_case
 from tests.e2e.project import Project
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import x_case
+from tests.helpers import judged_cases
+from tests.helpers.judged_cases import right, x_case
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"
-NAMES = iter(range(1000))
+judged = partial(judged_cases.judged, backend="cuda")
 
 
 @pytest.fixture
@@ -42,19 +38,6 @@ def in_child(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have opcheck run here, as it does in a child."""
     monkeypatch.setattr(opchecking, "is_child", lambda: True)
     return
-
-
-def judged(operator: Any, made: Any, case: Case, **claims: Any) -> CaseReport:
-    bound = kfuzz.kernel(operator, name=f"k{next(NAMES)}", **claims)(made)
-    evaluator = Evaluator(
-        bound, setting_of("cuda", SIZE_BUDGETS["cuda"], frozenset(CLASSES))
-    )
-    return evaluator.judge(case, Depth.FULL)
-
-
-def right(report: CaseReport) -> None:
-    assert report.failure is None, report.failure
-    assert report.error is report.unsupported is report.refusal is None, report
 
 
 def test_what_inductor_compiles_is_clean(project: Project) -> None:

@@ -14,7 +14,7 @@ from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.sandbox import zygote_for
 from tests.judge.judging import ROOT, judged
-from tests.judge.test_pairs import CHEATS, PAIRS, honest_twins
+from tests.judge.test_pairs import CHEATS, HONEST, PAIRS, PARTS, cheat
 
 pytestmark = pytest.mark.gpu
 
@@ -43,13 +43,12 @@ def tell(text: str) -> None:
 
 
 def test_every_pair_is_expected_somewhere() -> None:
-    assert {p.name for p in OWN.iterdir() if p.is_dir()} == set(ON_GPU)
+    assert {p.stem for p in OWN.glob("*/*.py")} - PARTS == set(ON_GPU)
 
 
 @pytest.mark.parametrize("name", [*ON_GPU, *CHEATS])
 def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None:
-    pair = (OWN if name in ON_GPU else PAIRS) / name
-    files = pair / "reference.py", pair / "cheat.py"
+    files = cheat(name, OWN if name in ON_GPU else PAIRS)
     made = judged(*files, zygote, tmp_path, device=DEVICE)
     tell(f"{name}: {made.elapsed_s:.1f} s, {made.reason}, {made.coverage}")
     assert made.verdict is Verdict.VIOLATES, made
@@ -58,8 +57,8 @@ def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None
     assert finding.signature.contract in expected, finding.failure.message
 
 
-@pytest.mark.parametrize("name", [*ON_GPU, *honest_twins()])
-def test_an_honest_twin_conforms(name: str, zygote: Zygote, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*ON_GPU, *HONEST])
+def test_an_honest_one_conforms(name: str, zygote: Zygote, tmp_path: Path) -> None:
     pair = (OWN if name in ON_GPU else PAIRS) / name
     files = pair / "reference.py", pair / "honest.py"
     made = judged(*files, zygote, tmp_path, device=DEVICE)

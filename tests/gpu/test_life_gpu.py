@@ -14,23 +14,11 @@ from kfuzz.engine.replay.replayer import replay
 from kfuzz.engine.search.campaign import run
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.life import marked
+from tests.e2e.project import HEADER, WRONG
 
 pytestmark = [pytest.mark.gpu]
 
-KERNEL = """\
-import torch
-from kfuzz.contracts import kernel
-from kfuzz.contracts import operators as ops
-
-@kernel(ops.relu)
-def wrong(x):
-    y = torch.relu(x).contiguous()
-    n = y.numel()
-    last = y.view(-1)[-1:]
-    if n & (n - 1):
-        last[last.isfinite()] = 0
-    return y
-"""
+KERNEL = HEADER + WRONG
 MENDED = KERNEL.replace("n & (n - 1)", "False")
 
 

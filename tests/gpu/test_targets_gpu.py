@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,16 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BuildError
-from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.targets.cuda_source import LaunchError
 from tests.e2e.project import Project
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import row_case, x_case
+from tests.helpers import judged_cases
+from tests.helpers.judged_cases import right, row_case, x_case
+from tests.targets.test_targets import softmax_kernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"
-NAMES = iter(range(1000))
+judged = partial(judged_cases.judged, backend="cuda")
 
 
 @pytest.fixture
@@ -44,19 +41,6 @@ def project(tmp_path: Path, cache: Path) -> Project:
     folder = tmp_path / "project"
     shutil.copytree(SOURCES, folder)
     return Project(folder, {"KFUZZ_CACHE": str(cache)})
-
-
-def judged(operator: Any, made: Any, case: Case, **claims: Any) -> CaseReport:
-    bound = kfuzz.kernel(operator, name=f"k{next(NAMES)}", **claims)(made)
-    evaluator = Evaluator(
-        bound, setting_of("cuda", SIZE_BUDGETS["cuda"], frozenset(CLASSES))
-    )
-    return evaluator.judge(case, Depth.FULL)
-
-
-def right(report: CaseReport) -> None:
-    assert report.failure is None, report.failure
-    assert report.error is report.unsupported is report.refusal is None, report
 
 
 def on_gpu(project: Project, name: str, *more: str) -> Any:
@@ -161,15 +145,6 @@ def test_nvcc_builds_what_nvrtc_has_no_headers_for(cache: Path) -> None:
         kfuzz.cuda_source(text.replace("<cstdio>", "<nowhere.h>")).kernel("add<3>")[
             1, 1
         ](y)
-
-
-@triton.jit
-def softmax_kernel(x_ptr, y_ptr, stride, n, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * stride
-    place = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row + place, mask=place < n, other=float("-inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(y_ptr + row + place, e / tl.sum(e, 0), mask=place < n)
 
 
 @triton.autotune(

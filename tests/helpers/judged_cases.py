@@ -34,13 +34,21 @@ def judged(
     operator: Operator,
     function: Callable[..., object],
     case: Case,
+    *,
+    backend: str = "cpu",
     **claims: object,
 ) -> CaseReport:
     bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
     # Where nothing is interpreted, kernels that count their calls would be told apart.
-    classes = set(CLASSES) - {"C-ORD-03"}
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    return evaluator.judge(case, Depth.FULL)
+    classes = set(CLASSES) - ({"C-ORD-03"} if backend == "cpu" else set())
+    setting = setting_of(backend, SIZE_BUDGETS[backend], classes)
+    return Evaluator(bound, setting).judge(case, Depth.FULL)
+
+
+def right(report: CaseReport) -> None:
+    """Assert that a case passed, and was run."""
+    assert report.failure is None, report.failure
+    assert report.error is report.unsupported is report.refusal is None, report
 
 
 COUNTER = iter(range(10_000))

@@ -26,7 +26,7 @@ from kfuzz.judge.adapters.shared import judge_with
 from tests.judge.judging import SERVED
 from tests.judge.test_service import PAIRS
 
-ZEROS = PAIRS / "zeros"
+SOFTMAX = PAIRS / "softmax"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def judge() -> kfuzz.Judge:
 
 
 def evaluated(candidate: str, **more: Any) -> kernelbench.KernelExecResult:
-    reference = (ZEROS / "reference.py").read_text()
+    reference = (SOFTMAX / "reference.py").read_text()
     return kernelbench.eval_kernel_against_ref(
         reference, candidate, seed_num=3, num_correct_trials=5, backend="triton",
         device="cpu", options=SERVED, **more,
@@ -47,7 +47,7 @@ def evaluated(candidate: str, **more: Any) -> kernelbench.KernelExecResult:
 
 
 def test_kernelbench_gets_its_result(judge: kfuzz.Judge) -> None:
-    wrong = evaluated((ZEROS / "cheat.py").read_text())
+    wrong = evaluated((SOFTMAX / "zeros.py").read_text())
     assert (wrong.compiled, wrong.correctness) == (True, False)
     assert "K-VAL-01" in wrong.metadata["correctness_issue"]
     broken = evaluated("import (")
@@ -62,7 +62,7 @@ def test_kernelbench_gets_its_result(judge: kfuzz.Judge) -> None:
 @pytest.mark.slow
 def test_kernelbench_may_convert_a_reference(judge: kfuzz.Judge) -> None:
     for precision in (torch.float32, torch.bfloat16):
-        right = evaluated((ZEROS / "honest.py").read_text(), precision=precision)
+        right = evaluated((SOFTMAX / "honest.py").read_text(), precision=precision)
         assert (right.compiled, right.correctness) == (True, True), right
 
 

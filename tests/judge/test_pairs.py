@@ -1,8 +1,11 @@
-"""Candidates that cheat, each with an honest twin, judged as `kfuzz judge` does."""
+"""Candidates that cheat, and honest ones beside them, judged as `kfuzz judge` does.
+
+Each folder of `pairs` has a reference, an honest candidate, and those that cheat.
+"""
 
 import json
 from collections.abc import Iterable, Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from tests.helpers.tiers import sampled
 from tests.judge.judging import judged
 
 PAIRS = Path(__file__).with_name("pairs")
+PARTS = {"reference", "honest"}
+HONEST = sorted(p.parent.name for p in PAIRS.glob("*/honest.py"))
 
 # What gives each cheat away; several where the cases drawn decide which comes first.
 CHEATS = {
@@ -49,7 +54,13 @@ NOTED = {"fallback": "aten::addmm"}
 
 
 def test_every_pair_is_expected_somewhere() -> None:
-    assert {p.name for p in PAIRS.iterdir() if p.is_dir()} == {*CHEATS, *NOTED}
+    assert {p.stem for p in PAIRS.glob("*/*.py")} - PARTS == {*CHEATS, *NOTED}
+
+
+def cheat(name: str, folder: Path = PAIRS) -> tuple[Path, Path]:
+    """Return a reference, and the candidate of this name that cheats at it."""
+    [file] = folder.glob(f"*/{name}.py")
+    return file.with_name("reference.py"), file
 
 
 @pytest.fixture(scope="module")
@@ -65,25 +76,14 @@ def some(names: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize("name", some(CHEATS))
 def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None:
-    pair = PAIRS / name
-    made = judged(pair / "reference.py", pair / "cheat.py", zygote, tmp_path)
+    made = judged(*cheat(name), zygote, tmp_path)
     assert made.verdict is Verdict.VIOLATES, made
     [finding] = [f for f in made.findings if f.state in CHARGED]
     assert finding.signature.contract in CHEATS[name], finding.failure.message
 
 
-@cache
-def honest_twins() -> dict[str, str]:
-    """Return one pair's name for each honest twin: many pairs share theirs."""
-    texts = {}
-    for pair in sorted(p for p in PAIRS.iterdir() if p.is_dir()):
-        parts = [(pair / f"{part}.py").read_text() for part in ("reference", "honest")]
-        texts.setdefault("\n".join(parts), pair.name)
-    return {name: text for text, name in texts.items()}
-
-
-@pytest.mark.parametrize("name", some(honest_twins()))
-def test_an_honest_twin_conforms(name: str, zygote: Zygote, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", some(HONEST))
+def test_an_honest_one_conforms(name: str, zygote: Zygote, tmp_path: Path) -> None:
     pair = PAIRS / name
     made = judged(
         pair / "reference.py", pair / "honest.py", zygote, tmp_path, max_cases=30
@@ -99,8 +99,7 @@ def test_library_calls_are_told_and_charged_on_demand(
     zygote: Zygote, tmp_path: Path
 ) -> None:
     for name, operator in NOTED.items():
-        pair = PAIRS / name
-        files = pair / "reference.py", pair / "cheat.py"
+        files = cheat(name)
         told = judged(*files, zygote, tmp_path, max_cases=20)
         assert told.verdict is Verdict.CONFORMS
         assert operator in told.operators
@@ -117,10 +116,10 @@ def test_the_command_line_judges_and_replays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shared = partial(Candidate, zygote=zygote)
-    monkeypatch.setattr(engine.Judging.__init__, "__kwdefaults__", {"opened": shared})
-    monkeypatch.setattr(engine.loaded_candidate, "__kwdefaults__", {"opened": shared})
-    pair, corpus = PAIRS / "value_assumption", ["--corpus", str(tmp_path)]
-    files = [str(pair / "reference.py"), str(pair / "cheat.py")]
+    for function in (engine.Judging.__init__, engine.loaded_candidate):
+        monkeypatch.setitem(function.__kwdefaults__, "opened", shared)
+    corpus = ["--corpus", str(tmp_path)]
+    files = [str(file) for file in cheat("value_assumption")]
     code = main(
         ["judge", *files, *corpus, "--device", "cpu", "--format", "json", "--seed", "7"]
     )
@@ -135,7 +134,7 @@ def test_the_command_line_judges_and_replays(
     assert "FAILS" in capsys.readouterr().out
     assert main(["replay", found["id"], *corpus, "--script", "never.py"]) == 3
     assert "sandbox" in capsys.readouterr().err
-    other = ["--target", "::".join([files[0], str(pair / "honest.py")])]
+    other = ["--target", "::".join([files[0], files[0].replace("reference", "honest")])]
     assert main(["replay", found["id"], *corpus, *other]) == 0
     assert "FIXED" in capsys.readouterr().out
 
@@ -163,7 +162,7 @@ def test_what_cannot_be_built_is_an_error(
 ) -> None:
     candidate = tmp_path / "candidate.py"
     candidate.write_text(text)
-    made = judged(PAIRS / "fallback" / "reference.py", candidate, zygote, tmp_path)
+    made = judged(PAIRS / "linear" / "reference.py", candidate, zygote, tmp_path)
     assert made.verdict is Verdict.ERROR
     assert says in made.reason
 

@@ -70,8 +70,8 @@ def relu(judge: kfuzz.Judge) -> Task:
 
 
 def test_a_cheat_violates_and_its_honest_twin_conforms(judge: kfuzz.Judge) -> None:
-    task = judge.task(PAIRS / "zeros" / "reference.py")
-    wrong = judge.judge(PAIRS / "zeros" / "cheat.py", task=task)
+    task = judge.task(PAIRS / "softmax" / "reference.py")
+    wrong = judge.judge(PAIRS / "softmax" / "zeros.py", task=task)
     assert (wrong.verdict, wrong.reward) == (Ruling.VIOLATES, 0.0)
     assert wrong.finding is not None
     assert wrong.finding["contract"] == "K-VAL-01"
@@ -79,19 +79,21 @@ def test_a_cheat_violates_and_its_honest_twin_conforms(judge: kfuzz.Judge) -> No
     assert wrong.finding["inputs"] == {"x": "float32[4, 2048]"}, "it is reduced"
     assert wrong.finding["got"] == 0.0
     assert json.loads(json.dumps(wrong.document))["verdict"] == "violates"
-    right = judge.judge(PAIRS / "zeros" / "honest.py", task=task)
+    right = judge.judge(PAIRS / "softmax" / "honest.py", task=task)
     assert (right.verdict, right.reward) == (Ruling.CONFORMS, 1.0)
     assert right.finding is None
     assert right.cases == 4
 
 
 def test_what_is_judged_next_gets_the_weights_as_built() -> None:
-    pair = PAIRS / "neutral_weights"
+    pair = PAIRS / "layer_norm"
     with kfuzz.Judge(
         pair / "reference.py", device="cpu", max_time=60, max_cases=40
     ) as judge:
         # It ends with a case in which weights that are constant as built are drawn.
-        assert judge.judge(pair / "cheat.py", seed=1).verdict is Ruling.VIOLATES
+        assert (
+            judge.judge(pair / "neutral_weights.py", seed=1).verdict is Ruling.VIOLATES
+        )
         right = judge.judge(pair / "honest.py", seed=1)
         assert right.verdict is Ruling.CONFORMS, right.reason
 
@@ -372,7 +374,7 @@ def test_the_command_serves_until_it_is_ended(tmp_path: Path) -> None:
         "-m",
         "kfuzz",
         "judge",
-        str(PAIRS / "zeros/reference.py"),
+        str(PAIRS / "softmax/reference.py"),
     ]
     command += ["--serve", f"unix:{path}", "--device", "cpu", "--max-cases", "4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -380,7 +382,7 @@ def test_the_command_serves_until_it_is_ended(tmp_path: Path) -> None:
         assert process.stdout.readline() == f"serving at unix:{path}\n"
         name, _, token = process.stdout.readline().strip().partition("=")
         assert name == "KFUZZ_JUDGE_TOKEN"
-        cheat = {"candidate": (PAIRS / "zeros/cheat.py").read_text()}
+        cheat = {"candidate": (PAIRS / "softmax/zeros.py").read_text()}
         client = Client(path)
         assert client.ask(cheat, token=token)[1]["verdict"] == "violates"
         process.send_signal(signal.SIGTERM)

@@ -1,13 +1,10 @@
 """`kfuzz_around`: a search that begins with a test's own call."""
 
-from importlib.metadata import entry_points
-
 import pytest
 
-pytest_plugins = ["pytester"]
+from tests.cli.test_pytest_plugin import LOAD
 
-INSTALLED = any(e.name == "kfuzz" for e in entry_points(group="pytest11"))
-LOAD = [] if INSTALLED else ["-p", "kfuzz.pytest_plugin"]
+pytest_plugins = ["pytester"]
 
 KERNELS = """
 import torch

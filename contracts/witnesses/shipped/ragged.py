@@ -16,13 +16,7 @@ class Online:
     """A softmax of rows that keys come to by and by, [H, S, D]."""
 
     def __init__(self, q: Tensor, scale: float | None, softcap: float | None) -> None:
-        """Start from no key.
-
-        Args:
-            q: [H, S, D].
-            scale: as of the operator.
-            softcap: likewise.
-        """
+        """Start from no key."""
         self.scale = q.shape[-1] ** -0.5 if scale is None else scale
         self.q, self.softcap = q.float(), softcap
         self.top = torch.full((*q.shape[:-1], 1), float("-inf"))

@@ -73,11 +73,6 @@ def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
 
     The classes are told apart afterwards, see `Runner.diagnose`: that takes many calls,
     and a confirmation few.
-
-    Args:
-        runner: of the kernel.
-        case: the case, pinned.
-        signature: with the symptom.
     """
     if is_by_chance(signature):
         return _witnessed(runner, case, signature)

@@ -77,12 +77,7 @@ class Descent:
     def take_each(
         self, items: Iterable[_Item], change: Callable[[Case, _Item], Case | None]
     ) -> None:
-        """Make changes one after the other, keeping those that fail alike.
-
-        Args:
-            items: what to change.
-            change: returns a case with one changed, None if that changes nothing.
-        """
+        """Make changes one after the other, keeping those that fail alike."""
 
         def offered(case: Case, item: _Item) -> Iterator[Case]:
             if (made := change(case, item)) is not None:

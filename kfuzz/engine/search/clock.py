@@ -24,10 +24,6 @@ class RunClock:
         limit: seconds of the run; None for no limit.
         jobs: kernels searched at once.
         started: `time.monotonic()` when the command began.
-
-    Attributes:
-        limit: as given.
-        started: as given.
     """
 
     def __init__(self, limit: float | None, *, jobs: int, started: float) -> None:

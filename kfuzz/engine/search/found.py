@@ -23,14 +23,7 @@ from kfuzz.store.life import enter
 def first_finding(
     kernel: KernelSearch, case: Case, report: CaseReport, *, seed: int
 ) -> Finding:
-    """Return the finding of a case that fails, as it was found.
-
-    Args:
-        kernel: whose case it is.
-        case: the case.
-        report: what it taught, with a failure.
-        seed: of the run.
-    """
+    """Return the finding of a case that fails, as it was found."""
     assert report.failure is not None
     finding = Finding(
         signature=report.failure.signature(kernel.name),

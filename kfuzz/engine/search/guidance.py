@@ -57,11 +57,7 @@ def is_climbed(number: int) -> bool:
 
 
 class Discovery:
-    """What the search of one kernel has discovered, and how fast it still does.
-
-    Attributes:
-        ledger: the strata visited.
-    """
+    """What the search of one kernel has discovered, and how fast it still does."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()

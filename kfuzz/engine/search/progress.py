@@ -43,11 +43,7 @@ def outside_of(kernels: Sequence[LoadedKernel]) -> dict[str, str]:
 
 
 def outside_notices(outside: Mapping[str, str]) -> Iterator[Notice]:
-    """Yield what a person should know of kernels outside the project.
-
-    Args:
-        outside: as `outside_of` returns it.
-    """
+    """Yield what a person should know of kernels outside the project."""
     if outside:
         first, *others = outside
         shown = f"{first} and {len(others)} more" if others else first

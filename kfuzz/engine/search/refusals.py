@@ -30,11 +30,7 @@ _Aspects = tuple[str, ...]
 
 @dataclass
 class Refusals:
-    """The refused cases of one kernel, and what it took.
-
-    Attributes:
-        dtypes: the dtypes that the kernel declares.
-    """
+    """The refused cases of one kernel, and what it took."""
 
     dtypes: tuple[str, ...]
     _taken: set[frozenset[str]] = field(default_factory=set)

@@ -93,12 +93,7 @@ def families_of(batch: Burst) -> list[str]:
 
 
 class Ledger:
-    """How often each stratum of one kernel has been visited.
-
-    Attributes:
-        visits: cases, by stratum.
-        cases: over all strata.
-    """
+    """How often each stratum of one kernel has been visited."""
 
     def __init__(self) -> None:
         self.visits: Counter[Stratum] = Counter()

@@ -16,12 +16,7 @@ from kfuzz.targets.triton_free import is_triton_free
 
 
 def runs_on(kernel: BoundKernel, backend: str) -> DeviceBackend:
-    """Return what a kernel runs on: one of none of Triton is not interpreted.
-
-    Args:
-        kernel: the kernel.
-        backend: name of the backend that was asked for.
-    """
+    """Return what a kernel runs on: one of none of Triton is not interpreted."""
     native = BACKENDS[backend].without_triton
     return BACKENDS[native if native and is_triton_free(kernel) else backend]
 

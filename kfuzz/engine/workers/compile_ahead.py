@@ -38,9 +38,6 @@ class Slots:
 
     Args:
         most: how many; none where no processor is idle.
-
-    Attributes:
-        wanted: whether a kernel has none and wants one.
     """
 
     def __init__(self, most: int) -> None:
@@ -102,9 +99,6 @@ class CompileAhead:
         slots: how many the run may have.
         expired: whether the run is over.
         limit: seconds after which a child that compiles is given up.
-
-    Attributes:
-        limit: the same.
     """
 
     def __init__(

@@ -49,10 +49,6 @@ def hang_report(limit: float, stack: str = "") -> CaseReport:
 
     One that still compiles does not hang: many kernels are compiled for blocks as large
     as the shape, and compilers take minutes for very large ones.
-
-    Args:
-        limit: seconds.
-        stack: where it was then, in Python.
     """
     if _COMPILING.search(stack):
         return CaseReport({}, unsupported=f"compiling for it takes over {limit:.0f} s")

@@ -24,10 +24,6 @@ def processors(*, groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> int:
 
     Those that it may run on, or what its control group's quota comes to, if that is
     less: a container that has two of 64 may run on all, a little.
-
-    Args:
-        groups: where control groups are mounted.
-        own: which of them this process is in.
     """
     quota = min(_quotas(groups, own), default=math.inf)
     allowed = len(os.sched_getaffinity(0))

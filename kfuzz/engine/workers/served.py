@@ -51,11 +51,7 @@ class Peer(Protocol):
 
 
 class CompilesLong(Exception):
-    """A request is given up, since something takes too long to compile for it.
-
-    Attributes:
-        seconds: how long it has been compiling.
-    """
+    """A request is given up, since something takes too long to compile for it."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"compiling for more than {seconds:.1f} s")

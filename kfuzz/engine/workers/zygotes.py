@@ -129,10 +129,6 @@ def begin_here(device: str, homes: Sequence[Home]) -> None:
     tested it goes on to import that too, and another fork is the template. Templates of
     several begin when they are needed: what a file does once, as it is imported first,
     is not done twice at a time.
-
-    Args:
-        device: as asked for.
-        homes: what is to be tested.
     """
     backend = guess(device)
     if backend is None:

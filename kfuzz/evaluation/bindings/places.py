@@ -19,13 +19,7 @@ _OURS: Final = (Path(__file__).parents[2], Path(torch.__file__).parent)
 
 
 def broken(kernel: BoundKernel, what: str, fix: str) -> BindingError:
-    """Return the error that says where a binding stands and what is wrong with it.
-
-    Args:
-        kernel: the kernel that is bound.
-        what: the fault.
-        fix: the way out.
-    """
+    """Return the error that says where a binding stands and what is wrong with it."""
     operator = kernel.operator.forward or kernel.operator
     file = getattr(sys.modules.get(kernel.module), "__file__", None)
     place = f"{shown(file)}:{kernel.line}: " if file else ""

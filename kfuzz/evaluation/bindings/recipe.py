@@ -26,10 +26,6 @@ def examine_recipe(kernel: BoundKernel, cases: Sequence[Case]) -> None:
 
     What it raises on every case because there is no GPU here is no fault.
 
-    Args:
-        kernel: bound to whatever operator.
-        cases: small ones of its domain.
-
     Raises:
         BindingError: if what it gives fits no case, or it raises on every one.
     """

@@ -27,11 +27,7 @@ WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True)
 class Apart:
-    """Runs changed forms of a case in memory that no recent call has met.
-
-    Attributes:
-        calls: makes the calls of the case.
-    """
+    """Runs changed forms of a case in memory that no recent call has met."""
 
     calls: CaseCalls
 

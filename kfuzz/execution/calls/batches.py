@@ -46,11 +46,7 @@ _DEVIATIONS: Final = 8
 
 
 class Unsupported(Exception):
-    """A structure cannot be run as a batch.
-
-    Attributes:
-        why: the reason, in words.
-    """
+    """A structure cannot be run as a batch."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -255,10 +251,6 @@ class _Batch:
         self, prepared: Prepared, returned: dict[int, object]
     ) -> list[int]:
         """Call the items left on prepared memory.
-
-        Args:
-            prepared: what the first of them asked for.
-            returned: takes what each returned.
 
         Returns:
             Which to call again.

@@ -61,11 +61,6 @@ def attempt(
 ) -> Call:
     """Call a kernel within its environment, without waiting for its device.
 
-    Args:
-        call: takes nothing.
-        device: where the kernel runs.
-        guard: of what it allocates.
-
     Raises:
         KernelEnded: it ran in a process of its own, which ended.
         KeyboardInterrupt: if it is the user's.

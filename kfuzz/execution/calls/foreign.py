@@ -42,11 +42,6 @@ def foreign_name(
     Allocation, constants, views, metadata and copies that keep the dtype do not
     compute; random numbers, comparisons and conversions do.
 
-    Args:
-        func: the operator, as a dispatch mode sees it.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-
     Returns:
         For example "aten::_softmax".
     """

@@ -67,13 +67,7 @@ class BatchResults:
     def __init__(
         self, asked: Invocation, placement: Placement, device: torch.device
     ) -> None:
-        """Expect results.
-
-        Args:
-            asked: what is called.
-            placement: the arguments of all items.
-            device: where results have to lie.
-        """
+        """Expect results."""
         self.failed: dict[int, str] = {}
         self.outputs = {
             name: _buffer(placement.items, wanted, device)

@@ -104,14 +104,7 @@ def _row(nbytes: int, itemsize: int, device: torch.device, alignment: int) -> Ro
 def fill_stretches(
     elements: Tensor, spec: TensorSpec, *, at_once: int, step: Callable[[], None]
 ) -> None:
-    """Write an argument's values a stretch at a time.
-
-    Args:
-        elements: its memory, flat.
-        spec: its recipe, see `fills.can_stretch`.
-        at_once: elements of a stretch.
-        step: called before each.
-    """
+    """Write an argument's values a stretch at a time."""
     for start in range(0, spec.numel, at_once):
         step()
         stop = min(start + at_once, spec.numel)

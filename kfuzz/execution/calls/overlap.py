@@ -64,13 +64,7 @@ class Overlapping:
 
 @dataclass(frozen=True)
 class PlacedCall:
-    """A kernel with its arguments where they lie; nothing guards what it allocates.
-
-    Attributes:
-        common: the kernel.
-        placement: its arguments.
-        reader: reads what it returns.
-    """
+    """A kernel with its arguments where they lie; nothing guards what it allocates."""
 
     common: Overlapping
     placement: Placement

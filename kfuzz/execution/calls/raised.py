@@ -18,11 +18,7 @@ TRACE_LIMIT: Final = 4000
 
 
 class RaisedElsewhere(Exception):
-    """An exception that left a kernel in another process.
-
-    Attributes:
-        raised: what is known of it.
-    """
+    """An exception that left a kernel in another process."""
 
     def __init__(self, raised: Raised) -> None:
         self.raised = raised

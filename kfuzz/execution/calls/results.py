@@ -40,13 +40,7 @@ class Reader:
     def __init__(
         self, asked: Invocation, placement: Placement, device: torch.device
     ) -> None:
-        """Keep what a call may change.
-
-        Args:
-            asked: what is called.
-            placement: the arguments of all items.
-            device: where results have to lie.
-        """
+        """Keep what a call may change."""
         self._asked = asked
         self._placement = placement
         self._device = device

@@ -131,11 +131,7 @@ class Choice:
                 loop.hold(self._of(loop))
 
     def end(self, error: BaseException | None) -> bool:
-        """End a call that tuners took part in; return whether to begin it again.
-
-        Args:
-            error: what it raised, None if it returned.
-        """
+        """End a call that tuners took part in; return whether to begin it again."""
         for loop in self._known.loops:
             loop.hold(*loop.configs)
         for memory in self._known.memories.values():

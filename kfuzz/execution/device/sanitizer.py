@@ -152,10 +152,6 @@ def environment(before: dict[str, str]) -> dict[str, str]:
 def parse(tool: str, text: str) -> SanitizerReport:
     """Return what a report says.
 
-    Args:
-        tool: the tool that wrote it.
-        text: all of it.
-
     Raises:
         HarnessError: if it ends without a summary: the tool did not get that far.
     """

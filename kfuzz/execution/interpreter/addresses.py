@@ -64,12 +64,7 @@ class AddressCheck:
         return self._log.accesses()
 
     def launch(self, arguments: Iterable[Any], programs: int) -> None:
-        """Begin a launch.
-
-        Args:
-            arguments: what the kernel is given, on the host.
-            programs: how many programs run.
-        """
+        """Begin a launch."""
         launched = [t for a in arguments for t in tensors_in(a)]
         self._regions = self._reach.regions(launched)
         self._races, self._order = Races(programs), []

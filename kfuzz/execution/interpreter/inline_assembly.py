@@ -80,12 +80,7 @@ class _Call:
 
 
 def install(module: Any, patches: Patches) -> None:
-    """Have the interpreter run inline assembly until the patches are undone.
-
-    Args:
-        module: `triton.runtime.interpreter`.
-        patches: takes what is replaced.
-    """
+    """Have the interpreter run inline assembly until the patches are undone."""
     handle = module.TensorHandle
 
     def create_inline_asm(
@@ -145,12 +140,7 @@ def run(
 
 @dataclass
 class _Machine:
-    """Registers, each an array of all lanes.
-
-    Attributes:
-        given: operands, by their numbers.
-        registers: what was written, by name.
-    """
+    """Registers, each an array of all lanes."""
 
     given: dict[int, Any]
     registers: dict[str, Any] = field(default_factory=dict)

@@ -34,12 +34,7 @@ _TYPES: Final = {
 
 
 def install(module: Any, patches: Patches) -> None:
-    """Have the interpreter compute calls of libdevice until the patches are undone.
-
-    Args:
-        module: `triton.runtime.interpreter`.
-        patches: takes what is replaced.
-    """
+    """Have the interpreter compute calls of libdevice until the patches are undone."""
     handle = module.TensorHandle
 
     def create_extern_elementwise(

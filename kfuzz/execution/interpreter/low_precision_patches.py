@@ -38,11 +38,7 @@ Flag = Callable[[str], None]
 
 
 def correctable(module: Any) -> frozenset[str]:
-    """Return the formats, by Triton's names, that can be made right here.
-
-    Args:
-        module: `triton.runtime.interpreter`.
-    """
+    """Return the formats, by Triton's names, that can be made right here."""
     try:
         import ml_dtypes  # noqa: F401
     except ImportError:

@@ -171,11 +171,7 @@ class Reach:
         return found
 
     def regions(self, launched: Iterable[Tensor]) -> Regions:
-        """Return what one launch may touch.
-
-        Args:
-            launched: the tensors that it was given, on the host.
-        """
+        """Return what one launch may touch."""
         found = list(self._placed)
         allocated = [] if self._allocations is None else self._allocations.regions()
         for made in allocated:

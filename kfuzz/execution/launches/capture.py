@@ -158,9 +158,6 @@ class Recorder:
     Args:
         made: takes the records.
         sizes: of the case.
-
-    Attributes:
-        made: the same.
     """
 
     def __init__(self, made: Captured, sizes: Mapping[str, int]) -> None:

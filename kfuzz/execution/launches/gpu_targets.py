@@ -77,10 +77,6 @@ GPU_TARGETS: Final = {
 def gpu_targets(names: Iterable[str], where: str) -> tuple[str, ...]:
     """Return names of targets in their order, each once.
 
-    Args:
-        names: as given.
-        where: what they were given to, for the message.
-
     Raises:
         UsageError: on a name that is not known.
     """

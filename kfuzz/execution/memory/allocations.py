@@ -358,12 +358,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def is_guarded(made: Tensor, device: torch.device) -> bool:
-    """Whether a tensor that was just allocated gets guarded storage.
-
-    Args:
-        made: the tensor.
-        device: whose allocations are guarded.
-    """
+    """Whether a tensor that was just allocated gets guarded storage."""
     return bool(made.numel()) and _lies_on(made, device)
 
 

@@ -27,9 +27,6 @@ class OwnEdges:
     Args:
         edge: which of them lie there; its `argument` has to be "".
         pool: where the memory comes from.
-
-    Attributes:
-        edge: as given.
     """
 
     def __init__(self, edge: Edge, pool: Pool) -> None:

@@ -150,13 +150,7 @@ class Stray:
 
 
 class PoisonedSlot:
-    """One slot in each row, whose zones are held against the poison that they got.
-
-    Attributes:
-        rows: the memory.
-        slot: where it lies in a row.
-        dtype: of the elements in it.
-    """
+    """One slot in each row, whose zones are held against the poison that they got."""
 
     def __init__(
         self,

@@ -55,9 +55,6 @@ class Zygote(Closing):
             any child is forked. They must start no threads and touch no device.
         output: takes what the zygote and its children print, from daemon threads
             and up to a cap for each; None writes it to file descriptor 2.
-
-    Attributes:
-        serve: as given.
     """
 
     def __init__(

@@ -14,11 +14,7 @@ class ChildFault(KfuzzError):
 
 
 class ChildTimeout(ChildFault):
-    """No reply in time; the child still runs: wait again, or kill it.
-
-    Attributes:
-        seconds: how long was waited.
-    """
+    """No reply in time; the child still runs: wait again, or kill it."""
 
     def __init__(self, pid: int, seconds: float | None) -> None:
         self.seconds = seconds
@@ -77,11 +73,7 @@ class ChildRaised(ChildFault):
 
 
 class ZygoteError(HarnessError):
-    """The zygote cannot start, died, or cannot fork.
-
-    Attributes:
-        output_tail: the last of what it printed.
-    """
+    """The zygote cannot start, died, or cannot fork."""
 
     def __init__(self, what: str, *, output_tail: str = "", fix: str = "") -> None:
         self.output_tail = output_tail

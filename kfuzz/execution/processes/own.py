@@ -108,10 +108,6 @@ def in_group(
 ) -> "Iterator[subprocess.Popen[bytes]]":
     """Start a command in a group of its own, which ends with the block.
 
-    Args:
-        command: the command line.
-        options: of `subprocess.Popen`.
-
     Raises:
         OSError: if it cannot be started.
     """

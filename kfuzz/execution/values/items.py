@@ -217,12 +217,7 @@ class Overwrites:
     """Elements of many items that are overwritten, by one call."""
 
     def __init__(self, spec: TensorSpec, items: int) -> None:
-        """Begin with none.
-
-        Args:
-            spec: of the argument.
-            items: how many there are.
-        """
+        """Begin with none."""
         self._spec = spec
         self._items = items
         self._parts: list[_Part] = []

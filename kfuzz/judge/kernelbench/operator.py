@@ -155,11 +155,7 @@ class Reference:
         return backend_of(self.form.device).limits.oracle_elements
 
     def _home(self, results: int) -> dict[str, int]:
-        """Return the benchmarked sizes, halved until an oracle fits.
-
-        Args:
-            results: elements of the largest result.
-        """
+        """Return the benchmarked sizes, halved until an oracle fits."""
         restriction = ShapeClass(self.shapes.shape_class)
         sizes = dict(self.shapes.sizes)
         whole = math.prod(sizes[name] for name in self.shapes.free)

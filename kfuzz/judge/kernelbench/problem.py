@@ -86,10 +86,6 @@ class Form:
     def __init__(self, path: Path, device: torch.device) -> None:
         """Import the file and build its model.
 
-        Args:
-            path: the reference file.
-            device: where the model is to lie.
-
         Raises:
             UsageError: if the file cannot be imported, lacks a part, or gives what
                 is not of the form.

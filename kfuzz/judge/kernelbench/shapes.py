@@ -96,13 +96,7 @@ def shapes_of(form: Form, inputs: Inputs | None = None) -> Shapes:
 
 @dataclass
 class _Group:
-    """Dimensions that vary together.
-
-    Attributes:
-        slots: the dimensions.
-        step: their size is a multiple of it.
-        least: the least size that was taken.
-    """
+    """Dimensions that vary together."""
 
     slots: frozenset[Slot]
     step: int = 1

@@ -93,13 +93,7 @@ class Values:
     """
 
     def __init__(self, form: Form, shapes: Shapes, inputs: Inputs) -> None:
-        """Look at the arguments of several calls.
-
-        Args:
-            form: the file.
-            shapes: the shapes that it takes.
-            inputs: what its arguments have in common.
-        """
+        """Look at the arguments of several calls."""
         self._form = form
         self._shapes = shapes
         self.inputs = inputs

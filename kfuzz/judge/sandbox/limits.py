@@ -100,12 +100,7 @@ class Rooms:
 def scrubbed(
     environment: Mapping[str, str], *, added: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what a child inherits of an environment.
-
-    Args:
-        environment: the campaign's.
-        added: what its backend sets.
-    """
+    """Return what a child inherits of an environment."""
     kept = {
         name: value
         for name, value in environment.items()

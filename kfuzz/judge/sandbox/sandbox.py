@@ -266,11 +266,7 @@ class Sandbox(Closing):
             return replace(called, seconds=seconds)
 
     def patience(self, predicted: float = 0.0) -> float:
-        """Return the seconds after which the next call counts as a hang.
-
-        Args:
-            predicted: seconds that it is expected to take.
-        """
+        """Return the seconds after which the next call counts as a hang."""
         limits = self.limits
         least = limits.wall_seconds
         if not self._called_before:

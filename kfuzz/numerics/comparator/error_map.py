@@ -27,10 +27,6 @@ _LEAST: Final = EXACT + 1
 def error_map(output: str, made: Comparison) -> ErrorMap | None:
     """Return the map of one output of a single case.
 
-    Args:
-        output: its name.
-        made: its comparison, [1, *shape].
-
     Returns:
         None if the output has no element.
     """

@@ -49,13 +49,7 @@ class Shade:
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of a call, as float64.
-
-    Attributes:
-        value: the elements, or one number.
-        shade: of the same shape.
-        number: the Python number, None for a tensor.
-    """
+    """One operand of a call, as float64."""
 
     value: Tensor
     shade: Shade

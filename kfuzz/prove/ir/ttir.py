@@ -39,13 +39,7 @@ class Type:
 
 @dataclass
 class Block:
-    """A block of a region.
-
-    Attributes:
-        label: "" of the first one.
-        arguments: names and types.
-        operations: in order.
-    """
+    """A block of a region."""
 
     label: str = ""
     arguments: list[tuple[str, Type]] = field(default_factory=list)
@@ -96,13 +90,7 @@ class Operation:
 
 @dataclass
 class Function:
-    """A function of a module.
-
-    Attributes:
-        name: its symbol.
-        arguments: names and types.
-        blocks: of its body.
-    """
+    """A function of a module."""
 
     name: str
     arguments: list[tuple[str, Type]]
@@ -272,9 +260,6 @@ class _Reader:
 
 def read(text: str) -> dict[str, Function]:
     """Return the functions of a module by name, the kernel first.
-
-    Args:
-        text: of a module, with locations.
 
     Raises:
         UnreadableError: naming what is not understood.

@@ -47,14 +47,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be judged.
-
-    Attributes:
-        unit: the kernel.
-        cases: drawn by a search.
-        examples: given ones, judged first.
-        seconds: for all of it.
-    """
+    """What is to be judged."""
 
     unit: Unit
     cases: int

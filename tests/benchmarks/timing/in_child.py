@@ -83,11 +83,7 @@ class Timed:
 
 
 class Inside:
-    """What oracle, error model and comparison take within a judgement.
-
-    Attributes:
-        seconds: so far.
-    """
+    """What oracle, error model and comparison take within a judgement."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds = 0.0
@@ -141,12 +137,7 @@ class Measuring:
             around.prepare()
 
     def structure(self, burst: Burst, *, judging: bool) -> Timed:
-        """Measure one structure.
-
-        Args:
-            burst: the structure and its members.
-            judging: whether member 0 is judged too.
-        """
+        """Measure one structure."""
         case, members = burst.case, burst.members
         if self._device.type == "cuda" or not self.spent:
             # What is still to be imported or compiled.

@@ -22,12 +22,7 @@ _zygotes: Callable[[str], Zygote] = opener(ExitStack())
 def judged(
     chosen: Sequence[Candidate], options: argparse.Namespace
 ) -> Iterator[Outcome]:
-    """Yield what becomes of candidates, in the order in which it is known.
-
-    Args:
-        chosen: the candidates.
-        options: of the command.
-    """
+    """Yield what becomes of candidates, in the order in which it is known."""
     until = time.monotonic() + options.within
     # Forks of this process would share what torch has begun in it.
     context = multiprocessing.get_context("spawn")

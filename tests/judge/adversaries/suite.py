@@ -69,14 +69,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one.
-
-    Attributes:
-        candidate: which.
-        verdict: the verdict.
-        reason: why.
-        seconds: how long it took.
-    """
+    """What became of one."""
 
     candidate: Candidate
     verdict: Verdict
@@ -174,16 +167,12 @@ def _saboteurs() -> Iterator[Candidate]:
 
 
 def _pairs() -> Iterator[Candidate]:
-    honest: set[tuple[str, str]] = set()
-    for pair in sorted(p for p in PAIRS.iterdir() if p.is_dir()):
-        reference = (pair / "reference.py").read_text()
-        if pair.name not in _NOTED:
-            cheat = (pair / "cheat.py").read_text()
-            yield Candidate("by hand", pair.name, reference, cheat, wrong=True)
-        text = (pair / "honest.py").read_text()
-        if (reference, text) not in honest:
-            honest.add((reference, text))
-            yield Candidate("by hand", pair.name, reference, text, wrong=False)
+    for file in sorted(PAIRS.glob("*/*.py")):
+        name, wrong = file.stem, file.stem != "honest"
+        if name != "reference" and name not in _NOTED:
+            reference = file.with_name("reference.py").read_text()
+            name = name if wrong else file.parent.name
+            yield Candidate("by hand", name, reference, file.read_text(), wrong=wrong)
 
 
 def opener(stack: ExitStack) -> Callable[[str], Zygote]:

@@ -1,9 +1,0 @@
-"""Honest."""
-
-import torch
-from torch import nn
-
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        return torch.ops.aten.gelu(x)
