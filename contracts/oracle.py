@@ -17,7 +17,7 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.results import OtherForm, named, output_of
 from kfuzz.numerics.acceptance import Acceptance, Problem, whole
-from kfuzz.numerics.float64 import in_float64, in_own_integers
+from kfuzz.numerics.float64 import InOwnIntegers, in_float64
 from kfuzz.numerics.formats import FORMATS, WHOLE, is_subnormal
 from kfuzz.numerics.models.elementwise import Elementwise
 from kfuzz.numerics.run import Expected
@@ -148,7 +148,7 @@ def _wrapped(
     if not own:
         return accepted
     try:
-        with in_own_integers():
+        with InOwnIntegers():  # type: ignore[no-untyped-call]
             posed = replace(problem, tensors={**problem.tensors, **own})
             narrow = _evaluated(operator, posed)
         wide = _evaluated(operator, problem)

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.platform.products import BFLOAT16, BIAS_AFTER, BY_DEFAULT, WIDER
-from kfuzz.contracts.platform.table import implements, narrowing, stored
+from kfuzz.contracts.platform.table import Claim, implements, narrowing, stored
 
 
 def _convolving(function: Any) -> Any:
@@ -35,6 +35,13 @@ COLUMNS: Final = (
     "aten/src/ATen/native/NaiveConvolutionTranspose2d.cpp: products are tensors of the "
     "data's format, and their sums are kept in it"
 )
+# cuDNN's adjoint in the data: with atomic additions where it chooses so.
+BY_ATOMICS: Final = Claim(
+    "determinism", "none",
+    "docs of torch.nn.functional.conv_transpose2d: on CUDA cuDNN may select a "
+    "nondeterministic algorithm; two calls differed on an H200",
+    device="cuda",
+)  # fmt: skip
 
 
 def _transposed(function: Any) -> Any:
@@ -51,8 +58,8 @@ def _transposed(function: Any) -> Any:
 
 for _made in (ops.conv_transpose1d, ops.conv_transpose2d):
     narrowing(
-        _made, BY_DEFAULT, stored(COLUMNS), accumulator="{dtype}", source=COLUMNS,
-        device="cpu", name=f"torch_{_made.name}",
+        _made, BY_DEFAULT, BY_ATOMICS, stored(COLUMNS), accumulator="{dtype}",
+        source=COLUMNS, device="cpu", name=f"torch_{_made.name}",
     )(_transposed(getattr(functional, _made.name)))  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 Those of the CPU were seen on torch 2.13 and an x86 processor with AVX512_BF16, those
 that need AMX on torch 2.11, those of Intel's processors on torch 2.13, those of CUDA on
-torch 2.11 and an H100; where no device is named the code is one for both.
+torch 2.11 and an H100 or H200; where no device is named the code is one for both.
 """
 
 from collections.abc import Iterator

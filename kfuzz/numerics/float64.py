@@ -64,7 +64,7 @@ class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*tree_map(_widened, args), **tree_map(_widened, kwargs))
 
 
-class in_own_integers(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InOwnIntegers(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode in which quotients of narrow integers wrap as their sums do.
 
     The least integer divided by -1 ends the process on processors that divide in its
@@ -77,7 +77,7 @@ class in_own_integers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self,
-        func: Callable[..., Any],
+        func: Any,
         types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,

@@ -29,6 +29,7 @@ from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.comparator.compare import compare_members
 from kfuzz.numerics.formats import FORMATS
 from tests.helpers.in_process import InProcess, drawn
+from tests.helpers.judged_cases import COUNTER
 from tests.helpers.tiers import sampled
 
 HOST = torch.device("cpu")
@@ -536,6 +537,67 @@ def misses(operator: Operator, y: Tensor, **tensors: Tensor) -> list[bool]:
 
 def doubles(*numbers: float) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
+
+
+def _mixed(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    return (x * 1664525 + 1013904223) ^ (x >> 16), z * 2
+
+
+def _mixed_wide(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    return _mixed(x.long(), z)[0].int(), z * 2
+
+
+def _upper(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    return (x * 1664525) >> 16, z * 2
+
+
+def _upper_wide(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    return _upper(x.long(), z)[0].int(), z * 2
+
+
+def _scaled(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    return (x * 1664525).float() * 2.0**-31, z * 2
+
+
+def _divided(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    return x // torch.where(z > 0, 3, -1).to(x.dtype), z * 2
+
+
+def _divided_wide(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    return _divided(x.long(), z)[0].to(x.dtype), z * 2
+
+
+@pytest.mark.parametrize(
+    ("reference", "kernel", "dtype", "conforms"),
+    [
+        (_mixed, _mixed, "int32", True),
+        (_mixed, _mixed_wide, "int32", True),
+        (_mixed, lambda x, z: (_mixed(x + 1, z)[0], z * 2), "int32", False),
+        (_upper, _upper, "int32", True),
+        (_upper, _upper_wide, "int32", True),
+        (_upper, lambda x, z: (_upper(x, z)[0] + 1, z * 2), "int32", False),
+        (_scaled, _scaled, "int32", True),
+        (_divided, _divided_wide, "int32", True),
+        (lambda x, z: (x - 1, z * 2), lambda x, z: (x + 255, z * 2), "uint8", True),
+        (lambda x, z: (x - 1, z * 2), lambda x, z: (x, z * 2), "uint8", False),
+    ],
+)
+def test_integers_wrap_as_in_their_own_data_type(
+    reference: Any, kernel: Any, dtype: str, conforms: bool
+) -> None:
+    operator = kfuzz.reference(
+        reference,
+        name="wraps",
+        inputs={"x": ks.tensors("N", dtype=dtype), "z": ks.tensors("N")},
+        outputs=("y", "w"),
+        results={"y": "float32" if reference is _scaled else dtype},
+    )
+    bound = kfuzz.kernel(operator, name=f"wrapping_{next(COUNTER)}")(kernel)
+    evaluator = InProcess(bound).evaluator
+    reports = [evaluator.judge(case, Depth.SEARCH) for case in drawn(bound, 30)]
+    failed = [r.failure for r in reports if r.failure is not None]
+    assert (not failed) is conforms, failed
+    assert sum("conforms" in {str(v) for v in r.verdicts.values()} for r in reports) > 5
 
 
 def test_at_an_exact_kink_only_what_the_reference_gives_is_right() -> None:

@@ -18,6 +18,7 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.witnesses.planted import unstable
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure
@@ -34,13 +35,16 @@ HALF = ("float16", "bfloat16")
 
 
 def failures(
-    operator: Operator, function: Callable[..., Any], **claims: Any
+    operator: Operator,
+    function: Callable[..., Any],
+    alone: str = "",
+    **claims: Any,
 ) -> list[Failure]:
-    """Return what the first failing cases of a search show."""
+    """Return what the first failing cases of a search show, under one class or all."""
     gradients = bool(claims.get("gradients"))
     made: Any = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)
     bound = made.backward if gradients else made
-    classes = set(CLASSES) - {"C-ORD-03", "C-CMP-02"}
+    classes = {alone} if alone else set(CLASSES) - {"C-ORD-03", "C-CMP-02"}
     evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
     found: list[Failure] = []
 
@@ -206,3 +210,17 @@ def test_a_wrong_formula_is_no_matter_of_arithmetic(name: str) -> None:
     if name == "bfloat16 sum of squares":
         told = {t for t in told if "bfloat16 accumulator" not in t}
     assert not told
+
+
+@pytest.mark.parametrize(
+    ("alone", "operator", "function"),
+    [
+        ("C-PRC-01", ops.l2_normalize, unstable.l2_normalize),
+        ("C-PRC-02", ops.softmax, unstable.softmax),
+    ],
+)
+def test_a_contract_in_force_alone_finds_what_it_forbids(
+    alone: str, operator: Operator, function: Callable[..., Any]
+) -> None:
+    found = failures(operator, function, alone)
+    assert {failure.contract for failure in found} == {alone}

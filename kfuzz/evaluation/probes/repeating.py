@@ -109,7 +109,7 @@ def judge_repeated(
         evidence = STEP(evidence, calls)
     judged = judge_explained(evidence, classes)
     evidence, _, failure = judged
-    # Where no class in force takes every miss, what it depends on says whether one does.
+    # Where no class in force takes every miss, its cause says whether one takes this.
     diagnose = diagnose or failure is None
     if not diagnose or miss_of(evidence) is None or _is_told(failure):
         return judged
