@@ -7,6 +7,8 @@ from typing import Final
 
 # A longer list helps nobody; there are not as many options of any other kind.
 LISTED: Final = 40
+# A longer word is near to none, and takes long to compare.
+_LONGEST: Final = 80
 
 
 class KfuzzError(Exception):
@@ -69,7 +71,7 @@ def suggestion(word: str, valid: Iterable[str]) -> str:
     Of very many the nearest alone are listed, or the first where none is near.
     """
     options = sorted(valid)
-    near = difflib.get_close_matches(word, options, n=LISTED)
+    near = difflib.get_close_matches(word[:_LONGEST], options, n=LISTED)
     hint = f"did you mean {near[0]!r}? " if near else ""
     shown = options if len(options) <= LISTED else near or options[:LISTED]
     rest = f", … ({len(options)} in all)" if len(shown) < len(options) else ""

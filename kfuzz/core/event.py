@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from kfuzz.core.finding import Finding
 from kfuzz.core.proof import KernelProof
-from kfuzz.core.verdict import ReplayOutcome, State, Tried, Verdict
+from kfuzz.core.verdict import Compared, ReplayOutcome, State, Tried, Verdict
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,7 @@ class KernelFinished:
         tried: what its verdicts rest on; None where that was not told.
         uncompared: why no value was compared with the oracle's; "" if one was, if it
             was not asked for, and if the kernel violates a contract.
+        compared: what `uncompared` rests on; None where that was not told.
         proof: what is proved of it, None where nothing was tried.
     """
 
@@ -256,6 +257,7 @@ class KernelFinished:
     needs_gpu: bool = False
     tried: Tried | None = None
     uncompared: str = ""
+    compared: Compared | None = None
     proof: KernelProof | None = None
 
 

@@ -254,8 +254,12 @@ def renamed(finding: Finding, *before: Finding) -> Finding:
 
 def short_hash(text: str) -> str:
     """Return 8 hexadecimal digits of the text's SHA-256."""
-    # A path's bytes that are no UTF-8 are surrogates here.
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]
+    # A path's bytes that are no UTF-8 are surrogates here; files have any others, too.
+    try:
+        content = text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        content = text.encode(errors="surrogatepass")
+    return hashlib.sha256(content).hexdigest()[:8]
 
 
 def safe_name(text: str) -> str:

@@ -14,7 +14,8 @@ _MASK64: Final = (1 << 64) - 1
 
 def hashed(text: str) -> int:
     """Return 64 bits that depend on a text alone."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+    content = text.encode(errors="surrogatepass")  # of a path that is no UTF-8
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest())
 
 
 class Purpose(Enum):

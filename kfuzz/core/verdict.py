@@ -28,6 +28,38 @@ class Evidence(StrEnum):
 
 
 @dataclass(frozen=True)
+class Compared:
+    """What of a kernel's results was compared with the oracle's.
+
+    Attributes:
+        results: whether a number of a result was judged, by its name; empty where no
+            class that compares is asked for.
+        decided: whether a class that is asked for was decided, if one compares, by it.
+    """
+
+    results: dict[str, bool] = field(default_factory=dict)
+    decided: bool = False
+
+    @property
+    def lacking(self) -> str:
+        """Which results have no number that was judged, "" if none, or nothing was.
+
+        Other results do not stand for them, nor does NaN that stays NaN.
+        """
+        names = [name for name, judged in self.results.items() if not judged]
+        if not names or not (self.decided or len(names) < len(self.results)):
+            return ""
+        return f"no element of {', '.join(names)} could be judged"
+
+    def __or__(self, other: "Compared") -> "Compared":
+        """Return what was compared here or there."""
+        results = dict(self.results)
+        for name, judged in other.results.items():
+            results[name] = judged or results.get(name, False)
+        return Compared(results, self.decided or other.decided)
+
+
+@dataclass(frozen=True)
 class Tried:
     """How much a kernel was tried: what its verdicts rest on.
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.errors import BuildError
+from kfuzz.core.errors import BuildError, DecodeError
 from kfuzz.cuda import compilers
 from kfuzz.cuda.compilers import Binary, Compiler, Unit
+from kfuzz.store import strict_json
 from kfuzz.store.cache import cache_folder
 from kfuzz.store.durable import replace_file
 
@@ -155,10 +156,10 @@ def _read(path: Path | None) -> Binary | None:
         return None
     try:
         head, _, code = path.read_bytes().partition(b"\n")
-        told = json.loads(head)
+        told = strict_json.loads(head)
         whole = hashlib.sha256(code).hexdigest() == told["sha256"]
         return Binary(code, dict(told["names"])) if whole else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, DecodeError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -5,6 +5,7 @@ arguments have to say their types themselves.
 """
 
 import re
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -45,6 +46,8 @@ _WORDS: Final = (
     "double",
 )
 _DEPTH: Final = 8  # of names for names
+_IN_NAMES: Final = string.ascii_letters + string.digits + "_"
+_BRACKETS: Final = {"(": re.compile(r"[()]"), "{": re.compile(r"[{}]")}
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def _without_comments(source: str) -> str:
     """Return a source without comments, continued lines and preprocessor lines."""
     text = re.sub(r"\\\r?\n", " ", source)
     text = re.sub(
-        r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")',
+        r'//[^\n]*|/\*.*?(?:\*/|\Z)|("(?:\\.|[^"\\\n])*+")',
         lambda met: met.group(1) or " ",
         text,
         flags=re.DOTALL,
@@ -144,14 +147,15 @@ def _globals(text: str) -> Iterator[Prototype]:
 def _name_after(text: str, start: int) -> tuple[str, int] | None:
     """Return the function declared after `__global__`, and where its list opens."""
     at = start
-    while (met := re.compile(r"(\w+)?\s*\(").search(text, at)) is not None:
-        if re.search(r"[;{}]", text[start : met.start()]):
+    while (opening := text.find("(", at)) >= 0:
+        if re.search(r"[;{}]", text[at:opening]):
             return None
-        word = met.group(1) or ""
+        before = text[at:opening].rstrip()
+        word = before[len(before.rstrip(_IN_NAMES)) :]
         attribute = word.startswith("__") and word.endswith("__")  # __launch_bounds__
         if word and not attribute and word != "alignas":
-            return word, met.end() - 1
-        closing = _closing(text, met.end() - 1)
+            return word, opening
+        closing = _closing(text, opening)
         if closing is None:
             return None
         at = closing + 1
@@ -160,13 +164,11 @@ def _name_after(text: str, start: int) -> tuple[str, int] | None:
 
 def _closing(text: str, opening: int) -> int | None:
     """Return where a parenthesis or brace that opens there is closed."""
-    opens = text[opening]
-    closes = {"(": ")", "{": "}"}[opens]
     depth = 0
-    for at in range(opening, len(text)):
-        depth += (text[at] == opens) - (text[at] == closes)
+    for met in _BRACKETS[text[opening]].finditer(text, opening):
+        depth += 1 if met[0] == text[opening] else -1
         if not depth:
-            return at
+            return met.start()
     return None
 
 
@@ -231,6 +233,10 @@ def _spelled(text: str) -> str:
 
 def _other_names(text: str) -> dict[str, str]:
     """Return the names that `typedef` and `using` give to types."""
-    typedefs = re.findall(r"\btypedef\s+([\w:\s]+?)\s+(\w+)\s*;", text)
-    aliases = re.findall(r"\busing\s+(\w+)\s*=\s*([\w:\s]+?)\s*;", text)
-    return {name: kind for kind, name in typedefs} | dict(aliases)
+    made: dict[str, str] = {}
+    for words in map(str.split, re.findall(r"\btypedef\b([\w:\s]++);", text)):
+        if len(words) > 1:
+            made[words[-1]] = " ".join(words[:-1])
+    for name, kind in re.findall(r"\busing\s+(\w+)\s*=([\w:\s]++);", text):
+        made[name] = kind.strip()
+    return made

@@ -7,7 +7,7 @@ from typing import Final
 
 from kfuzz.core.event import ContractTally, KernelFinished, Note, Refusal, Region
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import CHARGED, Tried, Verdict
+from kfuzz.core.verdict import CHARGED, Compared, Tried, Verdict
 
 # The first that a unit came to holds for the kernel.
 _ORDER: Final = (
@@ -26,13 +26,21 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
     seconds = sum(p.cases / p.cases_per_s for p in parts if p.cases_per_s)
     cases = one.cases + other.cases
     names = dict.fromkeys([*one.contracts, *other.contracts])
+    compared = _compared(one) | _compared(other)
+    uncompared = _uncompared(compared, one.uncompared or other.uncompared)
+    # Where a unit by itself left a verdict open for want of values alone.
+    apart = all(p.uncompared and not p.findings for p in parts)
     return replace(
         one,
         operator=one.operator or other.operator,
         cases=cases,
         cases_per_s=cases / seconds if seconds else 0.0,
         contracts={
-            name: _tally([p.contracts[name] for p in parts if name in p.contracts])
+            name: _settled(
+                _tally([p.contracts[name] for p in parts if name in p.contracts]),
+                bool(uncompared),
+                apart=apart,
+            )
             for name in names
         },
         refusals=_refusals([*one.refusals, *other.refusals]),
@@ -47,7 +55,8 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
         fenced=all(p.fenced for p in parts if p.cases) and (one.fenced or other.fenced),
         needs_gpu=one.needs_gpu and other.needs_gpu,
         tried=_tried([p.tried for p in parts if p.tried is not None]),
-        uncompared=one.uncompared and other.uncompared,
+        uncompared=uncompared,
+        compared=compared,
         proof=one.proof or other.proof,
     )
 
@@ -76,9 +85,11 @@ def closed(
             verdict = Verdict.UNDER_SPECIFIED
         contracts[name] = replace(tally, verdict=verdict)
     charged = any(f.state in CHARGED for f in findings)
-    return replace(
-        made, contracts=contracts, uncompared="" if charged else made.uncompared
+    # A unit that found something has no reason, and what it found may not count.
+    why = made.uncompared or _uncompared(
+        _compared(result), "what was found of it does not count"
     )
+    return replace(made, contracts=contracts, uncompared="" if charged else why)
 
 
 def unfinished(kernel: str, why: str) -> KernelFinished:
@@ -93,6 +104,26 @@ def _tally(parts: Sequence[ContractTally]) -> ContractTally:
         sum(p.undecided for p in parts),
         sum(p.failed for p in parts),
     )
+
+
+def _compared(part: KernelFinished) -> Compared:
+    return part.compared or Compared(decided=not part.uncompared)
+
+
+def _uncompared(compared: Compared, otherwise: str) -> str:
+    """Return why no value was compared, "" if one of each result was."""
+    return compared.lacking or ("" if compared.decided else otherwise)
+
+
+def _settled(tally: ContractTally, idle: bool, *, apart: bool) -> ContractTally:
+    """Return what units found of a contract, by whether all results were compared."""
+    verdict = tally.verdict
+    if idle and verdict is Verdict.CONFORMS:
+        verdict = Verdict.UNDER_SPECIFIED
+    elif not idle and apart and verdict is Verdict.UNDER_SPECIFIED:
+        kept = tally.decided and not tally.failed
+        verdict = Verdict.CONFORMS if kept else verdict
+    return replace(tally, verdict=verdict)
 
 
 def _refusals(every: Sequence[Refusal]) -> tuple[Refusal, ...]:

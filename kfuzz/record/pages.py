@@ -42,11 +42,7 @@ def html(made: Compared) -> str:
         "facts": [(label, one_line(told)) for label, told in _facts(made)],
         "columns": [one_line(column) for column in columns],
         "rows": rows,
-        "sections": [
-            Section(s.title, [one_line(line) for line in s.lines])
-            for s in _sections(made, _MOST_OF_PAGE)
-            if s
-        ],
+        "sections": [s for s in _sections(made, _MOST_OF_PAGE) if s],
     }
     return page(_TEMPLATE, content)
 
@@ -69,7 +65,7 @@ def _sections(made: Compared, most: int) -> list[Section]:
         ("environment", list(made.environment)),
     ]
     return [
-        Section("devices", made.devices),
+        Section("devices", list(map(one_line, made.devices))),
         *(Section(title, _cut(lines, most)) for title, lines in several),
     ]
 
@@ -77,7 +73,7 @@ def _sections(made: Compared, most: int) -> list[Section]:
 def _cut(lines: list[str], most: int) -> list[str]:
     more = len(lines) - most
     rest = [f"… {more} more: `--format json` prints all"] if more > 0 else []
-    return lines[:most] + rest
+    return [one_line(line) for line in lines[:most]] + rest
 
 
 def _column(case: Case) -> str:

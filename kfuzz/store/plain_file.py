@@ -7,8 +7,12 @@ memory or takes minutes to parse.
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from kfuzz.core.errors import DecodeError
+
+# What is generated and written out at length has some.
+_MOST_SOURCE: Final = 1 << 24
 
 
 class MissingError(DecodeError):
@@ -63,3 +67,15 @@ def read_plain(path: Path, most: int, *, follow: bool = True, fix: str = "") -> 
         raise DecodeError(f"cannot be read: {error.strerror}", where=where) from None
     finally:
         os.close(handle)
+
+
+def read_source(path: Path, most: int = _MOST_SOURCE) -> str:
+    """Return the text of a program, or what stands beside one, in UTF-8.
+
+    Raises:
+        DecodeError: as `read_plain`, or if it is no UTF-8.
+    """
+    try:
+        return read_plain(path, most).decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"not UTF-8: {error}", where=str(path)) from None

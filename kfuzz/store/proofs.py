@@ -9,10 +9,14 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import short_hash
 from kfuzz.core.proof import KernelProof
+from kfuzz.store import strict_json
+from kfuzz.store.plain_file import read_plain
 
 # Folders whose names begin with a dot hold no findings.
 _FOLDER: Final = ".proofs"
 _FORMAT: Final = 1
+# A property takes some hundred bytes.
+_MOST_BYTES: Final = 1 << 20
 
 
 def keep_proof(corpus: Path, proof: KernelProof) -> None:
@@ -32,11 +36,11 @@ def keep_proof(corpus: Path, proof: KernelProof) -> None:
 def kept_proof(corpus: Path, kernel: str) -> KernelProof | None:
     """Return what was proved of a kernel last, None where nothing is kept."""
     try:
-        document = json.loads(_place(corpus, kernel).read_text(encoding="utf-8"))
-        if document["format"] != _FORMAT:
+        document = strict_json.loads(read_plain(_place(corpus, kernel), _MOST_BYTES))
+        if not isinstance(document, dict) or document.get("format") != _FORMAT:
             return None
-        return decode(KernelProof, document["proof"])
-    except (OSError, ValueError, KeyError, TypeError, DecodeError):
+        return decode(KernelProof, document.get("proof"))
+    except DecodeError:
         return None
 
 

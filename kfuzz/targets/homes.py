@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import ATEN, Target
+from kfuzz.store.plain_file import read_plain
 
 # What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
 _BINDERS: Final = frozenset({"kernel", "monitor"})
+# What is generated and written out at length has some.
+_MOST_BYTES: Final = 1 << 24
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 GRADIENTS: Final = ".backward"
 """What follows a kernel's name in those of its gradients, which are bound with it; some
@@ -65,9 +69,9 @@ def binds(path: Path, name: str) -> bool:
     """
     name = name.partition(GRADIENTS)[0]
     try:
-        content = path.read_bytes()
+        content = read_plain(path, _MOST_BYTES)
         return name.encode() in content and name in _bound(ast.parse(content))
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+    except (DecodeError, ValueError, SyntaxError, RecursionError, MemoryError):
         return False
 
 

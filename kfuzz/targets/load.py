@@ -338,6 +338,8 @@ def _python_files(folder: Path) -> list[Path]:
         parts = path.relative_to(folder).parts
         if any(p in _SKIPPED or p.startswith(".") for p in parts[:-1]):
             continue
+        if not path.is_file():  # a folder, a pipe
+            continue
         try:
             if "kfuzz" in path.read_text(encoding="utf-8", errors="replace"):
                 out.append(path)

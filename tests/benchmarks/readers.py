@@ -15,6 +15,7 @@ is 1.
 """
 
 import argparse
+import ast
 import base64
 import json
 import multiprocessing
@@ -42,6 +43,8 @@ from kfuzz.core.codec import encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
+from kfuzz.cuda.prototypes import kernels, prototype
 from kfuzz.fuzz.changes import MOST_BYTES, Mutator, padded
 from kfuzz.fuzz.inputs import KeptInputs
 from kfuzz.grade import signing
@@ -51,6 +54,8 @@ from kfuzz.grade.statement_text import (
     statement_markdown,
     statement_text,
 )
+from kfuzz.judge.adapters import flashinfer
+from kfuzz.judge.adapters.kernelbot import task_of
 from kfuzz.monitor.counts import (
     Counts,
     ProcessCounts,
@@ -72,7 +77,9 @@ from kfuzz.record.recording import (
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.gathered import Gathered, Shown, headline
+from kfuzz.report.proofs import proof_lines
 from kfuzz.store import strict_json
+from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import (
     FINDING,
     FIRST,
@@ -81,12 +88,15 @@ from kfuzz.store.entry import (
     read_entry,
     read_summary,
 )
-from kfuzz.store.plain_file import read_plain
+from kfuzz.store.mirror import Mirror, Version
+from kfuzz.store.plain_file import read_plain, read_source
+from kfuzz.store.proofs import keep_proof, kept_proof
 from kfuzz.store.statements import read_calibration, read_statement
 from kfuzz.targets.homes import binds
 from tests.helpers.events import campaign
 from tests.helpers.findings import finding
 from tests.helpers.statements import kernel, statement
+from tests.judge.test_adapters import DEFINITION, TASK, WORKLOAD, solution
 
 SECONDS: Final = 2
 # Bytes of address space: what would take the machine's memory fails here.
@@ -265,6 +275,74 @@ def _use_recording(path: Path) -> None:
     html(made)
 
 
+PROOF: Final = KernelProof(
+    "k.py::copy",
+    (ProvenProperty("loads in bounds", Proven.REFUTED, "n may be 0", 5, finding="c"),),
+    {"copy": ("grid.0 = cdiv(n, BLOCK)",)},
+)
+
+
+def _proof(path: Path) -> None:
+    keep_proof(path.parent, PROOF)
+    (place,) = path.parent.glob(".proofs/*")
+    place.write_bytes(path.read_bytes())
+    proof = kept_proof(path.parent, PROOF.kernel)
+    if proof is not None:
+        list(proof_lines(proof, premises=True))
+
+
+def _posed() -> dict[str, bytes]:
+    others = dict.fromkeys(("reference.py", "task.py", "utils.py"), b"x = 1\n")
+    return {"task.yml": TASK.replace("../", "").encode(), **others}
+
+
+def _defined() -> dict[str, bytes]:
+    document = {
+        "definition": DEFINITION,
+        "workload": WORKLOAD,
+        "solution": solution("", into=True),
+    }
+    return {"definition.json": json.dumps(document).encode()}
+
+
+def _definition(path: Path) -> None:
+    document = strict_json.loads(path.read_bytes())
+    parts = document if isinstance(document, dict) else {}
+    definition, workload = parts.get("definition"), parts.get("workload")
+    flashinfer.task_of(definition, workload)
+    ast.parse(flashinfer.candidate_of(definition, parts.get("solution")))
+
+
+def _version() -> dict[str, bytes]:
+    coded = {n: base64.b64encode(c).decode() for n, c in files_of(finding(n=3)).items()}
+    version = encode(Version("k/e", ("ab" * 32,), coded))
+    return {"version.json": json.dumps({"format": 1, **version}).encode()}
+
+
+def _use_version(path: Path) -> None:
+    (path.parent / "url").write_text("memory://corpus")
+    read = Mirror(Corpus(path.parent / "findings"))._read("k/e", path.read_bytes())
+    if read.finding is not None:
+        _show(read.finding)
+
+
+CUDA: Final = b"""
+// __global__ void no(int)
+typedef float real;
+template <typename T>
+__global__ void __launch_bounds__(256) softmax(const T* __restrict__ x, T *y, int n) {
+  y[0] = "/* } */"[0];
+}
+extern "C" __global__ void relu(const real *x, unsigned long long n, float (*f)[4]) {}
+"""
+
+
+def _cuda(path: Path) -> None:
+    text = read_source(path)
+    for name in kernels(text)[:2]:
+        prototype(text, name)
+
+
 SOURCE: Final = b"""
 import kfuzz as kf
 @kf.kernel(ops.relu, name="other")
@@ -287,6 +365,11 @@ READERS: Final = (
     Reader("a monitor's state", _counts, lambda p: total(read_counts(p))),
     Reader("pyproject.toml", lambda: {"pyproject.toml": PROJECT}, _project),
     Reader("kept inputs", lambda: {"ab" * 20: b"\x01" * 30}, _inputs),
+    Reader("a proof", lambda: _document("proof", PROOF), _proof),
+    Reader("task.yml", _posed, lambda p: ast.parse(task_of(p.parent).reference)),
+    Reader("a definition", _defined, _definition),
+    Reader("a corpus's version", _version, _use_version),
+    Reader("a CUDA source", lambda: {"kernels.cu": CUDA}, _cuda),
     Reader("a source", lambda: {"kernels.py": SOURCE}, lambda p: binds(p, "named")),
 )  # fmt: skip
 
@@ -515,7 +598,7 @@ def _watched(folder: Path) -> Iterator[list[str]]:
             if writes and isinstance(path, str | bytes | os.PathLike):
                 _note(os.fsdecode(path))
         elif event in changes or event in ("os.system", "subprocess.Popen"):
-            _note(f"{event} {arguments[0]!r}")
+            _note(f"{event} {_whole(arguments)!r}")
 
     def _note(what: str) -> None:
         if str(folder) not in what:
@@ -528,6 +611,14 @@ def _watched(folder: Path) -> Iterator[list[str]]:
     signal.signal(signal.SIGVTALRM, over)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     yield wrote
+
+
+def _whole(arguments: tuple[Any, ...]) -> object:
+    """Return the path that an audited event names, if need be below its folder."""
+    folder = arguments[-1]
+    if isinstance(folder, int) and folder >= 0:
+        return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), arguments[0])
+    return arguments[0]
 
 
 def table(rows: dict[str, Row]) -> list[str]:

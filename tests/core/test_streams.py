@@ -6,7 +6,8 @@ from collections import Counter
 from kfuzz.core.case_surroundings import settled, with_surroundings
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.random_streams import Purpose, is_sampled, stream
+from kfuzz.core.finding import short_hash
+from kfuzz.core.random_streams import Purpose, hashed, is_sampled, stream
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Poison, TensorSpec
 from kfuzz.strategies.value_choice import SEED_BITS
 
@@ -66,3 +67,10 @@ def test_recipes_of_earlier_versions_mean_what_they_meant() -> None:
     made = settled(pinned, OUT)
     assert (made.poison, made.edge, made.config) == ("nan", None, 0)
     assert made.layout == "contiguous"
+
+
+def test_names_that_no_encoding_has_are_told_apart() -> None:
+    """Those of files whose names are no UTF-8, and what a stranger's file says."""
+    odd = ("k.py", "k\udcff.py", "k\udcfe.py", "k\ud800.py", "k\ud800\udcff.py")
+    for hash_of in (hashed, short_hash):
+        assert len({hash_of(name) for name in odd}) == len(odd)

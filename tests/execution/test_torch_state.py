@@ -38,15 +38,21 @@ def test_a_change_is_put_back(name: str) -> None:
     assert not before.restore()
 
 
-def test_a_kernel_that_changes_a_setting_conforms_with_a_note() -> None:
+@pytest.mark.parametrize("classes", [{"K-VAL-01"}, {"K-VAL-01", "C-ORD-03"}])
+def test_a_kernel_that_changes_a_setting_conforms_with_a_note(
+    classes: set[str],
+) -> None:
+    """Also one that was called by several threads at once."""
+
     def careless(x: Tensor) -> Tensor:
         torch.set_default_dtype(torch.float64)
         return torch.relu(x)
 
-    bound = kernel(ops.relu, name="careless")(careless)
-    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset({"K-VAL-01"}))
-    report = Evaluator(bound, setting).judge(x_case("randn", (4, 5)), Depth.SEARCH)
-    assert report.failure is None
-    assert report.verdicts["K-VAL-01"] == "conforms"
-    assert any("the default dtype" in note for note in report.notes)
-    assert torch.get_default_dtype() is torch.float32
+    bound = kernel(ops.relu, name=f"careless_{len(classes)}")(careless)
+    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(classes))
+    for depth in (Depth.FULL, Depth.SEARCH):
+        report = Evaluator(bound, setting).judge(x_case("randn", (4, 5)), depth)
+        assert report.failure is None
+        assert report.verdicts["K-VAL-01"] == "conforms"
+        assert any("the default dtype" in note for note in report.notes)
+        assert torch.get_default_dtype() is torch.float32

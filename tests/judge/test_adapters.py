@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 import kfuzz
 from kfuzz.app import main
-from kfuzz.core.errors import UsageError
+from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.judge.adapters import (
     backendbench,
     flashinfer,
@@ -179,12 +180,24 @@ class Kept:
         ("lang: py\nfiles: []\ntests: [{seed: 1}]\n", "no reference.py"),
         ("{", "no YAML"),
         ("1", "no task"),
+        ("[" * 5000, "no YAML"),
+        ("a: &a [1, 1]\nb: [*a, *a]\n", "no YAML: an alias"),
+        ("lang: !!bool x\n", "no YAML"),
+        ("lang: py\nconfig: [1]\nfiles: [{}]\ntests: [{seed: 1}]\n", "no reference.py"),
     ],
 )
 def test_a_folder_that_is_no_task_is_said(text: str, says: str, task: Path) -> None:
     (task / "task.yml").write_text(text)
     with pytest.raises(UsageError, match=says):
         kernelbot.task_of(task)
+
+
+def test_a_pipe_in_the_place_of_a_task_does_not_hang(task: Path) -> None:
+    for name in ("reference.py", "task.yml"):
+        (task / name).unlink()
+        os.mkfifo(task / name)
+        with pytest.raises(DecodeError, match=f"{name}: is not a plain file"):
+            kernelbot.task_of(task)
 
 
 # Rewards ----------------------------------------------------------------------------
@@ -351,6 +364,12 @@ def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
         ({"axes": {"batch": 6}}, "batch is 6, no object"),
         ({"outputs": {"y": "float32"}}, "y is 'float32', no object"),
         ({"reference": None}, "reference is missing"),
+        ({"outputs": {"y": {"shape": 3, "dtype": "float32"}}}, "shape is missing"),
+        ({"outputs": {"y": {"shape": [[]], "dtype": "float32"}}}, "no axis"),
+        ({"outputs": {"y": {"shape": [], "dtype": ["float32"]}}}, "dtype is missing"),
+        ({"inputs": {"x)": {"shape": [], "dtype": "float32"}}}, "its name is no name"),
+        ({"axes": {"batch": {"type": "const", "value": "6"}}}, "value is missing"),
+        ({"custom_inputs_entrypoint": "f()"}, "is no name"),
         ({"axes": {**DEFINITION["axes"], "n": {"type": "var"}}}, "no size of axis n"),
     ],
 )

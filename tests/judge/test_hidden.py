@@ -1,6 +1,9 @@
 """What a judged child can see of who judges it, and of what it is judged by."""
 
+import secrets
+import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,9 @@ import torch
 
 from kfuzz.core.untrusted import Entry, Measures
 from kfuzz.execution.processes import Zygote
+from kfuzz.judge import candidate
 from kfuzz.judge.sandbox import Sandbox, zygote_for
+from kfuzz.judge.service import worker as service
 
 WAYS = {"all": Measures(), "landlock": Measures(namespaces=False)}
 
@@ -155,3 +160,115 @@ def test_what_a_child_starts_inherits_its_environment(
     with Sandbox(Entry(file, "starts"), device="cpu", zygote=zygote) as box:
         called = box.call([torch.ones(3)], {})
     assert called.returned is not None, called.raised or called.ended
+
+
+SEARCHING = '''
+import gc
+import os
+import sys
+import torch
+
+MARK = "".join({mark!r})
+
+
+def held(path):
+    """Whether a file, or what a process maps, holds the mark."""
+    try:
+        if not path.endswith("/mem"):
+            return MARK.encode() in open(path, "rb").read(1 << 22)
+        with open(path, "rb", buffering=0) as memory:
+            for line in open(path.replace("/mem", "/maps")):
+                start, end = (int(n, 16) for n in line.split()[0].split("-"))
+                if " rw" not in line or end - start > 1 << 26:
+                    continue
+                memory.seek(start)
+                if MARK.encode() in memory.read(end - start):
+                    return True
+    except (OSError, ValueError):
+        pass
+    return False
+
+
+def ancestors():
+    pid = os.getppid()
+    while pid > 1:
+        yield pid
+        status = open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()
+        pid = int(status[1])
+
+
+def found():
+    own = os.path.abspath(__file__)
+    for root in ({root!r}, "/dev/shm"):
+        for folder, _, names in os.walk(root):
+            for name in names:
+                path = os.path.join(folder, name)
+                if path != own and os.path.isfile(path) and held(path):
+                    return path
+    for pid in ancestors():
+        for name in ("cmdline", "environ", "mem"):
+            if held(f"/proc/{{pid}}/{{name}}"):
+                return f"/proc/{{pid}}/{{name}}"
+    whole = MARK
+    for value in gc.get_objects():
+        if isinstance(value, dict) and value is not globals():
+            for text in list(value.values()):
+                if isinstance(text, str) and whole in text and text is not whole:
+                    return "an object"
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if any(isinstance(v, str) and whole in v and v is not whole
+                   for v in frame.f_locals.values()):
+                return f"a frame of {{frame.f_code.co_name}}"
+            frame = frame.f_back
+    return ""
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        where = found()
+        if where:
+            raise RuntimeError(f"found in {{where}}")
+        return torch.relu(x)
+'''
+
+
+@pytest.mark.slow
+def test_a_text_that_is_judged_on_lies_nowhere(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system has no means to hide a file, that is all there is."""
+    monkeypatch.setattr(
+        candidate, "Sandbox", partial(Sandbox, measures=Measures(False, False))
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mark = secrets.token_hex()
+    homes = [tmp_path / name for name in ("home", "private")]
+    for home in homes:
+        home.mkdir()
+    monkeypatch.setattr(service, "zygote_for", lambda name, output: zygote)
+    worker = service.Worker()
+    worker({
+        "do": "begin", "device": "cpu", "place": 0, "jobs": 1, "corpus": "",
+        "home": str(homes[0]), "private": str(homes[1]), "benchmarked_only": True,
+    })  # fmt: skip
+    reference = (
+        f"import inspect, torch\nMARK = {mark!r}\n"
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        assert 'relu(x)' in inspect.getsource(Model)\n"
+        "        return torch.relu(x)\n"
+        "def get_inputs():\n    return [torch.randn(6, 9)]\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    worker({"do": "open", "reference": reference})
+    asked = {
+        "do": "judge", "claims": {}, "limits": {}, "max_time": 20, "max_cases": 3,
+        "seed": 1, "explain": False,
+    }  # fmt: skip
+    looking = SEARCHING.format(mark=list(mark), root=str(tmp_path))
+    answer = worker({**asked, "candidate": looking})
+    assert "found in" not in answer["reason"]
+    assert answer["verdict"] == "conforms", answer
+    # It would have been found.
+    (tmp_path / "left.txt").write_text(reference)
+    assert "left.txt" in worker({**asked, "candidate": looking})["reason"]

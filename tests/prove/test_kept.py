@@ -1,5 +1,6 @@
 """Proofs on disk, and as text."""
 
+import os
 from pathlib import Path
 
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
@@ -29,7 +30,11 @@ def test_a_proof_is_kept_as_it_is(tmp_path: Path) -> None:
 def test_what_is_kept_and_malformed_is_no_proof(tmp_path: Path) -> None:
     keep_proof(tmp_path, PROOF)
     (file,) = tmp_path.glob(".proofs/*")
-    file.write_text('{"format": 1, "proof": {"kernel": 3}}')
+    for text in ('{"format": 1, "proof": {"kernel": 3}}', "[" * 100_000, "[1]", ""):
+        file.write_text(text)
+        assert kept_proof(tmp_path, "k.py::copy") is None
+    file.unlink()
+    os.mkfifo(file)
     assert kept_proof(tmp_path, "k.py::copy") is None
 
 

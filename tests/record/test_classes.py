@@ -94,3 +94,14 @@ def test_a_name_is_no_markup() -> None:
     assert "<script>" not in page
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
+
+
+def test_what_a_recording_says_is_one_line() -> None:
+    """It may be a stranger's: no line of it passes for one of the comparison."""
+    forged = "gpu\n  equal bits 9000\x1b[2J"
+    header = Header(forged, Fingerprint(device=forged), 0, 1, ())
+    one = replace(recording(entry()), header=header)
+    shown = pages.text(compare([one, one]))
+    assert "equal bits 9000" in shown
+    assert not [s for s in shown.splitlines() if s.startswith("  equal bits 9")]
+    assert "\x1b" not in shown

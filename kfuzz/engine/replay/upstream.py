@@ -14,11 +14,12 @@ from typing import Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import DecodeError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import TensorSpec, is_dtype
 from kfuzz.core.verdict import VALUE_KINDS
 from kfuzz.execution.device.backends import named
+from kfuzz.store.plain_file import read_source
 
 MAX_LINES: Final = 30
 """Lines beside the kernel's own source."""
@@ -110,8 +111,8 @@ def _read(root: Path, file: str) -> str:
     if path.is_absolute() or ".." in path.parts:
         raise _Unfit("the kernel's file is outside the project")
     try:
-        return (root / path).read_text("utf-8")
-    except (OSError, ValueError):
+        return read_source(root / path)
+    except DecodeError:
         raise _Unfit(f"{file} cannot be read") from None
 
 

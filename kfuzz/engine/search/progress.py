@@ -84,6 +84,7 @@ def finished_of(
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
         uncompared=record.uncompared(findings, ending),
+        compared=record.compared(),
         proof=proof,
     )
 

@@ -12,7 +12,16 @@ from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.results import output_of
-from kfuzz.core.verdict import CHARGED, CaseReport, Failure, Kind, State, Tried, Verdict
+from kfuzz.core.verdict import (
+    CHARGED,
+    CaseReport,
+    Compared,
+    Failure,
+    Kind,
+    State,
+    Tried,
+    Verdict,
+)
 from kfuzz.engine.search.refusals import Refusals
 from kfuzz.engine.search.strata import structure_of
 from kfuzz.engine.workers.faults import lost_memory
@@ -160,6 +169,13 @@ class Record:
         self._idle[what] += 1
         self._examples.setdefault(what, example)
 
+    def compared(self) -> Compared:
+        """Return what was compared with the oracle's, whatever was found."""
+        asked = self.classes & _COMPARING - _BESIDE
+        wanted = self.classes & _VALUES or asked or self.classes
+        kept = any(self._kept.get(c) or self._broken.get(c) for c in wanted)
+        return Compared(dict(self._compared) if asked else {}, kept)
+
     def uncompared(self, findings: list[Finding], ending: str) -> str:
         """Return why no value was compared with the oracle's, "" if one was.
 
@@ -170,19 +186,13 @@ class Record:
             findings: the kernel's.
             ending: why there was no case, if there was none.
         """
-        asked = self.classes & _COMPARING - _BESIDE
-        wanted = self.classes & _VALUES or asked or self.classes
         if any(f.state in CHARGED for f in findings):
             return ""
+        compared = self.compared()
         why = [note for note in self._notes if "undecided" in note][:1]
-        kept = any(self._kept.get(c) or self._broken.get(c) for c in wanted)
-        open_ = [name for name, judged in self._compared.items() if not judged]
-        # Other results do not stand for it, nor does NaN that stays NaN.
-        if asked and open_ and (kept or len(open_) < len(self._compared)):
-            return "; ".join(
-                [f"no element of {', '.join(open_)} could be judged", *why]
-            )
-        if kept:
+        if compared.lacking:
+            return "; ".join([compared.lacking, *why])
+        if compared.decided:
             return ""
         if not self.cases:
             return ending

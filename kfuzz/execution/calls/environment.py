@@ -8,7 +8,7 @@ import torch
 
 from kfuzz.execution.calls.occupied import by_device, by_kernel
 from kfuzz.execution.calls.raised import caught
-from kfuzz.execution.calls.torch_state import TorchState
+from kfuzz.execution.calls.torch_state import put_back
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.values.randomness import SEED, seeded
@@ -45,13 +45,8 @@ def environment(device: torch.device, seed: int = SEED) -> Iterator[list[str]]:
     around = surroundings_of(device)
     if around is not None:
         around.forget_errors()
-    left: list[str] = []
-    with by_kernel(), seeded(device, seed), torch.no_grad():
-        before = TorchState.now()
-        try:
-            yield left
-        finally:
-            left += before.restore()
+    with by_kernel(), seeded(device, seed), torch.no_grad(), put_back() as left:
+        yield left
 
 
 def attempt(

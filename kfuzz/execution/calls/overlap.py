@@ -17,6 +17,7 @@ from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.occupied import by_kernel
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.calls.results import Reader
+from kfuzz.execution.calls.torch_state import put_back
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import Placement, as_batch, place
@@ -135,7 +136,7 @@ def in_threads(
             threading.Thread(target=work, args=(number,), daemon=True)
             for number in range(len(data))
         ]
-        with by_kernel(), _meshing(), seeded(common.device, SEED):
+        with by_kernel(), _meshing(), seeded(common.device, SEED), put_back():
             for thread in threads:
                 thread.start()
             start.set()
@@ -169,7 +170,7 @@ def on_side_stream(
         number = turn % len(data)
         placed = common.placed(data[(number + 1) % len(data)], arena)
         torch.cuda.synchronize(common.device)
-        with by_kernel():
+        with by_kernel(), put_back():
             with torch.cuda.stream(stream), seeded(common.device, SEED):
                 torch.cuda._sleep(DELAY_CYCLES)  # type: ignore[no-untyped-call]
                 placed.write(data[number])

@@ -4,7 +4,8 @@ It decides how later calls compute: other kernels', and the program's that calls
 one. A kernel that needs another setting has to put back the one that it found.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -121,3 +122,13 @@ class TorchState:
             put(before)
             told.append(f"{name} ({before} before the call, {after} after it)")
         return tuple(told)
+
+
+@contextmanager
+def put_back() -> Iterator[list[str]]:
+    """Put back what is changed meanwhile; give a list that then holds it in words."""
+    before, left = TorchState.now(), list[str]()
+    try:
+        yield left
+    finally:
+        left += before.restore()

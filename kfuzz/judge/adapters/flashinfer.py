@@ -17,7 +17,8 @@ from kfuzz.judge.service.judge import Judge
 from kfuzz.judge.service.score import Score
 from kfuzz.judge.service.task import Task
 from kfuzz.store import tensorfile
-from kfuzz.store.entry import read_entry
+from kfuzz.store.entry import MAX_BYTES, read_entry
+from kfuzz.store.plain_file import read_plain
 
 Json = Mapping[str, Any]
 
@@ -92,6 +93,10 @@ class ModelNew(torch.nn.Module):
 """
 
 
+# Sizes have fewer.
+_DIGITS: Final = 19
+
+
 def task_of(
     definition: Json, workload: Json | None = None, *, root: Path | None = None
 ) -> Task:
@@ -105,10 +110,12 @@ def task_of(
     Raises:
         UsageError: if one is not of the format, or names a type that kfuzz lacks.
     """
-    checked, given = _checked(definition), workload or {}
-    given = given.get("workload", given)
+    checked = _checked(definition)
+    given = _object(workload or {}, checked["name"], "the workload")
+    given = _object(given.get("workload", given), checked["name"], "the workload")
+    sizes = _object(given.get("axes", {}), checked["name"], "axes of the workload")
     axes = {n: a.get("type") for n, a in checked["axes"].items()}
-    lacking = [n for n in axes if axes[n] == "var" and n not in given.get("axes", {})]
+    lacking = [n for n in axes if axes[n] == "var" and n not in sizes]
     if lacking:
         raise UsageError(f"no size of axis {lacking[0]}", where=checked["name"],
                          fix="give a workload that has it")  # fmt: skip
@@ -126,7 +133,8 @@ def candidate_of(definition: Json, solution: Json) -> str:
     Raises:
         UsageError: if it is not of the format, or its entry point is not in Python.
     """
-    checked, where = _checked(definition), f"solution {solution.get('name', '')}"
+    checked = _checked(definition)
+    where = f"solution {_object(solution, checked['name'], 'it').get('name', '')}"
     spec = _field(solution, "spec", dict, where)
     file, _, function = str(spec.get("entry_point")).partition("::")
     sources: dict[str, str] = {}
@@ -234,7 +242,8 @@ def drawn(definition: Json, workload: Json, root: str, custom: Any) -> list[Any]
     """Return the inputs that a workload describes; random ones are normal, or bits.
 
     Raises:
-        UsageError: if one has no known description, or its file is missing.
+        UsageError: if one has no known description, or its file no such tensor.
+        DecodeError: if its file cannot be read.
     """
     axes = {n: a["value"] for n, a in definition["axes"].items() if "value" in a}
     axes |= workload.get("axes", {})
@@ -265,36 +274,53 @@ def drawn(definition: Json, workload: Json, root: str, custom: Any) -> list[Any]
 
 def _loaded(path: Path, key: str) -> Tensor:
     try:
-        stored = tensorfile.load(path.read_bytes(), where=str(path))[key]
-    except (OSError, KeyError) as error:
-        raise UsageError(f"no tensor {key!r}: {error!r}", where=str(path)) from None
+        stored = tensorfile.load(read_plain(path, MAX_BYTES), where=str(path))[key]
+    except KeyError:
+        raise UsageError(f"no tensor {key!r}", where=str(path)) from None
+    if not stored.data:
+        return torch.empty(stored.shape, dtype=getattr(torch, stored.dtype))
     flat = torch.frombuffer(bytearray(stored.data), dtype=getattr(torch, stored.dtype))
     return flat.reshape(stored.shape)
 
 
 def _checked(definition: Json) -> dict[str, Any]:
     """Return a definition with what is needed of it, every part as it has to be."""
+    _object(definition, "", "the definition")
     name = _field(definition, "name", str, "definition")
     where, axes = f"definition {name}", {**_field(definition, "axes", dict, name)}
     for axis, told in axes.items():
-        known = {"const": "value", "var": "type", "expr": "expression"}
-        if known.get(str(_object(told, where, axis).get("type"))) not in told:
+        known = {"const": ("value", int), "var": ("type", str),
+                 "expr": ("expression", str)}  # fmt: skip
+        kind = str(_object(told, where, axis).get("type"))
+        if kind not in known:
             raise UsageError("no axis", where=f"{where}: {axis}")
+        _field(told, *known[kind], f"{where}: {axis}")
     made: dict[str, Any] = {"name": name, "axes": axes}
     for part in ("inputs", "outputs"):
-        made[part] = _field(definition, part, dict, where)
-        for each, spec in made[part].items():
-            dtype, shape = _object(spec, where, each).get("dtype"), spec.get("shape")
+        made[part] = {}
+        for each, spec in _field(definition, part, dict, where).items():
+            place = f"{where}: {each}"
+            dtype = _field(_object(spec, where, each), "dtype", str, place)
+            if not each.isidentifier():
+                raise UsageError("its name is no name", where=place)
             if dtype not in DTYPES:
-                raise UsageError(f"unknown dtype {dtype!r}", where=f"{where}: {each}",
-                                 fix=suggestion(str(dtype), DTYPES))  # fmt: skip
-            sizes = [a for a in shape or () if a.isdigit()]  # SOL-ExecBench's
-            axes |= {a: {"type": "const", "value": int(a)} for a in sizes}
-            if lost := [a for a in shape or () if a not in axes]:
-                raise UsageError(f"no axis {lost[0]!r}", where=f"{where}: {each}")
+                raise UsageError(f"unknown dtype {dtype!r}", where=place,
+                                 fix=suggestion(dtype, DTYPES))  # fmt: skip
+            shape = spec.get("shape")
+            if shape is not None:
+                shape = _field(spec, "shape", list, place)
+            for axis in shape or ():
+                known_size = isinstance(axis, str) and axis.isdecimal()
+                if known_size and len(axis) < _DIGITS:  # SOL-ExecBench's
+                    axes[axis] = {"type": "const", "value": int(axis)}
+                if not isinstance(axis, str) or axis not in axes:
+                    raise UsageError(f"no axis {axis!r:.40}", where=place)
+            made[part][each] = {"dtype": dtype, "shape": shape}
     made["reference"] = _field(definition, "reference", str, where)
     made["constraints"] = definition.get("constraints") or []
     made["custom"] = definition.get("custom_inputs_entrypoint")
+    if made["custom"] is not None and not str(made["custom"]).isidentifier():
+        raise UsageError("custom_inputs_entrypoint is no name", where=where)
     return made
 
 

@@ -17,9 +17,12 @@ from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.judge.service.judge import Judge
 from kfuzz.judge.service.score import Ruling, Score
 from kfuzz.judge.service.task import Task
+from kfuzz.store.plain_file import read_source
 
 _SUBMISSION: Final = "@SUBMISSION@"
 _REFERENCE: Final = "reference.py"
+# A task has some kilobytes; a megabyte takes ten seconds to parse.
+_MOST_YAML: Final = 1 << 16
 # A task's Python files as modules, and its reference in KernelBench's form. A call's
 # arguments are what `generate_input` gives, of another seed each time.
 _TEXT: Final = """
@@ -77,6 +80,7 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
 
     Raises:
         UsageError: if the folder is no task in Python, or has no such test.
+        DecodeError: if a file cannot be read.
     """
     told, where = _yaml(folder / "task.yml"), str(folder / "task.yml")
     tests, files = told.get("tests") or [], told.get("files")
@@ -92,9 +96,9 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
     texts = {}
     for each in files:
         name, source = str(each.get("name", "")), str(each.get("source", ""))
-        main = str((told.get("config") or {}).get("main", ""))
+        main = str(_mapping(told.get("config")).get("main", ""))
         if source != _SUBMISSION and name.endswith(".py") and name != main:
-            texts[name.removesuffix(".py")] = _read(folder / source)
+            texts[name.removesuffix(".py")] = read_source(folder / source)
     # Others first: the reference imports them.
     last = texts.pop(_REFERENCE.removesuffix(".py"), None)
     if last is None:
@@ -188,20 +192,28 @@ def _yaml(path: Path) -> dict[str, Any]:
         raise UsageError(
             "PyYAML reads task.yml and is not installed", fix="pip install pyyaml"
         ) from None
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """One without aliases: a few lines of them are written out without end."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("an alias")
+            return super().compose_node(parent, index)
+
+    text = read_source(path, _MOST_YAML)
     try:
-        told = yaml.safe_load(_read(path))
-    except yaml.YAMLError as error:
+        told = yaml.load(text, Loader)
+    # What a tag does not fit raises whatever it pleases.
+    except Exception as error:
         raise UsageError(f"no YAML: {error}", where=str(path)) from None
     if not isinstance(told, dict):
         raise UsageError("no task", where=str(path))
     return told
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot be read: {error}", where=str(path)) from None
+def _mapping(told: Any) -> dict[Any, Any]:
+    return told if isinstance(told, dict) else {}
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ Facts: verl 0.9.1, `verl.trainer.ppo.reward` and `reward_manager`; verifiers 0.4
 `verifiers.v1.reward`, and `Rubric(funcs=[…])` of the versions before.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from kfuzz.core.errors import UsageError
+from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.judge.adapters.shared import judge_with
 from kfuzz.judge.service.judge import Judge
 from kfuzz.judge.service.task import Task
+from kfuzz.store import strict_json
 
 # What a block of Python is called.
 _PYTHON: Final = ("", "py", "python", "python3")
@@ -119,9 +119,9 @@ def _task(judge: Judge, truth: str, extra: Mapping[str, Any]) -> Task:
     if not truth.lstrip().startswith("{"):
         return judge.task(truth + "\n", **more)  # a text, never a file's name
     try:
-        told = json.loads(truth)
+        told = strict_json.loads(truth)
         return judge.task(told["operator"], told.get("inputs"), **more)
-    except (ValueError, KeyError) as error:
+    except (DecodeError, KeyError, TypeError) as error:
         raise UsageError(
             f"the ground truth is no task: {error!r}",
             fix='give a reference\'s text, or {"operator": "…", "inputs": {…}}',

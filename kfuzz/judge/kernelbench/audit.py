@@ -86,7 +86,7 @@ class Problem:
     reference: Reference | None
 
 
-def open_problem(path: Path, device: str) -> Problem:
+def open_problem(path: Path, device: str, text: str | None = None) -> Problem:
     """Load a reference and audit it.
 
     The device becomes torch's current one: a reference, too, may ask for no other.
@@ -94,12 +94,13 @@ def open_problem(path: Path, device: str) -> Problem:
     Args:
         path: its file.
         device: where it runs, as torch calls it.
+        text: as of `Form`.
 
     Raises:
         UsageError: if the file is not of the form.
     """
     backend_of(device).select(device)
-    form = Form(path, torch.device(device))
+    form = Form(path, torch.device(device), text)
     made, why = outputs_of(form)
     if why:
         return Problem(form, Audit(faults=(why,)), None)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -83,8 +84,15 @@ class Form:
             `results.nesting` says it.
     """
 
-    def __init__(self, path: Path, device: torch.device) -> None:
+    def __init__(
+        self, path: Path, device: torch.device, text: str | None = None
+    ) -> None:
         """Import the file and build its model.
+
+        Args:
+            path: the reference file.
+            device: where the model is to lie.
+            text: what it holds where it lies on no disk.
 
         Raises:
             UsageError: if the file cannot be imported, lacks a part, or gives what
@@ -92,7 +100,7 @@ class Form:
         """
         self.path = path
         self.device = device
-        self._module = _imported(path)
+        self._module = _imported(path, text)
         self._require_parts()
         with self._seeded(SEED):
             made = self._called("get_init_inputs")
@@ -274,17 +282,34 @@ def results(returned: Any) -> tuple[Any, ...]:
     return tuple(leaves(returned))
 
 
+class _FromText(SourceFileLoader):
+    """Loads a file that lies on no disk; neither does what it is compiled to."""
+
+    def __init__(self, name: str, path: str, text: str) -> None:
+        super().__init__(name, path)
+        self._text = text
+
+    def get_data(self, path: str) -> bytes:
+        """Return the text."""
+        return self._text.encode(errors="backslashreplace")
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        """Say that there is no file whose age could be asked for."""
+        raise FileNotFoundError(path)
+
+
 @lru_cache(maxsize=8)
-def _imported(path: Path) -> ModuleType:
+def _imported(path: Path, text: str | None) -> ModuleType:
     """Return the module of a file, imported once.
 
     Raises:
         UsageError: if it cannot be.
     """
-    if not os.path.isfile(path):
+    if text is None and not os.path.isfile(path):
         raise UsageError("no such file", where=str(path), fix="check the path")
     name = f"kfuzz_reference_{path.stem}_{short_hash(str(path))}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = None if text is None else _FromText(name, str(path), text)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise UsageError("not a Python file", where=str(path))
     module = importlib.util.module_from_spec(spec)

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from kfuzz.core.untrusted import Mode
 from kfuzz.execution.calls.raised import raised_by
-from kfuzz.execution.calls.torch_state import TorchState
+from kfuzz.execution.calls.torch_state import put_back
 from kfuzz.execution.device import declared
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import surroundings_of
@@ -284,20 +284,20 @@ class Candidate:
         """
         device = self._device
         torch.set_num_threads(int(around["threads"]))
-        with seeded(device, 0), torch.set_grad_enabled(bool(around["grad"])):
-            before = TorchState.now()
+        with (
+            seeded(device, 0),
+            torch.set_grad_enabled(bool(around["grad"])),
+            put_back() as left,
+        ):
+            meet(self._clocks, device, around)
             try:
-                meet(self._clocks, device, around)
-                try:
+                returned = call()
+            except Exception:
+                if not around["grad"]:
+                    raise
+                with torch.no_grad():
                     returned = call()
-                except Exception:
-                    if not around["grad"]:
-                        raise
-                    with torch.no_grad():
-                        returned = call()
-            finally:
-                left = before.restore()
-        return returned, left
+        return returned, tuple(left)
 
     @staticmethod
     def _tensors(listed: Sequence[Any], given: Sequence[int]) -> list[Tensor]:

@@ -31,6 +31,7 @@ from kfuzz.judge.candidate import BUILT
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.service.score import REWARDS, Ruling, Score
 from kfuzz.judge.service.task import Task, task_of
+from kfuzz.store.plain_file import read_source
 
 _WORKER: Final = "kfuzz.judge.service.worker"
 _PRELOAD: Final = ("torch", "triton", "hypothesis", _WORKER)
@@ -197,7 +198,7 @@ class Judge(Closing):
         if task is None:
             raise UsageError("there is no task", fix="give one: task=judge.task(…)")
         if isinstance(candidate, Path):
-            candidate = candidate.read_text("utf-8")
+            candidate = read_source(candidate)
         limits = Limits()
         patience = max(self._max_time, 2.0)
         limits = replace(

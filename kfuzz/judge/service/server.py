@@ -40,6 +40,12 @@ _FIELDS: Final = frozenset(
 _LOCAL: Final = ("127.0.0.1", "localhost")
 
 
+# Answers that come before the body is read.
+_UNREAD: Final = (
+    HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+)  # fmt: skip
+
+
 class Refused(Exception):
     """A request that is not obeyed."""
 
@@ -187,7 +193,6 @@ def _handler(judge: Judge, token: str) -> type[BaseHTTPRequestHandler]:
             if not (length.isascii() and length.isdigit()):
                 raise Refused(HTTPStatus.LENGTH_REQUIRED, "no Content-Length")
             if len(length) > 12 or int(length) > MOST_BYTES:
-                self._discard()
                 what = f"{length[:20]} bytes: a request has at most {MOST_BYTES}"
                 raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
             try:
@@ -197,11 +202,14 @@ def _handler(judge: Judge, token: str) -> type[BaseHTTPRequestHandler]:
 
         def _discard(self) -> None:
             """Read what is being sent for a moment: who cannot send does not listen."""
+            length = self.headers.get("Content-Length", "")
+            left = int(length[:12]) if length.isascii() and length.isdigit() else 0
             until = time.monotonic() + _DISCARD_SECONDS
             self.connection.settimeout(_DISCARD_SECONDS / 8)
             with contextlib.suppress(OSError):
-                while time.monotonic() < until and self.rfile.read1(1 << 16):
-                    pass
+                while left > 0 and time.monotonic() < until:
+                    piece = self.rfile.read1(min(left, 1 << 16))
+                    left = left - len(piece) if piece else 0
             self.connection.settimeout(SOCKET_SECONDS)
 
         def _answer(self, path: str, made: Callable[[], dict[str, Any]]) -> None:
@@ -213,6 +221,8 @@ def _handler(judge: Judge, token: str) -> type[BaseHTTPRequestHandler]:
                     raise Refused(HTTPStatus.NOT_FOUND, what)
                 document = made()
             except Refused as refused:
+                if refused.status in _UNREAD:
+                    self._discard()
                 status, document = refused.status, {"error": str(refused)}
             except BackendError as error:
                 status, document = HTTPStatus.NOT_IMPLEMENTED, {"error": str(error)}

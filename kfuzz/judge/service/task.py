@@ -14,6 +14,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.judge.candidate import BUILT
+from kfuzz.store.plain_file import read_source
 from kfuzz.strategies.parameters import IndexParameter
 
 _TENSOR: Final = re.compile(r"(\w+)\s*\[\s*([\d\s,]*)\]")
@@ -95,6 +96,7 @@ def task_of(
         UsageError: if there is no such file or operator, or it does not have such
             inputs.
         BindingError: if a declaration is unknown or impossible.
+        DecodeError: if the file cannot be read.
     """
     if isinstance(problem, Task):
         return problem
@@ -102,7 +104,7 @@ def task_of(
     if isinstance(problem, str) and "\n" in text:
         return Task(text, entry, claims)
     if os.path.isfile(text):
-        return Task(Path(text).read_text("utf-8"), entry, claims)
+        return Task(read_source(Path(text)), entry, claims)
     if text in OPERATORS:
         return Task(_reference_of(text, inputs or {}), entry, claims)
     if isinstance(problem, Path) or text.endswith(".py"):

@@ -108,10 +108,10 @@ class Worker:
         """
         self._forget()
         folder = Path(tempfile.mkdtemp(dir=self._private))
+        # It is never written: where the system hides no file, there is none to read.
         self._reference = folder / "problem.py"
-        self._reference.write_text(reference, "utf-8", "backslashreplace")
         _, devices = resolve(self._device)
-        self._problem = open_problem(self._reference, devices[0])
+        self._problem = open_problem(self._reference, devices[0], reference)
         return {"faults": list(self._problem.audit.faults)}
 
     def _forget(self) -> None:
