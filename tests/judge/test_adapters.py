@@ -501,3 +501,38 @@ def test_references_may_write_in_place_and_what_is_not_theirs_is_no_reference() 
             helpers.assert_close("y", tri, ref, 0.1)
     with pytest.raises(UsageError, match="not known how"):
         helpers.assert_close("y", x * 2, x, 0.1)
+
+
+def test_a_kernel_may_run_first_on_the_inputs_and_store_narrower_numbers() -> None:
+    x = torch.randn(4, 6)
+    with helpers.references():
+        w = torch.full_like(x, 3.0)
+        y = torch.empty_like(x, dtype=torch.float16)
+        # As Triton's interpreter takes arguments.
+        given, made = (
+            t.new_empty(0).set_(t.untyped_storage(), 0, t.shape, t.stride()).numpy()
+            for t in (w, y)
+        )
+        made[:] = given * x.numpy()
+        ref = x * w
+        helpers.assert_verbose_allclose(y.float(), ref)
+        helpers.assert_close("y", ref, y.float(), 0.1)
+        made[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(y.float(), ref)
+        given[0, 0] = 5.0
+        with pytest.raises(UsageError, match="not known how"):
+            helpers.assert_close("y", x * w, y.float(), 0.1)
+
+
+def test_kernels_of_a_suite_may_declare_what_they_compute_in() -> None:
+    x = torch.randn(4, 64)
+    result = x.bfloat16().float().exp().bfloat16().sum(-1, dtype=torch.float32).numpy()
+    for claims in ({}, {"accumulator": "bfloat16"}):
+        with helpers.references(**claims):
+            ref, made = x.exp().sum(-1), torch.from_numpy(result.copy())
+            if claims:
+                helpers.assert_verbose_allclose(made, ref)
+                continue
+            with pytest.raises(AssertionError, match="allowed"):
+                helpers.assert_verbose_allclose(made, ref)
