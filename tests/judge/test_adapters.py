@@ -344,8 +344,9 @@ def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
     [
         (
             {"inputs": {"x": {"shape": ["batch"], "dtype": "float4_e2m1"}}},
-            "unknown dtype",
+            "float4_e2m1 is not supported. two numbers share a byte",
         ),
+        ({"inputs": {"x": {"shape": ["batch"], "dtype": "f32"}}}, "unknown dtype"),
         ({"inputs": {"x": {"shape": ["rows"], "dtype": "float32"}}}, "no axis 'rows'"),
         ({"axes": {"batch": {"type": "fixed"}}}, "no axis"),
         ({"axes": {"batch": 6}}, "batch is 6, no object"),

@@ -21,6 +21,8 @@ from kfuzz.store.entry import read_entry
 
 Json = Mapping[str, Any]
 
+# SOL-ExecBench's, of which kfuzz has none.
+_PACKED: Final = ("float4_e2m1", "float4_e2m1fn_x2")
 # What a function returned, as both benchmarks take it: a dictionary, a sequence, alone.
 _RESULTS: Final = """
 import torch
@@ -285,6 +287,12 @@ def _checked(definition: Json) -> dict[str, Any]:
         made[part] = _field(definition, part, dict, where)
         for each, spec in made[part].items():
             dtype, shape = _object(spec, where, each).get("dtype"), spec.get("shape")
+            if dtype in _PACKED:
+                raise UsageError(
+                    f"{dtype} is not supported", where=f"{where}: {each}",
+                    fix="two numbers share a byte, for which torch has no operators: "
+                    "take the bytes as uint8 and unpack them in reference and solution",
+                )  # fmt: skip
             if dtype not in DTYPES:
                 raise UsageError(f"unknown dtype {dtype!r}", where=f"{where}: {each}",
                                  fix=suggestion(str(dtype), DTYPES))  # fmt: skip
