@@ -386,3 +386,13 @@ def test_what_is_admitted_is_of_these_weights_inputs_and_claims(files: Files) ->
     assert admitted(claims) != first
     x[0, 0] -= 1.0
     assert admitted(replace(claims, accumulator="bfloat16")) != admitted(claims)
+
+
+def test_what_is_admitted_of_a_reference_that_writes_in_place(files: Files) -> None:
+    reference = files.reference("return x.mul_(2)", "torch.randn(4, 16)")
+    case = reference.case(OWN, 3)
+    (name, x) = next(iter(reference.values.of(case).items()))
+    for given in (x, 2 * x, x):
+        posed = pose(reference.operator, case, {name: given.clone()}, Declaration())
+        (made,) = accept(reference.operator, posed).values()
+        assert torch.equal(made.reference[0], 2 * given.double())

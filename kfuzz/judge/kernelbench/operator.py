@@ -140,9 +140,11 @@ class Reference:
         self.values.require([x[0] for x in problem.tensors.values()])
         stored = next((f for f in self.formats if DTYPES[f].kind == "float"), "float32")
         posed = replace(problem, output=FORMATS[stored])
-        for drawn, known, admitted in self._admitted_last:
-            if drawn is self._drawn_model and _is_same(known, posed):
+        for drawn, asked, admitted in self._admitted_last:
+            if drawn is self._drawn_model and _is_same(asked, posed):
                 return admitted
+        # A reference may write to them.
+        known = {n: x.clone() for n, x in problem.tensors.items()}
         found = shadowed(self._oracle, posed, name=self.operator.name)
         floats = (x for x in problem.tensors.values() if x.is_floating_point())
         if all(bool(torch.isfinite(x).all()) for x in floats):
@@ -152,13 +154,9 @@ class Reference:
                 for a in found
             )
         admitted = dict(zip(self.outputs, found, strict=True))
-        tensors = {n: x.clone() for n, x in problem.tensors.items()}
-        if (
-            sum(map(Tensor.numel, (*tensors.values(), *(a.low for a in found))))
-            <= _MOST
-        ):
-            posed = replace(posed, tensors=tensors)
-            self._admitted_last.append((self._drawn_model, posed, admitted))
+        if sum(map(Tensor.numel, (*known.values(), *(a.low for a in found)))) <= _MOST:
+            asked = replace(posed, tensors=known)
+            self._admitted_last.append((self._drawn_model, asked, admitted))
         return admitted
 
     @property
