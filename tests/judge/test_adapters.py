@@ -137,7 +137,11 @@ def test_kernelbot_prefilters_submissions(
     task: Path, judge: kfuzz.Judge, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    right = "def custom_kernel(data):\n    a, b = data\n    return b + a\n"
+    right = (
+        "from __future__ import annotations\nfrom task import input_t, output_t\n"
+        "import utils\n\ndef custom_kernel(data: input_t) -> output_t:\n"
+        "    a, b = data\n    return b + a\n"
+    )
     score = kernelbot.judge_submission(judge, task, right)
     assert kernelbot.prefiltered(score) == {
         "classification": "valid", "should_filter": False, "filter_reason": "",
