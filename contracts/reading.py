@@ -121,7 +121,7 @@ def unjudged(evidence: Evidence) -> tuple[str, ...]:
     return tuple(
         name
         for name, (open_, numbers) in every
-        if bool((open_[numbers] if bool(numbers.any()) else open_).all())
+        if bool((open_ | ~numbers if bool(numbers.any()) else open_).all())
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kfuzz.numerics.accumulation import Accumulation, gamma, growth
 from kfuzz.numerics.elements import zero
-from kfuzz.numerics.formats import FORMATS, Format, lowest_bit_exponent
+from kfuzz.numerics.formats import FORMATS, Format, lowest_bit_exponent, power_of_two
 
 U32: Final = FORMATS["float32"].unit
 U64: Final = FORMATS["float64"].unit
@@ -22,6 +22,12 @@ EXP_ERROR: Final = 5
 # Rounding of the argument of exp per unit of its magnitude: subtraction 1,
 # multiplication by log2(e) and the constant's error 2; `__expf` fits in 4.
 EXP_ARGUMENT: Final = 4
+# Above the exponent of any term: of zeros, multiples of every power.
+_NO_BIT: Final = 1 << 20
+# Terms of sums of products that are asked for their lowest bits before all are.
+_FEW: Final = 16
+# Of normal numbers of float64 whose reciprocals are normal: 2^-1022 to 2^1022.
+_SCALE: Final = 1022
 
 
 def sum_error(
@@ -77,11 +83,54 @@ def exactly_summable(
     partial sum is a multiple of 2**q below 2**p. Where
     subnormals may be flushed, also 2**q >= lambda.
     """
-    if terms.shape[dim] == 0:
-        shape = terms.sum(dim).shape
-        return torch.ones(shape, dtype=torch.bool, device=terms.device)
-    lowest = lowest_bit_exponent(terms).amin(dim)
-    return fits_exactly(terms.abs().sum(dim), lowest, acc, flush=flush)
+    total, least = terms.abs().sum(dim, keepdim=True), acc.least_exponent(flush=flush)
+    if least < -_SCALE and total.numel() and terms.shape[dim]:
+        lowest = lowest_bit_exponent(terms).amin(dim)
+        return fits_exactly(total.squeeze(dim), lowest, acc, flush=flush)
+    # The lowest bit for which the sum leaves room: of a power of two one lower.
+    mantissa, exponent = torch.frexp(total)
+    lowest = exponent.to(torch.int64) - (mantissa == 0.5).to(torch.int64)
+    lowest = (lowest - acc.exact_bits).clamp(least, _SCALE)
+    whole = (terms * power_of_two(-lowest)).round_().mul_(power_of_two(lowest))
+    fits = (whole == terms).all(dim, keepdim=True) & (total <= acc.limit)
+    return ((total == 0) | fits).squeeze(dim)
+
+
+def products_exactly(
+    magnitude: Tensor,
+    a: Tensor,
+    b: Tensor,
+    addend: Tensor,
+    acc: Accumulation,
+    *,
+    flush: bool,
+    bits: int,
+) -> Tensor:
+    """Return where no order of sums of products rounds.
+
+    Args:
+        magnitude: the sums of the terms' magnitudes.
+        a: float64 [..., M, K], finite.
+        b: float64 [..., K, N], finite.
+        addend: one more term of each sum; 0 where there is none.
+        acc: the accumulation.
+        flush: whether subnormals may be flushed.
+        bits: bits that sums of products hold exactly.
+    """
+
+    def lowest(x: Tensor, dim: int) -> Tensor:
+        return lowest_bit_exponent(x).amin(dim).unsqueeze(dim)
+
+    # The lowest bit of all terms is no higher than that of a few: most products of
+    # numbers do not fit for these alone. A device would be waited for.
+    if a.shape[-1] >= 4 * _FEW and magnitude.numel() and not magnitude.is_cuda:
+        few = lowest(a[..., :_FEW], -1).max() + lowest(b[..., :_FEW, :], -2).max()
+        most = int(few) + bits
+        if most < 1024 and float(magnitude.min()) > 2.0**most:
+            return torch.zeros_like(magnitude, dtype=torch.bool)
+    least = torch.minimum(lowest(a, -1) + lowest(b, -2), lowest_bit_exponent(addend))
+    least = least.clamp(max=_NO_BIT)
+    return fits_exactly(magnitude, least, acc, flush=flush, bits=bits)
 
 
 def fits_exactly(

@@ -5,12 +5,14 @@ the greatest value that the step before may have left, so that they hold for coa
 intermediates and at overflow too.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from kfuzz.numerics.acceptance import (
     ANY,
@@ -59,6 +61,12 @@ class Interval:
             torch.maximum(torch.maximum(a, b), torch.maximum(c, d)),
         )
 
+    def times(self, other: "Interval") -> "Interval":
+        """Return the exact product with what is not negative."""
+        a, b = self.low * other.low, self.low * other.high
+        c, d = self.high * other.low, self.high * other.high
+        return Interval(torch.minimum(a, b, out=a), torch.maximum(c, d, out=d))
+
     def scaled(self, factor: float) -> "Interval":
         """Return the product with a positive number."""
         return Interval(self.low * factor, self.high * factor)
@@ -69,10 +77,15 @@ class Interval:
 
     def widened(self, relative: float, absolute: Tensor | float = 0.0) -> "Interval":
         """Return the interval with each value v moved by relative |v| + absolute."""
-        return Interval(
-            self.low - relative * self.low.abs() - absolute,
-            self.high + relative * self.high.abs() + absolute,
-        )
+
+        def by(end: Tensor) -> Tensor:
+            most = end.abs().mul_(relative)
+            fits = not isinstance(absolute, Tensor)
+            return most.add_(absolute) if fits else most + absolute
+
+        below = by(self.low)
+        above = below if self.high is self.low else by(self.high)
+        return Interval(self.low - below, self.high + above)
 
     def union(self, other: "Interval") -> "Interval":
         """Return the least interval that holds both."""
@@ -87,19 +100,20 @@ class Interval:
             torch.where(condition, self.high, other.high),
         )
 
-    def or_zero(self, condition: Tensor | float) -> "Interval":
-        """Return the interval extended to 0 where the condition holds.
+    def or_zero(self, magnitude: float) -> "Interval":
+        """Return the interval extended to 0 where a value below a magnitude may vanish.
 
-        Args:
-            condition: bool; or a magnitude below which a value may vanish.
+        Without a mask: choosing by one that follows the data's signs takes a processor
+        ten times as long as a minimum.
         """
-        if isinstance(condition, Tensor):
-            below, above = condition, condition
-        else:
-            below, above = self.low < condition, self.high > -condition
+        # What `threshold` leaves is greater.
+        most = math.nextafter(magnitude, 0.0)
+        low = threshold(self.low, most, 0.0)
+        high = threshold(-self.high, most, 0.0, inplace=True)
+        high = high.neg_().add_(0.0)  # no zero is negative
         return Interval(
-            torch.where(below, self.low.clamp(max=0.0), self.low),
-            torch.where(above, self.high.clamp(min=0.0), self.high),
+            torch.minimum(self.low, low, out=low),
+            torch.maximum(self.high, high, out=high),
         )
 
 

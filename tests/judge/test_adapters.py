@@ -138,7 +138,11 @@ def test_kernelbot_prefilters_submissions(
     task: Path, judge: kfuzz.Judge, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    right = "def custom_kernel(data):\n    a, b = data\n    return b + a\n"
+    right = (
+        "from __future__ import annotations\nfrom task import input_t, output_t\n"
+        "import utils\n\ndef custom_kernel(data: input_t) -> output_t:\n"
+        "    a, b = data\n    return b + a\n"
+    )
     score = kernelbot.judge_submission(judge, task, right)
     assert kernelbot.prefiltered(score) == {
         "classification": "valid", "should_filter": False, "filter_reason": "",
@@ -357,8 +361,9 @@ def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
     [
         (
             {"inputs": {"x": {"shape": ["batch"], "dtype": "float4_e2m1"}}},
-            "unknown dtype",
+            "float4_e2m1 is not supported. two numbers share a byte",
         ),
+        ({"inputs": {"x": {"shape": ["batch"], "dtype": "f32"}}}, "unknown dtype"),
         ({"inputs": {"x": {"shape": ["rows"], "dtype": "float32"}}}, "no axis 'rows'"),
         ({"axes": {"batch": {"type": "fixed"}}}, "no axis"),
         ({"axes": {"batch": 6}}, "batch is 6, no object"),
@@ -520,3 +525,38 @@ def test_references_may_write_in_place_and_what_is_not_theirs_is_no_reference() 
             helpers.assert_close("y", tri, ref, 0.1)
     with pytest.raises(UsageError, match="not known how"):
         helpers.assert_close("y", x * 2, x, 0.1)
+
+
+def test_a_kernel_may_run_first_on_the_inputs_and_store_narrower_numbers() -> None:
+    x = torch.randn(4, 6)
+    with helpers.references():
+        w = torch.full_like(x, 3.0)
+        y = torch.empty_like(x, dtype=torch.float16)
+        # As Triton's interpreter takes arguments.
+        given, made = (
+            t.new_empty(0).set_(t.untyped_storage(), 0, t.shape, t.stride()).numpy()
+            for t in (w, y)
+        )
+        made[:] = given * x.numpy()
+        ref = x * w
+        helpers.assert_verbose_allclose(y.float(), ref)
+        helpers.assert_close("y", ref, y.float(), 0.1)
+        made[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(y.float(), ref)
+        given[0, 0] = 5.0
+        with pytest.raises(UsageError, match="not known how"):
+            helpers.assert_close("y", x * w, y.float(), 0.1)
+
+
+def test_kernels_of_a_suite_may_declare_what_they_compute_in() -> None:
+    x = torch.randn(4, 64)
+    result = x.bfloat16().float().exp().bfloat16().sum(-1, dtype=torch.float32).numpy()
+    for claims in ({}, {"accumulator": "bfloat16"}):
+        with helpers.references(**claims):
+            ref, made = x.exp().sum(-1), torch.from_numpy(result.copy())
+            if claims:
+                helpers.assert_verbose_allclose(made, ref)
+                continue
+            with pytest.raises(AssertionError, match="allowed"):
+                helpers.assert_verbose_allclose(made, ref)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.relation import compare_all
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.execution.device.backends import backend_of
@@ -355,3 +356,43 @@ def test_rows_of_a_large_shape_are_judged(
     assert says(torch.relu) is None
     assert says(lambda x: x if x.shape == (64, 256) else x.relu()) == "K-VAL-01"
     assert says(lambda x: x.relu()[:, :5]) == "K-MET-01"
+
+
+def test_what_is_admitted_is_of_these_weights_inputs_and_claims(files: Files) -> None:
+    reference = files.reference(
+        "return self.norm(x)", "torch.randn(4, 16)", init="self.norm = nn.LayerNorm(16)"
+    )
+    case = reference.case(OWN, 3)
+    values = reference.values.of(case)
+    claims = claims_of(reference)
+
+    def admitted(claims: Declaration, **changed: Tensor) -> list[float]:
+        posed = pose(reference.operator, case, {**values, **changed}, claims)
+        (made,) = accept(reference.operator, posed).values()
+        return [*made.reference.flatten().tolist(), *made.high.flatten().tolist()]
+
+    first = admitted(claims)
+    assert admitted(claims) == first
+    reference.use_drawn(drawn=True)
+    drawn = admitted(claims)
+    assert drawn != first
+    reference.use_drawn(drawn=False)
+    assert admitted(claims) == first
+    (name, x) = next(iter(values.items()))
+    other = x.clone()
+    other[0, 0] += 2.0**-20
+    assert admitted(claims, **{name: other}) != first
+    x[0, 0] += 1.0  # the same memory
+    assert admitted(claims) != first
+    x[0, 0] -= 1.0
+    assert admitted(replace(claims, accumulator="bfloat16")) != admitted(claims)
+
+
+def test_what_is_admitted_of_a_reference_that_writes_in_place(files: Files) -> None:
+    reference = files.reference("return x.mul_(2)", "torch.randn(4, 16)")
+    case = reference.case(OWN, 3)
+    (name, x) = next(iter(reference.values.of(case).items()))
+    for given in (x, 2 * x, x):
+        posed = pose(reference.operator, case, {name: given.clone()}, Declaration())
+        (made,) = accept(reference.operator, posed).values()
+        assert torch.equal(made.reference[0], 2 * given.double())

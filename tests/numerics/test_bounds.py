@@ -14,13 +14,16 @@ from kfuzz.numerics.bounds import (
     U64,
     can_overflow,
     exactly_summable,
+    fits_exactly,
     overflow_in_some_order,
+    products_exactly,
     sum_error,
 )
-from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.formats import FORMATS, lowest_bit_exponent
 
 SINGLE = Accumulation(FORMATS["float32"])
 HALF = Accumulation(FORMATS["float16"])
+DOUBLE = Accumulation(FORMATS["float64"])
 U = 2.0**-24
 TOP = FORMATS["float32"].max_finite
 
@@ -126,6 +129,44 @@ def test_where_the_exactness_test_holds_every_order_is_exact(
     if bool(exactly_summable(wide(*values), -1, HALF, flush=False)):
         assert orders(values, np.float16) == {math.fsum(values)}
         assert float(sum_error(wide(*values), -1, HALF, flush=False)) == 0
+
+
+@given(
+    st.lists(st.lists(st.integers(-600, 600), min_size=3, max_size=3), min_size=1),
+    st.integers(-1075, 960),
+    st.sampled_from([HALF, SINGLE, DOUBLE]),
+    st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_sums_fit_where_their_lowest_bits_leave_room(
+    rows: list[list[int]], exponent: int, acc: Accumulation, flush: bool
+) -> None:
+    numbers = [[math.ldexp(i, exponent) for i in row] for row in rows]
+    terms = torch.tensor(numbers, dtype=torch.float64)
+    lowest = lowest_bit_exponent(terms).amin(-1)
+    wanted = fits_exactly(terms.abs().sum(-1), lowest, acc, flush=flush)
+    assert torch.equal(exactly_summable(terms, -1, acc, flush=flush), wanted)
+
+
+@pytest.mark.parametrize("most", [1, 40, 1 << 11, 1 << 20])
+@pytest.mark.parametrize("scale", [1.0, 2.0**-60, 0.1])
+def test_a_few_terms_decide_nothing_that_all_would_not(most: int, scale: float) -> None:
+    shape = torch.Generator().manual_seed(most)
+    a, b = (
+        torch.randint(-most, most + 1, (5, 80), generator=shape).double() * scale
+        for _ in range(2)
+    )
+    b, none = b.T.contiguous(), wide(0.0)[0]
+    a[0], a[1, :70], b[:, 2] = 0.0, 0.0, 0.0
+    magnitude = a.abs() @ b.abs()
+    low_a, low_b = (lowest_bit_exponent(x) for x in (a, b))
+    lowest = (low_a.amin(-1)[:, None] + low_b.amin(0)).clamp(max=1 << 20)
+    wanted = fits_exactly(magnitude, lowest, SINGLE, flush=False)
+    for rows in (slice(0, 5), slice(2, 5)):
+        found = products_exactly(
+            magnitude[rows], a[rows], b, none, SINGLE, flush=False, bits=24
+        )
+        assert torch.equal(found, wanted[rows])
 
 
 def test_the_exactness_test_knows_its_edge() -> None:

@@ -22,6 +22,8 @@ from kfuzz.store.plain_file import read_plain
 
 Json = Mapping[str, Any]
 
+# SOL-ExecBench's, of which kfuzz has none.
+_PACKED: Final = ("float4_e2m1", "float4_e2m1fn_x2")
 # What a function returned, as both benchmarks take it: a dictionary, a sequence, alone.
 _RESULTS: Final = """
 import torch
@@ -303,6 +305,12 @@ def _checked(definition: Json) -> dict[str, Any]:
             dtype = _field(_object(spec, where, each), "dtype", str, place)
             if not each.isidentifier():
                 raise UsageError("its name is no name", where=place)
+            if dtype in _PACKED:
+                raise UsageError(
+                    f"{dtype} is not supported", where=place,
+                    fix="two numbers share a byte, for which torch has no operators: "
+                    "take the bytes as uint8 and unpack them in reference and solution",
+                )  # fmt: skip
             if dtype not in DTYPES:
                 raise UsageError(f"unknown dtype {dtype!r}", where=place,
                                  fix=suggestion(dtype, DTYPES))  # fmt: skip

@@ -13,7 +13,7 @@ running bound of what a kernel's rounding may do. The test's own tolerances are 
 effect.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,12 +34,16 @@ _recording: "list[_Tape]" = []
 
 
 @contextmanager
-def references() -> Iterator[None]:
+def references(**declaration: Any) -> Iterator[None]:
     """Record how tensors are made, for the helpers that are called within.
 
     Every tensor that is made meanwhile stays until the end.
+
+    Args:
+        declaration: what the kernels declare, as for `assert_conforms`:
+            `intermediates="output"`, `accumulator="tf32"`.
     """
-    tape = _Tape()
+    tape = _Tape(declaration)
     _recording.append(tape)
     try:
         with tape:
@@ -103,22 +107,45 @@ def _check(what: str, pairs: "list[tuple[_Graph, Tensor]]") -> None:
                 "with a reference of torch's operators",
             )  # fmt: skip
         graph, result = found[0]
+        result = _as_stored(result).detach()
+
+        def function(*given: Tensor) -> Tensor:
+            made: Tensor = graph.function(*given)
+            return made.to(result.dtype)
+
         try:
-            assert_conforms(result.detach(), graph.function, *graph.leaves)
+            claims = _recording[-1].declaration
+            assert_conforms(result, function, *graph.leaves, **claims)
         except AssertionError as error:
             raise AssertionError(f"{what}: {error}" if what else str(error)) from None
+
+
+def _as_stored(result: Tensor) -> Tensor:
+    """Return a result as the kernel stored it, before the test made it wider."""
+    for tape in _recording:
+        for func, args, _, out in reversed(tape.steps):
+            if out is result and str(func) == "aten._to_copy.default":
+                (x,) = args
+                wider = x.is_floating_point() and x.element_size() < out.element_size()
+                return (
+                    x if wider and bool(same_bits(x.to(out.dtype), out).all()) else out
+                )
+    return result
 
 
 class _Tape(TorchDispatchMode):
     """Torch's operators in the order in which they ran, with what they were given."""
 
-    def __init__(self) -> None:
+    def __init__(self, declaration: Mapping[str, Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.declaration = declaration
         self.steps: list[tuple[Any, Any, Any, Any]] = []
         self.results: set[_Key] = set()
         # What no step made, and, if a step wrote to its memory, its elements before.
         self.leaves: dict[_Key, Tensor] = {}
         self.before: dict[_Key, Tensor] = {}
+        # What memory held when Triton's interpreter handed it to a kernel.
+        self._handed: dict[int, Tensor] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -139,8 +166,16 @@ class _Tape(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags and not is_mutable:
             return out  # random numbers are what a reference begins with
         self.steps.append((func, args, kwargs, out))
+        if _hands_over(func):
+            self._handed[id(out)] = out.clone()
+            return out
         self.results |= {_key(x) for x in _tensors(out)} - self.leaves.keys()
         return out
+
+    def is_read(self, out: Any) -> bool:
+        """Whether a tensor hands memory to a kernel that left it as it was."""
+        handed = self._handed.get(id(out))
+        return handed is not None and bool(same_bits(out, handed).all())
 
 
 class _Graph:
@@ -152,21 +187,22 @@ class _Graph:
     """
 
     def __init__(self, result: Tensor) -> None:
-        tape = next((t for t in _recording if _key(result) in t.results), None)
+        made = (t for t in _recording if _key(result) in t.results)
+        tape = next(made, None) or _Tape({})
         self._result = result
         self._steps: list[tuple[Any, Any, Any, Any]] = []
         leaves: dict[_Key, Tensor] = {}
         wanted = {_memory(result)}
-        for step in reversed(tape.steps if tape else ()):
+        for step in reversed(tape.steps):
             func, args, kwargs, out = step
             given = _tensors((args, kwargs))
             touched = [*_tensors(out), *(given if func._schema.is_mutable else ())]
-            if wanted.isdisjoint(map(_memory, touched)):
+            if wanted.isdisjoint(map(_memory, touched)) or tape.is_read(out):
                 continue
             self._steps.insert(0, step)
             wanted |= set(map(_memory, given))
-            leaves |= {_key(x): x for x in given if tape and _key(x) in tape.leaves}
-        before = tape.before if tape else {}
+            leaves |= {_key(x): x for x in given if _key(x) in tape.leaves}
+        before = tape.before
         order = sorted(leaves, key=lambda i: not leaves[i].is_floating_point())
         self.size, self._order = len(self._steps), order
         self.leaves = [before.get(i, leaves[i]).detach() for i in order]
@@ -194,12 +230,17 @@ class _Graph:
 
     def reproduces(self) -> bool:
         """Whether the steps make the same result again, bit for bit."""
-        # Triton's interpreter hands memory over so: what is in it no step has made.
-        handed = any("aten.set_." in str(func) for func, *_ in self._steps)
+        # What is in memory that a kernel wrote to no step has made.
+        handed = any(_hands_over(func) for func, *_ in self._steps)
         if handed or not self._steps or not self.leaves:
             return False
         made = self.function(*self.leaves, plain=True)
         return bool(same_bits(made, self._result.detach()).all())
+
+
+def _hands_over(func: Any) -> bool:
+    """Whether an operator is the one by which Triton's interpreter takes arguments."""
+    return str(func).startswith("aten.set_.")
 
 
 def _ruled(func: Any) -> Any:

@@ -23,25 +23,22 @@ _SUBMISSION: Final = "@SUBMISSION@"
 _REFERENCE: Final = "reference.py"
 # A task has some kilobytes; a megabyte takes ten seconds to parse.
 _MOST_YAML: Final = 1 << 16
-# A task's Python files as modules, and its reference in KernelBench's form. A call's
-# arguments are what `generate_input` gives, of another seed each time.
-_TEXT: Final = """
+# A task's Python files as modules.
+_MODULES: Final = """
 import sys
 import types
 
+_files = {files!r}
+for _name in _files:
+    _made = sys.modules[_name] = types.ModuleType(_name)
+    exec(compile(_files[_name], _name + ".py", "exec"), vars(_made))
+"""
+# Its reference in KernelBench's form. A call's arguments are what `generate_input`
+# gives, of another seed each time.
+_TEXT: Final = """
 import torch
 
-_files = {files!r}
-
-
-def _module(name):
-    made = sys.modules[name] = types.ModuleType(name)
-    exec(compile(_files[name], name + ".py", "exec"), vars(made))
-    return made
-
-
-for _name in _files:
-    _reference = _module(_name)
+_reference = _made
 for _name in _files:
     del sys.modules[_name]
 
@@ -103,9 +100,10 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
     last = texts.pop(_REFERENCE.removesuffix(".py"), None)
     if last is None:
         raise UsageError(f"no {_REFERENCE} among its files", where=str(folder))
-    texts["reference"] = last
-    text = _TEXT.format(files=texts, args=dict(tests[test]))
-    return Task(text, "custom_kernel", packed=True)
+    modules = (_MODULES.format(files=t) for t in ({**texts, "reference": last}, texts))
+    reference, given = modules
+    reference += _TEXT.format(args=dict(tests[test]))
+    return Task(reference, "custom_kernel", packed=True, given=given)
 
 
 def judge_submission(judge: Judge, folder: Path, submission: str) -> Score:

@@ -1,9 +1,10 @@
 """A reference in KernelBench's form as an operator: domain, float64 oracle, values."""
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +21,14 @@ from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
 from kfuzz.judge.kernelbench.shapes import Shapes
 from kfuzz.judge.kernelbench.values import ENDS, OWN, SCALED, Values
 from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.elements import as_integers
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.shadow import shadowed
 from kfuzz.strategies.parameters import TensorParameter
+
+# Problems whose results are kept, and elements of one, inputs and results together.
+_LAST: Final = 8
+_MOST: Final = 1 << 18
 
 
 class Reference:
@@ -66,6 +72,10 @@ class Reference:
         # The other model and its copy, once it was asked for, and which one is used.
         self._other: tuple[nn.Module, nn.Module] | None = None
         self._drawn_model = False
+        # What was asked last: a finding is judged again in several fresh processes,
+        # and with the reference in the candidate's place.
+        self._admitted_last: deque[tuple[bool, Problem, dict[str, Acceptance]]]
+        self._admitted_last = deque(maxlen=_LAST)
         self.values = Values(form, shapes, inputs or Inputs())
         self.home = self._home(max(y.numel() for y in outputs))
         floats = [s.dtype for s in form.samples if s.kind == "float"]
@@ -130,6 +140,11 @@ class Reference:
         self.values.require([x[0] for x in problem.tensors.values()])
         stored = next((f for f in self.formats if DTYPES[f].kind == "float"), "float32")
         posed = replace(problem, output=FORMATS[stored])
+        for drawn, asked, admitted in self._admitted_last:
+            if drawn is self._drawn_model and _is_same(asked, posed):
+                return admitted
+        # A reference may write to them.
+        known = {n: x.clone() for n, x in problem.tensors.items()}
         found = shadowed(self._oracle, posed, name=self.operator.name)
         floats = (x for x in problem.tensors.values() if x.is_floating_point())
         if all(bool(torch.isfinite(x).all()) for x in floats):
@@ -138,7 +153,11 @@ class Reference:
                 replace(a, undecidable=a.undecidable | a.reference.isnan())
                 for a in found
             )
-        return dict(zip(self.outputs, found, strict=True))
+        admitted = dict(zip(self.outputs, found, strict=True))
+        if sum(map(Tensor.numel, (*known.values(), *(a.low for a in found)))) <= _MOST:
+            asked = replace(posed, tensors=known)
+            self._admitted_last.append((self._drawn_model, asked, admitted))
+        return admitted
 
     @property
     def whole(self) -> bool:
@@ -270,3 +289,15 @@ class Reference:
                 spec, fill=Fill(family, case.seed if own else seed), plants=()
             )
         return replace(case, tensors=tensors, config=0)
+
+
+def _is_same(one: Problem, other: Problem) -> bool:
+    """Whether two problems are one, bit for bit."""
+    if replace(one, tensors={}) != replace(other, tensors={}):
+        return False
+    a, b = one.tensors, other.tensors
+    return a.keys() == b.keys() and all(
+        a[n].dtype == b[n].dtype
+        and torch.equal(*(as_integers(x.contiguous()) for x in (a[n], b[n])))
+        for n in a
+    )

@@ -22,6 +22,8 @@ _TENSOR: Final = re.compile(r"(\w+)\s*\[\s*([\d\s,]*)\]")
 _OF_THE_FORM: Final = frozenset(
     {"dtypes", "layouts", "alignment", "shape_class", "inplace", "out"}
 )
+# Before these no other statement may stand.
+_FUTURE: Final = re.compile(r"^from __future__ import (\([^)]*\)|.*)$", re.MULTILINE)
 _MODULE: Final = """
 
 if {built!r} not in globals():
@@ -43,12 +45,14 @@ class Task:
             this name that takes the tensors.
         claims: what candidates declare, as `kfuzz.kernel` takes it.
         packed: whether that function takes several tensors as one tuple.
+        given: what runs before a candidate's text: the modules that it may import.
     """
 
     reference: str
     entry: str = BUILT
     claims: Mapping[str, Any] = field(default_factory=dict)
     packed: bool = False
+    given: str = ""
 
     def __post_init__(self) -> None:
         """Check what is declared, and the name.
@@ -69,6 +73,10 @@ class Task:
 
     def candidate(self, source: str) -> str:
         """Return the text of a candidate in KernelBench's form."""
+        if self.given:
+            first = list(_FUTURE.finditer(source))
+            at = first[-1].end() if first else 0
+            source = f"{source[:at]}\n{self.given}\n{source[at:]}"
         if self.entry == BUILT:
             return source
         one = "arguments[0] if len(arguments) == 1 else arguments"

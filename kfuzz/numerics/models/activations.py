@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, classes_of
+from kfuzz.numerics.elements import plainly_finite
 from kfuzz.numerics.intervals import Arithmetic, Interval, product_classes
 from kfuzz.numerics.models.functions import (
     DIVISION_ERROR,
@@ -27,7 +28,7 @@ _GELU_TANH_ARGUMENT: Final = 8
 
 def silu(x: Interval, arithmetic: Arithmetic) -> Interval:
     """Return x sigmoid(x), also as x / (1 + exp(-x))."""
-    return arithmetic.rounded(x * sigmoid(x, arithmetic), 2)
+    return arithmetic.rounded(x.times(sigmoid(x, arithmetic)), 2)
 
 
 def silu_by_tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
@@ -52,7 +53,7 @@ def gelu_tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
     either = tanh(t, arithmetic).union(tanh_by_exp(t, arithmetic))
     made = _half_times_one_plus(x, either, arithmetic)
     gate = sigmoid(t.scaled(2), arithmetic)
-    return made.union(arithmetic.rounded(x * gate, 2))
+    return made.union(arithmetic.rounded(x.times(gate), 2))
 
 
 def gelu_tanh_argument(x: Tensor) -> Tensor:
@@ -99,10 +100,13 @@ def activated(
     x, arithmetic = problem.tensors["x"], Arithmetic.declared(problem)
     reference = function(x)
     value = bounds(arithmetic.read(x), arithmetic)
-    value = Interval.exact(reference).where(x == float("-inf"), value)
+    classes = None
+    if not plainly_finite(x):
+        value = Interval.exact(reference).where(x == float("-inf"), value)
+        classes = limit_classes(x, reference)
     return arithmetic.accepted(
         problem, reference, value,
-        classes=limit_classes(x, reference),
+        classes=classes,
         ambiguous=doubling_overflows(x, arithmetic) if doubles else None,
     )  # fmt: skip
 

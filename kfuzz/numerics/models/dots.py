@@ -12,13 +12,9 @@ from torch import Tensor
 
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem
 from kfuzz.numerics.accumulation import Accumulation, gamma
-from kfuzz.numerics.bounds import U32, U64, can_overflow, fits_exactly
+from kfuzz.numerics.bounds import U32, U64, can_overflow, products_exactly
 from kfuzz.numerics.elements import finite_or_zero, is_finite, meet, zero
-from kfuzz.numerics.formats import lowest_bit_exponent
 from kfuzz.numerics.specials import SumClasses, sum_classes
-
-# Above the exponent of any term: of zeros, multiples of every power.
-_NO_BIT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -293,12 +289,7 @@ def _exact(
     bits = acc.exact_products(problem.format)
     if not bits or not a.shape[-1]:
         return magnitude == 0
-    low_a = lowest_bit_exponent(a).amin(-1).unsqueeze(-1)
-    low_b = lowest_bit_exponent(b).amin(-2).unsqueeze(-2)
-    lowest = (low_a + low_b).clamp(max=_NO_BIT)
-    if addend.dim():
-        lowest = torch.minimum(lowest, lowest_bit_exponent(addend))
-    exact = fits_exactly(magnitude, lowest, acc, flush=flush, bits=bits)
+    exact = products_exactly(magnitude, a, b, addend, acc, flush=flush, bits=bits)
     for mask in lossy:
         exact = exact & ~mask
     return exact

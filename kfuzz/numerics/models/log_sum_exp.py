@@ -133,7 +133,7 @@ def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
     rho = shallow * (-EXP_ARGUMENT * unit) + own
     rescales = -(-n // ONLINE_TILE) - 1
     flushed = 2.0**-126 if unit <= U32 else problem.output.min_normal
-    spread = (weight / total * rho).sum(dim, keepdim=True) + (
+    spread = (weight * rho).sum(dim, keepdim=True) / total + (
         acc.summation(n)
         + rescales * (unit + own)
         + n * flushed  # relative to the sum, which is 1 or more

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.accumulation import growth
-from kfuzz.numerics.bounds import can_overflow, fits_exactly
+from kfuzz.numerics.bounds import can_overflow, products_exactly
 from kfuzz.numerics.elements import finite_or_zero
-from kfuzz.numerics.formats import FORMATS, lowest_bit_exponent
+from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.shadow.elementwise import finished
 from kfuzz.numerics.shadow.shade import Call, Operand, Outcome, any_of, rule, sound
 from kfuzz.numerics.shadow.steps import Steps
@@ -129,11 +129,10 @@ def _exact(
     bits = steps.acc.exact_products(steps.data)
     if not bits or not a.value.shape[-1]:
         return magnitude == 0
-    low_a = lowest_bit_exponent(finite_or_zero(a.value)).amin(-1).unsqueeze(-1)
-    low_b = lowest_bit_exponent(finite_or_zero(b.value)).amin(-2).unsqueeze(-2)
-    lowest = torch.minimum(low_a + low_b, lowest_bit_exponent(extra))
-    lowest = lowest.clamp(max=1 << 20)
-    return fits_exactly(magnitude, lowest, steps.acc, flush=steps.flush, bits=bits)
+    x, y = finite_or_zero(a.value), finite_or_zero(b.value)
+    return products_exactly(
+        magnitude, x, y, extra, steps.acc, flush=steps.flush, bits=bits
+    )
 
 
 @rule("mm", "bmm")
