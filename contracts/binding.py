@@ -93,7 +93,7 @@ class BoundKernel(Generic[P, R]):
         self.top_level = top_level
         self.sizes: tuple[int, ...] = ()
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the implementation, unchanged."""
         return self.function(*args, **kwargs)
 
@@ -110,7 +110,7 @@ class BoundKernel(Generic[P, R]):
         there = [name in given for name in takes.tensors]
         return padded(call, there + [True] * len(takes.destinations))
 
-    def on(self, *given: Any, **scalars: Any) -> Any:
+    def on(self, /, *given: Any, **scalars: Any) -> Any:
         """Call the implementation on tensors and destinations where it names them.
 
         Args:

@@ -107,7 +107,11 @@ class _Function:
             for name, p in operator.tensors.items()
             if name in used
         ]
-        made += [kinds(name, kinds.KEYWORD_ONLY) for name, _ in self.overload.out]
+        made += [
+            kinds(name, kinds.KEYWORD_ONLY)
+            for target in self.overload.out
+            for name in target.parameters
+        ]
         made += [
             kinds(name, kinds.KEYWORD_ONLY, default=operator.default_of(name))
             for name in operator.scalars
@@ -118,16 +122,12 @@ class _Function:
     def __call__(self, /, *tensors: Any, **keywords: Any) -> Any:
         """Call the implementation as the dispatcher does."""
         given = dict(zip(self._tensors, tensors, strict=False))
-        out = {
-            target: keywords.pop(output)
-            for output, target in self.overload.out
-            if output in keywords
-        }
         positional, named = packed(
-            self.arguments, known_of(given, keywords, self._dims)
+            (*self.arguments, *self.overload.out),
+            known_of(given, keywords, self._dims),
         )
-        returned = self.implementation(*positional, **named, **out)
-        if out or self.overload.inplace:
+        returned = self.implementation(*positional, **named)
+        if self.overload.out or self.overload.inplace:
             return returned
         results = first(returned, self._outputs)
         if not self.overload.is_view:

@@ -4,9 +4,9 @@
 in its place; of `add_.Tensor` and `add.out` those of `add.Tensor`, and what is written.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, wraps
 from typing import Any
 
 from kfuzz.contracts.aten import schemas, tables  # noqa: F401  (they enter rows)
@@ -15,7 +15,6 @@ from kfuzz.contracts.aten.making import made
 from kfuzz.contracts.aten.rows import ROWS
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError
-from kfuzz.core.results import LIST
 
 
 @dataclass(frozen=True)
@@ -26,25 +25,25 @@ class Overload:
         name: plain, "add_.Tensor".
         operator: what it computes.
         arguments: of the overload that gives new results, in order.
-        inplace: the parameter that it writes its result to; "" for none.
-        out: of each output the name of the argument that it is written to; empty
-            where results are new.
+        inplace: the parameters that it writes its results to.
+        out: the arguments that it writes its results to, as `arguments`; their
+            parameters are outputs.
         is_view: whether its results may share the memory of an argument.
     """
 
     name: str
     operator: Operator
     arguments: tuple[Argument, ...]
-    inplace: str = ""
-    out: tuple[tuple[str, str], ...] = ()
+    inplace: tuple[str, ...] = ()
+    out: tuple[Argument, ...] = ()
     is_view: bool = False
 
     @property
     def claims(self) -> dict[str, Any]:
         """What every kernel of it declares."""
         if self.inplace:
-            return {"inplace": (self.inplace,)}
-        return {"out": tuple(output for output, _ in self.out)} if self.out else {}
+            return {"inplace": self.inplace}
+        return {"out": self.operator.outputs} if self.out else {}
 
 
 def names() -> Iterator[str]:
@@ -74,25 +73,68 @@ def find(name: str) -> Overload:
         raise schemas.missing(text, names())
     operator, arguments = made(ROWS[base])
     targets = schemas.written(given)
-    if targets[0].is_out:
-        if operator.outputs[0].endswith(LIST):
-            raise BindingError(f"aten::{text} writes a list", fix=f"bind aten::{base}")
-        if len(targets) != len(operator.outputs):
+    written = tuple(_target(a, arguments) for a in targets)
+    outputs = tuple(name for a in written for name in a.parameters)
+    if any(a.listed for a in written):  # their tensors are results by themselves
+        if not outputs:
             raise BindingError(
-                f"aten::{text} writes {len(targets)} results, "
-                f"{len(operator.outputs)} are judged",
+                f"aten::{text} writes a list of no fixed length",
                 fix=f"bind aten::{base}",
             )
-        written = tuple(a.name for a in targets)
-        return Overload(
-            text, operator, arguments, out=tuple(zip(operator.outputs, written,
-                                                     strict=True))
-        )  # fmt: skip
-    (target,) = targets
-    parameters = next(a.parameters for a in arguments if a.name == target.name)
-    if len(operator.outputs) > 1 or len(parameters) != 1:
-        raise BindingError(f"aten::{text} writes what no declaration names")
-    return Overload(text, operator, arguments, inplace=parameters[0])
+        operator, _ = made(replace(ROWS[base], outputs=outputs))
+    if len(outputs) != len(operator.outputs):
+        raise BindingError(
+            f"aten::{text} writes {len(outputs)} results, {len(operator.outputs)} are "
+            "judged",
+            fix=f"bind aten::{base}",
+        )
+    if not targets[0].is_out:
+        operator = replace(operator, oracle=_in_format(operator.oracle))
+        return Overload(text, operator, arguments, inplace=outputs)
+    if clash := {*operator.outputs} & {*operator.inputs}:
+        raise BindingError(
+            f"aten::{text}: {clash.pop()!r} is an argument and a result",
+            fix=f"bind aten::{base}",
+        )
+    each = iter(operator.outputs)
+    out = (
+        replace(a, parameters=tuple(next(each) for _ in a.parameters)) for a in written
+    )
+    return Overload(text, operator, arguments, out=tuple(out))
+
+
+def _in_format(oracle: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an oracle whose truth values are numbers, as they are in place."""
+
+    @wraps(oracle)
+    def stored(written: Any, /, *tensors: Any, **scalars: Any) -> Any:
+        y = oracle(written, *tensors, **scalars)
+        truth = hasattr(y, "dtype") and str(y.dtype) == "torch.bool"
+        return y.to(written.dtype) if truth else y
+
+    return stored
+
+
+def _target(argument: Any, arguments: tuple[Argument, ...]) -> Argument:
+    """Return an argument of the schema that is written, and what is judged of it.
+
+    A list that is written has a tensor for each one of the first list that is read;
+    where none is, nothing says how many it has.
+    """
+    if not argument.is_out:
+        return next(a for a in arguments if a.name == argument.name)
+    made = Argument(argument.name, str(argument.type), True, (), None, None)
+    read = next((a.parameters for a in arguments if a.of_tensors and a.listed), ())
+    names = tuple(f"{made.name}_{i}" for i in range(len(read)))
+    return replace(made, parameters=names if made.listed else (made.name,))
+
+
+def writing() -> Iterator[str]:
+    """Yield the in-place overloads and those with `out` of the table's rows."""
+    for base in sorted({name.partition(".")[0] for name in ROWS}):
+        for operator in (base, f"{base}_"):
+            every = schemas.overloads(operator)
+            yield from (n for n in every if schemas.base_of(n) in ROWS and known(n))
 
 
 def known(name: str) -> bool:

@@ -2,6 +2,7 @@
 
     python -m tests.benchmarks.aten                      # 300 cases of every overload
     python -m tests.benchmarks.aten --cases 50 --only 'add*' 'softmax.int'
+    python -m tests.benchmarks.aten --writing            # in place, and with `out`
 
 Judges batches of ten items, each structure drawn as a search draws it, in processes
 that take overloads in turn; what an item shows is judged again as a case of its own.
@@ -104,6 +105,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--only", nargs="*", default=["*"])
+    parser.add_argument("--writing", action="store_true", help="what writes arguments")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", help="write counts and messages to this file")
     parser.add_argument("--verbose", action="store_true", help="print messages too")
@@ -112,11 +114,12 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.slice:
         _slice(options.slice.split(), options.cases)
         return 0
-    from kfuzz.contracts.aten.overloads import names
+    from kfuzz.contracts.aten.overloads import names, writing
     from tests.benchmarks.aten_listed import unlisted
 
+    every_one = writing() if options.writing else names()
     globs = options.only
-    wanted = [n for n in names() if any(fnmatch.fnmatchcase(n, g) for g in globs)]
+    wanted = [n for n in every_one if any(fnmatch.fnmatchcase(n, g) for g in globs)]
     print(f"| overload | {' | '.join(COLUMNS)} | findings |")
     print("|---" * (len(COLUMNS) + 2) + "|")
     every: list[dict[str, Any]] = []

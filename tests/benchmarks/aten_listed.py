@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from kfuzz.contracts.aten.rows import ROWS
+from kfuzz.contracts.aten.schemas import base_of
 from kfuzz.contracts.platform.catalogue import kernels
 
 # What torch documents of overloads, and what their kernels may therefore claim.
@@ -105,10 +106,45 @@ LISTED: Final = (
         "pow.Tensor_Scalar rsqrt _foreach_rsqrt sigmoid_backward smooth_l1_loss "
         "special_entr special_i0e special_ndtr special_xlog1py upsample_linear1d "
         "xlogy.*",
-        "* value y *16",
+        "* value * *16",
         "steps of an elementwise operator are rounded to the data's format, not "
         "evaluated in float32 as op math is: rsqrt of bfloat16 3.5625 is 0.52734375, "
         "and 0.53125 where 0.52981 of float32 is rounded",
+    ),
+    Listed(
+        "_softmax.out _log_softmax.out avg_pool3d.out gelu.out im2col.out "
+        "narrow_copy.out",
+        "* y *",
+        "the strides of the destination are ignored: with every second column of a "
+        "buffer as `out`, torch.narrow_copy(x, 0, 0, 1, out=out) writes those between, "
+        "and gelu.out writes nothing",
+    ),
+    Listed(
+        "adaptive_avg_pool2d.out linear.out reflection_pad2d.out replication_pad2d.out "
+        "replication_pad3d.out",
+        "K-ME* *",
+        "a destination with gaps is resized to a contiguous one, and the gaps are "
+        "written: reflection_pad2d.out changes strides (144, 72, 12, 2) to (72, 36, 6, "
+        "1); linear.out of a vector alone",
+    ),
+    Listed(
+        "binary_cross_entropy.out huber_loss.out mse_loss.out smooth_l1_loss.out "
+        "soft_margin_loss.out",
+        "K-MET-01 wrong_type *",
+        "on the way to a mean or a sum the destination is resized to all losses: its "
+        "memory moves, or huber_loss.out(p, q, out=buffer[0]) writes buffer[1] too",
+    ),
+    Listed(
+        "binary_cross_entropy.out",
+        "K-LIV-01 raises *",
+        "losses are computed in the shape of their average: with weights that raises, "
+        "without them it is another number, 0.69 for 1.37",
+    ),
+    Listed(
+        "_foreach_add.List _foreach_sub.List",
+        "C-EXC-01 *_unexpected * float16",
+        "alpha times other is stored in float16 but in vectorised code: of 8 numbers "
+        "torch.add(-inf, 40000, alpha=2) is NaN, of 64 -inf",
     ),
     Listed(
         "index_put nll_loss* prod",
@@ -142,6 +178,7 @@ def claims_of(name: str) -> dict[str, Any]:
     Raises:
         ValueError: where one claims to store intermediate results, and has none.
     """
+    name = _plain(name)
     suite = ROWS[name].suite
     made = dict(_platform().get(f"torch_{suite}", {})) if suite else {}
     for globs, claims, _ in CLAIMS:
@@ -154,14 +191,21 @@ def claims_of(name: str) -> dict[str, Any]:
 
 def unlisted(name: str, findings: Iterable[str]) -> list[str]:
     """Return the findings in an overload that are not listed."""
+    names = (name, _plain(name))
     return [
         key
         for key in findings
         if not any(
-            _matches(name, known.overloads) and fnmatch.fnmatchcase(key, known.finding)
+            _matches(each, known.overloads) and fnmatch.fnmatchcase(key, known.finding)
             for known in LISTED
+            for each in names
         )
     ]
+
+
+def _plain(name: str) -> str:
+    """Return the overload that has the row of an in-place one, or of one with `out`."""
+    return name if name in ROWS else base_of(name) or name
 
 
 def _matches(name: str, globs: str) -> bool:

@@ -104,6 +104,14 @@ def test_in_place_and_out_overloads_write_what_the_plain_one_gives() -> None:
     assert find("add_.Tensor").claims == {"inplace": ("a",)}
     assert find("add_.Tensor").operator.name == find("add.Tensor").operator.name
     assert find("aten::exp.out").claims == {"out": ("y",)}
+    each = ("self_0", "self_1", "self_2")
+    assert find("_foreach_add_.List").claims == {"inplace": each}
+    assert find("_foreach_exp.out").claims == {"out": ("out_0", "out_1", "out_2")}
+
+
+def test_a_list_of_which_nothing_says_how_long_it_is_has_no_out() -> None:
+    with pytest.raises(BindingError, match="list of no fixed length"):
+        find("unbind_copy.int_out")
 
 
 def test_a_name_binds_as_an_operator_does() -> None:
@@ -131,6 +139,8 @@ RIGHT = [
     "add.Tensor", "add_.Tensor", "add.out", "eq.Tensor", "max.dim", "cat", "view",
     "constant_pad_nd", "nll_loss", "avg_pool2d", "index.Tensor", "where.self",
     "sub.out", "roll", "isnan", "softmax.int", "sum.dim_IntList", "masked_fill_.Scalar",
+    "_foreach_add_.List", "_foreach_mul_.Scalar", "_foreach_sub.List_out",
+    "_foreach_norm.Scalar_out",
 ]  # fmt: skip
 
 
@@ -226,6 +236,17 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "a result that is written elsewhere": (
         "add_.Tensor", lambda a, b, alpha=1: a.add(b, alpha=alpha)
+    ),
+    "a list of which one is left alone": (
+        "_foreach_neg_", lambda xs: [x.neg_() for x in xs[:-1]] and None
+    ),
+    "an ignored alpha in place": (
+        "_foreach_add_.List", lambda xs, ys, alpha=1: aten._foreach_add_(xs, ys)
+    ),
+    "one of the destinations left alone": (
+        "_foreach_exp.out", lambda xs, *, out: [
+            y.copy_(x.exp()) for x, y in zip(xs[1:], out[1:], strict=True)
+        ] and None
     ),
     "a destination left alone": (
         "sub.out", lambda a, b, alpha=1, out=None: out

@@ -91,6 +91,13 @@ BROKEN = {
         oracle("return torch.tanh(x) * scale * float('nan')"),
         ["no finite number", "reference of kernels.py:16"],
     ),
+    "nan in one of two results": (
+        "def reference(x):\n    return x.abs(), x * float('nan')\n\n\n"
+        'operator = kfuzz.Operator("two", inputs=dict(x=ks.tensors("*")), '
+        'oracle=reference, outputs=("y", "z"))\n\n\n'
+        "@kfuzz.kernel(operator)\ndef two(x):\n    return x.abs(), x + 1\n",
+        ["no finite number in z on", "reference of kernels.py:16"],
+    ),
     "name of an argument": (
         oracle("return torch.tanh(x) * factor", "x, *, factor"),
         ["unexpected keyword argument 'scale'", "scaled_tanh(x, *, scale)"],
@@ -254,6 +261,28 @@ SOUND = {
         "lambda x, y: dict(x=x, y=y, n=x.numel())",
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "told"),
+    [
+        ("x.abs(), x.abs() - 1e9", 1, "missing infinity in other"),
+        ("x + 1, x.abs() - float('inf')", 1, " in most"),
+        ("x.abs(), x.abs() - float('inf')", 0, ""),
+    ],
+)
+def test_a_result_that_is_infinite_alone_is_compared_beside_another(
+    given: str, code: int, told: str, searched: Searched
+) -> None:
+    reference = "def reference(x):\n    return x.abs(), x.abs() - float('inf')"
+    text = bound(
+        "two", ROWS, reference, f"def two(x):\n    return {given}",
+        parts='outputs=("most", "other")',
+        claims=', dtypes="float32", nonfinite="undefined"',
+    )  # fmt: skip
+    ended, out, err = searched(text)
+    assert ended == code, out + err
+    assert told in out
 
 
 def test_a_run_that_compared_nothing_is_not_green(

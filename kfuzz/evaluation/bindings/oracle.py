@@ -121,7 +121,8 @@ def examine(
         _check_names(kernel, each.accepted or {})
     if given and not any(map(_is_finite, given)):
         what = (
-            f"{_judging(operator)} gives no finite number on {len(given)} small cases"
+            f"{_judging(operator)} gives no finite number{_in_results(given)} on "
+            f"{len(given)} small cases"
         )
         raise broken(
             kernel, f"{what} of ordinary data ({defined(operator.oracle)})",
@@ -288,11 +289,25 @@ def _check_within(kernel: BoundKernel, cases: Sequence[Case]) -> None:
 
 
 def _is_finite(tried: _Tried) -> bool:
-    """Whether each output has a finite element, or none."""
-    every = (tried.accepted or {}).values()
-    return all(
-        not a.reference.numel() or bool(a.reference.isfinite().any()) for a in every
-    )
+    """Whether an output has a finite element, or none, and no output is NaN alone.
+
+    Infinities are compared as they are beside it. NaN may be a slip of the oracle's,
+    for which a kernel that gives numbers would be reported.
+    """
+    every = [a.reference for a in (tried.accepted or {}).values()]
+    finite = [not r.numel() or bool(r.isfinite().any()) for r in every]
+    return any(finite) and not any(r.numel() and bool(r.isnan().all()) for r in every)
+
+
+def _in_results(given: Sequence[_Tried]) -> str:
+    """Return which results have no finite element, " in z", if others have."""
+    finite: dict[str, bool] = {}
+    for each in given:
+        for name, a in (each.accepted or {}).items():
+            has = bool(a.reference.isfinite().any())
+            finite[name] = finite.get(name, False) or has
+    without = [name for name, has in finite.items() if not has]
+    return f" in {', '.join(without)}" if len(without) < len(finite) else ""
 
 
 def _is_constant(given: Sequence[_Tried]) -> bool:

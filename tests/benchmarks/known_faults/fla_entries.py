@@ -186,6 +186,16 @@ FLA: Final = (
         (f"{_ISSUE}1140", f"{_PULL}1141"),
         Fault.GRADIENT,
         "Fewer tokens than the width shift the gradient of the final state.",
+        further=(
+            Further(
+                "K-MEM-01",
+                "read_outside",
+                "grad_y",
+                True,
+                "Channel times stride is formed in 32 bits: a gradient whose channels "
+                "lie 2^30 or more elements apart is read before its start.",
+            ),
+        ),
     ),
     _entry(
         "conv-initial-state-gradient",
