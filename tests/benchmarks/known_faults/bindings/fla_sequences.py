@@ -165,8 +165,8 @@ def _convolve(
 kfuzz.kernel(convolution, name="causal_conv1d", gradients=("x", "weight", "state"))(
     lambda x, weight, state: _convolve(x, weight, state, final=False)[0]
 )
-# From W tokens on the first slot of the final state is token T - W, whose gradient leaves
-# it out up to 0.6.0 too.
+# From W tokens on the first slot of the final state is token T - W, whose gradient
+# leaves it out up to 0.6.0 too.
 kfuzz.kernel(
     convolution_with_state,
     shape_class="T < W",
