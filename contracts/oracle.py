@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from kfuzz.numerics.formats import FORMATS, WHOLE, is_subnormal
 from kfuzz.numerics.models.elementwise import Elementwise
 from kfuzz.numerics.run import Expected
 from kfuzz.numerics.shadow import shadowed
+from kfuzz.strategies.parameters import INDEX_ROLE
 
 
 def scalars_of(
@@ -137,19 +138,37 @@ def accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
 def _wrapped(
     operator: Operator, problem: Problem, accepted: dict[str, Acceptance]
 ) -> dict[str, Acceptance]:
-    """Return the acceptances of numbers whose integers leave their data type."""
-    own = {
-        name: x.to(WHOLE[kind].dtype)
-        for name, x in problem.tensors.items()
-        if (kind := operator.tensors[name].dtype) in WHOLE
-        and kind not in ("bool", "int64")
-        and operator.tensors[name].role == "data"
-    }
-    if not own:
-        return accepted
+    """Return the acceptances of numbers whose integers leave their data type.
+
+    Indices have their declared type or int64, in which the oracle meets them: both are
+    tried, for what promotes with them.
+    """
+    own: dict[str, Tensor] = {}
+    indices: dict[str, Tensor] = {}
+    for name, x in problem.tensors.items():
+        parameter = operator.tensors[name]
+        if parameter.dtype in _NARROW:
+            to = indices if parameter.role == INDEX_ROLE else own
+            to[name] = x.to(WHOLE[parameter.dtype].dtype)
+    made = accepted
+    for given in (own, {**own, **indices}) if indices else (own,):
+        made = _turned(operator, problem, given, made) if given else made
+    return {name: _in_range(a) for name, a in made.items()}
+
+
+_NARROW: Final = WHOLE.keys() - {"bool", "int64"}
+
+
+def _turned(
+    operator: Operator,
+    problem: Problem,
+    given: Mapping[str, Tensor],
+    accepted: dict[str, Acceptance],
+) -> dict[str, Acceptance]:
+    """Return the acceptances with what wraps if some arguments keep their type."""
     try:
         with InOwnIntegers():  # type: ignore[no-untyped-call]
-            posed = replace(problem, tensors={**problem.tensors, **own})
+            posed = replace(problem, tensors={**problem.tensors, **given})
             narrow = _evaluated(operator, posed)
         wide = _evaluated(operator, problem)
     except Exception:  # it is not defined for these
@@ -158,24 +177,33 @@ def _wrapped(
     for name, a in accepted.items():
         x, y = narrow[name], wide[name]
         if a.exact is None:
-            same = torch.isclose(
-                x.to(torch.float64), y.to(torch.float64), rtol=1e-12, equal_nan=True
-            )
-        elif x.dtype is not a.output.dtype:  # a wider result is meant
+            real, other = x.to(torch.float64), y.to(torch.float64)
+            same = torch.isclose(real, other, rtol=1e-12, atol=0.0, equal_nan=True)
+        elif x.dtype.itemsize < a.output.dtype.itemsize:  # a wider result is meant
             continue
         else:
             same = x == y.to(x.dtype)
-            turned = same & (x.to(y.dtype) != y)
-            right = x.to(torch.float64)
+            right = x.to(torch.int64)
+            wraps = same & (right != y.to(torch.int64))
             a = replace(
                 a,
-                exact=torch.where(turned, x.to(torch.int64), a.exact),
-                reference=torch.where(turned, right, a.reference),
-                low=torch.where(turned, right, a.low),
-                high=torch.where(turned, right, a.high),
+                exact=torch.where(wraps, right, a.exact),
+                reference=torch.where(wraps, right.to(torch.float64), a.reference),
+                low=torch.where(wraps, right.to(torch.float64), a.low),
+                high=torch.where(wraps, right.to(torch.float64), a.high),
             )
         made[name] = replace(a, undecidable=a.undecidable | ~same)
     return made
+
+
+def _in_range(accepted: Acceptance) -> Acceptance:
+    """Return the acceptance undecided where no number of its data type is right."""
+    kind = accepted.output.dtype
+    if accepted.exact is None or kind in (torch.bool, torch.int64):
+        return accepted
+    limits = torch.iinfo(kind)
+    outside = (accepted.exact < limits.min) | (accepted.exact > limits.max)
+    return replace(accepted, undecidable=accepted.undecidable | outside)
 
 
 def _without_own_nan(

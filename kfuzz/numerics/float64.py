@@ -82,20 +82,16 @@ class InOwnIntegers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Run one operator, a quotient in int64.
-
-        Raises:
-            NotImplementedError: if a quotient is written in place.
-        """
+        """Run one operator, a quotient in int64."""
         name, kwargs = func._schema.name.removeprefix("aten::"), kwargs or {}
-        if name.rstrip("_") not in _QUOTIENTS:
-            return func(*args, **kwargs)
-        if name.endswith("_"):
-            raise NotImplementedError(name)
         given = [x for x in args if isinstance(x, Tensor)]
-        if any(x.is_floating_point() for x in given):
+        real = any(x.is_floating_point() for x in given)
+        if name.rstrip("_") not in _QUOTIENTS or real:
             return func(*args, **kwargs)
-        out = func(*[_whole(x) for x in args], **kwargs)
+        wide = [_whole(x) for x in args]
+        out = func(*wide, **kwargs)
+        if name.endswith("_"):
+            return args[0].copy_(out)
         return out if out.is_floating_point() else out.to(torch.result_type(*args[:2]))
 
 
@@ -103,7 +99,8 @@ _QUOTIENTS: Final = frozenset({"div", "floor_divide", "remainder", "fmod"})
 
 
 def _whole(x: Any) -> Any:
-    return x.to(torch.int64) if isinstance(x, Tensor) else x
+    # A copy, which what is written in place does not reach.
+    return x.to(torch.int64, copy=True) if isinstance(x, Tensor) else x
 
 
 @cache

@@ -563,6 +563,22 @@ def _divided(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     return x // torch.where(z > 0, 3, -1).to(x.dtype), z * 2
 
 
+def _divided_in_place(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    y = x * 3
+    y //= 3
+    return y, z * 2
+
+
+def _shifted_in_place(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.clone()
+    y <<= 3
+    return y, z * 2
+
+
+def _tiny(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    return (x * x).float() * 1e-12, z * 2
+
+
 def _divided_wide(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     return _divided(x.long(), z)[0].to(x.dtype), z * 2
 
@@ -578,6 +594,10 @@ def _divided_wide(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         (_upper, lambda x, z: (_upper(x, z)[0] + 1, z * 2), "int32", False),
         (_scaled, _scaled, "int32", True),
         (_divided, _divided_wide, "int32", True),
+        (_divided_in_place, _divided_in_place, "int32", True),
+        (_shifted_in_place, lambda x, z: (x * 8, z * 2), "int32", True),
+        (_shifted_in_place, lambda x, z: (x * 0, z * 2), "int32", False),
+        (_tiny, _tiny, "int8", True),
         (lambda x, z: (x - 1, z * 2), lambda x, z: (x + 255, z * 2), "uint8", True),
         (lambda x, z: (x - 1, z * 2), lambda x, z: (x, z * 2), "uint8", False),
     ],
@@ -590,7 +610,7 @@ def test_integers_wrap_as_in_their_own_data_type(
         name="wraps",
         inputs={"x": ks.tensors("N", dtype=dtype), "z": ks.tensors("N")},
         outputs=("y", "w"),
-        results={"y": "float32" if reference is _scaled else dtype},
+        results={"y": "float32" if reference in (_scaled, _tiny) else dtype},
     )
     bound = kfuzz.kernel(operator, name=f"wrapping_{next(COUNTER)}")(kernel)
     evaluator = InProcess(bound).evaluator
@@ -598,6 +618,43 @@ def test_integers_wrap_as_in_their_own_data_type(
     failed = [r.failure for r in reports if r.failure is not None]
     assert (not failed) is conforms, failed
     assert sum("conforms" in {str(v) for v in r.verdicts.values()} for r in reports) > 5
+
+
+def test_what_no_number_of_a_declared_type_is_leaves_open() -> None:
+    total = kfuzz.reference(
+        lambda x, z: x.sum(-1),
+        name="total",
+        inputs={"x": ks.tensors("M N", dtype="int32"), "z": ks.tensors("M")},
+        results={"y": "int32"},
+    )
+    top = torch.tensor([[2**31 - 1, 1], [3, 4]])
+    y = torch.tensor([-(2**31), 8], dtype=torch.int32)
+    assert misses(total, y, x=top, z=doubles(0, 0)) == [False, True]
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_integers_wrap_in_the_type_of_an_index_too(right: bool) -> None:
+    operator = kfuzz.reference(
+        lambda x, i, z: (x * i, z * 2),
+        name="by_index",
+        inputs={
+            "x": ks.tensors("N", dtype="int32"),
+            "i": ks.indices("N", below="P", dtype="int32"),
+            "z": ks.tensors("P"),
+        },
+        outputs=("y", "w"),
+        results={"y": "int32"},
+    )
+
+    def by_index(x: Tensor, i: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        return x * i if right else x * i + 1, z * 2
+
+    bound = kfuzz.kernel(
+        operator, name=f"by_index_{next(COUNTER)}", out_of_bounds="undefined"
+    )(by_index)
+    evaluator = InProcess(bound).evaluator
+    reports = [evaluator.judge(case, Depth.SEARCH) for case in drawn(bound, 30)]
+    assert all(r.failure is None for r in reports) is right
 
 
 def test_at_an_exact_kink_only_what_the_reference_gives_is_right() -> None:

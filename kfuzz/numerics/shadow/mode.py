@@ -411,6 +411,8 @@ def functional(func: Any) -> Any:
     wanted = [(a.name, str(a.type)) for a in schema.arguments if a.name not in out]
     base = func.overloadpacket.__name__
     name = base if out else base.rstrip("_")
+    if base.startswith("__i"):  # `__ilshift__` is `__lshift__`
+        name = "__" + base.removeprefix("__i")
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return None
