@@ -283,6 +283,7 @@ def test_a_sound_problem_has_no_fault_and_its_domain_in_words(files: Files) -> N
     assert not norm.audit.faults
     assert not norm.audit.modeless
     assert "norm.weight, norm.bias" in norm.audit.notes[0]  # all 1, all 0
+    assert "not tried in evaluation mode" in norm.audit.notes[1]
 
 
 @pytest.mark.parametrize(

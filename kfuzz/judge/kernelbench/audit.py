@@ -146,8 +146,10 @@ class Auditor:
         accumulator, faults = self._inaccurate(notes)
         if not faults:
             faults = self._vague()
+        if not (modeless := self._modeless()):
+            notes.append("not tried in evaluation mode, where the reference differs")
         made = self._made(faults, notes)
-        return replace(made, accumulator=accumulator, modeless=self._modeless())
+        return replace(made, accumulator=accumulator, modeless=modeless)
 
     def _made(self, faults: Sequence[str], notes: Sequence[str]) -> Audit:
         unknown = self._reference.shapes.unknown
