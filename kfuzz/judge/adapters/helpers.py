@@ -192,15 +192,21 @@ class _Graph:
         self._result = result
         self._steps: list[tuple[Any, Any, Any, Any]] = []
         leaves: dict[_Key, Tensor] = {}
-        wanted = {_memory(result)}
+        wanted, asked = {_memory(result)}, {_key(result)}
         for step in reversed(tape.steps):
             func, args, kwargs, out = step
             given = _tensors((args, kwargs))
-            touched = [*_tensors(out), *(given if func._schema.is_mutable else ())]
-            if wanted.isdisjoint(map(_memory, touched)) or tape.is_read(out):
+            if func._schema.is_mutable:
+                touched = map(_memory, [*given, *_tensors(out)])
+                is_needed = not wanted.isdisjoint(touched)
+            else:
+                # A view that nothing reads, such as the interpreter's, made nothing.
+                is_needed = not asked.isdisjoint(map(_key, _tensors(out)))
+            if not is_needed or tape.is_read(out):
                 continue
             self._steps.insert(0, step)
             wanted |= set(map(_memory, given))
+            asked |= set(map(_key, given))
             leaves |= {_key(x): x for x in given if _key(x) in tape.leaves}
         before = tape.before
         order = sorted(leaves, key=lambda i: not leaves[i].is_floating_point())
