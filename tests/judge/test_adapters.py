@@ -562,6 +562,22 @@ def test_what_else_reads_the_inputs_is_no_step_of_the_reference() -> None:
             helpers.assert_verbose_allclose(made, ref)
 
 
+def test_what_a_test_takes_gradients_of_is_given_as_it_is_stored() -> None:
+    with helpers.references():
+        x = torch.randn(4, 64)
+        w = (torch.randn(64, 8, dtype=torch.float16) * 0.02).requires_grad_()
+        ref = x @ w.float()
+        made = torch.from_numpy((x.double() @ w.detach().double()).float().numpy())
+        helpers.assert_verbose_allclose(made, ref)
+        made[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(made, ref)
+        ref.sum().backward()
+        with torch.no_grad():
+            w -= 0.5 * w.grad
+        helpers.assert_verbose_allclose(w.detach().clone(), w)
+
+
 def test_kernels_of_a_suite_may_declare_what_they_compute_in() -> None:
     x = torch.randn(4, 64)
     result = x.bfloat16().float().exp().bfloat16().sum(-1, dtype=torch.float32).numpy()
