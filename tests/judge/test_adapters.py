@@ -578,6 +578,21 @@ def test_what_a_test_takes_gradients_of_is_given_as_it_is_stored() -> None:
         helpers.assert_verbose_allclose(w.detach().clone(), w)
 
 
+def test_gradients_begin_with_results_as_the_kernel_stored_them() -> None:
+    with helpers.references():
+        x = torch.randn(4, 64, requires_grad=True)
+        ref = x * 3
+        made = torch.from_numpy(ref.detach().numpy().astype("float16"))
+        helpers.assert_verbose_allclose(made.float(), ref)
+        ref.square().sum().backward()
+        assert x.grad is not None
+        gradient = torch.from_numpy(6 * made.numpy().astype("float32"))
+        helpers.assert_verbose_allclose(gradient, x.grad)
+        gradient[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(gradient, x.grad)
+
+
 def test_kernels_of_a_suite_may_declare_what_they_compute_in() -> None:
     x = torch.randn(4, 64)
     result = x.bfloat16().float().exp().bfloat16().sum(-1, dtype=torch.float32).numpy()
