@@ -66,6 +66,18 @@ def test_an_operator_without_a_rule_is_named_to_the_user() -> None:
     assert report.verdicts["K-VAL-01"] is Verdict.UNDER_SPECIFIED
 
 
+def test_what_reads_the_bits_of_numbers_is_undecided() -> None:
+    """Their float64 counterparts have other bits, and more of them."""
+
+    def doubled(x0: Tensor) -> Tensor:
+        bits = torch.int32 if x0.dtype is torch.float32 else torch.int64
+        return x0.contiguous().view(bits).view(x0.dtype) * 2
+
+    report = judged(operator_of(doubled), doubled)
+    assert report.failure is None
+    assert report.notes == ("y0 is undecided: no error rule for aten.view",)
+
+
 def masked_rows(x0: Tensor) -> Tensor:
     square = x0[:, : len(x0)]
     return (square.tril() + torch.eye(len(x0))) @ x0 + (x0 > 3) * x0

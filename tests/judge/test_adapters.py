@@ -549,6 +549,50 @@ def test_a_kernel_may_run_first_on_the_inputs_and_store_narrower_numbers() -> No
             helpers.assert_close("y", x * w, y.float(), 0.1)
 
 
+def test_what_else_reads_the_inputs_is_no_step_of_the_reference() -> None:
+    """As Triton's interpreter reads the bits of a number that it hands to a kernel."""
+    scale, x = torch.tensor(3.0), torch.randn(4, 6)
+    with helpers.references():
+        scale.view(torch.int32).item()
+        ref = x * scale
+        made = torch.from_numpy(ref.numpy().copy())
+        helpers.assert_verbose_allclose(made, ref)
+        made[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(made, ref)
+
+
+def test_what_a_test_takes_gradients_of_is_given_as_it_is_stored() -> None:
+    with helpers.references():
+        x = torch.randn(4, 64)
+        w = (torch.randn(64, 8, dtype=torch.float16) * 0.02).requires_grad_()
+        ref = x @ w.float()
+        made = torch.from_numpy((x.double() @ w.detach().double()).float().numpy())
+        helpers.assert_verbose_allclose(made, ref)
+        made[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(made, ref)
+        ref.sum().backward()
+        with torch.no_grad():
+            w -= 0.5 * w.grad
+        helpers.assert_verbose_allclose(w.detach().clone(), w)
+
+
+def test_gradients_begin_with_results_as_the_kernel_stored_them() -> None:
+    with helpers.references():
+        x = torch.randn(4, 64, requires_grad=True)
+        ref = x * 3
+        made = torch.from_numpy(ref.detach().numpy().astype("float16"))
+        helpers.assert_verbose_allclose(made.float(), ref)
+        ref.square().sum().backward()
+        assert x.grad is not None
+        gradient = torch.from_numpy(6 * made.numpy().astype("float32"))
+        helpers.assert_verbose_allclose(gradient, x.grad)
+        gradient[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(gradient, x.grad)
+
+
 def test_kernels_of_a_suite_may_declare_what_they_compute_in() -> None:
     x = torch.randn(4, 64)
     result = x.bfloat16().float().exp().bfloat16().sum(-1, dtype=torch.float32).numpy()

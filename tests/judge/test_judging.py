@@ -186,6 +186,16 @@ def test_an_interval_that_only_random_numbers_keep_may_not_be_relied_on(
     assert "the reference does not take others" in kept.audit.inputs[0]
 
 
+def test_sorted_numbers_within_an_interval_stay_both(files: Files) -> None:
+    """Also those that several draws of the file put beyond the first one's end."""
+    log = "return torch.log(x) + 1"
+    made = files.judged(log, log, "torch.rand(4, 24).cumsum(1)")
+    assert made.verdict is Verdict.CONFORMS, made.reason
+    said = "\n".join(made.audit.inputs)
+    assert "sorted along dimension 1, rising" in said
+    assert "the reference does not take others" in said
+
+
 def test_what_is_wrong_about_nan_alone_is_told_apart(files: Files) -> None:
     relu = ("return x.relu()", "return torch.where(x > 0, x, 0.0)")
     made = files.judged(*relu, "torch.randn(8, 16)")

@@ -206,6 +206,11 @@ def test_arguments_that_equal_one_another_stay_equal(
     assert inputs.outside({"a": torch.ones(2, 3), "b": torch.zeros(3, 2)})
 
 
+def test_a_row_and_a_matrix_are_no_copies(form: Callable[[str, str], Form]) -> None:
+    made = form("a[:, None] * b", "return [torch.rand(6), torch.rand(6, 4)]")
+    assert inputs_of(made).texts == ()
+
+
 def test_infinities_are_in_no_structure(form: Callable[[str, str], Form]) -> None:
     made = form("a @ b", "x = torch.rand(6, 6); return [x + x.t(), torch.rand(6, 2)]")
     inputs = inputs_of(made)

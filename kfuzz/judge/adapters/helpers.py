@@ -118,6 +118,7 @@ def _check(what: str, pairs: "list[tuple[_Graph, Tensor]]") -> None:
             assert_conforms(result, function, *graph.leaves, **claims)
         except AssertionError as error:
             raise AssertionError(f"{what}: {error}" if what else str(error)) from None
+        graph.note_stored(result.dtype)
 
 
 def _as_stored(result: Tensor) -> Tensor:
@@ -144,6 +145,8 @@ class _Tape(TorchDispatchMode):
         # What no step made, and, if a step wrote to its memory, its elements before.
         self.leaves: dict[_Key, Tensor] = {}
         self.before: dict[_Key, Tensor] = {}
+        # The narrower format in which a kernel was seen to store the same result.
+        self.stored: dict[_Key, torch.dtype] = {}
         # What memory held when Triton's interpreter handed it to a kernel.
         self._handed: dict[int, Tensor] = {}
 
@@ -154,7 +157,8 @@ class _Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         given = _tensors((args, kwargs))
         for x in given:
-            if _key(x) not in self.results:
+            # Of what the test takes gradients, the kernel is given the stored numbers.
+            if _key(x) not in self.results or (x.is_leaf and x.requires_grad):
                 self.leaves.setdefault(_key(x), x)
         is_mutable = func._schema.is_mutable
         if is_mutable:
@@ -189,19 +193,36 @@ class _Graph:
     def __init__(self, result: Tensor) -> None:
         made = (t for t in _recording if _key(result) in t.results)
         tape = next(made, None) or _Tape({})
-        self._result = result
+        self._result, self._tape = result, tape
         self._steps: list[tuple[Any, Any, Any, Any]] = []
         leaves: dict[_Key, Tensor] = {}
-        wanted = {_memory(result)}
+        wanted, asked = {_memory(result)}, {_key(result)}
         for step in reversed(tape.steps):
             func, args, kwargs, out = step
             given = _tensors((args, kwargs))
-            touched = [*_tensors(out), *(given if func._schema.is_mutable else ())]
-            if wanted.isdisjoint(map(_memory, touched)) or tape.is_read(out):
+            if func._schema.is_mutable:
+                touched = map(_memory, [*given, *_tensors(out)])
+                is_needed = not wanted.isdisjoint(touched)
+            else:
+                # A view that nothing reads, such as the interpreter's, made nothing.
+                is_needed = not asked.isdisjoint(map(_key, _tensors(out)))
+            if not is_needed or tape.is_read(out):
+                continue
+            if not func._schema.is_mutable and any(
+                _key(x) in tape.leaves for x in _tensors(out)
+            ):
                 continue
             self._steps.insert(0, step)
             wanted |= set(map(_memory, given))
+            asked |= set(map(_key, given))
             leaves |= {_key(x): x for x in given if _key(x) in tape.leaves}
+        # A copy does not see what is written later.
+        self._written = {_memory(result)} | {
+            _memory(x)
+            for func, args, kwargs, out in self._steps
+            if func._schema.is_mutable
+            for x in _tensors((args, kwargs, out))
+        }
         before = tape.before
         order = sorted(leaves, key=lambda i: not leaves[i].is_floating_point())
         self.size, self._order = len(self._steps), order
@@ -223,10 +244,18 @@ class _Graph:
         for func, args, kwargs, out in self._steps:
             args, kwargs = tree_map_only(Tensor, again, (args, kwargs))
             made = (func if plain else _ruled(func))(*args, **kwargs)
-            known |= {
-                _key(x): y for x, y in zip(_tensors(out), _tensors(made), strict=True)
-            }
+            for x, y in zip(_tensors(out), _tensors(made), strict=True):
+                stored = None if plain else self._tape.stored.get(_key(x))
+                if stored is None or _memory(x) in self._written:
+                    known[_key(x)] = y
+                else:  # what follows, as gradients do, begins with the stored numbers
+                    known[_key(x)] = y.to(stored).to(y.dtype)
         return known[_key(self._result)]
+
+    def note_stored(self, dtype: torch.dtype) -> None:
+        """Keep that a kernel stores the same result in a format."""
+        if dtype.itemsize < self._result.dtype.itemsize:
+            self._tape.stored[_key(self._result)] = dtype
 
     def reproduces(self) -> bool:
         """Whether the steps make the same result again, bit for bit."""

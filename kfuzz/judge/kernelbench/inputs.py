@@ -194,7 +194,7 @@ def _copies(
                 continue
             if _all_equal(draws, name, other, turned=False):
                 found[name] = (other, False)
-            elif draws[0][name].dim() >= 2 and _all_equal(
+            elif draws[0][name].dim() == draws[0][other].dim() >= 2 and _all_equal(
                 draws, name, other, turned=True
             ):
                 found[name] = (other, True)
@@ -236,8 +236,9 @@ def _dimensions(
 
 
 def interval_of(
-    name: str, values: Mapping[str, Tensor], seen: tuple[float, float], runs: Runs
-) -> Structure | None:
+    name: str, values: Mapping[str, Tensor], seen: tuple[float, float], runs: Runs,
+    structures: Sequence[Structure] = (),
+) -> Structure | None:  # fmt: skip
     """Return the interval that one argument has to keep to; None if it has none.
 
     A logarithm makes NaN of negative numbers, a cross entropy refuses what is no
@@ -250,6 +251,7 @@ def interval_of(
         values: arguments of one call, on the CPU, of the file's own numbers.
         seen: the least and the greatest number of the argument in any draw.
         runs: the reference.
+        structures: what the argument is known to have: it is asked within that.
     """
     plain = runs(values)
     if plain is None or any(_has_nan(y) for y in plain):
@@ -257,8 +259,14 @@ def interval_of(
     least, greatest = seen
     spread = max(greatest - least, abs(greatest), 1e-3)
 
+    def given(number: float) -> Sequence[Tensor] | None:
+        made = _with(values[name], number)
+        for structure in structures:
+            made = made if structure.holds(made) else structure.made(made)
+        return runs({**values, name: made})
+
     def takes(number: float) -> bool:
-        made = runs({**values, name: _with(values[name], number)})
+        made = given(number)
         return made is not None and not any(_has_nan(y) for y in made)
 
     low = high = None
@@ -266,7 +274,7 @@ def interval_of(
         low = least * _NEARER if least > 0 and takes(least * _NEARER) else least
     if not all(takes(greatest + far * spread) for far in _BEYOND):
         high = greatest
-    nan = runs({**values, name: _with(values[name], float("nan"))}) is not None
+    nan = given(float("nan")) is not None
     if low is None and high is None and nan:
         return None
     return interval(low, high, nan=nan)

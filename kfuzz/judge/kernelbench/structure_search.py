@@ -71,7 +71,11 @@ def structures_of(
         placed.append(unknown("the same in every draw at some places"))
     made = (*placed, *alike, *search.numbers())
     kept = tuple(s for s in made if all(map(s.holds, draws)))
-    return kept if _together(kept, first) else (unknown("of more than one structure"),)
+    return (
+        kept
+        if are_compatible(kept, first)
+        else (unknown("of more than one structure"),)
+    )
 
 
 class _Search:
@@ -310,7 +314,7 @@ def _corner(x: Tensor) -> Tensor:
     return x.reshape(-1, *x.shape[-2:])[0, :side, :side]
 
 
-def _together(found: Sequence[Structure], like: Tensor) -> bool:
+def are_compatible(found: Sequence[Structure], like: Tensor) -> bool:
     """Whether values made for one structure after the other have all of them."""
     if len(found) < 2 or like.numel() > _LOOKED_AT:
         return True

@@ -15,6 +15,7 @@ from kfuzz.execution.values.generator import INTEGERS, as_signed
 from kfuzz.judge.kernelbench.inputs import Inputs, interval_of
 from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
 from kfuzz.judge.kernelbench.shapes import Shapes, on_cpu, runs, small_sizes
+from kfuzz.judge.kernelbench.structure_search import are_compatible
 
 OWN: Final = "form"
 """The family of values that the file's own `get_inputs` gives."""
@@ -273,9 +274,11 @@ class Values:
         for sample in asked:
             own = self._given(sample.name, 1)
             seen = float(own.min()), float(own.max())
-            needed = interval_of(sample.name, values, seen, runs)
-            if needed is not None:
-                found[sample.name] = (*self.inputs.of(sample.name), needed)
+            known = self.inputs.of(sample.name)
+            needed = interval_of(sample.name, values, seen, runs, known)
+            # First: numbers that are put into an interval lose their order.
+            if needed is not None and are_compatible((needed, *known), own):
+                found[sample.name] = (needed, *known)
         return replace(self.inputs, structures=found)
 
     def _indexed(self, sample: Sample) -> str:

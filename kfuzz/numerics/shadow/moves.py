@@ -58,6 +58,8 @@ def moved(call: Call) -> Outcome:
         return _accumulated(call, "self", "values")
     if call.get("reduce") is not None:
         raise NoRule(call.name)
+    if name in ("view", "view_copy") and "dtype" in call.named:
+        raise NoRule(call.name)  # bits of a number are no move of its error
     shades: list[Shade] = []
     overwritten = ("self",) if name in ("fill", "copy") else ()
 
