@@ -23,8 +23,10 @@ from kfuzz.execution.device.backends import BACKENDS
 # As a campaign's: a gross fault shows in the first round.
 FIRST_ROUND: Final = 25
 LONGEST_ROUND: Final = 100
-# Occurrences of one symptom that are diagnosed, and then each power of two.
+# Occurrences of one symptom that are diagnosed, and then each power of two: more where
+# only a diagnosis shows the class that a witness violates.
 DIAGNOSED: Final = 8
+DIAGNOSED_FOR_CLASS: Final = 64
 
 # Conforming witnesses use their budget up, and those in the interpreter, which costs
 # a millisecond a program, use less.
@@ -90,6 +92,7 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
     kernel, until = entry.load(), entry.witness.contract
     cases = share(entry, cases)
     found = Found()
+    most = DIAGNOSED_FOR_CLASS if until in _TOLD_APART else DIAGNOSED
     stopped: list[Stopped] = []  # Hypothesis would take it for a failure
     symptoms: Counter[tuple[object, ...]] = Counter()
 
@@ -117,7 +120,7 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
         if failure is not None:
             symptoms[failure.signature(kernel.name).symptom] += 1
             times = symptoms[failure.signature(kernel.name).symptom]
-            if times <= DIAGNOSED or times & (times - 1) == 0:
+            if times <= most or times & (times - 1) == 0:
                 failure = _diagnosed(case, failure, judge)
             found.contracts.setdefault(failure.contract, failure.message)
         return report
