@@ -140,8 +140,9 @@ def _wrapped(
 ) -> dict[str, Acceptance]:
     """Return the acceptances of numbers whose integers leave their data type.
 
-    Indices have their declared type or int64, in which the oracle meets them: both are
-    tried, for what promotes with them.
+    Numbers of 8 and 16 bits are codes, which are computed with in a wider type: only
+    what is stored in so few bits itself wraps. Indices have their declared type or
+    int64, in which the oracle meets them: both are tried, for what promotes with them.
     """
     own: dict[str, Tensor] = {}
     indices: dict[str, Tensor] = {}
@@ -150,13 +151,20 @@ def _wrapped(
         if parameter.dtype in _NARROW:
             to = indices if parameter.role == INDEX_ROLE else own
             to[name] = x.to(WHOLE[parameter.dtype].dtype)
+    plain = {n: x for n, x in own.items() if not _is_code(x)}
+    tried = [own] if len(plain) == len(own) else [own, plain]
+    tried += [{**given, **indices} for given in tried if indices]
     made = accepted
-    for given in (own, {**own, **indices}) if indices else (own,):
-        made = _turned(operator, problem, given, made) if given else made
+    for given in filter(None, tried):
+        made = _turned(operator, problem, given, made)
     return {name: _in_range(a) for name, a in made.items()}
 
 
 _NARROW: Final = WHOLE.keys() - {"bool", "int64"}
+
+
+def _is_code(x: Tensor) -> bool:
+    return x.dtype.itemsize < torch.int32.itemsize
 
 
 def _turned(
@@ -173,9 +181,11 @@ def _turned(
         wide = _evaluated(operator, problem)
     except Exception:  # it is not defined for these
         return accepted
-    made = dict(accepted)
+    made, codes = dict(accepted), any(map(_is_code, given.values()))
     for name, a in accepted.items():
         x, y = narrow[name], wide[name]
+        if codes and (a.exact is None or x.dtype is torch.bool):
+            continue
         if a.exact is None:
             real, other = x.to(torch.float64), y.to(torch.float64)
             same = torch.isclose(real, other, rtol=1e-12, atol=0.0, equal_nan=True)

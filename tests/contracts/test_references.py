@@ -576,7 +576,7 @@ def _shifted_in_place(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tiny(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-    return (x * x).float() * 1e-12, z * 2
+    return (x * 1664525).float() * 2.0**-80, z * 2
 
 
 def _divided_wide(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -597,9 +597,11 @@ def _divided_wide(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         (_divided_in_place, _divided_in_place, "int32", True),
         (_shifted_in_place, lambda x, z: (x * 8, z * 2), "int32", True),
         (_shifted_in_place, lambda x, z: (x * 0, z * 2), "int32", False),
-        (_tiny, _tiny, "int8", True),
+        (_tiny, _tiny, "int32", True),
         (lambda x, z: (x - 1, z * 2), lambda x, z: (x + 255, z * 2), "uint8", True),
         (lambda x, z: (x - 1, z * 2), lambda x, z: (x, z * 2), "uint8", False),
+        # Codes are computed with in a wider type.
+        (_scaled, _scaled, "int8", False),
     ],
 )
 def test_integers_wrap_as_in_their_own_data_type(
