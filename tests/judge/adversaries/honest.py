@@ -263,6 +263,8 @@ def honest_ones() -> list[Honest]:
             picked = {0, *(1 + (len(made) + k) % (len(habits) - 1) for k in range(2))}
             for place in sorted(picked):
                 habit, (setup, body) = habits[place]
+                if habit == "a trace" and "numpy" in way:
+                    continue  # it would keep the first call's result
                 text = way if habit == "plain" else body
                 text = text.replace("ARGS", problem.arguments)
                 method = f"\n\ndef way(self, {problem.arguments}):\n" + "\n".join(
