@@ -179,7 +179,10 @@ class Operator:
                 )
         if all(p.kind != "float" for p in self.tensors.values()):
             raise BindingError(
-                "no floating tensor parameter", where=f"operator {self.name}"
+                "no floating tensor parameter",
+                where=f"operator {self.name}",
+                fix="cases have a floating data type: let the kernel take one more "
+                "tensor, inputs={..., 'z': ks.tensors('N')}, and return its copy, too",
             )
         check_parameters(self)
         check_results(self)
