@@ -214,9 +214,12 @@ def place_of(name: str, root: Path) -> Path | None:
     """
     if name.startswith("module:"):
         return _module_file(name.removeprefix("module:"))
-    path = (root / name).resolve()
-    inside = path.is_relative_to(root.resolve())
-    return path if inside and path.is_file() else None
+    try:
+        path = (root / name).resolve()
+        inside = path.is_relative_to(root.resolve())
+        return path if inside and path.is_file() else None
+    except (OSError, ValueError):  # no name that a file can have
+        return None
 
 
 def _files(statement: Statement, root: Path) -> dict[str, Path]:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from kfuzz.app import main
+from kfuzz.grade.attestation import place_of
 
 KERNELS = """
 import torch
@@ -257,3 +258,8 @@ def test_a_kernel_of_a_module_runs_for_a_key_or_by_trust_whatever_the_subject(
     (folder / "module.json").write_text(json.dumps(said))
     code, text = verified(capsys, "module.json", "--sample", "5")
     assert (code, "no key vouches for it" in text) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["\ud800.py", "a" * 5000, "a\0b", "../outside.py"])
+def test_a_subject_that_no_file_can_be_is_not_there(name: str, tmp_path: Path) -> None:
+    assert place_of(name, tmp_path) is None
