@@ -88,7 +88,7 @@ class InOwnIntegers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         real = any(x.is_floating_point() for x in given)
         if name.rstrip("_") not in _QUOTIENTS or real:
             return func(*args, **kwargs)
-        wide = [_whole(x) for x in args]
+        wide = (x.to(torch.int64) if isinstance(x, Tensor) else x for x in args)
         out = func(*wide, **kwargs)
         if name.endswith("_"):
             return args[0].copy_(out)
@@ -96,11 +96,6 @@ class InOwnIntegers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 _QUOTIENTS: Final = frozenset({"div", "floor_divide", "remainder", "fmod"})
-
-
-def _whole(x: Any) -> Any:
-    # A copy, which what is written in place does not reach.
-    return x.to(torch.int64, copy=True) if isinstance(x, Tensor) else x
 
 
 @cache
@@ -124,16 +119,18 @@ def in_float64(
     """Return an oracle's results on one member, all float64.
 
     Args:
-        oracle: takes the tensors positionally and the scalars by keyword.
-        tensors: float64 copies without a member dimension.
+        oracle: takes the tensors positionally and the scalars by keyword. It may write
+            to them: they are copied before.
+        tensors: in float64, without a member dimension.
         scalars: keyword arguments.
         name: the operator's name, for error messages.
 
     Raises:
         BindingError: if a floating result is not float64, or is no tensor.
     """
+    copies = [x.clone() for x in tensors]
     with torch.no_grad(), KeepFloat64():  # type: ignore[no-untyped-call]
-        returned = oracle(*tensors, **scalars)
+        returned = oracle(*copies, **scalars)
     return results_of(returned, name=name)
 
 

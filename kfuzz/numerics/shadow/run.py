@@ -107,8 +107,9 @@ def _run(
     steps: Steps,
     name: str,
 ) -> _Pass:
-    """Run an oracle once."""
+    """Run an oracle once, on copies: it may write to its arguments."""
     shadow = Shadow(steps)
+    tensors = [x.clone() for x in tensors]
     for x in tensors:
         shadow.take(x)
     with torch.no_grad(), shadow:
