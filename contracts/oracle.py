@@ -17,6 +17,7 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.results import OtherForm, named, output_of
 from kfuzz.numerics.acceptance import Acceptance, Problem, whole
+from kfuzz.numerics.elements import identical
 from kfuzz.numerics.float64 import InOwnIntegers, in_float64
 from kfuzz.numerics.formats import FORMATS, WHOLE, is_subnormal
 from kfuzz.numerics.models.elementwise import Elementwise
@@ -155,8 +156,13 @@ def _wrapped(
     tried = [own] if len(plain) == len(own) else [own, plain]
     tried += [{**given, **indices} for given in tried if indices]
     made = accepted
-    for given in filter(None, tried):
-        made = _turned(operator, problem, given, made)
+    if tried := list(filter(None, tried)):
+        try:
+            wide = _evaluated(operator, problem)
+        except Exception:  # it is defined for none of them
+            tried = []
+    for given in tried:
+        made = _turned(operator, problem, given, wide, made)
     return {name: _in_range(a) for name, a in made.items()}
 
 
@@ -171,14 +177,22 @@ def _turned(
     operator: Operator,
     problem: Problem,
     given: Mapping[str, Tensor],
+    wide: Mapping[str, Tensor],
     accepted: dict[str, Acceptance],
 ) -> dict[str, Acceptance]:
-    """Return the acceptances with what wraps if some arguments keep their type."""
+    """Return the acceptances with what wraps if some arguments keep their type.
+
+    Args:
+        operator: what is computed.
+        problem: the inputs, and the declaration.
+        given: the arguments that keep their type, in it.
+        wide: the oracle's results where none does.
+        accepted: what is accepted so far.
+    """
     try:
         with InOwnIntegers():  # type: ignore[no-untyped-call]
             posed = replace(problem, tensors={**problem.tensors, **given})
             narrow = _evaluated(operator, posed)
-        wide = _evaluated(operator, problem)
     except Exception:  # it is not defined for these
         return accepted
     made, codes = dict(accepted), any(map(_is_code, given.values()))
@@ -192,15 +206,14 @@ def _turned(
         elif x.dtype.itemsize < a.output.dtype.itemsize:  # a wider result is meant
             continue
         else:
-            same = x == y.to(x.dtype)
-            right = x.to(torch.int64)
-            wraps = same & (right != y.to(torch.int64))
+            same, right = x == y.to(x.dtype), x.to(torch.int64)
+            wraps, value = same & (right != y.to(torch.int64)), x.to(torch.float64)
             a = replace(
                 a,
                 exact=torch.where(wraps, right, a.exact),
-                reference=torch.where(wraps, right.to(torch.float64), a.reference),
-                low=torch.where(wraps, right.to(torch.float64), a.low),
-                high=torch.where(wraps, right.to(torch.float64), a.high),
+                reference=torch.where(wraps, value, a.reference),
+                low=torch.where(wraps, value, a.low),
+                high=torch.where(wraps, value, a.high),
             )
         made[name] = replace(a, undecidable=a.undecidable | ~same)
     return made
@@ -386,18 +399,9 @@ def _at_once(
     for i in (0, count(problem) - 1):
         row = alone(i)
         pairs = zip(found, row, strict=False)
-        if len(found) != len(row) or not all(_same(a[i], b) for a, b in pairs):
+        if len(found) != len(row) or not all(identical(a[i], b) for a, b in pairs):
             return None
     return found
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    """Whether two results of an oracle have the same bits."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if a.dtype is torch.float64:
-        a, b = a.contiguous().view(torch.int64), b.contiguous().view(torch.int64)
-    return torch.equal(a, b)
 
 
 def expected_metadata(acceptance: Mapping[str, Acceptance]) -> dict[str, Expected]:

@@ -88,6 +88,13 @@ def same_bits(a: Tensor, b: Tensor) -> Tensor:
     return equal | (torch.isnan(x) & torch.isnan(y))
 
 
+def identical(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have one shape, one dtype and the same bits."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(as_integers(a.contiguous()), as_integers(b.contiguous()))
+
+
 def as_integers(values: Tensor) -> Tensor:
     """Return contiguous elements of any dtype as the integers of their size.
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from kfuzz.core.errors import DecodeError
 
-# What is generated and written out at length has some.
-_MOST_SOURCE: Final = 1 << 24
+MOST_SOURCE: Final = 1 << 24
+"""Bytes of a program at most: what is generated and written out at length has some."""
 
 
 class MissingError(DecodeError):
@@ -69,7 +69,7 @@ def read_plain(path: Path, most: int, *, follow: bool = True, fix: str = "") -> 
         os.close(handle)
 
 
-def read_source(path: Path, most: int = _MOST_SOURCE) -> str:
+def read_source(path: Path, most: int = MOST_SOURCE) -> str:
     """Return the text of a program, or what stands beside one, in UTF-8.
 
     Raises:

@@ -13,12 +13,10 @@ from typing import Final
 
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import ATEN, Target
-from kfuzz.store.plain_file import read_plain
+from kfuzz.store.plain_file import MOST_SOURCE, read_plain
 
 # What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
 _BINDERS: Final = frozenset({"kernel", "monitor"})
-# What is generated and written out at length has some.
-_MOST_BYTES: Final = 1 << 24
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 GRADIENTS: Final = ".backward"
 """What follows a kernel's name in those of its gradients, which are bound with it; some
@@ -69,7 +67,7 @@ def binds(path: Path, name: str) -> bool:
     """
     name = name.partition(GRADIENTS)[0]
     try:
-        content = read_plain(path, _MOST_BYTES)
+        content = read_plain(path, MOST_SOURCE)
         return name.encode() in content and name in _bound(ast.parse(content))
     except (DecodeError, ValueError, SyntaxError, RecursionError, MemoryError):
         return False

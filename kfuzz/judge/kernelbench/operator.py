@@ -21,7 +21,7 @@ from kfuzz.judge.kernelbench.problem import Form, Sample, results, unchanged
 from kfuzz.judge.kernelbench.shapes import Shapes
 from kfuzz.judge.kernelbench.values import ENDS, OWN, SCALED, Values
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.elements import as_integers
+from kfuzz.numerics.elements import identical
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.shadow import shadowed
 from kfuzz.strategies.parameters import TensorParameter
@@ -143,8 +143,6 @@ class Reference:
         for drawn, asked, admitted in self._admitted_last:
             if drawn is self._drawn_model and _is_same(asked, posed):
                 return admitted
-        # A reference may write to them.
-        known = {n: x.clone() for n, x in problem.tensors.items()}
         found = shadowed(self._oracle, posed, name=self.operator.name)
         floats = (x for x in problem.tensors.values() if x.is_floating_point())
         if all(bool(torch.isfinite(x).all()) for x in floats):
@@ -154,8 +152,10 @@ class Reference:
                 for a in found
             )
         admitted = dict(zip(self.outputs, found, strict=True))
-        if sum(map(Tensor.numel, (*known.values(), *(a.low for a in found)))) <= _MOST:
-            asked = replace(posed, tensors=known)
+        given = problem.tensors
+        if sum(map(Tensor.numel, (*given.values(), *(a.low for a in found)))) <= _MOST:
+            # Who asked may write to them.
+            asked = replace(posed, tensors={n: x.clone() for n, x in given.items()})
             self._admitted_last.append((self._drawn_model, asked, admitted))
         return admitted
 
@@ -296,8 +296,4 @@ def _is_same(one: Problem, other: Problem) -> bool:
     if replace(one, tensors={}) != replace(other, tensors={}):
         return False
     a, b = one.tensors, other.tensors
-    return a.keys() == b.keys() and all(
-        a[n].dtype == b[n].dtype
-        and torch.equal(*(as_integers(x.contiguous()) for x in (a[n], b[n])))
-        for n in a
-    )
+    return a.keys() == b.keys() and all(identical(a[n], b[n]) for n in a)
