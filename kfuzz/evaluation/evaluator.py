@@ -76,8 +76,8 @@ class Setting:
         fences: whether arguments may lie beside pages that fault: on the CPU and on
             GPUs, where kernels are native code and a fault ends no more than a child.
         probes: share of the cases that get the sampled probes while searching.
-        tells_apart: whether to find out at length if a miss comes by chance: it is one
-            or another contract's violation.
+        tells_apart: whether to find out at length what a miss depends on, and if it
+            comes by chance: it is one or another contract's violation.
     """
 
     device: torch.device
@@ -254,7 +254,8 @@ class Evaluator:
         )  # fmt: skip
         evidence, verdicts, failure = judge_repeated(
             evidence, calls, classes,
-            repeat=depth is not Depth.BASE, diagnose=depth is Depth.FULL,
+            repeat=depth is not Depth.BASE,
+            diagnose=depth is Depth.FULL and self.setting.tells_apart,
         )  # fmt: skip
         if raised is not None and (failure is None or failure.kind is Kind.RAISES):
             limit = self._limit(evidence, caller, search=depth is not Depth.BASE)

@@ -19,6 +19,7 @@ from kfuzz.judge.recording import Recording
 from kfuzz.judge.sandbox import Opened, RemoteKernel, Sandbox
 from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.judge.sandbox.phases import Phases
 from kfuzz.numerics.run import Raised
 
 BUILT: Final = "ModelNew"
@@ -99,6 +100,11 @@ class Candidate:
     def containment(self) -> Containment:
         """What contains its child."""
         return self._sandbox.containment
+
+    @property
+    def phases(self) -> Phases:
+        """Where the seconds go."""
+        return self._sandbox.phases
 
     @property
     def launched(self) -> Sequence[str]:
@@ -199,6 +205,10 @@ class Candidate:
             state = self._reference.form.state()
             entry = replace(entry, weights=state, constants_drawn=True)
         self._sandbox.enter(entry)
+
+    def prepare(self, children: int) -> None:
+        """Have fresh children build it, all at once, for `renew` to come."""
+        self._sandbox.prepare(children)
 
     def renew(self) -> None:
         """Have the next call made in a fresh child."""

@@ -89,6 +89,7 @@ class Judged:
         tried: on what it was tried in the search.
         ended: calls that raised where they had to return, or ended their process, by
             kind.
+        tells_apart: as of `Setting`.
         benchmarked_only: whether findings keep the benchmarked shape.
     """
 
@@ -126,6 +127,7 @@ class Judged:
         self._itself = _Evaluator(itself, setting, reference)
         self._recorded = Recorded()
         played = bound(lambda *x: self._recorded.play(*x), reference, name, claims)
+        self.tells_apart = tells_apart
         self._played = _Evaluator(played, setting, reference)
         self.benchmarked_only = False
         # The explicit case from which smaller ones are made.

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import Depth, SizeBudget
@@ -30,6 +31,9 @@ from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.targets.load import LoadedKernel, Source
 
+# Elements of arguments and weights up to which several children are built at once.
+_SIDE_BY_SIDE: Final = 1 << 26
+
 
 class JudgedRunner(Runner):
     """Runs cases of one candidate; its children are the candidate's own affair."""
@@ -42,6 +46,11 @@ class JudgedRunner(Runner):
         self._over = expired
         # Whether it hangs: then no further run is made for a smaller case.
         self._hung = False
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether to find out by further calls which class a violation breaks."""
+        return self._judged.tells_apart
 
     @property
     def records_count(self) -> bool:
@@ -95,7 +104,13 @@ class JudgedRunner(Runner):
         return reports
 
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
-        """Run and judge one case in fresh children, one after the other."""
+        """Run and judge one case in fresh children, one after the other.
+
+        They get ready side by side where memory is enough for a few of them.
+        """
+        weights = self._judged.reference.form.state().values()
+        if case.elements + sum(x.numel() for x in weights) <= _SIDE_BY_SIDE:
+            self._judged.candidate.prepare(len(depths))
         reports: list[CaseReport] = []
         for depth in depths:
             if self._over():

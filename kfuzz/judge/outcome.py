@@ -1,5 +1,6 @@
 """What a judgement of a candidate against a reference comes to."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kfuzz.core.event import ContractTally, Note, Refusal
@@ -101,6 +102,7 @@ class Judgement:
         is_built: whether the candidate could be built.
         cut_off: whether nothing could be decided because a call of the candidate had
             not returned when the time was up.
+        phases: seconds by phase, see `Phases`.
     """
 
     verdict: Verdict
@@ -127,3 +129,4 @@ class Judgement:
     on_finite: Verdict | None = None
     is_built: bool = True
     cut_off: bool = False
+    phases: Mapping[str, float] = field(default_factory=dict)

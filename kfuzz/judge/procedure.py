@@ -159,6 +159,7 @@ class Judging:
             self._is_built = isinstance(error, HarnessError | BackendError)
             return
         self._judged = loaded.judged
+        self._judged.candidate.phases.begin("search")
         self._judged.candidate.circumstances = Circumstances(config.seed)
         self._containment = loaded.judged.candidate.containment
         run = RunConfig(
@@ -231,6 +232,7 @@ class Judging:
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
+            phases=candidate.phases.seconds if candidate else {},
             cut_off=(
                 verdict is Verdict.UNDER_SPECIFIED
                 and _was_cut_off(judged)

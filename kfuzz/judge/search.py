@@ -215,6 +215,12 @@ class Search(Campaign):
         self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take a finding to its minimum, from a smaller shape where one shows it."""
+        with self._judged.candidate.phases.within("confirm"):
+            yield from self._confirmed(kernel, case, report)
+
+    def _confirmed(
+        self, kernel: KernelSearch, case: Case, report: CaseReport
+    ) -> Iterator[Event]:
         assert report.failure is not None
         wanted = report.failure.signature(kernel.name)
         outputs = self._reference.outputs

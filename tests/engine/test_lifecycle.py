@@ -36,6 +36,7 @@ class Scripted:
         self.prepared = 0
         self.undiagnosed = False
         self.hanging, self.fault, self.records_count = False, None, False
+        self.tells_apart = True
         kernel = SimpleNamespace(
             name="softmax",
             operator=SimpleNamespace(
@@ -170,6 +171,20 @@ def test_without_time_a_finding_is_confirmed_and_no_more() -> None:
     *_, more = further_from(runner, final)
     assert more.case.elements == 1
     assert not more.is_cut_short
+
+
+def test_one_call_confirms_what_one_call_shows_where_a_verdict_is_enough() -> None:
+    runner = Scripted(lambda case: True)
+    runner.tells_apart = False
+    first = found(20)
+    assert taken(runner, first, seconds=0.0)[0].state is State.CONFIRMED
+    later = Failure("K-MEM-02", Kind.UNWRITTEN, "unwritten", "out")
+    taken(
+        runner,
+        replace(first, failure=later, signature=later.signature("softmax")),
+        seconds=0.0,
+    )
+    assert [depths[0] for _, depths in runner.fresh] == [Depth.BASE, Depth.SEARCH]
 
 
 def test_what_cannot_be_told_apart_in_time_is_confirmed_and_stays_open() -> None:

@@ -29,7 +29,7 @@ class InProcess:
 
     def __init__(self, kernel: BoundKernel, *, budget: str = "cpu") -> None:
         self.loaded: Any = SimpleNamespace(kernel=kernel)
-        self.hanging, self.fault = False, None
+        self.hanging, self.fault, self.tells_apart = False, None, True
         self.judged: list[Case] = []
         classes = set(CLASSES) - _LEFT_OUT
         self.evaluator = Evaluator(

@@ -20,6 +20,7 @@ from kfuzz.judge.recording import FILE, Recording
 from kfuzz.judge.rendering import judgement_document, judgement_lines
 from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.judge.sandbox.phases import Phases
 from kfuzz.judge.sandbox.results import leaves
 from kfuzz.store import tensorfile
 
@@ -48,6 +49,7 @@ class Here:
         self._reference = reference
         self.circumstances = Circumstances()
         self.recording = Recording()
+        self.phases = Phases("build")
         self.renew()
 
     def __call__(self, *tensors: Tensor) -> Any:
@@ -68,7 +70,7 @@ class Here:
         exec(self._path.read_text(), made)
         self._model: nn.Module = made["ModelNew"](*self._reference.form.init)
 
-    def prepare(self) -> None:
+    def prepare(self, children: int) -> None:
         pass
 
     def close(self) -> None:

@@ -410,6 +410,62 @@ def test_a_module_is_built_with_weights_mode_and_fixed_arguments(
         assert torch.equal(called.returned.value, (weight + 10.5).expand(2, 4) * 6)
 
 
+COUNTED = """
+import os
+import torch
+
+pid = os.getpid()
+
+def f(x):
+    assert os.getpid() == pid
+    return torch.full_like(x, pid)
+
+def g(x):
+    return x + 1
+"""
+
+
+def test_children_are_prepared_before_they_are_called(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    file = tmp_path / "candidate.py"
+    file.write_text(COUNTED)
+    with sandbox(zygote, "f", file) as box:
+        pids = set()
+        for prepared in (0, 3, 2, 1, 0):
+            if prepared == 3:
+                box.prepare(3)
+                box.prepare(3)  # they are there
+            called = box.call([data()], {})
+            assert called.returned is not None, called
+            pids.add(float(called.returned.value[0, 0]))
+            box.fresh()
+        assert len(pids) == box.used == 5
+        box.prepare(2)
+        box.enter(Entry(file, "g"))
+        called = box.call([data()], {})
+        assert called.returned is not None, called
+        assert torch.equal(called.returned.value, data() + 1)
+
+
+def test_one_that_ends_while_it_is_prepared_is_told_when_it_is_called(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    file = tmp_path / "candidate.py"
+    file.write_text(COUNTED)
+    with sandbox(zygote, "f", file) as box:
+        assert box.call([data()], {}).returned is not None
+        file.write_text("import os\nos._exit(3)")
+        box.prepare(2)
+        box.fresh()
+        for _ in range(2):
+            ended = box.call([data()], {}).ended
+            assert ended is not None
+            assert (ended.end, ended.detail) == (End.CRASH, "exit code 3")
+        file.write_text(COUNTED)
+        assert box.call([data()], {}).returned is not None
+
+
 def test_what_holds_is_told_for_each_way(zygote: Zygote) -> None:
     subjects = {"files", "network", "other processes"}
     for way in WAYS:

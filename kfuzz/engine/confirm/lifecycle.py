@@ -76,7 +76,9 @@ def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
     """
     if is_by_chance(signature):
         return _witnessed(runner, case, signature)
-    reports = runner.judge_fresh(case, [Depth.SEARCH] * CONFIRMATIONS)
+    later = runner.tells_apart or signature.kind in BEYOND_BASE
+    depth = Depth.SEARCH if later else Depth.BASE
+    reports = runner.judge_fresh(case, [depth] * CONFIRMATIONS)
     same = [r for r in reports if r.shows(signature)]
     note = f"{len(same)} of {len(reports)} fresh processes"
     if len(same) == len(reports):

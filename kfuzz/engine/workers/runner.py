@@ -86,6 +86,11 @@ class Runner(Asking):
         return self._children.fenced
 
     @property
+    def tells_apart(self) -> bool:
+        """Whether to find out by further calls which class a violation breaks."""
+        return True
+
+    @property
     def records_count(self) -> bool:
         """Whether one recorded miss is a violation that nothing has to repeat.
 

@@ -120,7 +120,10 @@ class Keeper:
 
     def _obey(self, message: Message, given: list[int]) -> Message:
         if message["do"] == "start":
-            return self._start(message)
+            told, first = self._start(message), message["first"]
+            if first is not None and "answer" in told:
+                told["answer"]["first"] = self._obey({"do": "ask", **first}, given)
+            return told
         if self._tenant is None:
             raise HarnessError("nothing is started", where="supervisor")
         return self._tenant.exchange(message["ask"], given, message["seconds"])

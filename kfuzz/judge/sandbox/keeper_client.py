@@ -34,12 +34,34 @@ GRACE_SECONDS: Final = 40.0
 """How much later than its child the keeper answers at most: it has to end it first."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request to a child.
+
+    Attributes:
+        request: what is asked.
+        seconds: how long the child may take.
+        given: descriptors to hand to it.
+    """
+
+    request: Mapping[str, Any]
+    seconds: float
+    given: Sequence[int] = ()
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """It as its keeper takes it."""
+        count = {"descriptors": len(self.given)}
+        return {"ask": {**self.request, **count}, "seconds": self.seconds, **count}
+
+
 class Kept:
     """A child behind its keeper.
 
     Attributes:
         ended: how it came to its end, None while it lives.
         facts: what contains it, once it is ready.
+        asked: whether something was asked ahead, and its answer not yet taken.
     """
 
     def __init__(
@@ -52,17 +74,31 @@ class Kept:
         limits: Limits,
         measures: Measures,
         hidden: Sequence[Path] = (),
+        first: Asked | None = None,
     ) -> None:
         """Start it without waiting.
+
+        Args:
+            zygote: what it is forked from.
+            scratch: a folder of its own, made here.
+            cache: the folder of what it builds.
+            device: where its calls run.
+            limits: what it may take.
+            measures: how it is contained.
+            hidden: files and folders that it must not read.
+            first: what it is asked as soon as it is ready; `answer` returns the answer.
 
         Raises:
             ZygoteError: no process can be had.
         """
         self.ended: Ended | None = None
         self.facts: Facts | None = None
+        given = () if first is None else first.given
+        self.asked = first is not None
+        self._start_seconds = limits.open_seconds + (first.seconds if first else 0.0)
+        self._answered: dict[str, Any] | None = None
         self._scratch = scratch
-        self._limits = limits
-        self._ready = False
+        self._wrong: str | None = None
         self._killed = killed_for_memory()
         scratch.mkdir(parents=True)
         cache.mkdir(parents=True, exist_ok=True)
@@ -77,50 +113,62 @@ class Kept:
                 "gpu": not named(device).has.on_host,
                 "inside": device,
                 "hidden": [str(path) for path in hidden],
+                "first": None if first is None else first.message,
+                "descriptors": len(given),
             }
         )
+        if given:
+            self._child.send_descriptors(given)
 
     def ready(self) -> str:
         """Wait until it is contained; return why its device does not work, or ""."""
-        if self._ready:
-            return ""
-        answer = self._answer(self._limits.open_seconds)
+        if self._wrong is None:
+            self._wrong = self._started()
+        return self._wrong
+
+    def _started(self) -> str:
+        answer = self._received(self._start_seconds)
         if isinstance(answer, Ended):
             return f"the child {answer.text} ({answer.output.strip()[-500:]})"
         if answer.get("ailment"):
             return str(answer["ailment"])
         if "facts" not in answer:
             raise HarnessError(f"the child does not start: {answer}")
+        self._answered = answer.pop("first", None)
         facts = dict(answer["facts"])
         self.facts = Facts(**{**facts, "limits": tuple(facts["limits"])})
-        self._ready = True
         return ""
 
-    def ask(
-        self, request: dict[str, Any], seconds: float, given: Sequence[int] = ()
-    ) -> dict[str, Any] | Ended:
+    def ask(self, asked: Asked) -> dict[str, Any] | Ended:
         """Return the child's answer, or the end that came instead.
-
-        Args:
-            request: what to ask.
-            seconds: how long the child may take.
-            given: descriptors to hand to it.
 
         Raises:
             HarnessError: the keeper itself failed.
         """
+        self.ask_ahead(asked)
+        return self.answer(asked.seconds)
+
+    def ask_ahead(self, asked: Asked) -> None:
+        """Ask a child that is ready without waiting for its answer."""
+        if self.ended is not None:
+            return
+        self.asked = True
+        try:
+            self._child.send({"do": "ask", **asked.message})
+            if asked.given:
+                self._child.send_descriptors(asked.given)
+        except (ChildDied, ChildTimeout, ZygoteError) as fault:
+            self._lost(fault)
+
+    def answer(self, seconds: float) -> dict[str, Any] | Ended:
+        """Return the answer to what was asked ahead, as `ask` does."""
+        self.asked = False
         if self.ended is not None:
             return self.ended
-        count = len(given)
-        asked = {**request, "descriptors": count}
-        message = {"ask": asked, "do": "ask", "seconds": seconds, "descriptors": count}
-        try:
-            self._child.send(message)
-            if given:
-                self._child.send_descriptors(given)
-        except (ChildDied, ChildTimeout, ZygoteError) as fault:
-            return self._lost(fault)
-        return self._answer(seconds)
+        if self._answered is None:
+            return self._received(seconds)
+        reply, self._answered = self._answered, None
+        return self._read(reply)
 
     def close(self) -> None:
         """End it and remove its scratch folder."""
@@ -128,13 +176,16 @@ class Kept:
             self._child.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _answer(self, seconds: float) -> dict[str, Any] | Ended:
+    def _received(self, seconds: float) -> dict[str, Any] | Ended:
         try:
             reply = self._child.wait(seconds + GRACE_SECONDS)
         except (ChildDied, ChildTimeout, ZygoteError) as fault:
             return self._lost(fault)
         except ChildRaised as raised:
             raise HarnessError(f"the supervisor failed: {raised.what}") from None
+        return self._read(reply)
+
+    def _read(self, reply: dict[str, Any]) -> dict[str, Any] | Ended:
         if "ended" in reply:
             told = reply["ended"]
             self.ended = Ended(

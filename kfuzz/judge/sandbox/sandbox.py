@@ -10,7 +10,8 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from kfuzz.judge.sandbox.circumstances import PLAIN, Surroundings
 from kfuzz.judge.sandbox.contain import close_to_others, describe, open_to_others
 from kfuzz.judge.sandbox.keeper import SERVE
 from kfuzz.judge.sandbox.keeper_client import (
+    Asked,
     Called,
     Kept,
     Opened,
@@ -38,6 +40,7 @@ from kfuzz.judge.sandbox.keeper_client import (
     read_opened,
 )
 from kfuzz.judge.sandbox.limits import Limits, scrubbed
+from kfuzz.judge.sandbox.phases import Phases
 from kfuzz.judge.sandbox.results import Given
 from kfuzz.judge.sandbox.wire import (
     ArgumentRooms,
@@ -104,6 +107,8 @@ class Sandbox(Closing):
         used: how many children have been the one that is called.
         until: returns the `time.monotonic()` after which nobody waits for a call.
         cut_off: calls that were given up at that moment.
+        phases: where the seconds go; what is waited for is that children are "ready",
+            that the entry is "built", and that "calls" return.
     """
 
     def __init__(
@@ -125,6 +130,7 @@ class Sandbox(Closing):
         self.limits = limits or Limits()
         self.used = self._forked = 0
         self.cut_off = 0
+        self.phases = Phases("build")
         self.until: Callable[[], float] = lambda: math.inf
         self._ending: list[threading.Thread] = []
         self._measures = measures or Measures()
@@ -134,7 +140,8 @@ class Sandbox(Closing):
         self._lingers = lingers
         self._root: Path | None = None
         self._kept: Kept | None = None
-        self._spare: Kept | None = None
+        # Children that get ready meanwhile.
+        self._spares: list[Kept] = []
         self._opened: Opened | None = None
         self._containment: Containment | None = None
         self._called_before = False
@@ -174,9 +181,14 @@ class Sandbox(Closing):
             return self._opened
         if self._entry is None:
             raise HarnessError("a sandbox without an entry makes no calls")
-        kept = self._contained()
+        with self.phases.waiting("ready"):
+            kept = self._contained()
         began = time.monotonic()
-        answer = self._open(kept, self._entry)
+        with self.phases.waiting("built"):
+            if not kept.asked:
+                with self._opening(self._entry) as asked:
+                    kept.ask_ahead(asked)
+            answer = kept.answer(self.limits.open_seconds)
         opened = read_opened(answer, time.monotonic() - began)
         self._called_before = False
         if opened.ended is not None:
@@ -242,11 +254,14 @@ class Sandbox(Closing):
             began = time.monotonic()
             patience = self.patience(predicted)
             left = max(self.until() - began, 0.0)
-            answer = self._kept.ask(
-                request,
-                min(patience, left + _AFTERWARDS),
-                [carried.descriptor, results.descriptor],
-            )
+            with self.phases.waiting("calls"):
+                answer = self._kept.ask(
+                    Asked(
+                        request,
+                        min(patience, left + _AFTERWARDS),
+                        [carried.descriptor, results.descriptor],
+                    )
+                )
             seconds = time.monotonic() - began
             if isinstance(answer, Ended):
                 self._discard()
@@ -307,7 +322,7 @@ class Sandbox(Closing):
             told = [[name, offset] for name, (offset, _) in places.items()]
             request = {"do": "state", "places": told}
             answer = self._kept.ask(
-                request, self.limits.wall_seconds, [memory.descriptor]
+                Asked(request, self.limits.wall_seconds, [memory.descriptor])
             )
             if isinstance(answer, Ended):
                 self._discard()
@@ -325,6 +340,25 @@ class Sandbox(Closing):
         """Have the next call made in a child that builds another entry."""
         self.fresh()
         self._entry = entry
+        for kept in [k for k in self._spares if k.asked]:
+            self._spares.remove(kept)
+            self._end(kept)
+
+    def prepare(self, children: int) -> None:
+        """Have children build the entry, for calls soon to come in fresh ones.
+
+        They do so all at once, and share what one may have of a device's memory. Their
+        calls are made in turn.
+        """
+        if self._entry is None:
+            return
+        with self._opening(self._entry, share=1 / children) as asked:
+            there = self._spares[:children]
+            while len(self._spares) < children:
+                self._spares.append(self._fork(asked))
+            for kept in there:
+                if not (kept.asked or kept.ready()):
+                    kept.ask_ahead(asked)
 
     def fresh(self) -> None:
         """End the child, so that the next call has another."""
@@ -333,10 +367,10 @@ class Sandbox(Closing):
     def close(self) -> None:
         """End every process and remove the folders."""
         self._discard()
-        self._end(self._spare)
+        self._end_spares()
         own = self._zygote if self._own_zygote else None
         rest = partial(_clear, self._ending, own, self._root)
-        self._spare, self._ending, self._root = None, [], None
+        self._ending, self._root = [], None
         if own is not None:
             self._zygote = None
         if self._lingers:
@@ -356,7 +390,7 @@ class Sandbox(Closing):
             return self._kept
         self._discard()
         while True:
-            self._kept, self._spare = self._spare or self._fork(), None
+            self._kept = self._spares.pop(0) if self._spares else self._fork()
             self.used += 1
             wrong = self._kept.ready()
             if not wrong:
@@ -364,7 +398,8 @@ class Sandbox(Closing):
                 gpu = not named(self._device_name).has.on_host
                 self._containment = describe(self._kept.facts, self.limits, gpu=gpu)
                 # The next one gets ready meanwhile; on a GPU it makes its context.
-                self._spare = self._fork()
+                if not (self._spares or self._kept.asked):
+                    self._spares.append(self._fork())
                 return self._kept
             self._discard()
             less = _with_less(self._measures)
@@ -376,7 +411,7 @@ class Sandbox(Closing):
                 )
             self._measures = less
 
-    def _fork(self) -> Kept:
+    def _fork(self, first: Asked | None = None) -> Kept:
         if self._root is None:
             self._root = Path(tempfile.mkdtemp())
             close_to_others()
@@ -392,6 +427,7 @@ class Sandbox(Closing):
             limits=self.limits,
             measures=self._measures,
             hidden=self._hidden,
+            first=first,
         )
 
     def _discard(self) -> None:
@@ -399,8 +435,7 @@ class Sandbox(Closing):
         self._end(self._kept)
         if ended is not None and ended.end is End.MEMORY:
             # Begun before: it would take that want of memory for its own.
-            self._end(self._spare)
-            self._spare = None
+            self._end_spares()
         self._kept = self._opened = None
         self._given.forget()
 
@@ -411,13 +446,24 @@ class Sandbox(Closing):
             thread.start()
             self._ending = [t for t in self._ending if t.is_alive()] + [thread]
 
-    def _open(self, kept: Kept, entry: Entry) -> dict[str, Any] | Ended:
+    def _end_spares(self) -> None:
+        for kept in self._spares:
+            self._end(kept)
+        self._spares = []
+
+    @contextmanager
+    def _opening(self, entry: Entry, *, share: float = 1.0) -> Iterator[Asked]:
+        """Give the request to open an entry, with its memory while it is sent.
+
+        Args:
+            entry: the entry.
+            share: of what a child may have of a device's memory.
+        """
         request, memory = open_request(entry)
-        request["device_share"] = self.limits.device_share
-        if memory is None:
-            return kept.ask(request, self.limits.open_seconds)
-        with memory:
-            return kept.ask(request, self.limits.open_seconds, [memory.descriptor])
+        request["device_share"] = share * self.limits.device_share
+        with memory or nullcontext():
+            given = [memory.descriptor] if memory else []
+            yield Asked(request, self.limits.open_seconds, given)
 
     def _capacity(self, nbytes: int, outputs: Sequence[OutputSpec] | None) -> int:
         if outputs is None:

@@ -218,8 +218,10 @@ class Judge(Closing):
         began = time.monotonic()
         try:
             worker.open(task.reference, self._build_time + GRACE_SECONDS)
+            opened = time.monotonic() - began
             most = self._build_time + 2 * self._max_time + GRACE_SECONDS
             told = worker.ask(asked, most)
+            told["phases"] = {"reference": round(opened, 3), **told["phases"]}
         except ChildTimeout as late:
             opening = worker.opened != task.reference
             what = "opening the reference" if opening else "the judgement"
@@ -279,6 +281,7 @@ class Judge(Closing):
             told.get("cases", 0),
             seed,
             told.get("finding"),
+            told.get("phases", {}),
         )
 
     def _take(self, reference: str) -> "_Process":

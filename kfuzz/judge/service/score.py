@@ -1,7 +1,7 @@
 """What a judgement comes to for who asked: one word, a reward, a finding in short."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
@@ -47,6 +47,10 @@ class Score:
             "message", "inputs" (a text for each argument), "got", "expected", and
             "explanation", lines, where one was asked for; "path" where it is kept.
             None where nothing is charged.
+        phases: seconds by phase: to open and audit the "reference" where it was not
+            open, to "build" the candidate, to "search", to "confirm"; and what of them
+            was waited for the candidate's children, as "confirm: built". Empty where
+            nothing came back.
     """
 
     verdict: Ruling
@@ -56,6 +60,7 @@ class Score:
     cases: int = 0
     seed: int = 0
     finding: Mapping[str, Any] | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def document(self) -> dict[str, Any]:
