@@ -48,6 +48,7 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         KfuzzError: as `kfuzz.engine.search.campaign.run`; what ends that process.
         KeyboardInterrupt: if it is to stop while it imports.
     """
+    imports.limit_to(config.import_seconds)
     if config.isolate == "none":
         yield from _in_this_process(config, stop)
         return
@@ -107,7 +108,7 @@ def _heard(
             case _ if importing and asked and _since(began) > STOP_SECONDS:
                 raise KeyboardInterrupt
             case _ if target and _since(began) > imports.limit():
-                raise imports.overdue(target)
+                raise imports.overdue(target, imports.limit())
 
 
 def _since(moment: float) -> float:

@@ -24,6 +24,8 @@ from kfuzz.targets import importing
 
 STOP_SECONDS: Final = 3.0
 """How long an import may go on once the user has asked for an end."""
+GRACE_SECONDS: Final = 1.0
+"""How long the process itself has to end an import that took its time."""
 _LOOK_SECONDS: Final = 0.2
 # Passed on: those of a terminal come here alone.
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -51,10 +53,9 @@ def _do(work: Callable[[], int], tells: int, guard: int) -> NoReturn:
     parent.end_with(guard)
 
     def tell(target: str) -> None:
+        named = target.encode(errors="replace").replace(b"\n", b" ")
         with suppress(OSError):
-            os.write(
-                tells, target.encode(errors="replace").replace(b"\n", b" ") + b"\n"
-            )
+            os.write(tells, b"%.3f %s\n" % (importing.limit(), named))
 
     importing.tell(tell)
     sys.exit(work())
@@ -125,8 +126,9 @@ class _Watch:
     def __init__(self, pid: int, told: int, signals: _Signals) -> None:
         self._pid, self._told, self._signals = pid, told, signals
         os.set_blocking(told, False)
-        # What is being imported, "" for nothing, and since when.
+        # What is being imported, "" for nothing, since when, and for how long at most.
         self._target, self._since = "", time.monotonic()
+        self._limit = importing.limit()
         self._heard = b""
 
     def code(self) -> int:
@@ -157,7 +159,8 @@ class _Watch:
                 self._heard += piece
         *lines, self._heard = self._heard.split(b"\n")
         if lines:
-            self._target = lines[-1].decode(errors="replace")
+            limit, _, target = lines[-1].partition(b" ")
+            self._limit, self._target = float(limit), target.decode(errors="replace")
             self._since = time.monotonic()
 
     def _overdue(self) -> BaseException | None:
@@ -165,8 +168,8 @@ class _Watch:
         asked, now = self._signals.asked, time.monotonic()
         if len(asked) > 1 or (asked and now - asked[0] > STOP_SECONDS):
             return KeyboardInterrupt()
-        over = now - self._since > importing.limit()
-        return importing.overdue(self._target) if over else None
+        over = now - self._since > self._limit + GRACE_SECONDS
+        return importing.overdue(self._target, self._limit) if over else None
 
     def _bury(self) -> int:
         """End the process and its group; return its exit code, minus the signal."""

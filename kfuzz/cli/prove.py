@@ -20,11 +20,14 @@ from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
 from kfuzz.store.proofs import keep_proof
+from kfuzz.targets import importing
 
 
 def prove(
     targets: TargetsArgument = None,
-    max_time: Annotated[str, shared("max-time", "For each kernel.")] = "60s",
+    max_time: Annotated[
+        str | None, shared("max-time", "For each kernel. Default: 60s.")
+    ] = None,
     device: DeviceOption = "auto",
     corpus: CorpusOption = None,
     fail_on: FailOnOption = "new",
@@ -51,18 +54,20 @@ def prove(
     required()
     zygotes.expect(device)  # it imports torch while this process does
 
+    from kfuzz.prove.proving import SECONDS
     from kfuzz.prove.search import ProofRun, ProveConfig
     from kfuzz.report import json_report
     from kfuzz.report.proofs import proof_lines
     from kfuzz.report.terminal import TerminalReport
     from kfuzz.report.text import one_line
 
+    seconds = SECONDS
+    if max_time is not None:
+        seconds = values.duration(max_time)
+        importing.limit_to(seconds)
     run = ProofRun(
-        ProveConfig(
-            tuple(wanted), project.root, project.corpus, device,
-            values.duration(max_time) or 60.0,
-        )
-    )  # fmt: skip
+        ProveConfig(tuple(wanted), project.root, project.corpus, device, seconds)
+    )
     outcome = Outcome(fail_on_any=fail_on == "any")
     made: list[dict[str, Any]] = []
     with report_stream() as out, ExitStack() as stack:

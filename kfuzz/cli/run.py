@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import typer
 
-from kfuzz.cli.config import Effective
+from kfuzz.cli.config import UNSAID, Effective
 from kfuzz.cli.exit_codes import Outcome, code_of, line_of
 from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import SETTINGS, every_option, run_config
@@ -54,6 +55,8 @@ def run(context: typer.Context, **given: Any) -> int:
         started=started,
         keep_inputs=settings["seed"] == FRESH,
     )
+    if settings.chosen["max-time"].source != UNSAID:
+        config = replace(config, import_seconds=config.budget.max_time)
     outcome = Outcome(fail_on_any=settings["fail-on"] == "any")
     repeat = _command(given["targets"] or [], settings)
     events: Searcher = _here

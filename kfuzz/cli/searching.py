@@ -33,6 +33,7 @@ def main() -> None:
             connection.send(("importing", target))
 
     importing.tell(tell)
+    importing.limit_to(config.import_seconds)
     try:
         if config.engine is Engine.HYPOTHESIS:
             zygotes.begin_here(config.device, homes(config))

@@ -8,7 +8,7 @@ import re
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 # C's names of types -> kfuzz's. `long` has 64 bits on Linux.
@@ -82,7 +82,6 @@ class Prototype:
     plain: bool
 
 
-@cache
 def prototype(source: str, name: str) -> Prototype | None:
     """Return the declaration of a kernel; None if the source has none.
 
@@ -91,8 +90,7 @@ def prototype(source: str, name: str) -> Prototype | None:
         name: of the function, with a template's arguments where it has some.
     """
     base = name.partition("<")[0].strip().rpartition("::")[2]
-    text = _without_comments(source)
-    found = [made for made in _globals(text) if made.name == base]
+    found = [made for made in _declared(source) if made.name == base]
     if not found:
         return None
     takes = {tuple(p.text for p in made.parameters or ()) for made in found}
@@ -105,8 +103,13 @@ def prototype(source: str, name: str) -> Prototype | None:
 
 def kernels(source: str) -> tuple[str, ...]:
     """Return the names of the `__global__` functions of a source, in order."""
-    found = (made.name for made in _globals(_without_comments(source)))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(made.name for made in _declared(source)))
+
+
+@lru_cache(maxsize=32)
+def _declared(source: str) -> tuple[Prototype, ...]:
+    """Return the `__global__` functions of a source, in order."""
+    return tuple(_globals(_without_comments(source)))
 
 
 def _without_comments(source: str) -> str:

@@ -72,6 +72,8 @@ class RunConfig:
             leaves that to what proves them.
         also_compile: GPUs for which what kernels launch is also compiled, by the names
             of `kfuzz.execution.launches.gpu_targets`.
+        import_seconds: a limit on importing each of the users' files, beside that of
+            `kfuzz.targets.importing`; None for no other.
         started: `time.monotonic()` when the command began, from which start-up counts;
             the campaign's own start where it is None.
         chosen: the one kernel that is searched; None for all.
@@ -99,6 +101,7 @@ class RunConfig:
     calibration: Path | None = None
     prove: bool | None = None
     also_compile: tuple[str, ...] = ()
+    import_seconds: float | None = None
     started: float | None = None
     chosen: Chosen | None = None
     seen: tuple[Signature, ...] = ()

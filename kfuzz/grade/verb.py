@@ -29,6 +29,7 @@ from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.report.output_files import require_writable, write_or_raise
+from kfuzz.targets import importing
 
 DEFAULT_CASES: Final = 300
 
@@ -160,6 +161,7 @@ def grade(
         max_time=None if max_time is None else values.duration(max_time),
         max_cases=max_cases,
     )
+    importing.limit_to(budget.max_time)
     # Whatever cannot be read or written is said before the search, not after it.
     if certificate is None and (key or subject):
         raise UsageError("--key and --subject are a certificate's: add --certificate")

@@ -29,6 +29,7 @@ from kfuzz.judge.outcome import Audit, Coverage, Judgement
 from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.search import Search
+from kfuzz.targets import importing
 
 # Cases at the benchmarked shape without which nothing is said to conform.
 _LEAST_CASES: Final = 3
@@ -106,7 +107,7 @@ class Judging:
         self._finished: KernelFinished | None = None
         self._elapsed = 0.0
         self._interrupted = False
-        self._broken = ""
+        self._broken = self._given_up = ""
         self._is_built = True
         self._on_finite: Verdict | None = None
         self._notices: list[str] = []
@@ -121,12 +122,25 @@ class Judging:
         if not os.path.isfile(self._config.candidate):
             raise UsageError("no such file", where=str(self._config.candidate))
         if self._problem is None:
-            path = self._config.reference.resolve()
-            self._problem = open_problem(path, self._device)
-        reference = self._problem.reference
-        if reference is not None and not self._problem.audit.faults:
-            yield from self._search(reference, self._problem.audit, stop)
+            self._problem = self._opened_problem()
+        problem = self._problem
+        if problem and problem.reference is not None and not problem.audit.faults:
+            yield from self._search(problem.reference, problem.audit, stop)
         self._elapsed = time.monotonic() - self._start
+
+    def _opened_problem(self) -> Problem | None:
+        """Return the problem; None where opening it takes longer than an import may."""
+        path, seconds = self._config.reference.resolve(), importing.limit()
+        try:
+            # What watches this process ends an operation that hears of no exception.
+            with importing.ended_after(seconds), importing.imported(str(path)):
+                return open_problem(path, self._device)
+        except importing.OverdueError:
+            self._given_up = (
+                f"opening the reference was given up after {seconds:.0f} s: "
+                f"{importing.way_out(seconds)}"
+            )
+            return None
 
     def _search(
         self, reference: Reference, audit: Audit, stop: threading.Event
@@ -258,8 +272,8 @@ class Judging:
         return tuple(told)
 
     def _verdict(self, audit: Audit) -> tuple[Verdict, str]:
-        if audit.faults:
-            return Verdict.UNDER_SPECIFIED, audit.faults[0]
+        if audit.faults or self._given_up:
+            return Verdict.UNDER_SPECIFIED, (*audit.faults, self._given_up)[0]
         if self._broken:
             return Verdict.ERROR, self._broken
         finished, judged = self._finished, self._judged

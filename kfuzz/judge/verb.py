@@ -20,14 +20,12 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.errors import UsageError
 from kfuzz.core.verdict import Verdict
 from kfuzz.judge.outcome import Judgement
+from kfuzz.targets import importing
 
 DEFAULT_TIME: Final = "50s"
 DEFAULT_SERVED: Final = "10s"
 TOKEN: Final = "KFUZZ_JUDGE_TOKEN"
 """The variable with the token that requests to a server have to bear."""
-LEAST_TO_BUILD: Final = 20.0
-"""Seconds that a candidate has to be built, however little time is asked for: a context
-of a GPU takes as long at times."""
 
 
 def judge(
@@ -158,7 +156,8 @@ def judge(
     limits, building = Limits(), math.inf
     if max_time is not None:
         # What is built as the file is imported is start-up, but no longer than asked.
-        building = max(values.duration(max_time), LEAST_TO_BUILD)
+        importing.limit_to(values.duration(max_time))
+        building = max(values.duration(max_time), importing.LEAST_SECONDS)
 
     judging = Judging(
         JudgeConfig(

@@ -22,6 +22,7 @@ from kfuzz.cli.standard_streams import consume, report_stream, stopping
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
 from kfuzz.report.output_files import require_writable, write_or_raise
+from kfuzz.targets import importing
 
 DEFAULT_TIME: Final = "5m"
 
@@ -108,6 +109,7 @@ def probe(
 
     for name in only or ():
         values.choose(name, NAMES, "--probe")
+    importing.limit_to(values.duration(max_time))
     probing = Probing(
         ProbeConfig(
             targets=targets,

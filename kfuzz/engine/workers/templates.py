@@ -251,6 +251,6 @@ class _Begun:
             self.why = str(told["unforkable"])
             return not self.why and not told["made"]["problem"]
         if not self._closed:
-            self.broken = importing.overdue(self._target)
+            self.broken = importing.overdue(self._target, importing.limit())
             template.close()
         return False
