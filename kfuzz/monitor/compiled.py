@@ -88,7 +88,10 @@ def traced(
             floats.append(a)
             word = _FLOAT
         if word == "":
-            return _apart(wrapper, args, kwargs)
+            # Imported by the compiler: what it disables takes a second to import.
+            from kfuzz.monitor.uncompiled import called
+
+            return called(wrapper, args, kwargs)
         words = words + name + "=" + word + _SEPARATOR
     token = _TOKEN[0]
     before = torch.ops.kfuzz_monitor.before
@@ -119,14 +122,6 @@ def _parts(returned: Any) -> tuple[list[Tensor], str]:
         else:
             return [], ""
     return found, kinds
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _apart(
-    wrapper: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Call a monitored function outside what is compiled."""
-    return wrapper(*args, **kwargs)
 
 
 def _before(

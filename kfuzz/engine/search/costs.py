@@ -165,14 +165,17 @@ class Curve:
         self._flat = flat
         self._factor = factor
         self._seen: dict[int, deque[float]] = {}
+        self._means: dict[int, float] = {}
 
     def take(self, size: int, seconds: float) -> None:
         """Take what one took."""
-        self._seen.setdefault(size, deque(maxlen=_KEPT)).append(seconds)
+        seen = self._seen.setdefault(size, deque(maxlen=_KEPT))
+        seen.append(seconds)
+        self._means[size] = sum(seen) / len(seen)
 
     def __contains__(self, size: int) -> bool:
         """Whether something was seen of a size."""
-        return size in self._seen
+        return size in self._means
 
     def at(self, size: int) -> float | None:
         """Return what one is expected to take, None where nothing was seen.
@@ -180,28 +183,24 @@ class Curve:
         The mean of its size's last ones. Else that of the next smaller size, more by
         the factor for each doubling, but no more than that of the next larger one.
         """
-        if size in self._seen:
-            return self._mean(size)
-        below = max((s for s in self._seen if s < size), default=None)
-        above = min((s for s in self._seen if s > size), default=None)
-        most = math.inf if above is None else self._mean(above)
+        if size in self._means:
+            return self._means[size]
+        below = max((s for s in self._means if s < size), default=None)
+        above = min((s for s in self._means if s > size), default=None)
+        most = math.inf if above is None else self._means[above]
         if below is None:
             return None if above is None else most
         doublings = max(size, self._flat) - max(below, self._flat)
-        return min(self._mean(below) * self._factor**doublings, most)
+        return min(self._means[below] * self._factor**doublings, most)
 
     def typical(self) -> float | None:
         """Return the mean over all sizes, None where nothing was seen."""
-        means = [self._mean(size) for size in self._seen]
+        means = self._means.values()
         return sum(means) / len(means) if means else None
 
     def least(self) -> float | None:
         """Return the least mean of a size, None where nothing was seen."""
-        return min(map(self._mean, self._seen), default=None)
-
-    def _mean(self, size: int) -> float:
-        seen = self._seen[size]
-        return sum(seen) / len(seen)
+        return min(self._means.values(), default=None)
 
 
 @dataclass(eq=False)

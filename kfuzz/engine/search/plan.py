@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Generic, TypeVar
 
 from kfuzz.core.budget import Spending
@@ -24,7 +25,7 @@ from kfuzz.engine.search.costs import (
     Traits,
     traits_of,
 )
-from kfuzz.engine.search.strata import Ledger
+from kfuzz.engine.search.strata import Ledger, Stratum, stratum_of
 from kfuzz.engine.workers.compile_ahead import CompileAhead
 
 T = TypeVar("T", Case, Burst)
@@ -45,7 +46,7 @@ _PATIENCE: Final = 2.0
 _QUICK, _BEST, _OLDEST = "quick", "best", "oldest"
 
 
-@dataclass
+@dataclass(eq=False)
 class Waiting(Generic[T]):
     """A structure that waits.
 
@@ -64,6 +65,15 @@ class Waiting(Generic[T]):
     expected: Expected
     version: int
     given_up: float = 0.0
+
+    @cached_property
+    def stratum(self) -> Stratum:
+        """What kind of case it is."""
+        return stratum_of(self.case)
+
+    def within(self, seconds: float) -> bool:
+        """Whether it may run where a structure may take so long, or is small."""
+        return self.traits.small or self.expected.total <= seconds
 
     def review(self, costs: Costs) -> None:
         """Work out anew what it is expected to cost."""
@@ -130,11 +140,9 @@ class Plan(Generic[T]):
         is_turn = slow <= self._seconds[_QUICK]
         if not (is_turn or self._in_vain):
             return None
-        limit = self._limit()
+        most = self._most()
         admitted = [
-            w
-            for w in self.waiting
-            if self.is_admitted(w, limit) and not self.elsewhere(w.traits)
+            w for w in self.waiting if w.within(most) and not self.elsewhere(w.traits)
         ]
         if not admitted:
             return self._cheapest() if self._in_vain >= _STUCK else None
@@ -173,43 +181,45 @@ class Plan(Generic[T]):
         expected = compilations.expected(traits)
         return _PATIENCE * max(self._limit(), compilations.ordinary, expected)
 
-    def to_compile(self) -> Iterator[Waiting[T]]:
-        """Yield what waits for a compilation: what may run now, then what is dear."""
+    def to_compile(self) -> Iterator[tuple[Waiting[T], bool]]:
+        """Yield what waits for a compilation, and whether it is too dear to run now.
+
+        What may run now comes first, then the cheapest.
+        """
         self._review()
-        limit = self._limit()
+        most = self._most()
         wanted = [w for w in self.waiting if w.expected.compiling > QUICK_SECONDS]
-        dear = [w for w in wanted if not self.is_admitted(w, limit)]
-        yield from (w for w in wanted if self.is_admitted(w, limit))
-        yield from sorted(dear, key=lambda w: w.expected.total)
+        dear = [w for w in wanted if not w.within(most)]
+        yield from ((w, False) for w in wanted if w.within(most))
+        yield from ((w, True) for w in sorted(dear, key=lambda w: w.expected.total))
 
     def ran(self, item: T, seconds: float) -> None:
         """Count what something that was to run took."""
         kind, counted = self._running.pop(id(item), (_QUICK, 0.0))
         self._seconds[kind] += seconds - counted
 
-    def is_admitted(self, one: Waiting[T], limit: float) -> bool:
-        """Whether a structure may run where one case may take `limit` seconds.
+    def _most(self) -> float:
+        """Return the seconds that a structure may take, unless its sizes are small.
 
         Where there is little time for a kernel, ordinary compilations are not left out.
         """
-        most = max(limit, self._costs.compilations.ordinary)
-        return one.expected.total <= most or one.traits.small
+        return max(self._limit(), self._costs.compilations.ordinary)
 
     def _drop(self) -> None:
         """Forget the newest of those that may run, or of those that may not.
 
         Of whichever there are more, so that neither keeps the other out.
         """
-        limit = self._limit()
+        most = self._most()
         parts: dict[bool, list[Waiting[T]]] = {True: [], False: []}
         for each in self.waiting:
-            parts[self.is_admitted(each, limit)].append(each)
+            parts[each.within(most)].append(each)
         self.waiting.remove(max(parts.values(), key=len)[-1])
 
     def _worth(self, one: Waiting[T]) -> float:
         """Return what a structure may show per second."""
         shows = (
-            self._ledger.novelty(one.case)
+            self._ledger.novelty(one.stratum)
             + self._costs.compilations.is_new(one.traits) / 2
         )
         return shows / max(one.expected.total, QUICK_SECONDS / 10)
@@ -237,9 +247,9 @@ class Plan(Generic[T]):
 
     def told(self) -> str:
         """Return what is tried late, in words; "" if nothing is."""
-        limit = self._limit()
         self._review()
-        late = [w for w in self.waiting if not self.is_admitted(w, limit)]
+        most = self._most()
+        late = [w for w in self.waiting if not w.within(most)]
         if not late:
             return ""
         least = min(late, key=lambda w: w.expected.total)
@@ -323,10 +333,9 @@ class Pace:
                 self._in_vain.add(compilations.key(traits))
         if not (plan.waiting and compilations.measured):
             return
-        for each in plan.to_compile():
-            dear = not plan.is_admitted(each, self.limit)
+        for each, dear in plan.to_compile():
             key = compilations.key(each.traits)
-            if key in self._in_vain or self._is_asked(each.traits):
+            if key in self._in_vain or any(key == k for k, _ in self._asked.values()):
                 continue
             others = [other for _, other in self._asked.values()]
             if dear and (any(others) or each.expected.total > ahead.limit):

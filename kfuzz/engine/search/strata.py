@@ -128,9 +128,9 @@ class Ledger:
         self._failing[stratum] += fails
         return new
 
-    def novelty(self, case: Case) -> float:
-        """Return how new a case's stratum is: 1 before the first visit, then 1/2."""
-        return 1 / (1 + self.visits[stratum_of(case)])
+    def novelty(self, stratum: Stratum) -> float:
+        """Return how new a stratum is: 1 before the first visit, then 1/2."""
+        return 1 / (1 + self.visits[stratum])
 
     def regions(self) -> tuple[Region, ...]:
         """Return visits and greatest errors by sizes and family, sorted."""
