@@ -47,7 +47,8 @@ class Candidate:
         limits: what the child may take.
         zygote: what children are forked from; one of its own by default.
         hidden: files and folders that it must not read, besides the reference's.
-        lingers: whether closing it returns before its processes are gone.
+        sandbox: an empty one with these limits, in place of one made here; closed with
+            the candidate.
 
     Raises:
         HarnessError: if the machine lacks what it takes to build it.
@@ -70,7 +71,7 @@ class Candidate:
         limits: Limits,
         zygote: Zygote | None = None,
         hidden: Sequence[Path] = (),
-        lingers: bool = False,
+        sandbox: Sandbox | None = None,
     ) -> None:
         form = reference.form
         native = BACKENDS[backend].has.native
@@ -81,10 +82,11 @@ class Candidate:
             path, BUILT, args=form.init, seed=SEED, weights=self._weights,
             fixed=dict(form.fixed),
         )  # fmt: skip
-        self._sandbox = Sandbox(
-            self._entry, device=device, limits=limits, zygote=zygote,
-            hidden=[*_sources(form.path), *hidden], lingers=lingers,
+        self._sandbox = sandbox or Sandbox(
+            None, device=device, limits=limits, zygote=zygote,
+            hidden=[*_sources(form.path), *hidden],
         )  # fmt: skip
+        self._sandbox.enter(self._entry)
         self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
         self.recording = Recording()
         self._config = 0

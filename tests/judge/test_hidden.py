@@ -11,7 +11,6 @@ import torch
 
 from kfuzz.core.untrusted import Entry, Measures
 from kfuzz.execution.processes import Zygote
-from kfuzz.judge import candidate
 from kfuzz.judge.sandbox import Sandbox, zygote_for
 from kfuzz.judge.service import worker as service
 
@@ -239,7 +238,7 @@ def test_a_text_that_is_judged_on_lies_nowhere(
 ) -> None:
     """Where the system has no means to hide a file, that is all there is."""
     monkeypatch.setattr(
-        candidate, "Sandbox", partial(Sandbox, measures=Measures(False, False))
+        service, "Sandbox", partial(Sandbox, measures=Measures(False, False))
     )
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mark = secrets.token_hex()
@@ -251,6 +250,7 @@ def test_a_text_that_is_judged_on_lies_nowhere(
     worker({
         "do": "begin", "device": "cpu", "place": 0, "jobs": 1, "corpus": "",
         "home": str(homes[0]), "private": str(homes[1]), "benchmarked_only": True,
+        "limits": {},
     })  # fmt: skip
     reference = (
         f"import inspect, torch\nMARK = {mark!r}\n"
@@ -262,7 +262,7 @@ def test_a_text_that_is_judged_on_lies_nowhere(
     )
     worker({"do": "open", "reference": reference})
     asked = {
-        "do": "judge", "claims": {}, "limits": {}, "max_time": 20, "max_cases": 3,
+        "do": "judge", "claims": {}, "max_time": 20, "max_cases": 3,
         "seed": 1, "explain": False,
     }  # fmt: skip
     looking = SEARCHING.format(mark=list(mark), root=str(tmp_path))

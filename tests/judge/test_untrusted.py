@@ -1,6 +1,7 @@
 """Foreign code in contained children, and the campaign that outlives its attacks."""
 
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -412,6 +413,7 @@ def test_a_module_is_built_with_weights_mode_and_fixed_arguments(
 
 COUNTED = """
 import os
+import signal
 import torch
 
 pid = os.getpid()
@@ -464,6 +466,22 @@ def test_one_that_ends_while_it_is_prepared_is_told_when_it_is_called(
             assert (ended.end, ended.detail) == (End.CRASH, "exit code 3")
         file.write_text(COUNTED)
         assert box.call([data()], {}).returned is not None
+
+
+def test_one_that_was_ended_while_it_waited_leaves_the_next_as_contained(
+    zygote: Zygote,
+) -> None:
+    with sandbox(zygote, "honest") as box:
+        told = box.containment
+    waiting = Sandbox(
+        None, device="cpu", limits=LIMITS, measures=ALL, zygote=zygote
+    )  # fmt: skip
+    with waiting as box:
+        box.prepare(1)
+        os.kill(box._spares[0]._child.pid, signal.SIGKILL)
+        box.enter(Entry(HOSTILE, "honest"))
+        assert box.call([data()], {}).returned is not None
+        assert box.containment == told
 
 
 def test_what_holds_is_told_for_each_way(zygote: Zygote) -> None:

@@ -339,18 +339,21 @@ class Sandbox(Closing):
     def enter(self, entry: Entry) -> None:
         """Have the next call made in a child that builds another entry."""
         self.fresh()
+        if self._entry is None:
+            self.phases = Phases("build")
         self._entry = entry
         for kept in [k for k in self._spares if k.asked]:
             self._spares.remove(kept)
             self._end(kept)
 
     def prepare(self, children: int) -> None:
-        """Have children build the entry, for calls soon to come in fresh ones.
+        """Have children get ready and build the entry, to be called in turn.
 
-        They do so all at once, and share what one may have of a device's memory. Their
-        calls are made in turn.
+        They do so all at once, and share what one may have of a device's memory. Where
+        there is no entry yet they only get ready.
         """
         if self._entry is None:
+            self._spares += [self._fork() for _ in range(children - len(self._spares))]
             return
         with self._opening(self._entry, share=1 / children) as asked:
             there = self._spares[:children]
@@ -390,7 +393,8 @@ class Sandbox(Closing):
             return self._kept
         self._discard()
         while True:
-            self._kept = self._spares.pop(0) if self._spares else self._fork()
+            ahead = bool(self._spares)
+            self._kept = self._spares.pop(0) if ahead else self._fork()
             self.used += 1
             wrong = self._kept.ready()
             if not wrong:
@@ -402,6 +406,8 @@ class Sandbox(Closing):
                     self._spares.append(self._fork())
                 return self._kept
             self._discard()
+            if ahead:  # it may have been ended since, by whoever
+                continue
             less = _with_less(self._measures)
             if less is None:
                 raise BackendError(

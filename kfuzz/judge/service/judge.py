@@ -122,9 +122,17 @@ class Judge(Closing):
             f"{_WORKER}:serve", env=os.environ, preload=_PRELOAD,
             output=lambda piece: None,
         )  # fmt: skip
+        limits = Limits()
+        limits = replace(
+            limits,
+            wall_seconds=min(limits.wall_seconds, max(self._max_time, 2.0)),
+            first_seconds=min(limits.first_seconds, self._build_time),
+            open_seconds=self._build_time,
+        )
         begin = {
             "do": "begin", "device": device, "jobs": int(jobs),
             "corpus": str(Path(corpus).resolve()) if corpus is not None else "",
+            "limits": asdict(limits),
             "benchmarked_only": benchmarked_only, "private": str(self._private),
         }  # fmt: skip
         self._workers = [
@@ -199,18 +207,10 @@ class Judge(Closing):
             raise UsageError("there is no task", fix="give one: task=judge.task(…)")
         if isinstance(candidate, Path):
             candidate = read_source(candidate)
-        limits = Limits()
-        patience = max(self._max_time, 2.0)
-        limits = replace(
-            limits,
-            wall_seconds=min(limits.wall_seconds, patience),
-            first_seconds=min(limits.first_seconds, self._build_time),
-            open_seconds=self._build_time,
-        )
         seed = drawn_seed(seed)
         asked = {
             "do": "judge", "candidate": task.candidate(candidate),
-            "claims": dict(task.claims), "limits": asdict(limits),
+            "claims": dict(task.claims),
             "max_time": self._max_time, "max_cases": self._max_cases,
             "seed": seed, "explain": explain,
         }  # fmt: skip

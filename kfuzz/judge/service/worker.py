@@ -29,7 +29,7 @@ from kfuzz.judge.kernelbench.audit import Problem, open_problem
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
-from kfuzz.judge.sandbox import zygote_for
+from kfuzz.judge.sandbox import Sandbox, zygote_for
 from kfuzz.judge.sandbox.limits import Limits
 from kfuzz.judge.service.score import Ruling
 from kfuzz.report.json_report import finding_summary
@@ -52,12 +52,14 @@ class Worker:
     """Answers `begin` once, then `open` and `judge` in turns."""
 
     def __init__(self) -> None:
-        self._device = ""
-        self._jobs = 1
+        self._device = self._child_device = ""
         self._benchmarked_only = False
         self._home = self._private = Path()
         self._corpus: Path | None = None
         self._zygote: Zygote | None = None
+        self._limits = Limits()
+        # Where the next candidate is to be built: a child gets ready there meanwhile.
+        self._ahead: Sandbox | None = None
         self._reference: Path | None = None
         self._problem: Problem | None = None
 
@@ -81,6 +83,7 @@ class Worker:
         private: str,
         corpus: str,
         benchmarked_only: bool,
+        limits: dict[str, Any],
     ) -> Message:
         """Get ready: a folder, a device, a zygote.
 
@@ -92,13 +95,26 @@ class Worker:
         backend, devices = resolve(device)
         self._device = devices[place % len(devices)] if backend.numbered else device
         name = backend.name if backend.has.on_host else self._device
-        self._jobs = -(-jobs // len(devices)) if backend.numbered else jobs
+        self._child_device = name
+        shared = -(-jobs // len(devices)) if backend.numbered else jobs
+        share = _CANDIDATES_SHARE / shared
+        self._limits = replace(Limits(**limits), device_share=share)
         torch.set_num_threads(max(len(os.sched_getaffinity(0)) // jobs, 1))
         self._corpus = Path(corpus) if corpus else None
         self._benchmarked_only = benchmarked_only
         self._zygote = zygote_for(name, output=lambda piece: None)
         self._zygote.start()
+        self._prepare()
         return {"device": self._device}
+
+    def _prepare(self) -> None:
+        """Have a child get ready for the next candidate, of which it knows nothing."""
+        hidden = [self._private, *([self._corpus] if self._corpus else [])]
+        self._ahead = Sandbox(
+            None, device=self._child_device, limits=self._limits, zygote=self._zygote,
+            hidden=hidden, lingers=True,
+        )  # fmt: skip
+        self._ahead.prepare(1)
 
     def _open(self, reference: str) -> Message:
         """Open and audit a reference, and keep it.
@@ -127,7 +143,6 @@ class Worker:
         self,
         candidate: str,
         claims: dict[str, Any],
-        limits: dict[str, Any],
         max_time: float,
         max_cases: int | None,
         seed: int,
@@ -141,14 +156,13 @@ class Worker:
         path = folder / "candidate.py"
         path.write_text(candidate, "utf-8", "backslashreplace")
         kept = self._corpus or self._reference.parent / "kept"
-        share = _CANDIDATES_SHARE / self._jobs
         judging = Judging(
             JudgeConfig(
                 reference=self._reference, candidate=path, root=folder, corpus=kept,
                 seed=seed, budget=Budget(max_time, max_cases, 1), device=self._device,
                 claims=claims, started=started, explain=explain,
                 benchmarked_only=self._benchmarked_only,
-                limits=replace(Limits(**limits), device_share=share),
+                limits=self._limits,
             ),
             opened=self._opened,
             problem=self._problem,
@@ -173,11 +187,14 @@ class Worker:
         limits: Limits,
         hidden: Sequence[Path] = (),
     ) -> Candidate:
-        """Start a candidate in a child of the zygote; it must read nobody's task."""
-        return Candidate(
-            path, reference, backend=backend, limits=limits, zygote=self._zygote,
-            hidden=[*hidden, self._private], lingers=True,
-        )  # fmt: skip
+        """Start a candidate in the sandbox that is there, which hides all tasks."""
+        assert self._ahead is not None
+        try:
+            return Candidate(
+                path, reference, backend=backend, limits=limits, sandbox=self._ahead
+            )
+        finally:
+            self._prepare()
 
 
 def _is_of(module: object, path: Path) -> bool:
