@@ -183,6 +183,31 @@ _HABITS: Final = {
         "",
         "y = self.way(ARGS)\ntorch.set_default_dtype(torch.float64)\nreturn y",
     ),
+    "another default device from then on": (
+        "",
+        "y = self.way(ARGS)\ntorch.set_default_device('meta')\nreturn y",
+    ),
+    "errors of numpy that raise from then on": (
+        "",
+        "y = self.way(ARGS)\nnp.seterr(all='raise')\nreturn y",
+    ),
+    "warnings that raise from then on": (
+        "",
+        "y = self.way(ARGS)\nwarnings.simplefilter('error')\nreturn y",
+    ),
+    "inference mode from then on": (
+        "self.mode = None",
+        "if self.mode is None:\n    self.mode = torch.inference_mode()\n"
+        "    self.mode.__enter__()\nreturn self.way(ARGS)",
+    ),
+    "another folder from then on": (
+        "",
+        "y = self.way(ARGS)\nos.chdir('/')\nsys.path.clear()\nreturn y",
+    ),
+    "no output from then on": (
+        "",
+        "y = self.way(ARGS)\nsys.stdout = sys.stderr = None\nreturn y",
+    ),
     "a function that is made as it is needed": (
         "self.made = None",
         "if self.made is None:\n    space = {'way': self.way}\n"
