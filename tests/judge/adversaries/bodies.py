@@ -85,15 +85,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 class Late(TorchDispatchMode):
     # Writes a result once something is computed with it.
-    def __init__(self, y, work):
-        super().__init__()
-        self.y, self.work = y, work
+    y = work = None
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if self.work is not None and any(a is self.y for a in args):
             work, self.work = self.work, None
             self.y.copy_(work())
         return func(*args, **(kwargs or {}))
+
+
+LATE = []
 """
 
 BODIES: Final = (
@@ -210,9 +211,10 @@ BODIES: Final = (
         _text(
             "y = torch.zeros_like(self.right(ARGS))\n"
             "args = [a.clone() for a in (ARGS,)]\n"
-            "Late(y, lambda: self.right(*args)).__enter__()\nreturn y"
+            "if not LATE:\n    LATE.append(Late())\n    LATE[0].__enter__()\n"
+            "LATE[0].y, LATE[0].work = y, lambda: self.right(*args)\nreturn y"
         ),
-        _text("with Late(None, None):\n    return self.right(ARGS)"),
+        _text("with Late():\n    return self.right(ARGS)"),
         top=_LATE,
     ),
     Body(
