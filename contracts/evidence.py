@@ -62,8 +62,8 @@ class Evidence:
         explicit: names of the claims that the author wrote down.
         lacking: the optional tensors that the kernel takes and the case is without.
         out_of_bounds: the first index that is out of bounds, None if there is none.
-        nonfinite: the first NaN or infinity of the data where these are masked or
-            refused, None if there is none.
+        nonfinite: the first NaN or infinity of the data where these do not propagate,
+            None if there is none.
         oracle_raised: what the oracle raised, in one line; "" if it did not.
         others: acceptance of the probes that run on other data than the case's.
         found: what else is known, by type: `Diagnosis`, `Explanation` and what
@@ -94,7 +94,9 @@ class Evidence:
     @property
     def outside(self) -> bool:
         """Whether no value is promised for an index or a number that the case holds."""
-        return self.beyond_bounds or self.refusable
+        policy = self.declaration.nonfinite
+        beyond = self.nonfinite is not None and policy in UNPROMISED
+        return self.beyond_bounds or beyond
 
     @property
     def refusable(self) -> bool:

@@ -1,6 +1,6 @@
 """What a case may hold that a kernel promises no value for.
 
-NaN and infinities where they are masked or refused, and indices out of bounds.
+NaN and infinities where they do not propagate, and indices out of bounds.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.indices import out_of_bounds
 
-ASKING: Final = frozenset({"mask", "raise"})
+ASKING: Final = frozenset({"mask", "raise", "undefined"})
 """Policies that depend on whether the data hold NaN or infinities."""
 
 

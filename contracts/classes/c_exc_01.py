@@ -7,6 +7,7 @@ from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
 ID = "C-EXC-01"
+ADMITS = 'nonfinite="undefined"'
 
 
 def judge(evidence: Evidence) -> Failure | None:
@@ -22,7 +23,7 @@ def judge(evidence: Evidence) -> Failure | None:
             contract=ID,
             kind=Kind.NONFINITE_ACCEPTED,
             output=found.argument,
-            message=f"returns although {found.describe()}",
+            message=f'returns although {found.describe()}; "raise" is declared',
             index=found.at,
             got=found.value,
         )
@@ -30,7 +31,9 @@ def judge(evidence: Evidence) -> Failure | None:
         return None
     if found is not None and evidence.declaration.nonfinite == "mask":
         return value_failure(ID, miss, why=f'{found.describe()}, "mask" is declared')
-    return value_failure(ID, miss) if miss.kind in MASK_KINDS else None
+    if miss.kind not in MASK_KINDS:
+        return None
+    return value_failure(ID, miss, why=f"{ADMITS} is not declared")
 
 
 def decides(evidence: Evidence) -> bool:

@@ -47,7 +47,8 @@ _WORDS: Final = (
 )
 _DEPTH: Final = 8  # of names for names
 _IN_NAMES: Final = string.ascii_letters + string.digits + "_"
-_BRACKETS: Final = {"(": re.compile(r"[()]"), "{": re.compile(r"[{}]")}
+# What a name may stand for; longer ones are none of the basic types.
+_NAMED: Final = r"[\w:\s]{1,200}+"
 
 
 @dataclass(frozen=True)
@@ -125,18 +126,21 @@ def _without_comments(source: str) -> str:
 
 
 def _globals(text: str) -> Iterator[Prototype]:
-    names = _other_names(text)
+    names, closings = _other_names(text), _closings(text, "()")
     blocks = list(_plain_blocks(text))
+    end = 0  # of the last one's parameters: none is declared among them
     for met in re.finditer(r"\b__global__\b", text):
-        head = _name_after(text, met.end())
+        if met.start() < end:
+            continue
+        head = _name_after(text, met.end(), closings)
         if head is None:
             continue
         name, opening = head
-        closing = _closing(text, opening)
+        closing = closings.get(opening)
         if closing is None:
             continue
-        start = max(text.rfind(c, 0, met.start()) for c in ";{}") + 1
-        before = text[start:opening]
+        start = max(end, *(text.rfind(c, end, met.start()) + 1 for c in ";{}"))
+        before, end = text[start:opening], closing + 1
         plain = 'extern "C"' in re.sub(r"\s+", " ", before)
         plain = plain or any(a <= met.start() < b for a, b in blocks)
         inner = text[opening + 1 : closing].strip()
@@ -147,7 +151,9 @@ def _globals(text: str) -> Iterator[Prototype]:
         yield Prototype(name, made, plain)
 
 
-def _name_after(text: str, start: int) -> tuple[str, int] | None:
+def _name_after(
+    text: str, start: int, closings: dict[int, int]
+) -> tuple[str, int] | None:
     """Return the function declared after `__global__`, and where its list opens."""
     at = start
     while (opening := text.find("(", at)) >= 0:
@@ -158,28 +164,29 @@ def _name_after(text: str, start: int) -> tuple[str, int] | None:
         attribute = word.startswith("__") and word.endswith("__")  # __launch_bounds__
         if word and not attribute and word != "alignas":
             return word, opening
-        closing = _closing(text, opening)
-        if closing is None:
+        if opening not in closings:
             return None
-        at = closing + 1
+        at = closings[opening] + 1
     return None
 
 
-def _closing(text: str, opening: int) -> int | None:
-    """Return where a parenthesis or brace that opens there is closed."""
-    depth = 0
-    for met in _BRACKETS[text[opening]].finditer(text, opening):
-        depth += 1 if met[0] == text[opening] else -1
-        if not depth:
-            return met.start()
-    return None
+def _closings(text: str, brackets: str) -> dict[int, int]:
+    """Return where brackets of one kind are closed, by where they open."""
+    made, open_ones = {}, list[int]()
+    for met in re.finditer(f"[{brackets}]", text):
+        if met[0] == brackets[0]:
+            open_ones.append(met.start())
+        elif open_ones:
+            made[open_ones.pop()] = met.start()
+    return made
 
 
 def _plain_blocks(text: str) -> Iterator[tuple[int, int]]:
     """Yield the blocks after `extern "C"`."""
-    for met in re.finditer(r'extern\s*"C"\s*\{', text):
-        closing = _closing(text, met.end() - 1)
-        if closing is not None:
+    found = list(re.finditer(r'extern\s*"C"\s*\{', text))
+    closings = _closings(text, "{}") if found else {}
+    for met in found:
+        if (closing := closings.get(met.end() - 1)) is not None:
             yield met.end(), closing
 
 
@@ -199,12 +206,21 @@ def _parameter(text: str, names: dict[str, str]) -> Parameter:
     # By reference nothing is passed to a kernel but a __grid_constant__.
     pointer = bool(re.search(r"[*\[]", text))
     before = re.split(r"[*&\[=]", text)[0]
-    words = [w for w in re.findall(r"[\w:]+|<.*>", before) if w not in _QUALIFIERS]
+    words = [w for w in _words(before) if w not in _QUALIFIERS]
     if not pointer and len(words) > 1 and words[-1] not in _WORDS:
         words = words[:-1]  # its name
     elif "[" in text and "*" not in text and len(words) > 1:
         words = words[:-1]
     return Parameter(shown, pointer, _type_of(" ".join(words), names))
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a type; arguments of a template are one."""
+    first, last = text.find("<"), text.rfind(">") + 1
+    if not 0 <= first < last:
+        return re.findall(r"[\w:]+", text)
+    before, after = text[:first], text[last:]
+    return [*_words(before), text[first:last], *_words(after)]
 
 
 def _type_of(text: str, names: dict[str, str]) -> str:
@@ -237,9 +253,9 @@ def _spelled(text: str) -> str:
 def _other_names(text: str) -> dict[str, str]:
     """Return the names that `typedef` and `using` give to types."""
     made: dict[str, str] = {}
-    for words in map(str.split, re.findall(r"\btypedef\b([\w:\s]++);", text)):
+    for words in map(str.split, re.findall(rf"\btypedef\b({_NAMED});", text)):
         if len(words) > 1:
             made[words[-1]] = " ".join(words[:-1])
-    for name, kind in re.findall(r"\busing\s+(\w+)\s*=([\w:\s]++);", text):
+    for name, kind in re.findall(rf"\busing\s+(\w+)\s*=({_NAMED});", text):
         made[name] = kind.strip()
     return made

@@ -68,7 +68,7 @@ class Posed:
         problem: the inputs as the oracle sees them.
         acceptance: what is admitted; None where values are not judged.
         out_of_bounds: the first index out of bounds, if any.
-        nonfinite: the first NaN or infinity where these are masked or refused.
+        nonfinite: the first NaN or infinity where these do not propagate.
         refused: what the oracle raised, where the case lies outside its domain.
     """
 
@@ -339,10 +339,10 @@ def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:
     nonfinite = None
     if claims.nonfinite in ASKING:
         nonfinite = first_nonfinite(operator, derived.values)
-    refusable = nonfinite is not None and claims.nonfinite == "raise"
-    unpromised = index is not None and claims.out_of_bounds in UNPROMISED
+    unpromised = nonfinite is not None and claims.nonfinite in UNPROMISED
+    unpromised |= index is not None and claims.out_of_bounds in UNPROMISED
     acceptance, refused = None, None
-    if not (unpromised or refusable):
+    if not unpromised:
         try:
             acceptance = accept(operator, problem)
         except BindingError:

@@ -563,10 +563,13 @@ def tried(reader: Reader, inputs: int, seed: int) -> Row:
 def _told(reader: Reader, path: Path) -> tuple[str, float]:
     """Return what a reader says of a file, "" where it takes it, and for how long."""
     began = time.process_time()
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    told = ""
     try:
-        reader.read(path)
-        told = ""
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+            reader.read(path)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except KfuzzError as error:
         told = str(error).replace(str(path.parent), "")
     except Overdue:
@@ -578,8 +581,6 @@ def _told(reader: Reader, path: Path) -> tuple[str, float]:
         code = trace.tb_frame.f_code if trace is not None else None
         place = f"{Path(code.co_filename).name} {code.co_name}" if code else "?"
         told = f"! raises {type(error).__name__} in {place}"
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return told, time.process_time() - began
 
 

@@ -40,6 +40,10 @@ def half_masking(x: Tensor, dim: int = -1) -> Tensor:
     return torch.nan_to_num(x, 0.0).clamp(-1e30, 1e30).sum(dim)
 
 
+def without_tail(x: Tensor, dim: int = -1) -> Tensor:
+    return x[..., :-1].sum(dim)
+
+
 def refusing(x: Tensor, dim: int = -1) -> Tensor:
     if not bool(torch.isfinite(x).all()):
         raise FloatingPointError("not finite")
@@ -71,6 +75,18 @@ def test_what_is_not_masked_is_charged(
     assert fate(report) == ("C-EXC-01", kind)
     assert report.failure is not None
     assert '"mask" is declared' in report.failure.message
+
+
+def test_the_declaration_that_admits_it_is_named() -> None:
+    report = judged(ops.sum, masking, of(*SPOILT))
+    assert fate(report) == ("C-EXC-01", Kind.NAN_MISSING)
+    assert report.failure is not None
+    assert report.failure.cause == 'nonfinite="undefined" is not declared'
+    # Such a case is drawn no more, but a stored one is replayed.
+    report = judged(ops.sum, masking, of(*SPOILT), nonfinite="undefined")
+    assert report.failure is None, report.failure
+    finite = judged(ops.sum, without_tail, of(1.0, 2.0), nonfinite="undefined")
+    assert fate(finite) is not None
 
 
 def test_finite_data_say_nothing_about_masks() -> None:
@@ -115,7 +131,9 @@ def test_a_number_taken_is_charged_and_nothing_else_is_said() -> None:
     report = judged(ops.sum, summed, of(1.0, INF), nonfinite="raise")
     assert fate(report) == ("C-EXC-01", Kind.NONFINITE_ACCEPTED)
     assert report.failure is not None
-    assert report.failure.message == "returns although x[0, 1] is inf"
+    assert report.failure.message == (
+        'returns although x[0, 1] is inf; "raise" is declared'
+    )
     assert report.failure.index == (0, 1)
     assert report.verdicts == {
         "K-LIV-01": CONFORMS, "K-MEM-01": CONFORMS, "K-MEM-03": CONFORMS,

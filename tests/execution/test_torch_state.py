@@ -16,6 +16,7 @@ from tests.helpers.judged_cases import x_case
 
 CHANGES: dict[str, Callable[[], object]] = {
     "the default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "the default device": lambda: torch.set_default_device("meta"),
     "the number of threads": lambda: torch.set_num_threads(3),
     "grad mode": lambda: torch._C._set_grad_enabled(not torch.is_grad_enabled()),
     "deterministic": lambda: torch.use_deterministic_algorithms(True),

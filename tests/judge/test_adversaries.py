@@ -10,6 +10,7 @@ import pytest
 
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
+from tests.judge.adversaries.honest import HABITS, honest_ones
 from tests.judge.adversaries.suite import Candidate, Suite, candidates, opener
 
 SEED = 1
@@ -56,6 +57,8 @@ def test_there_are_enough_of_both_and_a_seed_makes_others() -> None:
     made = list(candidates(SEED, 1))
     assert sum(c.wrong for c in made) >= 120
     assert sum(not c.wrong for c in made) >= 200
+    habits = {h.name.partition(" with ")[2] for h in honest_ones()} - {""}
+    assert habits == set(HABITS)
     texts = {c.source for c in made}
     others = {c.source for c in candidates(SEED + 1, 1)}
     assert len(others - texts) > 100

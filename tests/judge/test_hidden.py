@@ -41,6 +41,8 @@ def seen():
         ],
         "frames": [],
     }
+    if sys.flags.safe_path:
+        yield "flags: safe_path"
     for frame in (sys._getframe(), *sys._current_frames().values()):
         while frame is not None:
             code, space = frame.f_code, frame.f_globals

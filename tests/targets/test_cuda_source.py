@@ -20,7 +20,7 @@ from kfuzz.cuda.arguments import packed
 from kfuzz.cuda.code import Device
 from kfuzz.cuda.compilers import Unit
 from kfuzz.cuda.driver import Driver
-from kfuzz.cuda.prototypes import Prototype, kernels, prototype
+from kfuzz.cuda.prototypes import Parameter, Prototype, kernels, prototype
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.store.cache import cache_folder
 from kfuzz.targets.cuda_source import LaunchError
@@ -366,3 +366,40 @@ def test_the_cache_is_where_it_is_asked_to_be(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert cache_folder() == tmp_path / f"kfuzz-{os.getuid()}"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("__global__ void f(int a " * 4000, ()),
+        ("__global__ void f(int a, " * 4000 + ")" * 4000, ("f",)),
+        ("__global__ void f(int a) " * 4000, ("f",)),
+        ("typedef " * 4000 + "__global__ void f(int a) {}", ("f",)),
+        (f"__global__ void f({'<' * 40_000} x) {{}}", ("f",)),
+        ('extern "C" {' * 4000 + "__global__ void f(int a) {}", ("f",)),
+    ],
+    ids=["never closed", "nested", "no end", "typedefs", "templates", "blocks"],
+)
+def test_a_source_of_one_thing_over_and_over_is_read_in_one_pass(
+    text: str, named: tuple[str, ...]
+) -> None:
+    assert kernels(text) == named
+    assert all(prototype(text, name) is not None for name in named)
+
+
+def test_kernels_after_one_another_keep_their_own_declarations() -> None:
+    text = (
+        "template <typename T> __global__ void g(const T* x) {}\n"
+        "__global__ void f(__global__ int a, std::vector<int> const v[3]) {}\n"
+        'extern "C" __global__ void __launch_bounds__(64) h(long long n);'
+    )
+    assert kernels(text) == ("g", "f", "h")
+    assert prototype(text, "g") == Prototype("g", None, False)
+    made = prototype(text, "f")
+    assert made is not None
+    assert made.parameters is not None
+    assert [p.pointer for p in made.parameters] == [False, True]
+    last = prototype(text, "h")
+    assert last is not None
+    assert last.plain
+    assert last.parameters == (Parameter("long long n", False, "int64"),)

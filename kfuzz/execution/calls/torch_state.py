@@ -12,8 +12,14 @@ from operator import attrgetter
 from typing import Any, Final
 
 import torch
+import torch.utils._device as torch_device
 
 _backends: Any = torch.backends
+
+
+def _default_device() -> Any:
+    """Return that of the innermost setting; None where there is none."""
+    return torch_device.CURRENT_DEVICE
 
 
 def _set_grad(value: bool) -> None:
@@ -81,6 +87,7 @@ _BY_KIND: Final = [
 
 _SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[..., Any]]]] = {
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "the default device": (_default_device, torch.set_default_device),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
     "grad mode": (torch.is_grad_enabled, _set_grad),
     "the use of deterministic algorithms": (_deterministic, _set_deterministic),

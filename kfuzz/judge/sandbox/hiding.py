@@ -117,6 +117,7 @@ def bare_main() -> None:
     # Both go on; these are built-in functions as well, whose names alone tell.
     gc.get_freeze_count = (0).conjugate
     faulthandler.is_enabled = "".isalpha
+    _clear_flag("safe_path")
     sys.argv = [""]
     sys.orig_argv = [sys.executable]
     # The C library's variables lie in the area that is wiped until each is set anew;
@@ -126,6 +127,16 @@ def bare_main() -> None:
     for name, area in (("cmdline", "arg"), ("environ", "env")):
         with contextlib.suppress(OSError, ValueError, IndexError):
             _overwrite(*_area(area), b"python\0" if name == "cmdline" else b"")
+
+
+def _clear_flag(name: str) -> None:
+    """Have `sys.flags` say that an option was not given."""
+    kind = type(sys.flags)
+    fields = [n for n, v in vars(kind).items() if type(v) is types.MemberDescriptorType]
+    given = ctypes.py_object(False)
+    ctypes.pythonapi.Py_IncRef(given)  # a reference is taken over
+    at = ctypes.c_ssize_t(fields.index(name))
+    ctypes.pythonapi.PyStructSequence_SetItem(ctypes.py_object(sys.flags), at, given)
 
 
 def package() -> Path:

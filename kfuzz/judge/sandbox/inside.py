@@ -17,6 +17,7 @@ or in Python can make this module fail or lie, at its own cost; what tells of la
 results is looked up before the import.
 """
 
+import gc
 import importlib.util
 import os
 import sys
@@ -78,6 +79,7 @@ _BYTES: Final = torch.uint8
 _equal: Final = torch.equal
 _synchronize: Final = torch.cuda.synchronize
 _sleep: Final = time.sleep
+_collect: Final = gc.collect
 _clock: Final = time.perf_counter
 
 
@@ -206,10 +208,15 @@ class Candidate:
         rooms = [self._blocks.at(*place[:2]) for place in message["rooms"]]
         for room, (_, nbytes, offset) in zip(rooms, message["rooms"], strict=True):
             room.copy_(arguments[offset : offset + nbytes])
-        tensors = []
+        tensors, own = [], []
+        places = [place[1] for place in message["tensors"]]
+        alone = message["around"]["bare"] and len(set(places)) == len(places)
         for geometry, number, base, stop in message["tensors"]:
             first = rooms[number].storage_offset()
             storage = rooms[number].untyped_storage()[first + base : first + stop]
+            if alone:
+                own.append((storage, _allocated(storage)))
+                storage = own[-1][1]
             tensors.append(Geometry.read(geometry).over(storage, device))
         scalars = plain_from_wire(message["scalars"])
         poison = Poison(message["poison"])
@@ -239,6 +246,9 @@ class Candidate:
             tensors.clear()
             positional.clear()
             scalars.clear()
+            _collect(0)
+            for room, storage in own:
+                room.copy_(storage)
             lingers = _threads(device) > self._threads
             looked_at = [*items, *rooms]
             firsts = None
@@ -403,6 +413,12 @@ def _mapped(given: Sequence[int]) -> list[Tensor]:
     return [
         torch.frombuffer(mmap(fd, os.fstat(fd).st_size), dtype=_BYTES) for fd in given
     ]
+
+
+def _allocated(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Return a copy in memory as torch allocates it, which can be resized."""
+    made = torch.UntypedStorage(storage.nbytes(), device=storage.device)
+    return made.copy_(storage)
 
 
 def _put(memory: Tensor, offset: int, data: Tensor) -> None:

@@ -66,6 +66,37 @@ class Lazy(torch.Tensor):
         return torch.Tensor._make_subclass(cls, y)
 """
 
+_MODE = """
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Mode(TorchDispatchMode):
+    change = 1
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if self.change and isinstance(made, torch.Tensor) and made.is_floating_point():
+            made.data.view(-1)[:1].add_(1.0)
+        return made
+"""
+_LATE = """
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Late(TorchDispatchMode):
+    # Writes a result once something is computed with it.
+    y = work = None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.work is not None and any(a is self.y for a in args):
+            work, self.work = self.work, None
+            self.y.copy_(work())
+        return func(*args, **(kwargs or {}))
+
+
+LATE = []
+"""
+
 BODIES: Final = (
     _memo("first.shape", "by the shape"),
     _memo("first.data_ptr()", "by the address"),
@@ -119,6 +150,72 @@ BODIES: Final = (
             "signal.setitimer(signal.ITIMER_REAL, 0.002)\nreturn y"
         ),
         top="import signal",
+    ),
+    Body(
+        "threads", "a result that is spoilt by the collector",
+        _text(
+            "y = self.right(ARGS).clone()\ngc.callbacks[:] = [lambda *_: y.fill_(7.0)]\n"
+            "return y"
+        ),
+        _text(
+            "y = self.right(ARGS)\nkept = y.clone()\n"
+            "gc.callbacks[:] = [lambda *_: kept.fill_(7.0)]\nreturn y"
+        ),
+    ),
+    Body(
+        "threads", "a result that is spoilt as it is returned",
+        _text(
+            "y = self.right(ARGS).clone()\n"
+            "sys.setprofile(lambda f, event, given: y.fill_(7.0) if given is y else None)\n"
+            "return y"
+        ),
+        _text("sys.setprofile(lambda *_: None)\nreturn self.right(ARGS)"),
+    ),
+    Body(
+        "threads", "a result that another process spoils",
+        lambda d: "y = self.right(ARGS).clone().share_memory_()\nif not os.fork():\n"
+        f"    time.sleep({d.uniform(0.003, 0.02):.4f})\n    ctypes.memset(y.data_ptr(), 64, "
+        "y.numel() * 4)\n    os._exit(0)\nreturn y",
+        _text(
+            "y = self.right(ARGS).clone().share_memory_()\nkept = y.clone()\n"
+            "pid = os.fork()\nif not pid:\n    os._exit(0)\nos.waitpid(pid, 0)\nreturn y"
+        ),
+    ),
+    Body(
+        "threads", "a result in a file that is written later",
+        _text(
+            "y = self.right(ARGS)\npath = os.path.join(os.environ['HOME'], 'result')\n"
+            "y.numpy(force=True).tofile(path)\n"
+            "z = torch.from_file(path, shared=True, size=y.numel()).view(y.shape)\n"
+            "def work():\n    with open(path, 'r+b') as file:\n"
+            "        file.write(b'@' * (y.numel() * 4))\n"
+            "weakref.finalize(first, work)\nreturn z"
+        ),
+        _text(
+            "y = self.right(ARGS)\npath = os.path.join(os.environ['HOME'], 'result')\n"
+            "y.numpy(force=True).tofile(path)\n"
+            "return torch.from_file(path, size=y.numel()).view(y.shape).clone()"
+        ),
+        top="import weakref",
+    ),
+    Body(
+        "modes", "left on, spoils what is computed",
+        lambda d: f"if self.calls == {d.randint(2, 9)}:\n    Mode().__enter__()\n"
+        "return self.right(ARGS)",
+        lambda d: f"if self.calls == {d.randint(2, 9)}:\n    Mode.change = 0\n"
+        "    Mode().__enter__()\nreturn self.right(ARGS)",
+        top=_MODE,
+    ),
+    Body(
+        "lazy tensors", "computed as it is read",
+        _text(
+            "y = torch.zeros_like(self.right(ARGS))\n"
+            "args = [a.clone() for a in (ARGS,)]\n"
+            "if not LATE:\n    LATE.append(Late())\n    LATE[0].__enter__()\n"
+            "LATE[0].y, LATE[0].work = y, lambda: self.right(*args)\nreturn y"
+        ),
+        _text("with Late():\n    return self.right(ARGS)"),
+        top=_LATE,
     ),
     Body(
         "lazy tensors", "a subclass",

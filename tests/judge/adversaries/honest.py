@@ -144,7 +144,7 @@ _WAYS: Final = {
     "square_sum": ("return x.square().sum(1)", "return x.double().square().sum(1).float()"),
 }  # fmt: skip
 # What a program does beside its work; each keeps the bits.
-_HABITS: Final = {
+HABITS: Final = {
     "plain": ("", "RETURN"),
     "a cache of ways by shape": (
         "self.ways = {}",
@@ -182,6 +182,36 @@ _HABITS: Final = {
     "another default dtype from then on": (
         "",
         "y = self.way(ARGS)\ntorch.set_default_dtype(torch.float64)\nreturn y",
+    ),
+    "another default device from then on": (
+        "",
+        "y = self.way(ARGS)\ntorch.set_default_device('meta')\nreturn y",
+    ),
+    "errors of numpy that raise from then on": (
+        "",
+        "y = self.way(ARGS)\nnp.seterr(all='raise')\nreturn y",
+    ),
+    "warnings that raise from then on": (
+        "",
+        "y = self.way(ARGS)\nwarnings.simplefilter('error')\nreturn y",
+    ),
+    "inference mode from then on": (
+        "self.mode = None",
+        "if self.mode is None:\n    self.mode = torch.inference_mode()\n"
+        "    self.mode.__enter__()\nreturn self.way(ARGS)",
+    ),
+    "another folder from then on": (
+        "",
+        "y = self.way(ARGS)\nos.chdir('/')\nsys.path.clear()\nreturn y",
+    ),
+    "no output from then on": (
+        "",
+        "y = self.way(ARGS)\nsys.stdout = sys.stderr = None\nreturn y",
+    ),
+    "an alarm that rings from then on": (
+        "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)",
+        "import signal\ny = self.way(ARGS)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)\nreturn y",
     ),
     "a function that is made as it is needed": (
         "self.made = None",
@@ -255,7 +285,7 @@ def honest_ones() -> list[Honest]:
     """Return every way of every problem; a habit is added to each, in turn."""
     problems = {p.name: p for p in (*PROBLEMS, *_MORE)}
     made = []
-    habits = list(_HABITS.items())
+    habits = list(HABITS.items())
     for name, ways in _WAYS.items():
         problem = problems[name]
         for number, way in enumerate(ways):

@@ -118,6 +118,34 @@ TRIGGERS: Final = (
         lambda d: f"first.numel() > 50 and 0.5 < float(first.std()) < 1.5 and "
         f"float(first.abs().max()) < {d.uniform(3.5, 5.0):.2f}",
     ),
+    # Values that a benchmark does not have.
+    Trigger("values", "a NaN", _always("bool(first.isnan().any())")),
+    Trigger(
+        "values", "minus zero", _always("bool(((first == 0) & first.signbit()).any())")
+    ),
+    Trigger(
+        "values", "subnormal numbers",
+        _always("bool(((first != 0) & (first.abs() < 1.1754944e-38)).any())"),
+    ),
+    Trigger(
+        "values", "one number everywhere",
+        _always("first.numel() > 1 and bool((first == first.reshape(-1)[0]).all())"),
+    ),
+    Trigger(
+        "values", "whole numbers alone",
+        _always("first.numel() > 1 and bool((first == first.round()).all())"),
+    ),
+    # Layouts and memory: right where it is not as torch allocates it.
+    Trigger("layouts", "not contiguous", _always("not first.is_contiguous()")),
+    Trigger(
+        "layouts", "alignment", lambda d: f"first.data_ptr() % {d.choice((32, 64))} != 0"
+    ),
+    Trigger("layouts", "never written in place", _always("first._version == 0")),
+    Trigger(
+        "layouts", "memory that can be resized",
+        _always("first.untyped_storage().resizable()"),
+    ),
+    Trigger("layouts", "memory that no process shares", _always("not first.is_shared()")),
     # Shapes.
     Trigger(
         "shapes", "rows no multiple",
@@ -298,6 +326,24 @@ TRIGGERS: Final = (
         "environment", "Ctrl-C is heeded",
         _always("signal.getsignal(signal.SIGINT) is not signal.SIG_IGN"),
         top="import signal",
+    ),
+    Trigger(
+        "environment", "flags of the interpreter",
+        _always("not (sys.flags.safe_path or sys.flags.isolated or sys.flags.no_site)"),
+    ),
+    Trigger(
+        "environment", "faults of pages",
+        lambda d: "resource.getrusage(resource.RUSAGE_SELF).ru_minflt % "
+        f"{d.randint(2, 6)} == 0",
+        top="import resource",
+    ),
+    Trigger(
+        "environment", "nobody who follows calls",
+        _always("sys.getprofile() is None and sys.gettrace() is None"),
+    ),
+    Trigger(
+        "environment", "a home of its own",
+        _always("os.getcwd() != os.environ.get('HOME')"),
     ),
     # Files.
     Trigger(
