@@ -156,7 +156,7 @@ class Oracle:
         self.overload = overload
         self._arguments = arguments
         self._names = [n for n, p in inputs.items() if isinstance(p, TensorParameter)]
-        self._dims = dims_of(inputs)
+        self._tensors = tensors_of(inputs)
         self._outputs = outputs
         self.__name__ = str(overload)
         self.__doc__ = f"{overload._schema}"
@@ -165,7 +165,7 @@ class Oracle:
         """Return the results that are judged."""
         named = dict(zip(self._names, tensors, strict=False))
         positional, keywords = packed(
-            self._arguments, known_of(named, scalars, self._dims)
+            self._arguments, known_of(named, scalars, self._tensors)
         )
         return first(self.overload(*positional, **keywords), self._outputs)
 
@@ -177,22 +177,21 @@ def first(returned: Any, outputs: tuple[str, ...]) -> Any:
     return returned[0] if len(outputs) == 1 else tuple(returned[: len(outputs)])
 
 
-def dims_of(inputs: Mapping[str, Parameter]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the dimensions at the end of each tensor."""
-    return {n: p.names for n, p in inputs.items() if isinstance(p, TensorParameter)}
+def tensors_of(inputs: Mapping[str, Parameter]) -> dict[str, TensorParameter]:
+    """Return the parameters that are tensors."""
+    return {n: p for n, p in inputs.items() if isinstance(p, TensorParameter)}
 
 
 def known_of(
     tensors: Mapping[str, Any],
     scalars: Mapping[str, Any],
-    dims: Mapping[str, tuple[str, ...]],
+    parameters: Mapping[str, TensorParameter],
 ) -> dict[str, Any]:
     """Return tensors, scalars and sizes of dimensions by name."""
     known: dict[str, Any] = {}
     for name, x in tensors.items():
-        names = dims[name]
-        if x is not None and names:
-            known.update(zip(names, x.shape[x.dim() - len(names) :], strict=True))
+        if x is not None:
+            known |= parameters[name].sizes(x.shape)
     return {**known, **scalars, **tensors}
 
 

@@ -131,7 +131,7 @@ def strategy_of(
         )
 
     def fits(case: Case) -> bool:
-        made = [dims.split() for dims in operator.workspaces]
+        made = operator.spaces(case)
         sizes = (math.prod(case.dims[axis] for axis in axes) for axes in made)
         admitted = operator.admits(case, kernel.declaration)
         return admitted and all(n <= budget.elements for n in sizes)
