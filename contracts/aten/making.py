@@ -42,9 +42,8 @@ def made(row: Row) -> tuple[Operator, tuple[Argument, ...]]:
     """
     found = overload(row.name)
     schema = found._schema
-    inputs: dict[str, Parameter] = {}
-    if row.suite:
-        inputs |= OPERATORS[row.suite].inputs
+    base = _base(row) if row.suite else None
+    inputs: dict[str, Parameter] = {} if base is None else {**base.inputs}
     patterns = _patterns(row)
     arguments = tuple(_argument(a, row, inputs, patterns) for a in schema.arguments)
     unknown = set(row.scalars) - {a.name for a in arguments}
@@ -53,8 +52,8 @@ def made(row: Row) -> tuple[Operator, tuple[Argument, ...]]:
             f"the row names {', '.join(sorted(unknown))}, no arguments of {schema}",
             where=f"contracts/aten: {row.name}",
         )
-    if row.suite:
-        return _of_suite(row, inputs, arguments, found), arguments
+    if base is not None:
+        return _of_suite(row, base, inputs, arguments, found), arguments
     return _derived(row, inputs, arguments, found), arguments
 
 
@@ -267,11 +266,22 @@ def _exactly(
     return accept
 
 
+def _base(row: Row) -> Operator:
+    """Return the suite's operator of a row, at the ranks that the overload takes."""
+    base = OPERATORS[row.suite]
+    if row.unfolded:
+        base = base.unfolded(**row.unfolded)
+    return replace(base, ranks=row.ranks) if row.ranks else base
+
+
 def _of_suite(
-    row: Row, inputs: dict[str, Parameter], arguments: tuple[Argument, ...], found: Any
+    row: Row,
+    base: Operator,
+    inputs: dict[str, Parameter],
+    arguments: tuple[Argument, ...],
+    found: Any,
 ) -> Operator:
     """Return an operator of the suite, with the scalars that it lacks."""
-    base = OPERATORS[row.suite]
     extra = {n: p for n, p in inputs.items() if n not in base.inputs}
     if not extra:
         return base
