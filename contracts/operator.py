@@ -69,8 +69,8 @@ class Operator:
         outputs: names of the results; "parts[]" for a list of tensors, whose results
             are "parts[0]", "parts[1]", ….
         ranks: ranks that a "*" tensor may have, one with most named dimensions.
-        usual_rank: the rank of functional tests, and the one that a kernel has to take
-            without declaring any.
+        usual_rank: the rank that is drawn most, that functional tests have, and that a
+            kernel has to take which declares none.
         reduced: axis that the operator reduces where it has no `dim`
             parameter: a dimension name or a negative number; None where it
             reduces none.

@@ -30,8 +30,8 @@ from kfuzz.strategies.parameters import (
 from kfuzz.strategies.shapes import Plan, plan, unnamed, unsatisfiable
 from kfuzz.strategies.weighted import Chooser, Weighted, weighted
 
-# How often a rank is drawn, besides once: rank 2 is the core of every domain.
-_RANK_WEIGHTS: Final = {2: 4, 1: 2, 3: 2}
+# How often a rank is drawn, besides once, by how far it is from the usual one.
+_RANK_WEIGHTS: Final = (4, 2)
 # A common multiple of the numbers of axes and signed axes of ranks 1 to 4.
 _RANK_SLOTS: Final = 24
 
@@ -42,6 +42,7 @@ def cases(
     declaration: Declaration,
     budget: SizeBudget,
     ranks: Sequence[int] = range(1, 5),
+    usual_rank: int = 2,
     reduced: str | int | None = None,
     empty_reduction: bool = True,
     shape_class: str = "",
@@ -64,6 +65,7 @@ def cases(
         declaration: the kernel's.
         budget: limits of the tensors.
         ranks: ranks of the tensors with "*", of those with most named dimensions.
+        usual_rank: the rank of them that is drawn most.
         reduced: the axis that is reduced where no parameter selects it: a
             dimension name or an axis of the leading tensor (the first that is
             not an index); None if none is.
@@ -98,6 +100,7 @@ def cases(
         declaration=declaration,
         budget=budget,
         ranks=ranks,
+        usual_rank=usual_rank,
         reduced=reduced,
         empty_reduction=empty_reduction,
         shape_class=_combined(shape_class, declaration.shape_class),
@@ -128,6 +131,7 @@ class _Domain:
     declaration: Declaration
     budget: SizeBudget
     ranks: Sequence[int]
+    usual_rank: int
     reduced: str | int | None
     empty_reduction: bool
     shape_class: ShapeClass | None
@@ -218,7 +222,7 @@ class _Domain:
         frames: list[tuple[int, int]] = []
         first = 0
         for rank, found in self._possible.items():
-            weight = _RANK_SLOTS * (1 + _RANK_WEIGHTS.get(rank, 0))
+            weight = _RANK_SLOTS * (1 + self._weight(rank))
             numbered = [(d, first + i) for i, (d, _) in enumerate(found)]
             first += len(found)
             frames += (numbered * weight)[:weight]
@@ -236,9 +240,13 @@ class _Domain:
     @cached_property
     def _possible(self) -> dict[int, list[tuple[int, Plan]]]:
         """By rank, likely ones first, the values of dim at which shapes exist."""
-        ranks = sorted(self._ranks, key=lambda r: -_RANK_WEIGHTS.get(r, 0))
+        ranks = sorted(self._ranks, key=lambda r: -self._weight(r))
         every = {r: [(d, p) for d, p in self._choices(r) if p.possible] for r in ranks}
         return {rank: found for rank, found in every.items() if found}
+
+    def _weight(self, rank: int) -> int:
+        far = abs(rank - self.usual_rank)
+        return _RANK_WEIGHTS[far] if far < len(_RANK_WEIGHTS) else 0
 
     @property
     def _ranks(self) -> Sequence[int]:

@@ -318,8 +318,8 @@ def plan(
         scalars: defaults of the integer scalars that the shape class may name.
         named_sizes: see `Plan`.
     """
-    others = unnamed(tensors, rank)
-    axes = {name: parameter.axes(others) for name, parameter in tensors.items()}
+    starred = unnamed(tensors, rank)
+    axes = {name: parameter.axes(starred) for name, parameter in tensors.items()}
     lead = next(
         (n for n, p in tensors.items() if not isinstance(p, IndexParameter)),
         next(iter(tensors)),
@@ -341,7 +341,7 @@ def plan(
     widest = reduced or large or None
     long = reduced or (first[-1] if first else None)
     every = tuple(dict.fromkeys(name for names in axes.values() for name in names))
-    made = [*axes.values(), *(placed(dims, others) for dims in workspaces)]
+    made = [*axes.values(), *(placed(dims, starred) for dims in workspaces)]
     limits = [Limit.of(budget.elements, names) for names in made]
     data = [
         set(axes[n]) for n, p in tensors.items() if p.role == "data" and not p.dtype

@@ -119,6 +119,7 @@ def strategy_of(
             declaration=replace(kernel.declaration, dtypes=dtypes),
             budget=budget,
             ranks=operator.ranks,
+            usual_rank=operator.usual_rank,
             reduced=operator.reduced,
             empty_reduction=operator.empty_reduction,
             shape_class=operator.shape_class,
