@@ -3,7 +3,7 @@
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
 
@@ -12,6 +12,7 @@ from typing_extensions import ParamSpec, TypeVar
 from kfuzz.contracts.forms import Form, fitted, form_of
 from kfuzz.contracts.lists import gathering
 from kfuzz.contracts.operator import Operator, padded
+from kfuzz.contracts.operator_checks import sizes_of
 from kfuzz.core.declaration import Claims, Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.results import LIST
@@ -348,6 +349,8 @@ def _check_claims(
         raise BindingError(
             f"{operator.name} has no dim parameter, so dims= has no effect", where=where
         )
+    if declaration.ranks is not None:
+        _check_ranks(operator, declaration.ranks, where)
     for parameter in declaration.inplace:
         if parameter not in operator.tensors:
             raise BindingError(
@@ -375,10 +378,7 @@ def _check_claims(
             )
     _check_out(operator, declaration, where)
     if isinstance(declaration.shape_class, ShapeClass):
-        known = {"N", "M", *(f"d{i}" for i in range(4))}
-        for tensor in operator.tensors.values():
-            known |= set(tensor.dims.split()) - {"*"}
-        known |= {
+        known = sizes_of(operator) | {
             scalar
             for scalar, given in operator.scalars.items()
             if type(given.default) is int and scalar != operator.dim
@@ -392,6 +392,23 @@ def _check_claims(
                 + ", ".join(sorted(known))
                 + " (N: the reduced or last axis, M: the product of the others)",
             )
+
+
+def _check_ranks(operator: Operator, ranks: Collection[int], where: str) -> None:
+    variadic = [p for p in operator.tensors.values() if p.variadic]
+    if not variadic:
+        raise BindingError(
+            f'no argument of {operator.name} has a "*", ranks= has no effect',
+            where=where,
+            fix='for other ranks see unfolded: ops.group_norm.unfolded(L="*")',
+        )
+    least = max(len(p.names) for p in variadic)
+    known = [rank for rank in operator.ranks if rank >= least]
+    if not set(ranks) <= set(known):
+        raise BindingError(
+            f"ranks={tuple(ranks)!r}: {operator.name} has the ranks {known}",
+            where=where,
+        )
 
 
 def _check_out(operator: Operator, declaration: Declaration, where: str) -> None:

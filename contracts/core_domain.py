@@ -1,7 +1,8 @@
 """The core domain, which a kernel has to take: what of a case lies beyond it.
 
-Rank 2, of indices 1, contiguous, float32, sizes from 1 up, finite, the last dimension
-reduced, with every tensor that the kernel takes; and whatever is declared explicitly.
+The usual rank (2, of indices 1), contiguous, float32, sizes from 1 up, finite, the last
+dimension reduced, with every tensor that the kernel takes; and whatever is declared
+explicitly.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,6 +15,8 @@ from kfuzz.core.recipe import Case, is_dtype
 WITHOUT: Final = "no "
 # And that of one which it has.
 GIVEN: Final = "optional tensor "
+# And that of a rank.
+RANK: Final = "rank "
 
 
 def aspects_beyond_core(
@@ -48,7 +51,8 @@ def aspects_beyond_core(
             aspects.append("storage offset")
     if "dtypes" not in explicit:
         aspects += _unusual_dtypes(case, operator)
-    aspects += _unusual_ranks(case, operator)
+    if "ranks" not in explicit:
+        aspects += _unusual_rank(case, operator)
     if operator.dim is not None and "dims" not in explicit:
         axis = operator.reduced_axis(case)
         if axis != -1:
@@ -67,15 +71,22 @@ def _unusual_dtypes(case: Case, operator: Operator) -> list[str]:
     return [f"dtype {name}" for name in sorted(found - {"float32"})]
 
 
-def _unusual_ranks(case: Case, operator: Operator) -> list[str]:
-    """Return the ranks that vary: not 2 at the widest, of indices not 1."""
-    found, widest = [], operator.widest(case)
-    for name, spec in case.tensors.items():
+def _unusual_rank(case: Case, operator: Operator) -> list[str]:
+    """Return the rank that varies, if not the usual one (of indices 1).
+
+    It is that of the tensors with most named dimensions, which settles the others'.
+    """
+    widest = operator.widest(case)
+    for name, spec in sorted(
+        case.tensors.items(), key=lambda item: bool(item[1].below)
+    ):
         parameter, rank = operator.tensors[name], len(spec.shape)
-        usual = 2 - widest + len(parameter.names) - bool(parameter.without)
-        if parameter.variadic and rank != (1 if spec.below else usual):
-            found.append(f"rank {rank}" + (f" of {name}" if spec.below else ""))
-    return found[:1]
+        whole = parameter.variadic and not parameter.without
+        if whole and len(parameter.names) == widest:
+            usual = 1 if spec.below else operator.usual_rank
+            of_indices = f" of {name}" if spec.below else ""
+            return [] if rank == usual else [f"{RANK}{rank}{of_indices}"]
+    return []
 
 
 def given_optionals(case: Case, operator: Operator) -> tuple[str, ...]:

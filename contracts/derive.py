@@ -43,13 +43,16 @@ def friendly_shapes(
 ) -> Iterator[Case]:
     """Yield contiguous cases of normal data, uniform indices, at friendly shapes.
 
-    Rank 2, of indices 1 (the operator's own rank where it is fixed), the reduced
-    axis last, dimensions with a usual size at that, scalars as in `case`; only
-    shapes within the declaration and the budget.
+    The usual rank or the nearest, of indices 1 (the operator's own where it is fixed),
+    the reduced axis last, dimensions with a usual size at that, scalars as in `case`;
+    only shapes within the declaration and the budget.
     """
+    rank = _friendly_rank(operator, declaration)
     for rows, n in LADDER:
         tensors = {}
-        chosen = {name: _friendly(operator, name, rows, n) for name in case.tensors}
+        chosen = {
+            name: _friendly(operator, name, rank, rows, n) for name in case.tensors
+        }
         every = {
             axis: size for sizes in chosen.values() for axis, size in sizes.items()
         }
@@ -67,7 +70,7 @@ def friendly_shapes(
         if operator.dim is not None and operator.dim in scalars:
             scalars[operator.dim] = _last_dim(declaration)
         made = Case(tensors, scalars, layout=CONTIGUOUS)
-        spaces = [dims.split() for dims in operator.workspaces]
+        spaces = operator.spaces(made)
         sizes = [math.prod(made.dims[axis] for axis in axes) for axes in spaces]
         sizes += [s.numel for s in tensors.values()]
         large = max(sizes) > budget.elements
@@ -150,7 +153,8 @@ def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
     """
     values = {}
     for name, spec in friendly.tensors.items():
-        grid = _as_grid(operator, failing.case, name, failing.values[name])
+        given, rank = failing.values[name], len(spec.shape)
+        grid = _as_grid(operator, failing.case, name, given, rank)
         # Cut first: nothing on the way is larger than the friendly tensor.
         grid = grid[tuple(slice(n) for n in spec.shape)]
         for axis, n in enumerate(spec.shape):
@@ -251,51 +255,79 @@ def _ordinary(operator: Operator, name: str, family: str) -> str:
     return "uniform01" if parameter.role == "variance" else family
 
 
-def _friendly(operator: Operator, name: str, rows: int, n: int) -> dict[str, int]:
-    """Return the sizes of a tensor's dimensions, in order."""
-    dims = operator.tensors[name].dims.split()
-    long = {operator.reduced if isinstance(operator.reduced, str) else "d1"}
+def _friendly(
+    operator: Operator, name: str, rank: int, rows: int, n: int
+) -> dict[str, int]:
+    """Return the sizes of a tensor's dimensions, in order.
+
+    Args:
+        operator: what is to be computed.
+        name: of the parameter.
+        rank: of the "*" tensors of most names; one of indices is flat.
+        rows: the size of the others.
+        n: the size of the reduced one.
+    """
+    parameter = operator.tensors[name]
+    count = rank - _widest(operator) if parameter.variadic else 0
+    long = {operator.reduced if isinstance(operator.reduced, str) else f"d{rank - 1}"}
     if operator.indices and operator.reduced is None:
         # Nothing is reduced: the last dimension of every tensor.
         long = {p.names[-1] for p in operator.tensors.values() if p.names}
-    axes: tuple[str, ...]
-    if "*" in dims:
-        tail = dims[dims.index("*") + 1 :]
-        one = name in operator.indices or operator.tensors[name].without
-        rank = 1 if one else _rank(operator, name)
-        axes = (*(f"d{i}" for i in range(rank - len(tail))), *tail)
-    else:
-        axes = tuple(dims)
+    if name in operator.indices or parameter.without:
+        count = 1 - len(parameter.names)
+    axes = parameter.axes([f"d{i}" for i in range(count)])
     sizes = {axis: n if axis in long else rows for axis in axes}
     return sizes | {a: size for a, size in operator.usual.items() if a in sizes}
 
 
-def _rank(operator: Operator, name: str) -> int:
-    """Return the friendly rank of a "*" tensor: 2 for those of most names."""
-    tensors = operator.tensors
-    widest = max(len(p.names) for p in tensors.values() if p.variadic)
-    return 2 - widest + len(tensors[name].names)
+def _widest(operator: Operator) -> int:
+    """Return the most named dimensions of a "*" tensor."""
+    named = (len(p.names) for p in operator.tensors.values() if p.variadic)
+    return max(named, default=0)
 
 
-def _as_grid(operator: Operator, case: Case, name: str, values: Tensor) -> Tensor:
-    """Return a "*" tensor as [rows, reduced axis], one of indices flat.
+def _friendly_rank(operator: Operator, declaration: Declaration) -> int:
+    """Return the rank nearest to the usual one that the kernel takes."""
+    ranks = operator.ranks if declaration.ranks is None else declaration.ranks
+    least, usual = _widest(operator), operator.usual_rank
+    valid = (rank for rank in ranks if rank >= least)
+    return min(valid, key=lambda rank: abs(rank - usual), default=usual)
 
-    Others unchanged.
+
+def _as_grid(
+    operator: Operator, case: Case, name: str, values: Tensor, rank: int
+) -> Tensor:
+    """Return a "*" tensor in a rank: what "*" stands for as one dimension, or merged.
+
+    One of no names is [rows, reduced axis] where the rank allows, one of indices flat.
+    Others are unchanged.
     """
-    dims = operator.tensors[name].dims.split()
-    if "*" not in dims:
+    parameter = operator.tensors[name]
+    if not parameter.variadic:
         return values
-    if name in operator.indices or operator.tensors[name].without:
+    if name in operator.indices or parameter.without:
         return values.reshape(-1)
-    named = len(dims) - 1
-    if named < _rank(operator, name) < 2:  # all leading dimensions as one
-        return values.reshape(-1, *values.shape[values.dim() - named :])
-    if values.dim() == 0:
-        return values.reshape(1, 1)
-    axis = operator.reduced_axis(case)
-    moved = values.movedim(-1 if axis is None else axis, -1)
-    n = moved.shape[-1]
-    return moved.reshape(moved.numel() // n if n else 0, n)
+    axes, names = case.tensors[name].axes, parameter.names
+    count = rank - len(names)
+    if not names and count > 1:
+        axis = operator.reduced_axis(case)
+        moved = values.reshape(values.shape or (1,)).movedim(axis or -1, -1)
+        n = moved.shape[-1]
+        rows = moved.numel() // n if n else 0
+        return moved.reshape(*(1,) * (count - 2), rows, n)
+    if not names and not count:
+        return values.reshape(-1)[:1].sum().to(values.dtype)
+    places = [i for i, axis in enumerate(axes) if axis not in names]
+    named = [axes.index(axis) for axis in names]
+    sizes = [values.shape[i] for i in named]
+    grouped = values.permute(*places, *named)
+    rows = math.prod(values.shape[i] for i in places)
+    if not count:  # with the first of those named
+        return grouped.reshape(rows * sizes[0], *sizes[1:])
+    grid = grouped.reshape(*(1,) * (count - 1), rows, *sizes)
+    others = [f"_{i}" for i in range(count)]
+    have = (*others, *names)
+    return grid.permute([have.index(axis) for axis in parameter.axes(others)])
 
 
 def _last_dim(declaration: Declaration) -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kfuzz.contracts.language import Structure as Structure
 from kfuzz.contracts.language import Tolerance as Tolerance
 from kfuzz.contracts.lists import expanded, gathering
-from kfuzz.contracts.operator_checks import MAX_RANK as MAX_RANK
 from kfuzz.contracts.operator_checks import (
     check_homogeneity,
     check_parameters,
@@ -30,6 +29,7 @@ from kfuzz.strategies.parameters import (
     ScalarParameter,
     SizeParameter,
     TensorParameter,
+    placed,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ class Operator:
             what the error model admits.
         outputs: names of the results; "parts[]" for a list of tensors, whose results
             are "parts[0]", "parts[1]", ….
-        ranks: ranks that a "*" tensor may have.
+        ranks: ranks that a "*" tensor may have, one with most named dimensions.
+        usual_rank: the rank that is drawn most, that functional tests have, and that a
+            kernel has to take which declares none.
         reduced: axis that the operator reduces where it has no `dim`
             parameter: a dimension name or a negative number; None where it
             reduces none.
@@ -119,7 +121,8 @@ class Operator:
     error_model: "AcceptFunction | Elementwise | None" = None
     relation: RelationFunction | None = None
     outputs: tuple[str, ...] = ("y",)
-    ranks: range = range(1, MAX_RANK + 1)
+    ranks: range = range(1, 5)
+    usual_rank: int = 2
     reduced: str | int | None = None
     shape_class: str = ""
     chain: tuple[str, ...] = ()
@@ -288,12 +291,12 @@ class Operator:
         return replace(self, inputs=inputs)
 
     def unfolded(self, **dims: str) -> "Operator":
-        """Return the operator at another rank: `ops.group_norm.unfolded(L="H W")`.
+        """Return the operator at other ranks: `ops.group_norm.unfolded(L="*")`.
 
         See `kfuzz.contracts.unfolded`.
 
         Args:
-            dims: by dimension the names that stand for it, "" for none.
+            dims: by dimension the names that stand for it, "" for none, "*" for any.
 
         Raises:
             BindingError: where a dimension cannot be replaced.
@@ -357,7 +360,7 @@ class Operator:
     def domain_text(self) -> str:
         """Return the domain of the parameters as text."""
         parts = [f"{n}: {p.describe()}" for n, p in self.inputs.items()]
-        if any("*" in p.dims for p in self.tensors.values()):
+        if any(p.variadic for p in self.tensors.values()):
             parts.append(f"rank {self.ranks.start} to {self.ranks.stop - 1}")
         if not self.empty_reduction:
             parts.append("reduced axis not empty")
@@ -446,6 +449,16 @@ class Operator:
         passed = (self.tensors[name] for name in case.tensors)
         return max((len(p.names) for p in passed if p.variadic), default=0)
 
+    def spaces(self, case: Case) -> tuple[tuple[str, ...], ...]:
+        """Return the dimensions that the workspaces have in a case."""
+        shared = (
+            [axis for axis in spec.axes if axis not in self.tensors[name].names]
+            for name, spec in case.tensors.items()
+            if self.tensors[name].variadic and not self.tensors[name].without
+        )
+        others = next(shared, [])
+        return tuple(placed(dims, others) for dims in self.workspaces)
+
     def default_of(self, scalar: str) -> Any:
         """Return the default value of a scalar parameter."""
         return self.scalars[scalar].default
@@ -460,6 +473,7 @@ class Operator:
                 return False
         sizes: dict[str, int] = {}
         widest = self.widest(case)
+        ranks = self.ranks if declaration.ranks is None else declaration.ranks
         for name, spec in case.tensors.items():
             parameter = self.tensors[name]
             index = parameter if isinstance(parameter, IndexParameter) else None
@@ -477,14 +491,12 @@ class Operator:
             steps = zip(spec.shape, spec.element_strides, strict=True)
             if not parameter.repeats and any(n > 1 and not step for n, step in steps):
                 return False
-            if not _fits(parameter.dims, spec.axes):
-                return False
-            if parameter.variadic and len(spec.shape) > MAX_RANK:
+            if not parameter.takes(spec.axes):
                 return False
             missing = widest - len(parameter.names) + bool(parameter.without)
             if parameter.without and spec.axes != self._remaining_axes(case):
                 return False
-            if parameter.variadic and len(spec.shape) + missing not in self.ranks:
+            if parameter.variadic and len(spec.shape) + missing not in ranks:
                 return False
             for axis, n in zip(spec.axes, spec.shape, strict=True):
                 if sizes.setdefault(axis, n) != n:
@@ -563,11 +575,3 @@ def named_sizes(operator: Operator, case: Case) -> dict[str, int]:
     sizes.setdefault("N", size)
     sizes.setdefault("M", rest)
     return sizes
-
-
-def _fits(dims: str, axes: tuple[str, ...]) -> bool:
-    names = dims.split()
-    if "*" not in names:
-        return list(axes) == names
-    tail = names[names.index("*") + 1 :]
-    return len(axes) >= len(tail) and list(axes[len(axes) - len(tail) :]) == tail

@@ -1,7 +1,7 @@
 """What an operator says of its parameters and results, checked."""
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES
@@ -12,9 +12,6 @@ from kfuzz.strategies.parameters import ScalarParameter, SizeParameter, TensorPa
 
 if TYPE_CHECKING:
     from kfuzz.contracts.operator import Operator
-
-# No operator that people write kernels for takes tensors of higher rank here.
-MAX_RANK: Final = 4
 
 
 def check_parameters(operator: "Operator") -> None:
@@ -43,6 +40,12 @@ def check_parameters(operator: "Operator") -> None:
             _check_size(operator, name, size)
     for name, tensor in operator.tensors.items():
         _check_domain(operator, name, tensor)
+        if tensor.variadic and max(operator.ranks, default=-1) < len(tensor.names):
+            raise BindingError(
+                f"{name}: {tensor.dims!r} has no rank among {list(operator.ranks)}",
+                where=where,
+                fix=f"give ranks= from {len(tensor.names)} up",
+            )
 
 
 def check_results(operator: "Operator") -> None:
@@ -126,6 +129,12 @@ def _check_domain(operator: "Operator", name: str, tensor: TensorParameter) -> N
             )
 
 
+def sizes_of(operator: "Operator") -> set[str]:
+    """Return the names of dimensions that a shape class may have."""
+    named = {name for p in operator.tensors.values() for name in p.names}
+    return {"N", "M", *named, *(f"d{i}" for i in range(max(operator.ranks, default=0)))}
+
+
 def check_relations(operator: "Operator") -> None:
     """Check that the shape class speaks of what there is.
 
@@ -134,8 +143,7 @@ def check_relations(operator: "Operator") -> None:
     """
     where = f"operator {operator.name}"
     shape_class = ShapeClass.parse(operator.shape_class, where=where)
-    known = {"N", "M", *(f"d{i}" for i in range(MAX_RANK))}
-    known |= {name for p in operator.tensors.values() for name in p.names}
+    known = sizes_of(operator)
     known |= {n for n, p in operator.scalars.items() if isinstance(p, ScalarParameter)}
     if unknown := sorted(shape_class.names - known):
         raise BindingError(

@@ -1,10 +1,10 @@
-"""An operator at another rank: one of its dimensions as several, or as none."""
+"""An operator at other ranks: a dimension as several, as none, or as any number."""
 
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
@@ -13,25 +13,28 @@ from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.numerics.acceptance import Acceptance, Problem, reshaped
 from kfuzz.numerics.models.elementwise import Elementwise
-from kfuzz.strategies.parameters import TensorParameter
+from kfuzz.strategies.parameters import TensorParameter, placed
 
 Shape = tuple[int, ...]
+# Volumes in batches with channels; higher ranks are no operators of their own.
+_MOST: Final = 5
 
 
 def unfolded(operator: Operator, dims: Mapping[str, str]) -> Operator:
-    """Return the operator with dimensions replaced: group_norm's L by "H W".
+    """Return the operator with dimensions replaced: group_norm's L by "H W", or by "*".
 
     Arguments are given to the oracle and the error model with each as one dimension. A
     result whose sizes up to it are an argument's gets it as the argument has it.
 
     Args:
         operator: one whose results are unique.
-        dims: by dimension the names that stand for it, "" for none. Dimensions that
-            follow it may stand among them: cross_entropy's N as "N C H W".
+        dims: by dimension the names that stand for it, "" for none; "*" among them for
+            any number, of a rank of 5 at most. Dimensions that follow it may stand
+            among them: cross_entropy's N as "N C H W", or as "* C *".
 
     Raises:
         BindingError: if a dimension is not the operator's, is one that something else
-            depends on, or a name is taken.
+            depends on, or a name is taken; if it has a "*" besides.
     """
     where = f"operator {operator.name}, unfolded"
     if operator.relation is not None or operator.forward is not None:
@@ -57,6 +60,8 @@ def _unfolded(
     others = [axis for axis in names if axis in known - {name}]
     layout = _Layout(name, names, others)
     taken = others if not all(layout.follow(p.names) for p in tensors.values()) else []
+    if layout.varies and any(p.variadic for p in tensors.values()):
+        taken = ["*"]
     if name in bounds or taken:
         why = f"{taken[0]!r} is taken" if taken else "its size or indices are named"
         raise BindingError(f"{name!r} cannot be unfolded: {why}", where=where)
@@ -68,6 +73,11 @@ def _unfolded(
         else p
         for argument, p in operator.inputs.items()
     }
+    more: dict[str, Any] = {}
+    if layout.varies:
+        new = [p for p in inputs.values() if isinstance(p, TensorParameter)]
+        least = max(len(p.names) for p in new if p.variadic)
+        more = {"ranks": range(least, _MOST + 1), "usual_rank": least + 1}
     model = operator.error_model
     if model is not None and not isinstance(model, Elementwise):
         model = _merging_model(model, tensors, layout)
@@ -77,8 +87,9 @@ def _unfolded(
         oracle=_merging_oracle(operator.oracle, list(tensors.values()), layout),
         error_model=model,
         reduced=None if operator.reduced == name else operator.reduced,
-        batch=replaced(operator.batch).partition(" ")[0],
+        batch=replaced(operator.batch).partition(" ")[0].strip("*"),
         workspaces=tuple(replaced(w) for w in operator.workspaces),
+        **more,
     )
 
 
@@ -124,13 +135,19 @@ class _Layout:
 
     Attributes:
         name: of the dimension.
-        names: of what stands for it, and of the dimensions among these.
+        names: of what stands for it, "*" for any number, and of the dimensions among
+            these.
         others: the latter.
     """
 
     name: str
     names: Sequence[str]
     others: Sequence[str]
+
+    @property
+    def varies(self) -> bool:
+        """Whether it stands for any number of dimensions."""
+        return "*" in self.names
 
     def follow(self, axes: Sequence[str]) -> bool:
         """Whether the others that a tensor has come next after the dimension."""
@@ -149,22 +166,27 @@ class _Layout:
             return text
         at, made = axes.index(self.name), self.present(axes)
         rest = [axis for axis in axes[at + 1 :] if axis not in self.others]
-        return " ".join((*axes[:at], *made, *rest))
+        return " ".join((*axes[:at], *made, *rest)).replace("* *", "*")
 
-    def split(self, shape: Sequence[int], parameter: TensorParameter) -> _Split | None:
+    def split(
+        self, shape: Sequence[int], parameter: TensorParameter, members: int = 0
+    ) -> _Split | None:
         """Return where an argument has the dimension, None where it has not.
 
         Args:
             shape: of the argument, with any dimensions before those named.
             parameter: of the operator that has the dimension as one.
+            members: how many of these are no "*".
         """
         axes = parameter.names
         if self.name not in axes:
             return None
-        count = len(self.names) - len(self.others)
-        at = len(shape) - (len(axes) - 1 + count) + axes.index(self.name)
-        present = enumerate(self.present(axes), at)
-        places = tuple(i for i, axis in present if axis not in self.others)
+        present = " ".join(self.present(axes)).replace("* *", "*")
+        count = len([n for n in self.names if n not in ("*", *self.others)])
+        stars = len(shape) - members - (len(axes) - 1) - count if self.varies else 0
+        at = len(shape) - (len(axes) - 1 + count + stars) + axes.index(self.name)
+        made = enumerate(placed(present, [f"_{i}" for i in range(stars)]), at)
+        places = tuple(i for i, axis in made if axis not in self.others)
         return _Split(tuple(shape[:at]), places, tuple(shape[i] for i in places))
 
 
@@ -208,7 +230,7 @@ def _merging_model(
         passed: dict[str, Tensor] = {}
         splits: list[_Split] = []
         for argument, x in problem.tensors.items():
-            split = layout.split(x.shape, tensors[argument])
+            split = layout.split(x.shape, tensors[argument], members=1)
             if split is not None:
                 splits.append(split)
             passed[argument] = x if split is None else split.merged(x)

@@ -27,11 +27,11 @@ from kfuzz.strategies.parameters import (
     SizeParameter,
     TensorParameter,
 )
-from kfuzz.strategies.shapes import Plan, plan, unsatisfiable
+from kfuzz.strategies.shapes import Plan, plan, unnamed, unsatisfiable
 from kfuzz.strategies.weighted import Chooser, Weighted, weighted
 
-# How often a rank is drawn, besides once: rank 2 is the core of every domain.
-_RANK_WEIGHTS: Final = {2: 4, 1: 2, 3: 2}
+# How often a rank is drawn, besides once, by how far it is from the usual one.
+_RANK_WEIGHTS: Final = (4, 2)
 # A common multiple of the numbers of axes and signed axes of ranks 1 to 4.
 _RANK_SLOTS: Final = 24
 
@@ -41,7 +41,8 @@ def cases(
     *,
     declaration: Declaration,
     budget: SizeBudget,
-    ranks: range = range(1, 5),
+    ranks: Sequence[int] = range(1, 5),
+    usual_rank: int = 2,
     reduced: str | int | None = None,
     empty_reduction: bool = True,
     shape_class: str = "",
@@ -63,7 +64,8 @@ def cases(
         parameters: the operator's, in order.
         declaration: the kernel's.
         budget: limits of the tensors.
-        ranks: ranks of the tensors with "*".
+        ranks: ranks of the tensors with "*", of those with most named dimensions.
+        usual_rank: the rank of them that is drawn most.
         reduced: the axis that is reduced where no parameter selects it: a
             dimension name or an axis of the leading tensor (the first that is
             not an index); None if none is.
@@ -98,6 +100,7 @@ def cases(
         declaration=declaration,
         budget=budget,
         ranks=ranks,
+        usual_rank=usual_rank,
         reduced=reduced,
         empty_reduction=empty_reduction,
         shape_class=_combined(shape_class, declaration.shape_class),
@@ -127,7 +130,8 @@ class _Domain:
     defaults: Mapping[str, Scalar]
     declaration: Declaration
     budget: SizeBudget
-    ranks: range
+    ranks: Sequence[int]
+    usual_rank: int
     reduced: str | int | None
     empty_reduction: bool
     shape_class: ShapeClass | None
@@ -218,7 +222,7 @@ class _Domain:
         frames: list[tuple[int, int]] = []
         first = 0
         for rank, found in self._possible.items():
-            weight = _RANK_SLOTS * (1 + _RANK_WEIGHTS.get(rank, 0))
+            weight = _RANK_SLOTS * (1 + self._weight(rank))
             numbered = [(d, first + i) for i, (d, _) in enumerate(found)]
             first += len(found)
             frames += (numbered * weight)[:weight]
@@ -236,15 +240,21 @@ class _Domain:
     @cached_property
     def _possible(self) -> dict[int, list[tuple[int, Plan]]]:
         """By rank, likely ones first, the values of dim at which shapes exist."""
-        ranks = sorted(self._ranks, key=lambda r: -_RANK_WEIGHTS.get(r, 0))
+        ranks = sorted(self._ranks, key=lambda r: -self._weight(r))
         every = {r: [(d, p) for d, p in self._choices(r) if p.possible] for r in ranks}
         return {rank: found for rank, found in every.items() if found}
+
+    def _weight(self, rank: int) -> int:
+        far = abs(rank - self.usual_rank)
+        return _RANK_WEIGHTS[far] if far < len(_RANK_WEIGHTS) else 0
 
     @property
     def _ranks(self) -> Sequence[int]:
         if any(p.variadic for p in self.tensors.values()):
             named = max(len(p.names) for p in self.tensors.values() if p.variadic)
-            return [rank for rank in self.ranks if rank >= named]
+            declared = self.declaration.ranks
+            wanted = self.ranks if declared is None else declared
+            return [rank for rank in wanted if rank >= named]
         return [len(next(iter(self.tensors.values())).names)]
 
     def _choices(self, rank: int) -> list[tuple[int, Plan]]:
@@ -259,23 +269,26 @@ class _Domain:
             return [(d, self._plan(rank, reduced=d)) for d in valid]
         if self.reduced is not None or (rank == 0 and not self.indices):
             return [(0, self._plan(rank, reduced=self.reduced))]
-        wide: Sequence[int | str] = self._wide or range(-rank, 0)
+        wide: Sequence[int | str] = self._wide(rank) or range(-rank, 0)
         return [(0, self._plan(rank, reduced=None, large=axis)) for axis in wide]
 
-    @property
-    def _wide(self) -> tuple[str, ...]:
-        """The dimensions that may be large, none if no tensor has named ones.
+    def _wide(self, rank: int) -> tuple[str, ...]:
+        """Return the dimensions that may be large, none if no tensor has named ones.
 
-        Those selected from, and the last named one of each tensor, two where
-        nothing is selected; leading ones mostly cost a program each.
+        Those selected from, and the last one of each tensor, two where nothing is
+        selected; leading ones mostly cost a program each.
         """
         every = {name for p in self.tensors.values() for name in p.names}
         found = [p.below for p in self.indices.values() if p.below in every]
         named = 1 if self.indices else 2
+        others = unnamed(self.tensors, rank)
         for parameter in self.tensors.values():
             # A ragged batch has few parts, and what a reference does goes over them.
             if not parsed(parameter.domain).cuts:
-                found += parameter.names[-named:]
+                first = parameter.names[:1]
+                axes = parameter.axes(others)
+                last = axes[axes.index(first[0]) :] if first else ()
+                found += last[-named:]
         return tuple(dict.fromkeys(found))
 
     def _plan(

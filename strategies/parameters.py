@@ -11,6 +11,19 @@ from kfuzz.core.recipe import Scalar
 
 ROLES: Final = ("data", "weight", "bias", "variance", "mask")
 INDEX_ROLE: Final = "index"
+_MOST_STARS: Final = 2
+
+
+def placed(dims: str, others: Sequence[str]) -> tuple[str, ...]:
+    """Return named dimensions in order, these others standing for any "*"."""
+    tokens, rest = dims.split(), tuple(others)
+    if tokens.count("*") > 1:
+        at = tokens.index("*")
+        tokens[at : at + 1], rest = rest[:1], rest[1:]
+    if "*" in tokens:
+        at = tokens.index("*")
+        tokens[at : at + 1] = rest
+    return tuple(tokens)
 
 
 @dataclass(frozen=True)
@@ -18,8 +31,10 @@ class TensorParameter:
     """A tensor argument.
 
     Attributes:
-        dims: named dimensions, "M K"; "*" in front stands for any leading ones.
-            A name that two parameters share is one size.
+        dims: named dimensions, "M K"; "*" among them stands for any number of others,
+            the same ones in every parameter: "* N", "B C *". Of two, "* C *", the first
+            stands for the first of these, the second for the rest. A name that two
+            parameters share is one size.
         role: "data" (every value family), "weight" or "bias" (mostly tame),
             "variance" (tame and mostly not negative), or "mask" (added to
             scores: zeros and -Inf, whole rows of it too, and others).
@@ -51,7 +66,13 @@ class TensorParameter:
                 fix='write for example "M K", "*" or "* N"',
             )
         names = self.names
-        if "*" in names or not all(n.isidentifier() for n in names):
+        if self.dims.split().count("*") > _MOST_STARS or "* *" in self.dims:
+            raise BindingError(
+                f'dims {self.dims!r} has more than one "*", or two side by side',
+                fix='write for example "* N", "B C *", or "* C *" where one dimension '
+                "of any number stands before C",
+            )
+        if not all(n.isidentifier() for n in names):
             raise BindingError(
                 f"dims {self.dims!r} is not a list of dimension names",
                 fix='write for example "M K", "*" or "* N"',
@@ -80,13 +101,30 @@ class TensorParameter:
 
     @property
     def variadic(self) -> bool:
-        """Whether any number of leading dimensions is accepted."""
-        return self.dims.split()[:1] == ["*"]
+        """Whether any number of further dimensions is accepted."""
+        return "*" in self.dims.split()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The named dimensions, without the leading "*"."""
-        return tuple(self.dims.split()[int(self.variadic) :])
+        """The named dimensions, without "*"."""
+        return tuple(name for name in self.dims.split() if name != "*")
+
+    def axes(self, others: Sequence[str]) -> tuple[str, ...]:
+        """Return the dimensions in order, these others standing for any "*"."""
+        return placed(self.dims, others)
+
+    def takes(self, axes: Sequence[str]) -> bool:
+        """Whether dimensions are the named ones in order, others only where "*" is."""
+        others = [axis for axis in axes if axis not in self.names]
+        fits = self.variadic or not others
+        return fits and tuple(axes) == self.axes(others)
+
+    def sizes(self, shape: Sequence[int]) -> dict[str, int]:
+        """Return the sizes of the named dimensions of a tensor."""
+        count = len(shape) - len(self.names)
+        axes = self.axes([f"_{i}" for i in range(count)])
+        every = zip(axes, shape, strict=True)
+        return {axis: n for axis, n in every if axis in self.names}
 
     def describe(self) -> str:
         """Return the domain in words."""

@@ -13,7 +13,7 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.strategies.parameters import IndexParameter, TensorParameter
+from kfuzz.strategies.parameters import IndexParameter, TensorParameter, placed
 from kfuzz.strategies.sizes import Range, candidates, sizes
 from kfuzz.strategies.weighted import Weighted
 
@@ -318,12 +318,8 @@ def plan(
         scalars: defaults of the integer scalars that the shape class may name.
         named_sizes: see `Plan`.
     """
-    variadic = [len(p.names) for p in tensors.values() if p.variadic]
-    leading = tuple(f"d{i}" for i in range(rank - max(variadic, default=rank)))
-    axes = {
-        name: (leading if parameter.variadic else ()) + parameter.names
-        for name, parameter in tensors.items()
-    }
+    starred = unnamed(tensors, rank)
+    axes = {name: parameter.axes(starred) for name, parameter in tensors.items()}
     lead = next(
         (n for n, p in tensors.items() if not isinstance(p, IndexParameter)),
         next(iter(tensors)),
@@ -345,7 +341,7 @@ def plan(
     widest = reduced or large or None
     long = reduced or (first[-1] if first else None)
     every = tuple(dict.fromkeys(name for names in axes.values() for name in names))
-    made = [*axes.values(), *(tuple(dims.split()) for dims in workspaces)]
+    made = [*axes.values(), *(placed(dims, starred) for dims in workspaces)]
     limits = [Limit.of(budget.elements, names) for names in made]
     data = [
         set(axes[n]) for n, p in tensors.items() if p.role == "data" and not p.dtype
@@ -391,6 +387,12 @@ def plan(
         scalars=dict(scalars or {}),
         named_sizes=named_sizes,
     )
+
+
+def unnamed(tensors: Mapping[str, TensorParameter], rank: int) -> tuple[str, ...]:
+    """Return the dimensions that "*" stands for at a rank of the widest tensors."""
+    named = (len(p.names) for p in tensors.values() if p.variadic)
+    return tuple(f"d{i}" for i in range(rank - max(named, default=rank)))
 
 
 def unsatisfiable(shape_class: ShapeClass | None, budget: SizeBudget) -> BindingError:

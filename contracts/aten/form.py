@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kfuzz.contracts.aten.arguments import Argument, packed
-from kfuzz.contracts.aten.making import dims_of, first, known_of
+from kfuzz.contracts.aten.making import first, known_of, tensors_of
 from kfuzz.contracts.aten.overloads import Overload
 from kfuzz.contracts.forms import Form
 from kfuzz.contracts.operator import Operator
@@ -77,7 +77,7 @@ class _Function:
         self.__module__ = str(getattr(form.__wrapped__, "__module__", ""))
         self.__doc__ = getattr(form.__wrapped__, "__doc__", None)
         self.__wrapped__ = form.__wrapped__
-        self._dims = dims_of(operator.inputs)
+        self._parameters = tensors_of(operator.inputs)
         self._outputs = operator.outputs
         self.__signature__ = self._signature(operator)
         named = self.__signature__.parameters
@@ -124,7 +124,7 @@ class _Function:
         given = dict(zip(self._tensors, tensors, strict=False))
         positional, named = packed(
             (*self.arguments, *self.overload.out),
-            known_of(given, keywords, self._dims),
+            known_of(given, keywords, self._parameters),
         )
         returned = self.implementation(*positional, **named)
         if self.overload.out or self.overload.inplace:

@@ -42,9 +42,8 @@ def made(row: Row) -> tuple[Operator, tuple[Argument, ...]]:
     """
     found = overload(row.name)
     schema = found._schema
-    inputs: dict[str, Parameter] = {}
-    if row.suite:
-        inputs |= OPERATORS[row.suite].inputs
+    base = _base(row) if row.suite else None
+    inputs: dict[str, Parameter] = {} if base is None else {**base.inputs}
     patterns = _patterns(row)
     arguments = tuple(_argument(a, row, inputs, patterns) for a in schema.arguments)
     unknown = set(row.scalars) - {a.name for a in arguments}
@@ -53,8 +52,8 @@ def made(row: Row) -> tuple[Operator, tuple[Argument, ...]]:
             f"the row names {', '.join(sorted(unknown))}, no arguments of {schema}",
             where=f"contracts/aten: {row.name}",
         )
-    if row.suite:
-        return _of_suite(row, inputs, arguments, found), arguments
+    if base is not None:
+        return _of_suite(row, base, inputs, arguments, found), arguments
     return _derived(row, inputs, arguments, found), arguments
 
 
@@ -156,7 +155,7 @@ class Oracle:
         self.overload = overload
         self._arguments = arguments
         self._names = [n for n, p in inputs.items() if isinstance(p, TensorParameter)]
-        self._dims = dims_of(inputs)
+        self._tensors = tensors_of(inputs)
         self._outputs = outputs
         self.__name__ = str(overload)
         self.__doc__ = f"{overload._schema}"
@@ -165,7 +164,7 @@ class Oracle:
         """Return the results that are judged."""
         named = dict(zip(self._names, tensors, strict=False))
         positional, keywords = packed(
-            self._arguments, known_of(named, scalars, self._dims)
+            self._arguments, known_of(named, scalars, self._tensors)
         )
         return first(self.overload(*positional, **keywords), self._outputs)
 
@@ -177,22 +176,21 @@ def first(returned: Any, outputs: tuple[str, ...]) -> Any:
     return returned[0] if len(outputs) == 1 else tuple(returned[: len(outputs)])
 
 
-def dims_of(inputs: Mapping[str, Parameter]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the dimensions at the end of each tensor."""
-    return {n: p.names for n, p in inputs.items() if isinstance(p, TensorParameter)}
+def tensors_of(inputs: Mapping[str, Parameter]) -> dict[str, TensorParameter]:
+    """Return the parameters that are tensors."""
+    return {n: p for n, p in inputs.items() if isinstance(p, TensorParameter)}
 
 
 def known_of(
     tensors: Mapping[str, Any],
     scalars: Mapping[str, Any],
-    dims: Mapping[str, tuple[str, ...]],
+    parameters: Mapping[str, TensorParameter],
 ) -> dict[str, Any]:
     """Return tensors, scalars and sizes of dimensions by name."""
     known: dict[str, Any] = {}
     for name, x in tensors.items():
-        names = dims[name]
-        if x is not None and names:
-            known.update(zip(names, x.shape[x.dim() - len(names) :], strict=True))
+        if x is not None:
+            known |= parameters[name].sizes(x.shape)
     return {**known, **scalars, **tensors}
 
 
@@ -268,11 +266,22 @@ def _exactly(
     return accept
 
 
+def _base(row: Row) -> Operator:
+    """Return the suite's operator of a row, at the ranks that the overload takes."""
+    base = OPERATORS[row.suite]
+    if row.unfolded:
+        base = base.unfolded(**row.unfolded)
+    return replace(base, ranks=row.ranks) if row.ranks else base
+
+
 def _of_suite(
-    row: Row, inputs: dict[str, Parameter], arguments: tuple[Argument, ...], found: Any
+    row: Row,
+    base: Operator,
+    inputs: dict[str, Parameter],
+    arguments: tuple[Argument, ...],
+    found: Any,
 ) -> Operator:
     """Return an operator of the suite, with the scalars that it lacks."""
-    base = OPERATORS[row.suite]
     extra = {n: p for n, p in inputs.items() if n not in base.inputs}
     if not extra:
         return base

@@ -73,7 +73,10 @@ class Row:
         outputs: names of the results that are judged; those of the schema by default.
         integers: which of them hold integers.
         shape_class: what sizes and integer scalars must satisfy.
-        ranks: ranks of "*" tensors; by default those from 0, from 1 with an axis.
+        unfolded: dimensions of the suite's operator that stand for others here, as of
+            `Operator.unfolded`.
+        ranks: ranks of "*" tensors; by default those from 0, from 1 with an axis, and
+            those of the suite's operator.
         wraps: whether negative indices count from the end: what is out of bounds is
             not judged.
         may_alias: whether results may be, or share the memory of, an argument though
@@ -88,6 +91,7 @@ class Row:
     outputs: tuple[str, ...] = ()
     integers: tuple[str, ...] = ()
     shape_class: str = ""
+    unfolded: Mapping[str, str] = field(default_factory=dict)
     ranks: range | None = None
     may_alias: bool = False
     wraps: bool = False
@@ -146,18 +150,19 @@ def suite(names: str, operator: str, arguments: str, /, **said: Any) -> None:
         operator: of the suite.
         arguments: of the schema, each with the operator's parameter or a constant:
             "self=x dim reduction=1"; a name alone stands for both.
-        said: `outputs`, the number of results judged being theirs, and scalars
-            that the operator lacks, as of `shadowed`. Where one has not its
-            default, the shadow judges.
+        said: `outputs`, the number of results judged being theirs, `unfolded`,
+            `ranks`, and scalars that the operator lacks, as of `shadowed`. Where one
+            has not its default, the shadow judges.
     """
     taken: dict[str, Any] = {}
     for word in arguments.split():
         name, _, value = word.partition("=")
         taken[name] = _literal(value or name)
     outputs = _words(said.pop("outputs", ""))
+    more = {k: said.pop(k) for k in ("unfolded", "ranks") if k in said}
     for name in names.split():
         scalars = {**taken, **said}
-        _enter(Row(name, Judged.SUITE, (), scalars, operator, outputs))
+        _enter(Row(name, Judged.SUITE, (), scalars, operator, outputs, **more))
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,9 @@ CLASS = ContractClass(
     title="terminates without a fault and reports launch errors",
     scope="every kernel",
     precondition="Every case that can be materialised. For exceptions: the core "
-    "domain (rank 2, contiguous, float32, sizes >= 1, every tensor that the kernel "
-    "takes) and what is declared explicitly. An exception that depends on one size "
-    "alone, where no shape class is declared, is reported as a limit. An exception "
+    "domain (the usual rank, contiguous, float32, sizes >= 1, every tensor that the "
+    "kernel takes) and what is declared explicitly. An exception that depends on one "
+    "size alone, where no shape class is declared, is reported as a limit. An exception "
     "that reports a missing GPU, on a machine without one, is not judged.",
     postcondition="The call returns and its process lives. A failed launch is "
     "reported.",

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 from kfuzz.contracts.gradients.bounds import RuleBound, given_of, plain
@@ -260,6 +261,7 @@ def _operator(
         relation=relation,
         outputs=tuple(f"d{n}" for n in names),
         ranks=operator.ranks,
+        usual_rank=operator.usual_rank,
         reduced=operator.reduced,
         shape_class=operator.shape_class,
         homogeneous={" ".join(PREFIX + output for output in outputs): 1},
@@ -307,8 +309,9 @@ def _recognised(
             continue
         axes = tuple(by_size.get(n, "?") for n in y.shape)
         text, lacks = " ".join(axes), ""
-        if leading and axes[: len(leading)] == leading:
-            text = " ".join(("*", *axes[len(leading) :]))
+        if leading and tuple(a for a in axes if a in leading) == leading:
+            starred = ("*" if a in leading else a for a in axes)
+            text = " ".join(token for token, _ in groupby(starred))
         elif operator.dim is not None and lead.dims == "*":
             axis = int(operator.default_of(operator.dim)) % len(leading)
             if axes == (*leading[:axis], *leading[axis + 1 :]):
@@ -327,15 +330,12 @@ def _recognised(
 
 
 def _sizes(operator: Operator, taken: Sequence[str]) -> dict[str, int]:
-    """Return a size of its own for each dimension, leading ones as "_0" and "_1"."""
-    named: dict[str, None] = {}
-    leading = 0
-    for name in taken:
-        parameter = operator.tensors[name]
-        named |= dict.fromkeys(parameter.names)
-        if parameter.variadic:
-            leading = max(leading, 3 - len(parameter.names))
-    every = [*(f"_{i}" for i in range(max(leading, 1) if leading else 0)), *named]
+    """Return a size of its own for each dimension, those of "*" as "_0" and "_1"."""
+    parameters = [operator.tensors[name] for name in taken]
+    named = dict.fromkeys(axis for p in parameters for axis in p.names)
+    widest = max((len(p.names) for p in parameters if p.variadic), default=3)
+    leading = max(3 - widest, 1) if any(p.variadic for p in parameters) else 0
+    every = [*(f"_{i}" for i in range(leading)), *named]
     for start in range(64):
         sizes = dict(zip(every, _distinct(len(every), start), strict=True))
         if not operator.shape_class:
@@ -365,15 +365,10 @@ def _example(
     import torch
 
     leading = [a for a in sizes if a.startswith("_")]
-    widest = max((len(operator.tensors[n].names) for n in taken
-                  if operator.tensors[n].variadic), default=0)  # fmt: skip
     made = []
     for name in taken:
         parameter = operator.tensors[name]
-        axes = list(parameter.names)
-        if parameter.variadic:
-            axes = leading[: 3 - widest] + axes
-        shape = [sizes[a] for a in axes]
+        shape = [sizes[a] for a in parameter.axes(leading)]
         if isinstance(parameter, IndexParameter):
             made.append(torch.zeros(shape, dtype=torch.int64))
         elif parameter.kind == "bool":

@@ -33,6 +33,7 @@ class Claims(TypedDict, total=False):
 
     dtypes: "str | torch.dtype | Collection[str | torch.dtype]"
     dims: int | Collection[int] | None
+    ranks: int | Collection[int] | None
     layouts: Literal["any", "inner_contiguous", "contiguous"]
     offsets: Literal["int64", "int32"]
     alignment: int
@@ -58,6 +59,10 @@ class Claims(TypedDict, total=False):
     index_dtypes: "str | torch.dtype | Collection[str | torch.dtype]"
 
 
+_WHOLE: Final = {
+    "dims": "for the last dim only: dims={-1}",
+    "ranks": "for tensors of two and three dimensions: ranks={2, 3}",
+}
 _HINTS: Final[Mapping[str, Any]] = Claims.__annotations__
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     name: get_args(hint)
@@ -73,6 +78,8 @@ class Declaration:
     Attributes:
         dtypes: floating dtypes accepted for the data arguments.
         dims: values accepted for the operator's `dim`; None means every dim.
+        ranks: ranks accepted of the tensors with "*", of those with most named
+            dimensions; None means all that the operator has.
         layouts: "any", "inner_contiguous" (stride 1 in the last dim, no
             overlap) or "contiguous".
         offsets: "int64", or "int32" where no element of an argument lies more than
@@ -138,6 +145,7 @@ class Declaration:
     out_of_bounds: str = "raise"
     index_dtypes: tuple[str, ...] = ("int64",)
     offsets: str = "int64"
+    ranks: tuple[int, ...] | None = None
 
     def reaches(self, span: int) -> bool:
         """Whether a view of so many elements, first to last, is within its offsets."""
@@ -203,18 +211,18 @@ def _checked(key: str, value: Any, where: str) -> Any:
                 where=where,
             )
         return value
-    if key == "dims":
+    if key in _WHOLE:
         if value is None:
             return None
         if isinstance(value, int):
             value = (value,)
-        if not value or not all(isinstance(d, int) for d in value):
+        if not value or not all(type(d) is int for d in value):
             raise BindingError(
-                f"dims={value!r} is not a set of integers",
+                f"{key}={value!r} is not a set of integers",
                 where=where,
-                fix="for the last dim only: dims={-1}",
+                fix=_WHOLE[key],
             )
-        return tuple(sorted(set(value), reverse=True))
+        return tuple(sorted(set(value), reverse=key == "dims"))
     if key == "configs":
         return _configs(value, where)
     if key in ("approx", "own_kernels_only", "batch_invariant"):

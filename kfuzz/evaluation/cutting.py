@@ -177,8 +177,8 @@ def cut_of(
         outputs[name] = at
         expected[name] = Expected(shape, one.output.dtype)
         widest = max(widest, math.prod(shape) // rows)
-    for dims in operator.workspaces:
-        sizes = [case.dims[d] for d in dims.split()]
+    for axes in operator.spaces(case):
+        sizes = [case.dims[d] for d in axes]
         widest = max(widest, math.prod(sizes) // rows)
     at_once = elements // max(widest, 1)
     if not at_once:

@@ -38,7 +38,7 @@ def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
     sizes = {
         axis: n
         for p, shape in zip(parameters, witness.shapes, strict=True)
-        for axis, n in zip(p.names, shape[len(shape) - len(p.names) :], strict=True)
+        for axis, n in p.sizes(shape).items()
     }
     # Of what integer scalars and dimensions indices stay below.
     bounds = {n: v for n, v in scalars.items() if type(v) is int} | sizes

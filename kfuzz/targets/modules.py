@@ -120,7 +120,7 @@ class _Function:
         code: Callable[..., Any],
     ) -> None:
         self._form = form
-        self._dims = {name: operator.tensors[name].names for name in taken}
+        self._tensors = operator.tensors
         self._taken = taken
         self._scalars = scalars
         self._sizes = sizes
@@ -167,9 +167,7 @@ class _Function:
         """
         found: dict[str, int] = {}
         for name, x in given.items():
-            names = self._dims[name]
-            shape = x.shape[x.dim() - len(names) :]
-            found.update(zip(names, shape, strict=True))
+            found |= self._tensors[name].sizes(x.shape)
         sizes = {name: found[name] for name in self._sizes}
         lead = next((x for x in given.values() if x.is_floating_point()), None)
         place = None if lead is None else (lead.device, lead.dtype)

@@ -37,6 +37,11 @@ CLAIMS: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
     ),
     ("avg_pool3d cdist", {"dtypes": "float32"}, "16-bit formats are rejected"),
     (
+        "group_norm",
+        {"shape_class": None},
+        "only torch.nn.functional rejects a group of one element",
+    ),
+    (
         "native_group_norm",
         {"layouts": "contiguous"},
         "it is what group_norm calls once it has made its arguments contiguous",

@@ -37,6 +37,7 @@ suite(
     "cross_entropy_loss",
     "cross_entropy",
     "self=logits target ignore_index label_smoothing",
+    unfolded={"N": "* C *"},
 )
 
 # Indexing.
@@ -53,7 +54,12 @@ suite(
     "input=x normalized_shape=[N] weight bias eps",
 )
 suite("rms_norm _fused_rms_norm", "rms_norm", "input=x normalized_shape=[N] weight eps")
-suite("group_norm", "group_norm", "input=x num_groups weight bias eps")
+suite(
+    "group_norm",
+    "group_norm",
+    "input=x num_groups weight bias eps",
+    unfolded={"L": "*"},
+)
 suite(
     "native_group_norm",
     "group_norm",
@@ -64,22 +70,25 @@ suite(
     "batch_norm",
     "input=x weight bias running_mean=mean running_var=var training=False "
     "momentum=0.1 eps cudnn_enabled=False",
+    unfolded={"L": "*"},
 )
 suite(
     "native_batch_norm",
     "batch_norm",
     "input=x weight bias running_mean=mean running_var=var training=False "
     "momentum=0.1 eps",
+    unfolded={"L": "*"},
 )
 suite(
     "_native_batch_norm_legit_no_training",
     "batch_norm",
     "input=x weight bias running_mean=mean running_var=var momentum=0.1 eps",
+    unfolded={"L": "*"},
 )
 
 # Products.
 suite("mm", "matmul", "self=a mat2=b")
-suite("matmul", "matmul", "self=a other=b")
+suite("matmul", "bmm", "self=a other=b", unfolded={"B": "*"})
 suite("bmm", "bmm", "self=a mat2=b")
 suite("linear", "linear", "input=x weight bias")
 suite(
@@ -87,6 +96,8 @@ suite(
     "conv2d",
     "input=x weight bias stride=[stride,stride] padding=[padding,padding] "
     "dilation=[dilation,dilation] groups",
+    unfolded={"N": "*"},
+    ranks=range(3, 5),
 )
 suite(
     "convolution",
@@ -98,4 +109,5 @@ suite(
     "scaled_dot_product_attention",
     "attention",
     "query=q key=k value=v attn_mask=mask is_causal=causal scale enable_gqa=True",
+    unfolded={"B": "*"},
 )

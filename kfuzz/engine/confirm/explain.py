@@ -22,7 +22,7 @@ from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits, pack_bits
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.reduce.slices import filled, kept
+from kfuzz.engine.reduce.slices import filled, kept, without_axis
 from kfuzz.engine.reduce.values import numbers
 
 
@@ -293,6 +293,11 @@ def shape_need(
                 passing, failing = passing[-1:], [failing[0], failing[-1]]
                 feature = Feature.TAIL
                 break
+    ones = [axis for axis, n in sizes.items() if n == 1]
+    for made in [] if passing else (without_axis(case, axis) for axis in ones):
+        if made and time.monotonic() < deadline and fate_of(made) is Fate.PASSES:
+            passing.append(_shapes(made))  # of a rank less
+            break
     powers = all(n and _is_power(n) for n in case.dims.values())
     others = "other power-of-two shapes" if powers else "power-of-two shapes"
     passes = _listed(passing or [others])

@@ -119,6 +119,7 @@ def strategy_of(
             declaration=replace(kernel.declaration, dtypes=dtypes),
             budget=budget,
             ranks=operator.ranks,
+            usual_rank=operator.usual_rank,
             reduced=operator.reduced,
             empty_reduction=operator.empty_reduction,
             shape_class=operator.shape_class,
@@ -131,7 +132,7 @@ def strategy_of(
         )
 
     def fits(case: Case) -> bool:
-        made = [dims.split() for dims in operator.workspaces]
+        made = operator.spaces(case)
         sizes = (math.prod(case.dims[axis] for axis in axes) for axes in made)
         admitted = operator.admits(case, kernel.declaration)
         return admitted and all(n <= budget.elements for n in sizes)

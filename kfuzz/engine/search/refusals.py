@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
-from kfuzz.contracts.core_domain import GIVEN, WITHOUT
+from kfuzz.contracts.core_domain import GIVEN, RANK, WITHOUT
 from kfuzz.core.event import Refusal
 from kfuzz.core.verdict import CaseReport, Kind
 
@@ -111,6 +111,8 @@ class Refusals:
         if reason.startswith(_DTYPE):
             kept = tuple(d for d in self.dtypes if f"{_DTYPE}{d}" not in reasons)
             return f"dtypes={kept!r}" if kept else ""
+        if reason.startswith(RANK):
+            return f"ranks= without {reason.removeprefix(RANK).split()[0]}"
         if reason.startswith(WITHOUT):
             name = reason.removeprefix(WITHOUT)
             return f"no default None for the parameter {name}"

@@ -211,7 +211,6 @@ def _size(operator: Operator, dim: str, inputs: Mapping[str, Any], where: str) -
     for name, parameter in operator.tensors.items():
         if dim in parameter.names and name in inputs:
             _, shape = tensor_of(inputs[name], where)
-            at = parameter.names.index(dim) - len(parameter.names)
-            if -at <= len(shape):
-                return shape[at]
+            if len(shape) >= len(parameter.names):
+                return parameter.sizes(shape)[dim]
     raise UsageError(f"the size of {dim} is not known", where=where)

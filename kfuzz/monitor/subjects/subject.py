@@ -245,7 +245,7 @@ def case_of(
         if count < 0 or (count and not parameter.variadic):
             raise Outside(f"{name} has rank {len(copy.shape)}: {parameter.describe()}")
         leading = [f"n{n}" if by_size else f"d{i}" for i, n in enumerate(copy.shape)]
-        axes = (*leading[:count], *parameter.names)
+        axes = parameter.axes(leading[:count])
         specs[name] = spec_of(
             copy, axes, below=below, domain=parameter.domain, valued=valued
         )

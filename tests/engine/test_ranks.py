@@ -1,0 +1,234 @@
+"""One search covers every rank of an operator; a fault shrinks to the least it has."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kfuzz import strategies as ks
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.core_domain import aspects_beyond_core
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.contracts.reference import reference
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import State
+from kfuzz.strategies.parameters import placed
+from tests.helpers.in_process import (
+    InProcess,
+    drawn,
+    first_failing,
+    taken_to_minimum,
+)
+from tests.helpers.judged_cases import COUNTER
+
+GROUPS = ops.group_norm.unfolded(L="*")
+CLASSES = ops.cross_entropy.unfolded(N="* C *")
+
+
+def group_norm(x: Tensor, weight: Any, bias: Any, num_groups: int, eps: float) -> Any:
+    # The function of nn.functional rejects a group of one element.
+    return torch.group_norm(x, num_groups, weight, bias, eps)
+
+
+def layer_norm(x: Tensor, weight: Any, bias: Any, eps: float) -> Tensor:
+    return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+def softmax(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x, dim)
+
+
+def cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+) -> Tensor:
+    return functional.cross_entropy(
+        logits, target, ignore_index=ignore_index,
+        label_smoothing=label_smoothing, reduction=reduction,
+    )  # fmt: skip
+
+
+def linear(x: Tensor, weight: Tensor, bias: Any) -> Tensor:
+    return functional.linear(x, weight, bias)
+
+
+KERNELS: tuple[tuple[Operator, Callable[..., Any]], ...] = (
+    (GROUPS, group_norm),
+    (ops.layer_norm, layer_norm),
+    (ops.softmax, softmax),
+    (CLASSES, cross_entropy),
+    (ops.linear, linear),
+)
+
+
+def bound(operator: Operator, function: Any, **claims: Any) -> InProcess:
+    made = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)
+    return InProcess(made)  # type: ignore[arg-type]
+
+
+def wrong_at(
+    ranks: tuple[int, ...], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return an implementation whose results are twice too large at some ranks."""
+    import functools
+
+    @functools.wraps(function)
+    def planted(first: Tensor, *others: Any, **scalars: Any) -> Any:
+        y = function(first, *others, **scalars)
+        return y * 2 if first.dim() in ranks else y
+
+    return planted
+
+
+def rank(case: Case) -> int:
+    return len(case.lead.shape)
+
+
+@pytest.mark.parametrize(("operator", "function"), KERNELS)
+def test_a_fault_of_one_rank_is_found_and_shrinks_within_it(
+    operator: Operator, function: Callable[..., Any]
+) -> None:
+    for faulty in (operator.ranks[0], operator.ranks[-1]):
+        claims: dict[str, Any] = {"dtypes": "float32", "layouts": "contiguous"}
+        runner = bound(operator, wrong_at((faulty,), function), **claims)
+        found = first_failing(runner, drawn(runner.loaded.kernel, 150))
+        assert found is not None
+        finding = taken_to_minimum(runner, *found)
+        assert finding.state is State.CONFIRMED
+        assert rank(finding.case) == faulty
+        assert finding.case.lead.numel <= 2
+
+
+@pytest.mark.parametrize(("operator", "function"), KERNELS)
+def test_a_fault_of_every_rank_shrinks_to_the_least(
+    operator: Operator, function: Callable[..., Any]
+) -> None:
+    planted = wrong_at(tuple(operator.ranks), function)
+    runner = bound(operator, planted, dtypes="float32", layouts="contiguous")
+    cases = [
+        c for c in drawn(runner.loaded.kernel, 150) if rank(c) == operator.ranks[-1]
+    ]
+    found = first_failing(runner, cases)
+    assert found is not None
+    assert rank(taken_to_minimum(runner, *found).case) == operator.ranks[0]
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [GROUPS, CLASSES, ops.bmm.unfolded(B="*"), ops.attention.unfolded(B="*")],
+)
+def test_every_rank_is_drawn_the_usual_one_most(operator: Operator) -> None:
+    runner = bound(operator, _any_function(operator))
+    made = runner.loaded.kernel
+    cases = drawn(made, 300)
+    counts = Counter(map(rank, cases))
+    assert set(counts) == set(operator.ranks)
+    assert counts.most_common(1)[0][0] == operator.usual_rank
+    for case in cases:
+        assert operator.admits(case, made.declaration)
+        assert all(axis in case.dims for axes in operator.spaces(case) for axis in axes)
+    some = bound(operator, _any_function(operator), ranks=set(operator.ranks[1:3]))
+    cases = drawn(some.loaded.kernel, 100)
+    assert set(map(rank, cases)) == set(operator.ranks[1:3])
+
+
+def _any_function(operator: Operator) -> Callable[..., Any]:
+    scalars = (f"{n}=None" for n in operator.scalars)
+    made: Callable[..., Any] = eval(
+        f"lambda {', '.join([*operator.tensors, *scalars])}: None"
+    )
+    return made
+
+
+def test_a_kernel_may_reject_ranks_but_the_usual_one_unless_it_declares_them() -> None:
+    def three(x: Tensor, weight: Any, bias: Any, num_groups: int, eps: float) -> Any:
+        if x.dim() != 3:
+            raise ValueError("three dimensions")
+        return group_norm(x, weight, bias, num_groups, eps)
+
+    runner = bound(GROUPS, three, dtypes="float32")
+    assert first_failing(runner, drawn(runner.loaded.kernel, 60)) is None
+    strict = bound(GROUPS, three, dtypes="float32", ranks={3, 4})
+    found = first_failing(strict, drawn(strict.loaded.kernel, 60))
+    assert found is not None
+    assert rank(found[0]) == 4
+
+
+def test_the_operators_own_layouts_stay() -> None:
+    for operator in (ops.group_norm, ops.cross_entropy, ops.attention):
+        runner = bound(operator, _any_function(operator))
+        named = len(next(iter(operator.tensors.values())).names)
+        cases = drawn(runner.loaded.kernel, 30)
+        assert {rank(case) for case in cases} == {named}
+        for case in cases:
+            contiguous = {n: replace(s, strides=None) for n, s in case.tensors.items()}
+            told = aspects_beyond_core(
+                replace(case, tensors=contiguous), operator, (), finite=True
+            )
+            assert not any(aspect.startswith("rank") for aspect in told)
+
+
+def test_a_reference_has_any_number_of_dimensions_in_the_middle() -> None:
+    def scaled(x: Tensor, weight: Tensor) -> Tensor:
+        return (x.movedim(1, -1) * weight).movedim(-1, 1)
+
+    operator = reference(
+        scaled, inputs={"x": ks.tensors("B C *"), "weight": ks.tensors("C")}
+    )
+    runner = bound(operator, lambda x, weight: scaled(x, weight), dtypes="float32")
+    cases = drawn(runner.loaded.kernel, 100)
+    assert set(map(rank, cases)) == {2, 3, 4}
+    assert first_failing(runner, cases) is None
+
+
+def test_where_dimensions_stand() -> None:
+    assert placed("* C *", ()) == ("C",)
+    assert placed("* C *", ("d0",)) == ("d0", "C")
+    assert placed("* C *", ("d0", "d1", "d2")) == ("d0", "C", "d1", "d2")
+    x = CLASSES.tensors["logits"]
+    assert x.takes(("d0", "C", "d1"))
+    assert x.takes(("C",))
+    assert not x.takes(("C", "d1"))  # torch takes C for a batch there
+    assert x.sizes((3, 5, 4)) == {"C": 5}
+    assert not GROUPS.tensors["x"].takes(("d0", "B", "C"))
+
+
+@pytest.mark.parametrize(
+    ("operator", "ranks", "match"),
+    [
+        (ops.group_norm, {4}, r"no argument of group_norm has a \"\*\""),
+        (GROUPS, {1, 2}, r"ranks=\(1, 2\): group_norm has the ranks \[2, 3, 4, 5\]"),
+        (ops.softmax, {7}, r"ranks=\(7,\): softmax has the ranks \[1, 2, 3, 4\]"),
+        (ops.softmax, (), r"ranks=\(\) is not a set of integers"),
+        (ops.softmax, "2", "ranks='2' is not a set of integers"),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused(
+    operator: Operator, ranks: Any, match: str
+) -> None:
+    with pytest.raises(BindingError, match=match):
+        kernel(operator, name="k", ranks=ranks)(_any_function(operator))
+    with pytest.raises(BindingError, match="x: 'A B C D E \\*' has no rank among"):
+        reference(lambda x: x, name="r", inputs={"x": ks.tensors("A B C D E *")})
+
+
+def test_operators_that_torch_takes_at_any_rank_have_one_name_each() -> None:
+    for name, dims in {
+        "batch_norm": {"L": "*"}, "instance_norm": {"L": "*"},
+        "nll_loss": {"N": "* C *"}, "conv1d": {"N": "*"}, "conv3d": {"N": "*"},
+    }.items():  # fmt: skip
+        made = OPERATORS[name].unfolded(**dims)
+        assert made.usual_rank == len(
+            next(iter(OPERATORS[name].tensors.values())).names
+        )
