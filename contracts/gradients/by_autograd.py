@@ -107,7 +107,7 @@ def vector_jacobian(
         leaves = [given[i] for i in wanted]
         if any(map(torch._C._functorch.is_batchedtensor, tensors)):
             # Under torch.vmap no tensor can be made to require its gradient.
-            _, pullback = torch.func.vjp(results, *leaves)
+            pullback: Any = torch.func.vjp(results, *leaves)[1]
             return tuple(pullback(tuple(grads), create_graph=False))
         with torch.enable_grad():
             leaves = [x.detach().requires_grad_() for x in leaves]
