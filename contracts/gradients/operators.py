@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Any, Final
 
 from kfuzz.contracts.gradients.bounds import RuleBound, given_of, plain
+from kfuzz.contracts.gradients.by_autograd import AutogradBound, vector_jacobian
 from kfuzz.contracts.gradients.catalogue import RULES
 from kfuzz.contracts.gradients.rules import PREFIX, Rule
-from kfuzz.contracts.gradients.traced import TracedBound, traced, vector_jacobian
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
@@ -72,7 +72,7 @@ def gradients_of(
     names = _chosen(wanted, possible, where)
     if rule is None:
         recognised = _recognised(operator, taken, where)
-        return {"": _traced(operator, taken, names, recognised)}
+        return {"": _by_autograd(operator, taken, names, recognised)}
     variants = rule.variants or {"": ({}, next(iter(rule.outputs.values())))}
     found = {}
     for suffix, (limits, dims) in variants.items():
@@ -186,7 +186,7 @@ def _ruled(
     )
 
 
-def _traced(
+def _by_autograd(
     operator: Operator,
     taken: tuple[str, ...],
     names: tuple[str, ...],
@@ -205,14 +205,14 @@ def _traced(
         {output: (dims, lacks) for output, (dims, lacks, _) in outputs.items()},
         product,
         "The oracle's vector-Jacobian product, by autograd.",
-        error_model=TracedBound(f"{operator.name}.backward", product, names),
+        error_model=AutogradBound(f"{operator.name}.backward", product, names),
         bound="as the shadow's of the oracle and of its derivative by autograd, each "
         "result stored",
         derivation="four times what the running-error shadow derives step by step, "
         "with each result of the forward and of the backward pass rounded to the "
         "output's format",
     )
-    _require_traceable(made, operator, taken, names)
+    _require_differentiable(made, operator, taken, names)
     return made
 
 
@@ -380,10 +380,10 @@ def _example(
     return made
 
 
-def _require_traceable(
+def _require_differentiable(
     made: Operator, operator: Operator, taken: tuple[str, ...], names: tuple[str, ...]
 ) -> None:
-    """Trace the oracle once, so that what autograd cannot do shows at the binding.
+    """Run the oracle once, so that what autograd cannot do shows at the binding.
 
     Nothing is differentiated: autograd's engine asks the driver for its devices, and a
     process that has done that cannot be forked.
@@ -401,7 +401,6 @@ def _require_traceable(
     }
     oracle = partial(operator.oracle, **scalars)
     try:
-        traced(oracle, example)
         lacking = _without_derivative(oracle, example, [taken.index(n) for n in names])
     except Exception as error:
         lacking = f"{type(error).__name__}: {error}"

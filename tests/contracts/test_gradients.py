@@ -16,9 +16,10 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.gradients.by_autograd import AutogradBound, vector_jacobian
 from kfuzz.contracts.gradients.catalogue import RULES
 from kfuzz.contracts.gradients.operators import gradients_of
-from kfuzz.contracts.gradients.traced import vector_jacobian
+from kfuzz.contracts.membership import alone
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.suite import every_contract, find_contract
@@ -27,6 +28,7 @@ from kfuzz.contracts.witnesses.backward import norms as gradient_norms
 from kfuzz.contracts.witnesses.backward.faults import Around, without_strides
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.fingerprint import host_fingerprint
@@ -35,6 +37,8 @@ from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.replay.script import script
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.numerics.acceptance import Problem
+from kfuzz.numerics.formats import FORMATS
 from kfuzz.strategies.parameters import IndexParameter
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -496,3 +500,61 @@ def test_arguments_may_overflow_before_they_meet_a_gradient_of_0(value: float) -
     given = {"q": 0.0, "k": 4.0, "v": value, "grad_y": 0.0}
     found = judged(made, {n: spec([[x, x]], "N D") for n, x in given.items()})
     assert bool(charged(found)) == (value == 1)
+
+
+def several(tensors: dict[str, Tensor]) -> Problem:
+    """Return the problem of float32 kernels with these members."""
+    single = FORMATS["float32"]
+    return Problem(tensors, {}, single, single, Declaration())
+
+
+def test_the_steps_of_an_oracle_may_follow_values() -> None:
+    """What one member's lengths make of an oracle is nothing to the next one's."""
+
+    def sums(x: Tensor, lengths: Tensor) -> Tensor:
+        first, second = (part.cumsum(0) for part in x.split(lengths.tolist()))
+        return torch.cat([first * first, second])
+
+    product = vector_jacobian(sums, arguments=2, places=[0], wanted=[0])
+    model = AutogradBound("sums.backward", product, ("x",))
+    random = torch.Generator().manual_seed(0)
+    tensors = {
+        "x": torch.randn(3, 5, 2, dtype=torch.float64, generator=random),
+        "lengths": torch.tensor([[1, 4], [3, 2], [4, 1]]),
+        "grad_y": torch.randn(3, 5, 2, dtype=torch.float64, generator=random),
+    }
+    posed = several(tensors)
+    together = model(posed)["dx"]
+    for i in range(3):
+        apart = model(alone(posed, i))["dx"]
+        row = [x[i] for x in tensors.values()]
+        assert torch.equal(apart.reference[0], product(*row)[0])
+        for part in ("reference", "low", "high", "ambiguous", "undecidable"):
+            assert torch.equal(getattr(together, part)[i], getattr(apart, part)[0])
+        assert not bool(apart.undecidable.any())
+
+
+def test_members_at_once_have_the_bounds_of_each_alone() -> None:
+    def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(functional.layer_norm(q, q.shape[-1:]) @ k.mT, -1) @ v
+
+    product = vector_jacobian(attended, arguments=3, places=[0], wanted=[0, 1, 2])
+    model = AutogradBound("attended.backward", product, ("q", "k", "v"))
+    random = torch.Generator().manual_seed(0)
+    posed = several(
+        {
+            name: torch.randn(4, 5, 3, dtype=torch.float64, generator=random)
+            for name in ("q", "k", "v", "grad_y")
+        }
+    )
+    together = model(posed)
+    for i in range(4):
+        for name, apart in model(alone(posed, i)).items():
+            assert bool((apart.high > apart.low).all())
+            for part in ("reference", "low", "high"):
+                torch.testing.assert_close(
+                    getattr(together[name], part)[i],
+                    getattr(apart, part)[0],
+                    rtol=1e-9,
+                    atol=0.0,
+                )

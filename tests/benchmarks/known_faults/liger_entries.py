@@ -132,10 +132,11 @@ LIGER: Final = (
         "rms-norm-block-weight-gradient",
         ("0.6.4", "0.6.5"),
         "ops.rms_norm.LigerRMSNormFunction",
-        "norms.py::rms_norm.backward",
+        "norms.py::rms_norm_of_many_rows.backward",
         (f"{_PULL}950",),
         Fault.GRADIENT,
-        "The kernel for many short rows sums the weight's gradient in 16 bits.",
+        "The kernel for many short rows sums the weight's gradient in float16, 16 rows "
+        "at a time.",
         "that kernel runs from 32,768 rows on",
     ),
     _entry(

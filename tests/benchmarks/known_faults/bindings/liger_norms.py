@@ -38,10 +38,7 @@ kfuzz.kernel(
 )(_layer_norm)
 
 
-@kfuzz.kernel(
-    ops.rms_norm, shape_class=ROWS, intermediates="output", gradients=("x", "weight")
-)
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     function = liger("LigerRMSNormFunction", "ops.rms_norm")
     normed: torch.Tensor = apply(
         function,
@@ -53,3 +50,21 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.
         in_place=False,
     )
     return normed
+
+
+kfuzz.kernel(
+    ops.rms_norm,
+    shape_class=ROWS,
+    intermediates="output",
+    name="rms_norm",
+    gradients=("x", "weight"),
+)(_rms_norm)
+# Another kernel takes these: no usual batch of tokens has so few rows.
+kfuzz.kernel(
+    ops.rms_norm,
+    shape_class="M >= 32768 and N >= 1 and N <= 256",
+    dtypes=("float16",),
+    intermediates="output",
+    name="rms_norm_of_many_rows",
+    gradients=("x", "weight"),
+)(_rms_norm)
