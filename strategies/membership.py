@@ -91,5 +91,5 @@ def _keeps_finite(
     if parameter.role == "data" and declaration.nonfinite != "undefined":
         return True  # a domain says more
     allowed = {-math.inf} if parameter.role == "mask" else set()
-    values = unpack_numbers(spec.values, spec.dtype)
+    values = set(unpack_numbers(spec.values, spec.dtype))
     return all(math.isfinite(v) or v in allowed for v in values)

@@ -12,6 +12,10 @@ pytest_plugins = ["tests.helpers.fixtures"]
 # one. Asking torch for a GPU would cost every run the import.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    # Workers and their children fill the processors. More threads of torch's would wait
+    # for one another there, and spin meanwhile, for two fifths of all their time.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 # A run that is no test of proofs makes none: each starts two more processes.
