@@ -135,6 +135,19 @@ def test_a_policy_for_nan_is_offered_where_only_nan_misses() -> None:
     )
 
 
+def test_integers_that_no_float_holds_are_exact() -> None:
+    def summed(x: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, a + b
+
+    x = numbers(3)
+    a = torch.tensor([2**25, 3], dtype=torch.int32)
+    b = torch.tensor([1, 4], dtype=torch.int32)
+    kfuzz.assert_conforms((x * 2, a + b), summed, x, a, b)
+    wrong = a + b - torch.tensor([1, 0], dtype=torch.int32)
+    message = told(lambda: kfuzz.assert_conforms((x * 2, wrong), summed, x, a, b))
+    assert "expected 33554433" in message
+
+
 def test_indices_are_exact() -> None:
     x = numbers(8, 33)
     kfuzz.assert_conforms(x.argmax(-1), lambda x: x.argmax(-1), x)

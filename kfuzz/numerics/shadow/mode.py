@@ -180,7 +180,7 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         """Whether only integers and truth values free of doubt are concerned."""
         if any(x.is_floating_point() or x.is_complex() for x in tensors):
             return False
-        if not tensors or call.name == "aten._to_copy":
+        if not tensors:
             return False
         out = tree_flatten(call.out)[0]
         real = any(isinstance(x, Tensor) and x.is_floating_point() for x in out)
