@@ -1,6 +1,6 @@
 """The oracle's side of a case: the problem posed and what is admitted for it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -201,12 +201,11 @@ def _turned(
         if codes and (a.exact is None or x.dtype is torch.bool):
             continue
         if a.exact is None:
-            real, other = x.to(torch.float64), y.to(torch.float64)
-            same = torch.isclose(real, other, rtol=1e-12, atol=0.0, equal_nan=True)
+            same = _agree(x.to(torch.float64), y)
         elif x.dtype.itemsize < a.output.dtype.itemsize:  # a wider result is meant
             continue
         else:
-            same, right = x == y.to(x.dtype), x.to(torch.int64)
+            same, right = _agree(x, y), x.to(torch.int64)
             wraps, value = same & (right != y.to(torch.int64)), x.to(torch.float64)
             a = replace(
                 a,
@@ -217,6 +216,53 @@ def _turned(
             )
         made[name] = replace(a, undecidable=a.undecidable | ~same)
     return made
+
+
+def open_to_wider(
+    accepted: Mapping[str, Acceptance],
+    oracle: Callable[..., Any],
+    problem: Problem,
+    dtypes: Sequence[torch.dtype | None] = (),
+) -> dict[str, Acceptance]:
+    """Return acceptances undecided where wider integers come to something else.
+
+    For an oracle that computed in its arguments' own integers: a kernel that computes
+    with wider ones is right too. What differs by wrapping alone stays decided.
+
+    Args:
+        accepted: what is accepted of each result of one member.
+        oracle: takes integers as int64, floats as float64.
+        problem: the inputs, integers as int64, and scalars.
+        dtypes: of the results as a kernel stores them; those of `accepted` by default.
+    """
+    if all(x.is_floating_point() or x.dtype is torch.bool
+           for x in problem.tensors.values()):  # fmt: skip
+        return dict(accepted)
+    given = [x[0] for x in problem.tensors.values()]
+    try:
+        wide = in_float64(oracle, given, dict(problem.scalars), name="the reference")
+    except Exception:  # it is not defined for these
+        return dict(accepted)
+    if len(wide) != len(accepted):
+        return dict(accepted)
+    made = {}
+    stored = dtypes or [None] * len(wide)
+    for (name, a), y, dtype in zip(accepted.items(), wide, stored, strict=True):
+        x = a.reference if a.exact is None else a.exact
+        if x.shape[1:] == y.shape:
+            kind = dtype or a.output.dtype
+            own = x if a.exact is None else x.to(kind)
+            a = replace(a, undecidable=a.undecidable | ~_agree(own, y[None]))
+        made[name] = a
+    return made
+
+
+def _agree(x: Tensor, wide: Tensor) -> Tensor:
+    """Return where results in two widths are one, but for what wraps in x's type."""
+    if x.is_floating_point():
+        wide = wide.to(torch.float64)
+        return torch.isclose(x, wide, rtol=1e-12, atol=0.0, equal_nan=True)
+    return x == wide.to(x.dtype)
 
 
 def _in_range(accepted: Acceptance) -> Acceptance:

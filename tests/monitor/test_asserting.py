@@ -193,3 +193,23 @@ def test_results_on_a_gpu(dtype: torch.dtype) -> None:
     assert "K-VAL-01" in told(
         lambda: kfuzz.assert_conforms(torch.zeros_like(x), "softmax", x, dim=-1)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32])
+def test_what_wraps_in_narrow_integers_alone_is_left_open(dtype: torch.dtype) -> None:
+    """A kernel may add in wider integers than the reference does."""
+
+    def mean(x: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return (a + b) >> 1, x * 2
+
+    def wider(x: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return ((a.long() + b.long()) >> 1).to(dtype), x * 2
+
+    most = torch.iinfo(dtype).max
+    given = torch.ones(2), *torch.tensor([[most, 3], [1, 5]], dtype=dtype)
+    for right in (mean, wider):
+        kfuzz.assert_conforms(right(*given), mean, *given)
+    wrong = wider(*given)
+    wrong[0][1] += 1
+    with pytest.raises(AssertionError, match=r"y0\[1\] = 5"):
+        kfuzz.assert_conforms(wrong, mean, *given)

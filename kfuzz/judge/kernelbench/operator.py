@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import open_to_wider
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, is_sampled, stream
@@ -132,8 +133,11 @@ class Reference:
             x.to(getattr(torch, s.dtype)) if s.kind in ("int", "uint") else x
             for s, x in zip(self.form.samples, tensors, strict=True)
         ]
+        return self._computed(*given)
+
+    def _computed(self, *tensors: Tensor) -> Any:
         with unchanged(self._double):
-            return results(self._double(*self.form.arguments(given)))
+            return results(self._double(*self.form.arguments(tensors)))
 
     def _admitted(self, problem: Problem) -> dict[str, Acceptance]:
         """Return what is admitted of each output, by the running-error shadow."""
@@ -152,6 +156,7 @@ class Reference:
                 for a in found
             )
         admitted = dict(zip(self.outputs, found, strict=True))
+        admitted = open_to_wider(admitted, self._computed, posed)
         given = problem.tensors
         if sum(map(Tensor.numel, (*given.values(), *(a.low for a in found)))) <= _MOST:
             # Who asked may write to them.

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import open_to_wider
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Scalar
@@ -237,7 +238,10 @@ class Reference:
 
     def _oracle(self, *tensors: Tensor, **scalars: Any) -> tuple[Tensor, ...]:
         """The reference that was given, in float64."""
-        found = self.outcome(self._typed(tensors, None), scalars)
+        return self._computed(*self._typed(tensors, None), **scalars)
+
+    def _computed(self, *tensors: Tensor, **scalars: Any) -> tuple[Tensor, ...]:
+        found = self.outcome(tensors, scalars)
         return tuple(_as_oracle(x) for x in found.tensors)
 
     def _typed(
@@ -271,8 +275,10 @@ class Reference:
         native = self.native(typed, problem.scalars)
         names = self.operator.outputs
         formats = [problem.output.name] * len(names)
+        dtypes: list[torch.dtype] = []
         if native is not None and len(native.tensors) == len(names):
-            given = [dtype_name(x.dtype) for x in native.tensors]
+            dtypes = [x.dtype for x in native.tensors]
+            given = map(dtype_name, dtypes)
             formats = [f if f in FORMATS else problem.output.name for f in given]
         tf32 = self._tf32
         if "recurrence" in tf32 and (native is None or native.recurs):
@@ -294,7 +300,8 @@ class Reference:
                 replace(a, undecidable=a.undecidable | a.reference.isnan())
                 for a in found
             ]
-        return dict(zip(names, found, strict=True))
+        accepted = dict(zip(names, found, strict=True))
+        return open_to_wider(accepted, self._computed, problem, dtypes)
 
 
 def _kind(leaf: Any) -> str:
