@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -22,7 +23,7 @@ from kfuzz.numerics.float64 import InOwnIntegers, in_float64
 from kfuzz.numerics.formats import FORMATS, WHOLE, is_subnormal
 from kfuzz.numerics.models.elementwise import Elementwise
 from kfuzz.numerics.run import Expected
-from kfuzz.numerics.shadow import shadowed
+from kfuzz.numerics.shadow import in_float32, shadowed
 from kfuzz.strategies.parameters import INDEX_ROLE
 
 
@@ -343,10 +344,19 @@ def _flushed(operator: Operator, problem: Problem) -> Problem:
     return replace(problem, tensors=seen)
 
 
+def _with(
+    oracle: Callable[..., Any], scalars: Mapping[str, Any], *tensors: Tensor, **_: Any
+) -> Any:
+    return oracle(*tensors, **scalars)
+
+
 def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     if operator.error_model is None:
         oracle, names = _in_a_row(operator, problem)
-        found = shadowed(oracle, problem, name=operator.name)
+        claims, given = problem.declaration, problem.scalars
+        scalars = {n: in_float32(v, claims) for n, v in given.items()}
+        narrowed = None if scalars == given else partial(_with, oracle, scalars)
+        found = shadowed(oracle, problem, name=operator.name, narrowed=narrowed)
         return dict(zip(names, found, strict=True))
     if isinstance(operator.error_model, Elementwise):
         return {

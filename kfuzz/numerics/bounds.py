@@ -61,29 +61,54 @@ def sum_error(
     error = (coefficient + coarse) * total
     floor = 0.0 if data is None else acc.operand_floor(data, flush=False)
     if floor or acc.stored is not None:
-        below = torch.where(magnitude < floor, magnitude, 0.0).sum(dim)
+        below = _sum_below(magnitude, floor, dim)
         error = error + below + acc.lost(n, flush=flush)
     # Summing the reference itself in float64, and the flushes.
     reference = gamma(max(n - 1, 0), U64) * total
     if flush:
-        lost = torch.where(magnitude < acc.format.min_normal, magnitude, 0.0)
-        error = error + lost.sum(dim) + n * acc.format.min_normal
-    exact = exactly_summable(terms, dim, acc, flush=flush)
+        lost = _sum_below(magnitude, acc.format.min_normal, dim)
+        error = error + lost + n * acc.format.min_normal
+    exact = exactly_summable(terms, dim, acc, flush=flush, total=total)
     if coarse:
         exact = torch.zeros_like(exact)
     return torch.where(exact, zero(error), error + reference)
 
 
+def _sum_below(magnitude: Tensor, least: float, dim: int) -> Tensor:
+    """Return the sums of what is less than a number; 0 where a minimum shows it."""
+    if _is_at_hand(magnitude) and float(magnitude.min()) >= least:
+        return zero(magnitude)
+    return torch.where(magnitude < least, magnitude, 0.0).sum(dim)
+
+
+def _is_at_hand(x: Tensor) -> bool:
+    """Whether there are elements that the host can look at without a wait."""
+    return x.device.type == "cpu" and x.numel() > 0
+
+
 def exactly_summable(
-    terms: Tensor, dim: int, acc: Accumulation, *, flush: bool
+    terms: Tensor,
+    dim: int,
+    acc: Accumulation,
+    *,
+    flush: bool,
+    total: Tensor | None = None,
 ) -> Tensor:
     """Return where every order of summation is free of rounding.
 
     All terms are multiples of 2**q and sum|t| <= 2**p 2**q, so that each
     partial sum is a multiple of 2**q below 2**p. Where
     subnormals may be flushed, also 2**q >= lambda.
+
+    Args:
+        terms: float64, finite.
+        dim: the summed dimension (negative).
+        acc: the accumulation.
+        flush: whether subnormals may be flushed.
+        total: the sums of the terms' magnitudes, where they are known.
     """
-    total, least = terms.abs().sum(dim, keepdim=True), acc.least_exponent(flush=flush)
+    total = (terms.abs().sum(dim) if total is None else total).unsqueeze(dim)
+    least = acc.least_exponent(flush=flush)
     if least < -_SCALE and total.numel() and terms.shape[dim]:
         lowest = lowest_bit_exponent(terms).amin(dim)
         return fits_exactly(total.squeeze(dim), lowest, acc, flush=flush)
@@ -91,9 +116,19 @@ def exactly_summable(
     mantissa, exponent = torch.frexp(total)
     lowest = exponent.to(torch.int64) - (mantissa == 0.5).to(torch.int64)
     lowest = (lowest - acc.exact_bits).clamp(least, _SCALE)
-    whole = (terms * power_of_two(-lowest)).round_().mul_(power_of_two(lowest))
-    fits = (whole == terms).all(dim, keepdim=True) & (total <= acc.limit)
-    return ((total == 0) | fits).squeeze(dim)
+    up, down = power_of_two(-lowest), power_of_two(lowest)
+
+    def fit(some: Tensor) -> Tensor:
+        whole = (some * up).round_().mul_(down)
+        return (whole == some).all(dim, keepdim=True)
+
+    # Most sums do not fit for a few of their terms alone.
+    fits, at_hand = (total == 0), _is_at_hand(terms)
+    if at_hand and terms.shape[dim] >= 4 * _FEW:
+        few = fits | fit(terms.narrow(dim, 0, _FEW))
+        if not bool(few.any()):
+            return few.squeeze(dim)
+    return (fits | (fit(terms) & (total <= acc.limit))).squeeze(dim)
 
 
 def products_exactly(
@@ -165,9 +200,16 @@ def overflow_in_some_order(terms: Tensor, dim: int, acc: Accumulation) -> Tensor
     With P and N the sums of the positive and negative magnitudes, every partial
     sum lies in [-N, P].
     """
+    n = terms.shape[dim]
+    if _is_at_hand(terms):
+        # Twice as much as the rounding of these sums can add.
+        least, most = (float(end) for end in torch.aminmax(terms))
+        ends = torch.tensor([2 * n * most, -2 * n * least], dtype=torch.float64)
+        if not bool(can_overflow(ends[0], ends[1], n, acc)):
+            return torch.zeros_like(terms.select(dim, 0), dtype=torch.bool)
     positive = terms.clamp(min=0).sum(dim)
     negative = (-terms).clamp(min=0).sum(dim)
-    return can_overflow(positive, negative, terms.shape[dim], acc)
+    return can_overflow(positive, negative, n, acc)
 
 
 def can_overflow(

@@ -16,7 +16,13 @@ from kfuzz.numerics.acceptance import (
     Problem,
     around,
 )
-from kfuzz.numerics.elements import code, infinity, not_a_number, zero
+from kfuzz.numerics.elements import (
+    code,
+    infinity,
+    not_a_number,
+    plainly_finite,
+    zero,
+)
 from kfuzz.numerics.formats import FORMATS
 
 
@@ -57,6 +63,9 @@ def terms_classes(
         some: of a bool tensor like x, for each sum whether it holds of some term.
         may_overflow: as in `sum_classes`.
     """
+    if plainly_finite(x):
+        none = torch.zeros_like(may_overflow)
+        return sum_classes(none, none, none, may_overflow)
     nan, plus, minus = (some(t) for t in (x.isnan(), x == math.inf, x == -math.inf))
     return sum_classes(nan, plus, minus, may_overflow)
 

@@ -783,3 +783,34 @@ def test_a_reference_of_another_type_than_declared_is_refused_by_name() -> None:
         BindingError, match="integers for 'y', which is declared float32"
     ):
         accept(operator, posed(x=doubles(1)))
+
+
+@pytest.mark.parametrize("a", [0.999, 0.99, 0.9])
+def test_a_scalar_that_a_kernel_gets_in_float32_may_be_computed_with(a: float) -> None:
+    """1 - a is the oracle's own step, which the shadow does not see."""
+
+    def average(h: Tensor, x: Tensor, a: float) -> Tensor:
+        return a * h + (1 - a) * x
+
+    operator = Operator(
+        "average",
+        inputs={"h": ks.tensors("*"), "x": ks.tensors("*"), "a": ks.scalar(0.5)},
+        oracle=average,
+    )
+    chance = torch.Generator().manual_seed(2)
+    h, x = (torch.randn(1 << 14, generator=chance) for _ in range(2))
+    b, weight = torch.tensor(a), torch.tensor(1 - a)
+    right = [
+        average(h, x, b), average(h, x, a), torch.lerp(h, x, 1 - a),
+        h + (1 - b) * (x - h), b * h + weight * x,
+    ]  # fmt: skip
+    for y in right:
+        kfuzz.assert_conforms(y, average, h, x, a)
+        kfuzz.assert_conforms(y, operator, h, x, a)
+    wrong = [b * h + weight * (1 + 2e-4) * x, average(h, x, b + 3e-7)]
+    for y in wrong:
+        for judged in (average, operator):
+            with pytest.raises(AssertionError, match="K-VAL-01"):
+                kfuzz.assert_conforms(y, judged, h, x, a)
+    with pytest.raises(AssertionError, match="K-VAL-01"):
+        kfuzz.assert_conforms(average(h, x, b), average, h, x, a, accumulator="float64")

@@ -20,6 +20,7 @@ from kfuzz.numerics.bounds import (
     sum_error,
 )
 from kfuzz.numerics.formats import FORMATS, lowest_bit_exponent
+from kfuzz.numerics.specials import terms_classes
 
 SINGLE = Accumulation(FORMATS["float32"])
 HALF = Accumulation(FORMATS["float16"])
@@ -228,3 +229,64 @@ def test_a_flushed_partial_sum_of_normal_terms_is_allowed_for() -> None:
     terms = wide(1.5 * 2.0**-126, -(2.0**-126))
     assert float(sum_error(terms, -1, SINGLE, flush=True)) >= 2.0**-127
     assert float(sum_error(terms, -1, SINGLE, flush=False)) == 0
+
+
+def rows_of(acc: Accumulation) -> Tensor:
+    """Sums of every kind that a look at all of them at once may pass over."""
+    chance = torch.Generator().manual_seed(1)
+    x = torch.randn(10, 80, generator=chance, dtype=torch.float64).to(torch.float32)
+    rows = x.to(torch.float64)
+    rows[1] = 0.0
+    rows[2] = rows[2].round()  # exact in every order
+    rows[3, 16:] = 0.0
+    rows[4, :16], rows[4, 16:] = 1.0, 0.1
+    rows[5] *= acc.limit / 2
+    rows[6] = rows[6].abs() * acc.limit / 100  # overflows together, none by itself
+    rows[7, 3] = acc.format.min_normal / 2
+    rows[8] *= acc.format.min_normal
+    rows[9] = acc.limit / 80
+    return rows
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("acc", [SINGLE, HALF])
+def test_what_other_sums_hold_decides_nothing_of_one(
+    acc: Accumulation, flush: bool
+) -> None:
+    rows = rows_of(acc)
+    asked = {
+        "error": lambda x: sum_error(x, -1, acc, flush=flush),
+        "exact": lambda x: exactly_summable(x, -1, acc, flush=flush),
+        "overflow": lambda x: overflow_in_some_order(x, -1, acc),
+    }
+    for name, of in asked.items():
+        together = of(rows)
+        apart = torch.cat([of(row[None]) for row in rows])
+        assert torch.equal(together, apart), name
+        turned = torch.cat([of(row[None].flip(-1)) for row in rows])
+        assert torch.equal(turned == 0, apart == 0), name
+    exact = fits_exactly(
+        rows.abs().sum(-1), lowest_bit_exponent(rows).amin(-1), acc, flush=flush
+    )
+    assert torch.equal(asked["exact"](rows), exact)
+    above, below = rows.clamp(min=0).sum(-1), (-rows).clamp(min=0).sum(-1)
+    overflows = can_overflow(above, below, 80, acc)
+    assert torch.equal(asked["overflow"](rows), overflows)
+    assert 0 < int(overflows.sum()) < 10
+    small = torch.where(rows.abs() < acc.format.min_normal, rows.abs(), 0.0).sum(-1)
+    kept = sum_error(rows, -1, acc, flush=False)
+    lost = kept + (small + 80 * acc.format.min_normal if flush else 0.0)
+    wanted = torch.where(exact, kept if not flush else 0.0, lost)
+    torch.testing.assert_close(asked["error"](rows), wanted, rtol=1e-12, atol=0)
+
+
+def test_sums_of_numbers_have_the_classes_that_they_have_beside_others() -> None:
+    rows = wide(1.0, -2.0, 0.5).repeat(4, 1)
+    rows[1, 0], rows[2, 1], rows[3, 2] = math.nan, math.inf, -math.inf
+    none = torch.zeros(4, dtype=torch.bool)
+    together = terms_classes(rows, lambda t: t.any(-1), none)
+    for i in range(4):
+        alone = terms_classes(rows[i : i + 1], lambda t: t.any(-1), none[:1])
+        for part in ("admitted", "reference", "finite", "ambiguous"):
+            of_all, of_one = getattr(together, part)[i], getattr(alone, part)[0]
+            assert torch.equal(of_all, of_one) or bool(of_all.isnan() & of_one.isnan())

@@ -9,6 +9,7 @@ four times the bound that its own steps give in the function's arithmetic; see
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -28,7 +29,7 @@ from kfuzz.monitor.subjects.subject import Outside, dtype_name, is_plain, signat
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.run import Metadata
-from kfuzz.numerics.shadow import shadowed
+from kfuzz.numerics.shadow import in_float32, shadowed
 from kfuzz.strategies.parameters import ScalarParameter, TensorParameter
 
 MAX_RANK: Final = 4
@@ -194,6 +195,7 @@ class Reference:
         scalars: Mapping[str, Any],
         *,
         compares: bool = False,
+        narrows: Declaration | None = None,
     ) -> Outcome:
         """Run the reference on copies of tensors in the dtypes that they have.
 
@@ -202,10 +204,15 @@ class Reference:
             scalars: the others by name.
             compares: whether what it overwrites is found by the bits too: torch counts
                 no write of `batch_norm` to its running statistics, or through `.data`.
+            narrows: a kernel's claims where scalars are passed as it may get them.
         """
         given = [x.clone() for x in tensors]
         versions = [x._version for x in given]
         args, kwargs = self._rebuild(given, scalars)
+        if narrows is not None:
+            args, kwargs = pytree.tree_map(
+                partial(in_float32, declared=narrows), (args, kwargs)
+            )
         with torch.no_grad(), OwnDraws(), Recurrences() as recurrences:
             returned = self._function(*args, **kwargs)
         moved = [
@@ -236,12 +243,16 @@ class Reference:
         except (NotImplementedError, RuntimeError):
             return None
 
-    def _oracle(self, *tensors: Tensor, **scalars: Any) -> tuple[Tensor, ...]:
-        """The reference that was given, in float64."""
-        return self._computed(*self._typed(tensors, None), **scalars)
+    def _oracle(
+        self, *tensors: Tensor, narrows: Declaration | None = None, **scalars: Any
+    ) -> tuple[Tensor, ...]:
+        """The reference that was given, in float64; of narrow scalars if asked for."""
+        return self._computed(*self._typed(tensors, None), narrows=narrows, **scalars)
 
-    def _computed(self, *tensors: Tensor, **scalars: Any) -> tuple[Tensor, ...]:
-        found = self.outcome(tensors, scalars)
+    def _computed(
+        self, *tensors: Tensor, narrows: Declaration | None = None, **scalars: Any
+    ) -> tuple[Tensor, ...]:
+        found = self.outcome(tensors, scalars, narrows=narrows)
         return tuple(_as_oracle(x) for x in found.tensors)
 
     def _typed(
@@ -283,12 +294,17 @@ class Reference:
         tf32 = self._tf32
         if "recurrence" in tf32 and (native is None or native.recurs):
             tf32 |= {"matmul"}  # what such a layer is made of
+        claims, narrowed = problem.declaration, None
+        passed = pytree.tree_leaves(self._rebuild(typed, problem.scalars))
+        if any(in_float32(x, claims) != x for x in passed if isinstance(x, float)):
+            narrowed = partial(self._oracle, narrows=claims)
         by_format = {
             name: shadowed(
                 self._oracle,
                 replace(problem, output=FORMATS[name]),
                 name=self.operator.name,
                 tf32=tf32,
+                narrowed=narrowed,
             )
             for name in dict.fromkeys(formats)
         }

@@ -6,7 +6,7 @@ error analysis: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
 """
 
 from kfuzz.numerics.shadow.mode import Shadow
-from kfuzz.numerics.shadow.run import SAFETY, shadowed
+from kfuzz.numerics.shadow.run import SAFETY, in_float32, shadowed
 from kfuzz.numerics.shadow.steps import AS_REFERENCE, Steps
 
-__all__ = ["AS_REFERENCE", "SAFETY", "Shadow", "Steps", "shadowed"]
+__all__ = ["AS_REFERENCE", "SAFETY", "Shadow", "Steps", "in_float32", "shadowed"]

@@ -1,12 +1,15 @@
 """From an oracle and a problem to what is admitted, by the shadow."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.float64 import results_of
@@ -46,6 +49,7 @@ def shadowed(
     name: str,
     tf32: frozenset[str] = frozenset(),
     kinks: bool = False,
+    narrowed: Callable[..., Any] | None = None,
 ) -> tuple[Acceptance, ...]:
     """Return the acceptance of each of an oracle's results.
 
@@ -55,12 +59,27 @@ def shadowed(
         name: the operator's name, for error messages.
         tf32: kinds of products that may take TF32 operands; see `Steps`.
         kinks: whether any value between the one-sided ones is right; see `Steps`.
+        narrowed: the same of scalars in float32, as a kernel may get them, where these
+            differ: its results are right, too. What an oracle computes of scalars
+            alone, such as 1 - a, the shadow does not see.
 
     Raises:
         BindingError: if a result is no tensor, or a floating one not float64.
         Exception: whatever the oracle raises outside its domain.
     """
     steps = Steps.declared(problem, tf32=tf32, kinks=kinks)
+    found = _found(oracle, problem, steps, name)
+    factor = 1.0 if steps.own else SAFETY
+    if narrowed is not None:
+        with suppress(Exception):  # outside its domain
+            other = _found(narrowed, problem, steps, name)
+            found = _covering(found, other, factor)
+    return tuple(_accepted(problem, r, factor, found.unknown) for r in found.results)
+
+
+def _found(
+    oracle: Callable[..., Any], problem: Problem, steps: Steps, name: str
+) -> _Pass:
     members = next(iter(problem.tensors.values())).shape[0]
     found = None
     if members > 1:
@@ -71,8 +90,29 @@ def shadowed(
             for i in range(members)
         ]
         found = _stacked(rows)
-    factor = 1.0 if steps.own else SAFETY
-    return tuple(_accepted(problem, r, factor, found.unknown) for r in found.results)
+    return found
+
+
+def in_float32(scalar: Any, declared: Declaration) -> Any:
+    """Return a scalar as a kernel gets it that computes in float32."""
+    if declared.accumulator == "float64" or not isinstance(scalar, float):
+        return scalar
+    narrow = torch.tensor(scalar, dtype=torch.float32).item()
+    return narrow if math.isfinite(narrow) else scalar
+
+
+def _covering(found: _Pass, other: _Pass, factor: float) -> _Pass:
+    """Return results whose bounds, taken so many times, cover those of another run."""
+    results = []
+    for one, also in zip(found.results, other.results, strict=True):
+        if one.value.is_floating_point():
+            apart = torch.where(
+                one.value == also.value, 0.0, (one.value - also.value).abs()
+            )
+            wider = torch.maximum(one.error, apart / factor + also.error)
+            one = replace(one, error=torch.where(wider.isfinite(), wider, one.error))
+        results.append(one)
+    return replace(found, results=tuple(results))
 
 
 def _accepted(
