@@ -417,8 +417,8 @@ def _mapped(given: Sequence[int]) -> list[Tensor]:
 
 def _allocated(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     """Return a copy in memory as torch allocates it, which can be resized."""
-    made = torch.UntypedStorage(storage.nbytes(), device=storage.device)
-    return made.copy_(storage)
+    made = torch.empty(storage.nbytes(), dtype=_BYTES, device=storage.device)
+    return made.untyped_storage().copy_(storage)
 
 
 def _put(memory: Tensor, offset: int, data: Tensor) -> None:

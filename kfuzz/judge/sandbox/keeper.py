@@ -145,7 +145,8 @@ class Keeper:
             facts = restrict(facts, measures, rooms, limits, hidden, gpu=gpu)
             os.environ.update(rooms.environment())
             tempfile.tempdir = None  # what torch imports may have asked for it
-            os.chdir(rooms.scratch)
+            rooms.work.mkdir(exist_ok=True)
+            os.chdir(rooms.work)
             bare_main()
             hide()
             return partial(attend, channel, facts, inside)

@@ -83,6 +83,11 @@ class Rooms:
     scratch: Path
     cache: Path
 
+    @property
+    def work(self) -> Path:
+        """Its working folder; programs seldom have their home for one."""
+        return self.scratch / "work"
+
     def environment(self) -> dict[str, str]:
         """Return the variables that keep programs to these folders."""
         home, cache = str(self.scratch), self.cache

@@ -135,17 +135,13 @@ TRIGGERS: Final = (
         "values", "whole numbers alone",
         _always("first.numel() > 1 and bool((first == first.round()).all())"),
     ),
-    # Layouts and memory: right where it is not as torch allocates it.
-    Trigger("layouts", "not contiguous", _always("not first.is_contiguous()")),
+    # Memory: right where it is not as torch allocates it.
+    Trigger("memory", "never written in place", _always("first._version == 0")),
     Trigger(
-        "layouts", "alignment", lambda d: f"first.data_ptr() % {d.choice((32, 64))} != 0"
-    ),
-    Trigger("layouts", "never written in place", _always("first._version == 0")),
-    Trigger(
-        "layouts", "memory that can be resized",
+        "memory", "memory that can be resized",
         _always("first.untyped_storage().resizable()"),
     ),
-    Trigger("layouts", "memory that no process shares", _always("not first.is_shared()")),
+    Trigger("memory", "memory that no process shares", _always("not first.is_shared()")),
     # Shapes.
     Trigger(
         "shapes", "rows no multiple",
