@@ -64,8 +64,8 @@ CLASS = ContractClass(
     precondition="Every case that can be materialised. For exceptions: the core "
     "domain (the usual rank, contiguous, float32, sizes >= 1, every tensor that the "
     "kernel takes) and what is declared explicitly. An exception that depends on one "
-    "size alone, where no shape class is declared, is reported as a limit. An exception "
-    "that reports a missing GPU, on a machine without one, is not judged.",
+    "size alone, where no shape class is declared, is reported as a limit. An "
+    "exception that reports a missing GPU, on a machine without one, is not judged.",
     postcondition="The call returns and its process lives. A failed launch is "
     "reported.",
     tolerance=Tolerance(Structure.INVARIANT, "none", "a call returns or it does not"),
