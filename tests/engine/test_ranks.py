@@ -223,6 +223,8 @@ def test_ranks_that_cannot_be_are_refused(
         kernel(operator, name="k", ranks=ranks)(_any_function(operator))
     with pytest.raises(BindingError, match="x: 'A B C D E \\*' has no rank among"):
         reference(lambda x: x, name="r", inputs={"x": ks.tensors("A B C D E *")})
+    with pytest.raises(BindingError, match="ranks=3 are no ranks"):
+        reference(lambda x: x, name="r", inputs={"x": ks.tensors("*")}, ranks=3)
 
 
 def test_operators_that_torch_takes_at_any_rank_have_one_name_each() -> None:
