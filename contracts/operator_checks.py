@@ -1,5 +1,6 @@
 """What an operator says of its parameters and results, checked."""
 
+from collections.abc import Collection
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,12 @@ def check_parameters(operator: "Operator") -> None:
     """
     where = f"operator {operator.name}"
     whole = {n for n, p in operator.scalars.items() if type(p.default) is int}
+    if not all(type(r) is int and r >= 0 for r in _listed(operator.ranks)):
+        raise BindingError(
+            f"ranks={operator.ranks!r} are no ranks",
+            where=where,
+            fix="write for example ranks=range(2, 6)",
+        )
     for name, index in operator.indices.items():
         others = [p.names for n, p in operator.tensors.items() if n != name]
         others.append(index.names if index.domain else ())
@@ -127,6 +134,10 @@ def _check_domain(operator: "Operator", name: str, tensor: TensorParameter) -> N
                 where=where,
                 fix="mend within=, or declare other dtypes",
             )
+
+
+def _listed(ranks: object) -> list[object]:
+    return list(ranks) if isinstance(ranks, Collection) else [None]
 
 
 def sizes_of(operator: "Operator") -> set[str]:

@@ -30,7 +30,8 @@ from kfuzz.strategies.parameters import (
 from kfuzz.strategies.shapes import Plan, plan, unnamed, unsatisfiable
 from kfuzz.strategies.weighted import Chooser, Weighted, weighted
 
-# How often a rank is drawn, besides once, by how far it is from the usual one.
+# How often a rank is drawn, besides once, by how far it is from the usual one. Those
+# that a kernel declares are drawn alike.
 _RANK_WEIGHTS: Final = (4, 2)
 # A common multiple of the numbers of axes and signed axes of ranks 1 to 4.
 _RANK_SLOTS: Final = 24
@@ -246,6 +247,8 @@ class _Domain:
 
     def _weight(self, rank: int) -> int:
         far = abs(rank - self.usual_rank)
+        if self.declaration.ranks is not None:
+            return 0
         return _RANK_WEIGHTS[far] if far < len(_RANK_WEIGHTS) else 0
 
     @property

@@ -68,7 +68,7 @@ class TensorParameter:
         names = self.names
         if self.dims.split().count("*") > _MOST_STARS or "* *" in self.dims:
             raise BindingError(
-                f'dims {self.dims!r} has more than one "*", or two side by side',
+                f'dims {self.dims!r} has three "*", or two side by side',
                 fix='write for example "* N", "B C *", or "* C *" where one dimension '
                 "of any number stands before C",
             )
