@@ -59,7 +59,7 @@ kfuzz.kernel(
     name="rms_norm",
     gradients=("x", "weight"),
 )(_rms_norm)
-# Another kernel takes these. Of rows of fewer elements some are nearly 0, whose rounding
+# Another kernel takes these. Of rows of fewer elements some are nearly 0: how they round
 # leaves the sum over all rows open.
 kfuzz.kernel(
     ops.rms_norm,
