@@ -59,8 +59,8 @@ kfuzz.kernel(
     name="rms_norm",
     gradients=("x", "weight"),
 )(_rms_norm)
-# Another kernel takes these. Of rows of fewer elements some are nearly 0: how they round
-# leaves the sum over all rows open.
+# Another kernel takes these. Of rows of fewer elements some are nearly 0: how they
+# round leaves the sum over all rows open.
 kfuzz.kernel(
     ops.rms_norm,
     shape_class="M >= 32768 and N >= 16 and N <= 256",
