@@ -167,6 +167,17 @@ FLA: Final = (
         (f"{_PULL}871",),
         Fault.STRIDE,
         "An upstream gradient that is a view is read as if it were contiguous.",
+        further=tuple(
+            Further(
+                "K-GRD-01",
+                kind,
+                "dstate",
+                True,
+                "The gradient of the initial state reads it so still: the fault of the "
+                "next entry, mended in 0.6.0.",
+            )
+            for kind in ("value", "inf_unexpected", "nan_unexpected")
+        ),
     ),
     _entry(
         "conv-state-gradient-strides",

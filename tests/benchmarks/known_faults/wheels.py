@@ -39,7 +39,16 @@ def shared(folder: Path) -> Path:
     Raises:
         WheelError: if pip cannot install it.
     """
-    return _install(folder / "shared", *SHARED)
+    return needed(folder, "shared", *SHARED)
+
+
+def needed(folder: Path, name: str, *requirements: str) -> Path:
+    """Return the folder of some requirements, installed unless it is there.
+
+    Raises:
+        WheelError: if pip cannot install them.
+    """
+    return _install(folder / name, *requirements)
 
 
 def _install(target: Path, *requirements: str) -> Path:
