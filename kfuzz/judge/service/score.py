@@ -46,7 +46,7 @@ class Score:
         finding: what it violates, as plain data: "contract", "kind", "state",
             "message", "inputs" (a text for each argument), "got", "expected", and
             "explanation", lines, where one was asked for; "path" where it is kept.
-            None where nothing is charged.
+            None where nothing is reported.
     """
 
     verdict: Ruling
