@@ -142,8 +142,8 @@ class Miss:
         got: value stored by the kernel.
         expected: reference value; None where a relation between the results, not
             one value, is what it misses.
-        low: least admissible stored value; None likewise.
-        high: greatest admissible stored value; None likewise.
+        low: least allowed stored value; None likewise.
+        high: greatest allowed stored value; None likewise.
         ratio: |error| / tolerance, None where the result must be exact.
         elements: number of missing elements of this output.
         of: number of elements of this output.
@@ -184,7 +184,7 @@ class Miss:
 
     @property
     def excess(self) -> float | None:
-        """|error| over the distance from the reference to the admissible end.
+        """|error| over the distance from the reference to the allowed end.
 
         Above 1 for every numerical miss; None where the result must be exact.
         """

@@ -194,5 +194,5 @@ def confirmation(contract: Contract) -> str:
 
 
 def drawing() -> str:
-    """Return how cases are drawn and charged, whatever the contract."""
+    """Return how cases are drawn and reported, whatever the contract."""
     return _ALWAYS

@@ -27,7 +27,7 @@ def judge(
 
     Returns:
         Verdicts of the classes that say something about this case. If one is
-        violated it alone is charged; classes that do not depend on values and
+        violated it alone is reported; classes that do not depend on values and
         come before it conform.
     """
     verdicts: dict[str, Verdict] = {}

@@ -205,7 +205,7 @@ class ContractClass:
         by_chance: those of them that are `witnessed` where the rest `reproduces`.
         unseen: what a stand-alone script cannot see of a failure, by kind.
         applies: whether it binds an operator under a declaration.
-        beyond_scope: whether kernels that it does not bind are charged too; they
+        beyond_scope: whether kernels that it does not bind are reported too; they
             cannot conform.
         in_batch: how many of the items of a batch that a prefilter passes conform;
             None where no prefilter tells.
@@ -219,7 +219,7 @@ class ContractClass:
         on_request: whether only a run that asks for it judges it: no witness shows it.
         beyond_bounds: whether it is judged where an index is out of bounds, or a
             number not finite, and nothing is promised for it.
-        of_gradients: whether gradients' faults are charged under it, not K-GRD-01.
+        of_gradients: whether gradients' faults are reported under it, not K-GRD-01.
         provisional: whether further probes may attribute its failure to another class.
         of_candidates: whether it can be judged of a candidate that nobody vouches for:
             not so what asks for several calls at once, or for what happens inside the

@@ -1,4 +1,4 @@
-"""Other arithmetic than the declared one that a miss may be charged to."""
+"""Other arithmetic than the declared one that a miss may be attributed to."""
 
 from collections.abc import Iterator
 from dataclasses import replace

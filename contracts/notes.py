@@ -66,7 +66,7 @@ def _builds(evidence: Evidence) -> Iterator[str]:
 
 
 def _beyond_bounds(evidence: Evidence) -> Iterator[str]:
-    """What the running-error shadow finds suspicious and does not charge.
+    """What the running-error shadow finds suspicious and does not report.
 
     An operator without an error rule leaves results undecided; a result beyond the
     derived bound, and within the safety factor that only a violation exceeds, may be

@@ -11,7 +11,7 @@ def main() -> int:
 
 
 def _obey() -> int:
-    """Run the command line; Ctrl-C is heeded while it is imported, too."""
+    """Run the command line; Ctrl-C is handled while it is imported, too."""
     try:
         from kfuzz import app
     except KeyboardInterrupt:

@@ -37,8 +37,8 @@ def judge(evidence: Evidence) -> Failure | None:
 def unrepeatable(evidence: Evidence) -> Failure | None:
     """What equal calls in equal memory give on a GPU, where it is not the same.
 
-    An element that some of them miss and others do not is charged whatever the kernel
-    declares. Other bits are charged where nothing is missed and bits were promised: a
+    An element that some of them miss and others do not is reported whatever the kernel
+    declares. Other bits are reported where nothing is missed and bits were promised: a
     wrong formula may well add its terms in any order.
     """
     probes = tuple(p for p in UNDER_LOAD if comparable(evidence, p))

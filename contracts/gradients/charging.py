@@ -1,4 +1,4 @@
-"""What a gradient's faults are charged under: K-GRD-01, but for memory and liveness."""
+"""The class of a gradient's faults: K-GRD-01, but for memory and liveness."""
 
 from dataclasses import replace
 from typing import Final

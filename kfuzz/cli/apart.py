@@ -27,7 +27,7 @@ from kfuzz.targets import importing as imports
 from kfuzz.targets.load import resolve
 
 _MODULE: Final = "kfuzz.cli.searching"
-# An import heeds nothing; a search needs longer, and is waited for.
+# An import handles no signal; a search needs longer, and is waited for.
 STOP_SECONDS: Final = 3.0
 # From the last event to the end of the process.
 END_SECONDS: Final = 10.0

@@ -47,7 +47,7 @@ def code_of_search(
 
     Args:
         interrupted: whether a signal ended it: what else came of it is then not all.
-        violated: whether something is charged.
+        violated: whether something is reported.
         failed: whether kfuzz could not judge something.
         ran: whether values were compared of all that was to be judged: else that is
             no success.

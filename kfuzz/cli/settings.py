@@ -55,7 +55,7 @@ class Setting:
             an argument.
         repeated: whether a printed command that repeats the run repeats it, so that it
             draws the same cases.
-        common: whether other verbs heed it too, so that no profile may set it.
+        common: whether other verbs read it too, so that no profile may set it.
     """
 
     key: str
@@ -427,7 +427,7 @@ def _says_default(setting: Setting) -> bool:
 
 CorpusOption = Annotated[
     str | None,
-    # Read by `open_project`, which also heeds the other places.
+    # Read by `open_project`, which also reads the other places.
     option("--corpus", SETTINGS["corpus"].help, metavar="DIR|URL"),
 ]
 DeviceOption = Annotated[str, shared("device")]

@@ -89,7 +89,7 @@ class FindingReplayed:
         runs: runs made, in fresh children.
         message: one line for people.
         differences: how the environment differs from the stored one.
-        seems_fixed: whether it passes and is charged with a violation, not by chance.
+        seems_fixed: whether it passes and is reported as a violation, not by chance.
         by_chance: whether chance decides if it shows, so that passing says little.
         reason: why people know it, "" where they do not or do not say.
     """

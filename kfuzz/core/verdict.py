@@ -183,7 +183,7 @@ class State(StrEnum):
 CHARGED: Final = frozenset(
     {State.CONFIRMED, State.WITNESSED, State.REGRESSED, State.KNOWN}
 )
-"""States of findings that their contract is charged with."""
+"""States of findings that are reported as violations."""
 FAILING: Final = CHARGED - {State.KNOWN}
 """Those of them that fail a run, whether or not known ones are to."""
 FAILS_RUN: Final = FAILING | {State.NEW}
@@ -358,8 +358,8 @@ class Failure:
         index: logical index of the worst element, where there is one.
         got: the kernel's value there.
         expected: the reference value there.
-        low: least admissible value there, after rounding.
-        high: greatest admissible value there, after rounding.
+        low: least allowed value there, after rounding.
+        high: greatest allowed value there, after rounding.
         ratio: |error| / tolerance there; None where the tolerance is 0.
         elements: how many output elements fail.
         trace: the kernel's traceback or a child's last output, if any.
@@ -404,7 +404,7 @@ class Suspicion:
 
     Attributes:
         case: that call's, with all values explicit.
-        failure: what is charged if the case by itself conforms.
+        failure: what is reported if the case by itself conforms.
     """
 
     case: Case

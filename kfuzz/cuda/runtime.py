@@ -29,7 +29,7 @@ _MAPS: Final = Path("/proc/self/maps")
 
 # Values of cudaError_t (driver_types.h of the CUDA toolkit); hipError_t shares them.
 INVALID_VALUE: Final = 1
-# What only a launch, or the look-up of its kernel, leaves: invalid configuration,
+# What only a launch, or the query for its kernel, leaves: invalid configuration,
 # missing configuration, invalid device function, no kernel image or invalid image for
 # the device, invalid or unsupported PTX, no compiler for it, out of resources,
 # cooperative launch too large.
@@ -110,7 +110,7 @@ def take_unchecked(runtime: Runtime | None) -> UncheckedLaunch | None:
 
 
 def forget_errors(runtime: Runtime | None) -> None:
-    """Clear what an earlier call left, so that the next one is not charged with it."""
+    """Clear what an earlier call left, so that the next one is not reported for it."""
     if runtime is not None and runtime.last_error():
         runtime.clear_error()
 

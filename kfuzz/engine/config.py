@@ -189,7 +189,7 @@ class ReplayResult:
 
     @property
     def seems_fixed(self) -> bool:
-        """Whether what is charged with a finding passes, and not by chance."""
+        """Whether what a finding reports passes, and not by chance."""
         if self.finding is None or self.by_chance:
             return False
         return self.outcome is ReplayOutcome.FIXED and self.finding.state in CHARGED

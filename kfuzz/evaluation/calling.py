@@ -358,7 +358,7 @@ def without_edge(derived: Derived) -> Derived:
 
 
 def unsupported_because(run: Run) -> str | None:
-    """Return why the backend, not the kernel, is to blame for this run."""
+    """Return why this run failed for the backend, not for the kernel."""
     if run.unreliable:
         return run.unreliable
     if run.raised is not None and run.raised.backend:

@@ -195,7 +195,7 @@ class Diagnosing:
         """Whether the kernel passes allclose on normal data of this shape."""
         device = self.caller.memory.device
         values = {name: logical_values(case, name, device) for name in case.tensors}
-        # Where a fault would blame the case that is being diagnosed: no edges.
+        # A fault would be attributed to the case that is diagnosed: no edges.
         evidence, unsupported = self.caller.evidence(
             without_edge(Derived(case, values))
         )

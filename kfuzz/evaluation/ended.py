@@ -21,7 +21,7 @@ def ended_report(ended: Ended) -> CaseReport:
     """Return the report of a call that ended the kernel's process.
 
     A kernel that goes past a limit, or sends what is no answer, does not return: it is
-    charged as one that crashes.
+    reported as one that crashes.
     """
     if is_of_the_machine(ended):
         lost = "out of memory: " if ended.end is End.MEMORY else ""

@@ -263,7 +263,7 @@ class Evaluator:
                 return CaseReport(
                     {}, refusal=limit.text, example=raised.message, limit=limit.keeps
                 )
-        # Only now: what shows in one call is charged alike whatever the share.
+        # Only now: what shows in one call is reported alike whatever the share.
         # The first on cases whose base run was held, the others on those compared.
         further = further_steps()
         for together in further if self._is_compared(evidence, depth) else further[:1]:

@@ -1,7 +1,7 @@
 """The prefilter: a burst of members that share a structure, by what is always on.
 
 All that is seen here is seen again by the evaluator, in a case of its own, before it is
-charged: it can miss, but accuse nobody. What it looks at is what the base run
+reported: it can miss, but gives no false alarm. What it looks at is what the base run
 of a case shows: exceptions, metadata, changed arguments, guard zones, and the values
 against the oracle on memory poisoned one way in one member, the other way in the next.
 """

@@ -148,7 +148,7 @@ class Worker:
         if self._evaluator is None:
             if backend.has.on_host:
                 limit_memory()  # a context maps far more than it takes
-            # Before the user's file: on a broken device its import would be blamed.
+            # Before the user's file: on a broken device its import would be reported.
             if (why := backend.ailment(device)) is not None:
                 return {"ailment": why}
             try:

@@ -1,6 +1,6 @@
 """Calibration: every witness is searched, and each contract gets one of three states.
 
-A contract is sound if it bore on a conforming witness, which no search charged, and
+A contract is sound if it bore on a conforming witness, which no search reported, and
 every witness that violates it passes the plain functional test and is falsified under
 it. It is unsound if a witness contradicts that, and uncalibrated without such a pair.
 """

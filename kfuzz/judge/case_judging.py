@@ -42,7 +42,7 @@ _ITS_OWN: Final = frozenset(
         Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT, Kind.RAISES, Kind.FOREIGN_OPERATOR,
     }
 )  # fmt: skip
-# What a shape can be to blame for.
+# What a shape can cause.
 _BY_SHAPE: Final = frozenset({"K-VAL-01", "C-PRC-01", "C-PRC-02"})
 SHAPES: Final = "C-CMP-03"
 VALUES: Final = "K-VAL-01"

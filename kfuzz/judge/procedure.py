@@ -293,7 +293,7 @@ class Judging:
     def _without_charge(
         self, finished: KernelFinished, judged: Judged
     ) -> tuple[Verdict, str]:
-        """Return the verdict where nothing is charged, or nothing about numbers."""
+        """Return the verdict where nothing is reported, or nothing about numbers."""
         tallies, tried = finished.contracts.values(), judged.tried
         if any(t.verdict is Verdict.ERROR for t in tallies):
             why = next((n for n in self._notices if _keeps_from_judging(n)), "")

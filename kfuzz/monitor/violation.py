@@ -90,7 +90,7 @@ class Violation:
         index: logical index of the worst element.
         actual: what the function gave there.
         expected: the reference there.
-        low, high: what is admissible there.
+        low, high: what is allowed there.
         inputs: what is told of each tensor argument.
         scalars: the other arguments.
         values: the tensor arguments as they were before the call, on the CPU; None

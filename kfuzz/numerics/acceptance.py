@@ -86,7 +86,7 @@ Relation = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The admissible results of one output, before the final store.
+    """The allowed results of one output, before the final store.
 
     All tensors have the shape [members, *output shape]. A result is admitted
     if its class is, and, where it is finite, if it lies between the correctly
@@ -95,8 +95,8 @@ class Acceptance:
 
     Attributes:
         reference: float64, the exact result as far as float64 holds it.
-        low: float64, least admissible value before the store.
-        high: float64, greatest admissible value before the store.
+        low: float64, least allowed value before the store.
+        high: float64, greatest allowed value before the store.
         classes: uint8, admitted classes before the store.
         undecidable: bool, the bound is vacuous: never judged.
         ambiguous: bool, some order or a naive square overflows: a miss there
@@ -149,7 +149,7 @@ class Acceptance:
 
     @cached_property
     def stored(self) -> tuple[Tensor, Tensor]:
-        """The least and the greatest admissible stored values, float64."""
+        """The least and the greatest allowed stored values, float64."""
         low, high = self.low, self.high
         if self.exact is None:  # else they are numbers of the format
             lower, upper = ("rne", "rne") if self.store == "rne" else ("rd", "ru")

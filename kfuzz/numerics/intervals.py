@@ -230,7 +230,7 @@ class Arithmetic:
         Args:
             problem: the inputs and the declaration.
             reference: float64, the exact result with its special values.
-            value: what an admissible kernel may hold where the result is finite.
+            value: what a correct kernel may hold where the result is finite.
             classes: admitted classes; those of the reference by default.
             ambiguous: range-limited elements.
         """

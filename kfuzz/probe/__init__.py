@@ -1,9 +1,9 @@
 """Probes: what a kernel's arithmetic is, against what the kernel declares.
 
 A probe is an input whose result tells one arithmetic from another (a construction), and
-what is concluded from the result (a decision). Both are pure; see `catalogue`. What a
-probe says accuses nobody: where it sees something other than declared, the contracts
-judge the same input as they judge any case.
+what is concluded from the result (a decision). Both are pure; see `catalogue`. A probe
+reports no violation: where it sees something other than declared, the contracts judge
+the same input as they judge any case.
 
 `catalogue` lists the probes of `order` (with `tree`), `width`, `operands`, `store`,
 `functions` and `repeats`. What they ask a kernel is in `subject`, how operators become

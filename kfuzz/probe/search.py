@@ -196,7 +196,7 @@ class Probing:
     ) -> Generator[Event, None, Reading]:
         """Return a difference as the contracts see it, its finding on disk.
 
-        Yields what happens; where no contract charges it, it is left undecided.
+        Yields what happens; where no contract reports it, it is left undecided.
         """
         reason = ADMITTED
         for witness in reading.witnesses:
@@ -228,7 +228,7 @@ class Probing:
 
 
 def _finding_of(turns: KernelSearch, report: CaseReport) -> Finding | None:
-    """Return the finding that a report's failure belongs to, charged ones first."""
+    """Return the finding that a report's failure belongs to, reported ones first."""
     if report.failure is None:
         return None
     wanted = report.failure.signature(turns.name).symptom

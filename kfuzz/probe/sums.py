@@ -141,7 +141,7 @@ class Sums(Machine):
     def case(
         self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
     ) -> Case | None:
-        """Return the case that sums rows of n terms; None where none is admissible.
+        """Return the case that sums rows of n terms; None where none is allowed.
 
         Args:
             n: terms of a row.

@@ -50,7 +50,7 @@ PROBES: Final = (
 )  # fmt: skip
 # One case of so many keeps all bits of its results.
 _KEPT: Final = 64
-# Fresh processes in which a failure must show, before a device is charged with it.
+# Fresh processes in which a failure must show, before a device is reported for it.
 _FRESH: Final = 2
 # Calls for the probes of one format.
 _CALLS: Final = 400

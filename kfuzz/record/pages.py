@@ -13,7 +13,7 @@ TITLE: Final = "Devices compared"
 # Lines of a section for a terminal; the page and the JSON have more.
 _MOST, _MOST_OF_PAGE = 50, 1_000
 _TEMPLATE: Final = Path(__file__).parent / "page.html"
-# Classes of the reports' style: a share of a row, and of it what is charged.
+# Classes of the reports' style: a share of a row, and of it what is reported.
 _SHARES: Final = ("w0", "w1", "w2", "w3")
 _CHARGED: Final = ("x1", "x2", "x3")
 

@@ -66,7 +66,7 @@ class Result:
         classes: counts of nan, +inf, -inf, +0, -0 and subnormal elements.
         worst: greatest |error| / tolerance.
         missed: elements outside what is allowed.
-        allowed: hash of the least and greatest admissible values.
+        allowed: hash of the least and greatest allowed values.
         exact: whether each element was decided, and one value alone admitted for it.
         data: all bytes, where they are kept.
     """

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,66 +67,74 @@ def record(folder: Path, *words: str) -> int:
     return main(["record", *words, "--out", str(folder), "--device", "cpu", "--quiet"])
 
 
+Recorded = Callable[[str], Path]
+
+
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Return the folder of a kernel's recording, made when first asked for."""
     folder = tmp_path_factory.mktemp("devices")
-    for name, body in BODIES.items():
+
+    @cache
+    def recorded(name: str) -> Path:
         file = folder / f"{name}.py"
-        file.write_text(HEAD + body)
+        file.write_text(HEAD + BODIES[name])
         more = ["--max-cases", "20"]
         if name != "plain":
-            more = ["--like", str(folder / "plain")]
+            more = ["--like", str(recorded("plain"))]
         more += ["--probe"] * (name in ("plain", "turned"))
         assert record(folder / name, str(file), *more) == 0
-    return folder
+        return folder / name
+
+    return recorded
 
 
 def compared(
-    recordings: Path, other: str, capsys: pytest.CaptureFixture[str], code: int
+    recorded: Recorded, other: str, capsys: pytest.CaptureFixture[str], code: int
 ) -> dict[str, Any]:
     capsys.readouterr()
-    pair = [str(recordings / "plain"), str(recordings / other)]
+    pair = [str(recorded("plain")), str(recorded(other))]
     assert main(["compare", *pair, "--format", "json"]) == code
     made: dict[str, Any] = json.loads(capsys.readouterr().out)
     return made
 
 
 def test_a_recording_equals_itself(
-    recordings: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = compared(recordings, "plain", capsys, 0)
+    made = compared(recorded, "plain", capsys, 0)
     assert set(made["counts"]) <= {"equal bits", "not judged"}
 
 
 def test_another_order_is_told(
-    recordings: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    causes = compared(recordings, "turned", capsys, 0)["causes"]
+    causes = compared(recorded, "turned", capsys, 0)["causes"]
     assert set(causes) <= {"order of additions", "signs of zeros or payloads of NaN"}
     assert causes["order of additions"] > 1
 
 
 def test_flushed_subnormals_are_told(
-    recordings: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = compared(recordings, "flushed", capsys, 0)
+    made = compared(recorded, "flushed", capsys, 0)
     assert list(made["causes"]) == ["flushed subnormals"]
 
 
 def test_a_wrong_element_is_charged_to_its_device(
-    recordings: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = compared(recordings, "wrong", capsys, 1)
+    made = compared(recorded, "wrong", capsys, 1)
     outside = [c for c in made["cases"] if c["class"] == "outside"]
     assert outside
     assert all(c["why"].startswith("B:") and c["contract"] for c in outside)
 
 
 def test_the_page_has_a_map_by_operator_and_runs_nothing(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"
-    pair = [str(recordings / "plain"), str(recordings / "wrong")]
+    pair = [str(recorded("plain")), str(recorded("wrong"))]
     assert main(["compare", *pair, "--html", str(page)]) == 1
     shown = capsys.readouterr().out
     html = page.read_text()
@@ -174,9 +184,9 @@ def test_why_cases_are_lacking_is_told_and_they_are_tried_again(
 
 
 def test_a_file_that_is_cut_off_is_refused(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for file in (recordings / "plain").iterdir():
+    for file in recorded("plain").iterdir():
         content = file.read_bytes()
         cut = file.suffix == ".z"
         (tmp_path / file.name).write_bytes(content[:-20] if cut else content)
@@ -185,13 +195,13 @@ def test_a_file_that_is_cut_off_is_refused(
 
 
 def test_another_recording_in_the_folder_is_refused(
-    recordings: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [str(recordings / "plain.py"), "--max-cases", "20"]
-    assert record(recordings / "plain", *words) == 2  # without --probe
+    words = [str(recorded("plain").with_suffix(".py")), "--max-cases", "20"]
+    assert record(recorded("plain"), *words) == 2  # without --probe
     assert "another recording" in capsys.readouterr().err
 
 
-def test_a_case_takes_less_than_four_kilobytes(recordings: Path) -> None:
-    sizes = [file.stat().st_size for file in (recordings / "plain").glob("*.z")]
+def test_a_case_takes_less_than_four_kilobytes(recorded: Recorded) -> None:
+    sizes = [file.stat().st_size for file in recorded("plain").glob("*.z")]
     assert sum(sizes) < 20 * 4_000

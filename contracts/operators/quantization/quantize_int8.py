@@ -30,7 +30,7 @@ def quantizer(name: str, codes: str, peak: int) -> Operator:
         return nm.round_to(held, nm.quantization.CODES[codes]), scale
 
     def error(problem: "nm.Problem") -> "nm.Accepted":
-        """Return the scales and the codes that some admissible scale gives."""
+        """Return the scales and the codes that some allowed scale gives."""
         return nm.quantization.quantized(problem, nm.quantization.CODES[codes], peak)
 
     def accept(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":

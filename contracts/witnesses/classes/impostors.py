@@ -1,7 +1,7 @@
 """Kernels that compute nothing, for every operator: no witness, for all are refused.
 
 They do not pass the plain functional test, or only where it is degenerate; a search
-must charge each of them.
+must report each of them.
 """
 
 from collections.abc import Callable

@@ -50,7 +50,7 @@ def _is_wrapped(access: Access, spec: TensorSpec) -> bool:
 
 
 def _product(name: str, spec: TensorSpec, offset: int) -> str:
-    """Return the overflow at an offset in words, with the product that is to blame."""
+    """Return the overflow at an offset in words, with the product that causes it."""
     terms = list(_terms(spec, offset))
     axis, index, stride = max(terms, key=lambda term: term[1] * term[2])
     product = f"{index:,} * {stride:,} = {index * stride:,} (index * stride of {axis})"

@@ -63,11 +63,11 @@ class Descent:
         self._seconds = 0.0
 
     def take(self, candidate: Case) -> bool:
-        """Take a candidate if it is admissible, new, and fails alike."""
+        """Take a candidate if it is allowed, new, and fails alike."""
         return self.take_first([candidate])
 
     def take_first(self, candidates: Iterable[Case]) -> bool:
-        """Take the first candidate that is admissible, new, and fails alike.
+        """Take the first candidate that is allowed, new, and fails alike.
 
         Args:
             candidates: made from the best case, the most welcome first.
@@ -126,7 +126,7 @@ class Descent:
     def _batch(
         self, offered: Iterator[tuple[int, Case]], most: int
     ) -> list[tuple[int, Case, str]]:
-        """Return the next admissible candidates that are new, with their digests."""
+        """Return the next allowed candidates that are new, with their digests."""
         if self._seconds:
             most = min(most, max(int(SECONDS_TOGETHER / self._seconds), 1))
         batch: list[tuple[int, Case, str]] = []

@@ -43,7 +43,7 @@ def shrink_dims(descent: Descent) -> None:
 def _collapsed(case: Case) -> Iterator[Case]:
     """Yield every dimension at 1, then one dimension alone a little larger.
 
-    One dimension after the other would end where only the product is to blame:
+    One dimension after the other would end where only the product matters:
     2 x 2 instead of 1 x 3.
     """
     for size in LEAST_SIZES:

@@ -87,13 +87,13 @@ def reduce_case(
 
 
 def _drop_edge(descent: Descent) -> None:
-    """Place the arguments away from pages that fault, if none is to blame."""
+    """Place the arguments away from pages that fault, if none causes the failure."""
     if descent.best.edge is not None:
         descent.take(replace(descent.best, edge=None))
 
 
 def _drop_layout(descent: Descent) -> None:
-    """Give contiguous destinations, if their layout is not to blame."""
+    """Give contiguous destinations, if their layout is not the cause."""
     if descent.best.layout not in (None, CONTIGUOUS):
         descent.take(replace(descent.best, layout=CONTIGUOUS))
 
@@ -162,7 +162,7 @@ def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:
 def _closer_strides(spec: TensorSpec) -> Iterator[tuple[int, ...]]:
     """Yield strides in the same order of axes with less between the elements.
 
-    Of all dimensions, then of one; without gaps where only the order is to blame, else
+    Of all dimensions, then of one; without gaps where only the order matters, else
     with few elements: gigabytes between them would suggest that offsets overflow.
     """
     rank, far = len(spec.shape), sum(spec.element_strides)

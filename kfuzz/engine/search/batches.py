@@ -1,6 +1,6 @@
 """A round of batches: many items of each structure are prefiltered, suspects judged.
 
-While a child runs one batch the next one is drawn. Nothing is charged for what a
+While a child runs one batch the next one is drawn. Nothing is reported for what a
 prefilter says: a suspect becomes a case like any other, and a batch that ends its child
 is judged item by item.
 """

@@ -1,4 +1,4 @@
-"""What the structures of one kernel are expected to cost, learnt as they run.
+"""What the structures of one kernel are expected to cost, measured as they run.
 
 A case costs a compilation, where its kernel is compiled for something that it is the
 first to have, and a run. Nothing is taken for granted but that compilers take longer
@@ -306,7 +306,7 @@ class Compilations:
         for name in traits.sizes:
             self._by_size.setdefault(name, _Odds(self._first))
         self._longest = max(self._longest, traits.row)
-        if len(self._whole) >= _REMEMBERED:  # hours of a search: learnt anew
+        if len(self._whole) >= _REMEMBERED:  # hours of a search: measured anew
             self._whole.clear()
             self._index.clear()
         whole = (traits.common, *traits.sizes.items(), self._config(traits))

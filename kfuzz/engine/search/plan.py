@@ -276,7 +276,7 @@ class Pace:
 
     Attributes:
         limit: seconds that one case may take.
-        costs: what was learnt of them.
+        costs: what was measured of them.
         cases: those that wait.
         batches: those that wait.
         ahead: compiles for them, where something does.

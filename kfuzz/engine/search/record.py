@@ -1,4 +1,4 @@
-"""What a run has learnt of one kernel: counts per contract, refusals, notices."""
+"""What a run knows of one kernel: counts per contract, refusals, notices."""
 
 from collections import Counter
 from collections.abc import Mapping

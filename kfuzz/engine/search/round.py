@@ -377,7 +377,7 @@ class Round:
         """Take what a child besides the runner's says of a case; never raises.
 
         A failure whose symptom is due, and what that child could not judge, is judged
-        anew: nothing is charged on its word.
+        anew: nothing is reported on its word.
         """
         if self.over:
             return

@@ -98,7 +98,7 @@ class Asking:
         try:
             peer.send(message)
         except (ChildDied, ZygoteError):
-            # It ended between two requests: nobody's case is to blame.
+            # It ended between two requests: no case caused it.
             self._children.close()
             peer = self._children.standing()
             peer.send(message)

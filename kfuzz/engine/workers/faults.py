@@ -4,7 +4,7 @@ A fault beside a fence becomes K-MEM-01: which memory, which way, how far.
 
 A child that dies of SIGSEGV, or whose device reports an illegal address, tells nothing
 but that. What it touched is found out by running the case again, one fresh child per
-question: without fences (if it faults then too, no fence is to blame); with one
+question: without fences (if it faults then too, no fence causes it); with one
 argument, or one of the kernel's own allocations, at a fence at a time; with the fence
 readable, which a read survives; with more and more slack before the fence.
 """
@@ -176,7 +176,7 @@ def locate(
 
     Returns:
         The case with that memory alone at a fence, and the violation without a
-        distance; None if no fence is to blame.
+        distance; None if no fence causes it.
     """
     if case.edge is None or ask(replace(case, edge=None)).struck:
         return None

@@ -72,7 +72,7 @@ def told(found: Sequence[Changed], *, left: bool) -> tuple[Changed, ...]:
 
     Args:
         found: of each form what it showed.
-        left: whether some form misses for a reason that another class charges.
+        left: whether some form misses for a reason that another class reports.
     """
     fails = any(c.miss is not None for c in found)
     return tuple(found) if fails or not left else ()

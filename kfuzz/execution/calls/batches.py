@@ -394,7 +394,7 @@ def has_traced() -> bool:
 def _described(left: UncheckedLaunch | None) -> str:
     """Return why a failed launch that a call left behind makes it suspect, "" if not.
 
-    What need not be a launch's error is charged with wrong results only, which show by
+    What need not be a launch's error is reported as wrong results only, which show by
     themselves.
     """
     return f"{UNCHECKED}: {left.name}" if left is not None and left.certain else ""

@@ -1,6 +1,6 @@
 """Who has the process, the kernel under test or kfuzz itself.
 
-For the watchdog, which convicts a kernel of hanging only where it had the process, from
+For the watchdog, which reports a kernel as hanging only where it had the process, from
 its call until the device had done with it; and for what watches the kernel alone.
 """
 

@@ -79,7 +79,7 @@ class PlacedCall:
         """Call the kernel, and return what it does."""
         asked = self.common.asked
         returned = asked.call(*self.placement.tensors.values(), **asked.scalars)
-        # A launch that failed unseen was charged where it was, if it was to be: torch
+        # A launch that failed unseen was reported where it was, if it was to be: torch
         # would raise its error from the next operator.
         forget_errors(torch_runtime())
         return returned

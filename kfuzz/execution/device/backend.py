@@ -255,7 +255,7 @@ class DeviceBackend(Protocol):
         """Return what loads CUDA C++ or HIP code for a device.
 
         Raises:
-            BuildError: if such code does not run there: no kernel is to blame.
+            BuildError: if such code does not run there: no kernel causes that.
         """
         raise BuildError(
             f"CUDA C++ does not run on {device}", fix="it needs --device cuda and a GPU"

@@ -3,7 +3,7 @@
 The interpreter runs the programs of a launch one after the other. What would order
 them on a GPU too are atomics: one on an address comes after those that earlier
 programs did there, and after all that these programs had stored by then. Whatever
-the semantics asked for, atomics are taken to order: rather miss a race than charge
+the semantics asked for, atomics are taken to order: rather miss a race than report
 a lock.
 """
 

@@ -53,7 +53,7 @@ class Forking:
             greeting: sent before the first request is read.
         """
         # What a file asked for as it was imported is its children's: how they end is
-        # learnt by waiting for them, here.
+        # found by waiting for them, here.
         self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, 0)
         # What a child leaves behind that has lost its parent comes here.

@@ -1,4 +1,4 @@
-"""Who heeds Ctrl-C: the campaign, and no process that it began."""
+"""Who handles Ctrl-C: the campaign, and no process that it began."""
 
 import signal
 
@@ -15,6 +15,6 @@ def ignore_interrupts() -> None:
 def is_child() -> bool:
     """Whether Ctrl-C cannot reach this process: children ignore it.
 
-    One that is judged looks as if it heeded it.
+    One that is judged looks as if it handled it.
     """
     return _ignored or signal.getsignal(signal.SIGINT) is signal.SIG_IGN

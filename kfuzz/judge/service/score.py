@@ -46,7 +46,7 @@ class Score:
         finding: what it violates, as plain data: "contract", "kind", "state",
             "message", "inputs" (a text for each argument), "got", "expected", and
             "explanation", lines, where one was asked for; "path" where it is kept.
-            None where nothing is charged.
+            None where nothing is reported.
         phases: seconds by phase: to open and audit the "reference" where it was not
             open, to "build" the candidate, to "search", to "confirm"; and what of them
             was waited for the candidate's children, as "confirm: built". Empty where

@@ -74,12 +74,12 @@ class Comparison:
 
     @property
     def low(self) -> Tensor:
-        """float64, least admissible stored value."""
+        """float64, least allowed stored value."""
         return self.acceptance.stored[0]
 
     @property
     def high(self) -> Tensor:
-        """float64, greatest admissible stored value."""
+        """float64, greatest allowed stored value."""
         return self.acceptance.stored[1]
 
     @property

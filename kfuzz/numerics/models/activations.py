@@ -94,7 +94,7 @@ def activated(
     Args:
         problem: with the tensor `x`.
         function: the activation in float64, 0 at -Inf.
-        bounds: what an admissible kernel may hold elsewhere, in an arithmetic.
+        bounds: what a correct kernel may hold elsewhere, in an arithmetic.
         doubles: whether twice x may be formed on the way.
     """
     x, arithmetic = problem.tensors["x"], Arithmetic.declared(problem)

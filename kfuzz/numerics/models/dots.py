@@ -1,7 +1,7 @@
 """Sums of products: matrix products, linear layers, convolutions.
 
-All are matrix products of finite operands in float64, with a bound on what an
-admissible kernel may add to them, and classes found without doing the arithmetic.
+All are matrix products of finite operands in float64, with a bound on what a
+correct kernel may add to them, and classes found without doing the arithmetic.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from kfuzz.numerics.specials import SumClasses, sum_classes
 
 @dataclass(frozen=True)
 class Dots:
-    """Sums of products as an admissible kernel may hold them before the store.
+    """Sums of products as a correct kernel may hold them before the store.
 
     All tensors have the shape of the result.
 

@@ -115,7 +115,7 @@ def quantized(problem: Problem, codes: Format, peak: float) -> dict[str, Accepta
 
     The scale is max|x| / peak, or 1 / (peak / max|x|), each division within 2 ulp: the
     maximum rounds nothing. For a row of zeros any scale will do. The codes are those
-    that some admissible scale gives; `consistent` judges them with the kernel's own.
+    that some allowed scale gives; `consistent` judges them with the kernel's own.
 
     NaN in a row makes its scale NaN, as a maximum that propagates it does, and leaves
     its codes undecided: an integer has none. A row with an infinity has the scale Inf
