@@ -72,13 +72,17 @@ def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
     """Run a case in fresh children and compare the symptom.
 
     The classes are told apart afterwards, see `Runner.diagnose`: that takes many calls,
-    and a confirmation few.
+    and a confirmation few. Where they are not, a verdict alone is wanted, which one
+    child confirms: what it shows was seen twice.
     """
     if is_by_chance(signature):
         return _witnessed(runner, case, signature)
     later = runner.tells_apart or signature.kind in BEYOND_BASE
     depth = Depth.SEARCH if later else Depth.BASE
-    reports = runner.judge_fresh(case, [depth] * CONFIRMATIONS)
+    enough = CONFIRMATIONS if runner.tells_apart else 1
+    reports = runner.judge_fresh(case, [depth] * enough)
+    if enough < CONFIRMATIONS and not reports[0].shows(signature):
+        reports += runner.judge_fresh(case, [depth] * (CONFIRMATIONS - enough))
     same = [r for r in reports if r.shows(signature)]
     note = f"{len(same)} of {len(reports)} fresh processes"
     if len(same) == len(reports):
