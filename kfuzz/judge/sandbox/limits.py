@@ -189,10 +189,16 @@ class Watch:
     def excess(self) -> Ended | None:
         """Return which limit is passed, None if none is."""
         now, limits = taken_below(os.getpid()), self._limits
+        hoards = bool(self._memory) and now.memory - self._shared(now) > self._memory
+        if hoards and now.processes <= limits.processes:
+            # Forks share most of it, and by the dozen are more than that by now.
+            own = proportional_below(os.getpid())
+            now = own if own.memory else now  # not every system tells
+            hoards = now.memory - self._shared(now) > self._memory
         if now.processes > limits.processes:
             text = f"starts more than {limits.processes} processes"
             return Ended(End.PROCESSES, "process limit", text)
-        if self._memory and now.memory - self._shared(now) > self._memory:
+        if hoards:
             text = f"takes more than {self._memory // MIB} MiB of memory"
             return Ended(End.MEMORY, "memory limit", text)
         if now.cpu - self._cpu > limits.cpu_seconds:
@@ -244,6 +250,21 @@ def taken_below(pid: int) -> Taken:
             stat = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
             cpu += (int(stat[11]) + int(stat[12])) / _TICKS
     return Taken(len(pids), memory, cpu)
+
+
+def proportional_below(pid: int) -> Taken:
+    """Return what descendants take, memory that several share counted once.
+
+    It takes some milliseconds for each process, and no notice of their time.
+    """
+    pids = descendants(pid)
+    memory = 0
+    for each in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines():
+                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+                    memory += int(line.split()[1]) << 10
+    return Taken(len(pids), memory, 0.0)
 
 
 def descendants(pid: int) -> list[int]:
