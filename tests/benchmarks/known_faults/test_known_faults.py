@@ -198,6 +198,8 @@ def test_own_tests_show_what_fails_on_the_faulty_version_alone() -> None:
     assert own_tests.shown(faulty, fixed) == ["a"]
     assert own_tests.verdict(faulty, fixed) == "shown by 1"
     assert own_tests.verdict(fixed, fixed) == "silent"
+    cut = own_tests.Suite({"a": "PASSED"}, "time up after 9 s")
+    assert own_tests.verdict(cut, fixed) == "unfinished"
     nothing = own_tests.Suite({"a": "FAILED"}, "time up after 9 s")
     assert own_tests.verdict(nothing, fixed) == "shown by 1"
     assert own_tests.verdict(nothing, nothing) == "not runnable"
