@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -488,6 +489,40 @@ def test_a_script_asks_for_gradients_in_the_way_that_shows_it() -> None:
     )
     assert "find('gradient_tanh_once.backward').function.asked('again', 'x')" in text
     compile(text, "script", "exec")
+
+
+def test_a_reference_may_take_integers_that_are_no_indices() -> None:
+    def parts(x: Tensor, lengths: Tensor) -> Tensor:
+        ends = [0, *lengths.cumsum(0).tolist()]
+        return torch.stack([(x[a:b] ** 2).sum(0) for a, b in pairwise(ends)])
+
+    lengths = ks.tensors("B", dtype="int32", within=(2, 6))
+    inputs = {"x": ks.tensors("T D"), "lengths": lengths}
+    operator = kfuzz.reference(parts, inputs, shape_class="T >= 6 * B")
+    x, counts = torch.arange(12.0).reshape(12, 1), torch.tensor([2, 3]).int()
+    tensors = {
+        "x": spec(x, "T D"),
+        "lengths": TensorSpec(
+            (2,),
+            ("B",),
+            "int32",
+            values=counts.numpy().tobytes(),
+            domain=lengths.domain,
+        ),
+        "grad_y": spec([[1.0], [1.0]], "B D"),
+    }
+    assert charged(judged(bound(operator, parts), tensors)) == ""
+    late = bound(operator, parts)
+    late.function = lambda *_, **__: 2 * x
+    assert charged(judged(late, tensors)).startswith("K-GRD-01")
+
+
+def test_an_oracle_that_cannot_be_run_is_named_when_it_is_bound() -> None:
+    def fails(x: Tensor) -> Tensor:
+        raise ValueError("no size fits")
+
+    with pytest.raises(BindingError, match="raises ValueError: no size fits"):
+        bound(kfuzz.reference(fails), fails)
 
 
 def test_binding_gradients_differentiates_nothing(
