@@ -295,8 +295,15 @@ def _recognised(
     sizes = _sizes(operator, taken)
     example = _example(operator, taken, sizes)
     scalars = {n: p.default for n, p in operator.scalars.items()}
-    with torch.no_grad():
-        returned = operator.oracle(*example, **scalars)
+    try:
+        with torch.no_grad():
+            returned = operator.oracle(*example, **scalars)
+    except Exception as error:
+        raise BindingError(
+            f"its oracle, run once, raises {type(error).__name__}: {error}"[:300],
+            where=where,
+            fix="gradients= needs an oracle that takes arguments of any declared size",
+        ) from None
     results = returned if isinstance(returned, tuple | list) else (returned,)
     by_size = {n: axis for axis, n in sizes.items()}
     lead = next(
@@ -361,8 +368,10 @@ def _distinct(count: int, start: int) -> Iterator[int]:
 def _example(
     operator: Operator, taken: Sequence[str], sizes: Mapping[str, int]
 ) -> list[Any]:
-    """Return float64 ones of these sizes, and index 0."""
+    """Return float64 numbers of these sizes, index 0, and integers of their domain."""
     import torch
+
+    from kfuzz.numerics.domains import fitted
 
     leading = [a for a in sizes if a.startswith("_")]
     made = []
@@ -373,6 +382,9 @@ def _example(
             made.append(torch.zeros(shape, dtype=torch.int64))
         elif parameter.kind == "bool":
             made.append(torch.ones(shape, dtype=torch.bool))
+        elif parameter.kind != "float":
+            ones = torch.ones(shape, dtype=torch.int64)
+            made.append(fitted(ones, parameter.domain, 0, len(shape)))
         else:
             count = math.prod(shape)
             ramp = torch.arange(1, count + 1, dtype=torch.float64)

@@ -1,9 +1,10 @@
 """Hundreds of calls of one child: what a candidate makes of its history.
 
-The first result for each input is judged as in any case. A later one with the same bits
-is as right; one with other bits is judged from the bytes that came back, which are
-played to the evaluator in the candidate's place. Where the bits of each call vary, most
-results are only held to the bound, which is derived once.
+The first result for each input is judged as in any case, with what the call left of the
+arguments. A later one with the same bits is as right; one with other bits is judged
+from the bytes that came back, which are played to the evaluator in the candidate's
+place. Where the bits of each call vary, most results are only held to the bound, which
+is derived once.
 """
 
 import random
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.numerics.elements import same_bits
+from kfuzz.numerics.elements import identical, same_bits
 
 MOST: Final = 1_500
 """Calls of a run: more than warm-ups, timings and checks of the usual benchmarks."""
@@ -39,34 +40,46 @@ class Recorded:
     Attributes:
         returned: the results, None where it raised.
         raised: the exception, None where it returned.
+        left: the arguments that it changed, as it left them, None for each other one.
     """
 
     returned: Any = None
     raised: Exception | None = None
+    left: tuple[Tensor | None, ...] = ()
 
     @classmethod
     def of(cls, call: Call, values: Sequence[Tensor]) -> "Recorded":
         """Call on copies of values and keep what comes back."""
+        given = [x.clone() for x in values]
         try:
-            return cls(returned=_copied(call(*(x.clone() for x in values))))
+            returned = _copied(call(*given))
         except Exception as error:
             return cls(raised=error)
+        pairs = zip(given, values, strict=True)
+        left = tuple(None if identical(x, was) else x for x, was in pairs)
+        return cls(returned=returned, left=left)
 
     def play(self, *tensors: Tensor) -> Any:
         """Give what came back, again."""
         if self.raised is not None:
             raise self.raised
+        for x, left in zip(tensors, self.left, strict=False):
+            if left is not None:
+                x.copy_(left)
         return _copied(self.returned)
 
     def equals(self, other: "Recorded") -> bool:
         """Whether both are the same, bit for bit."""
         if self.raised is not None or other.raised is not None:
             return False
-        return _same(self.returned, other.returned, bits=True)
+        same = _same(self.returned, other.returned, bits=True)
+        return same and _same(self.left, other.left, bits=True)
 
     def resembles(self, other: "Recorded") -> bool:
-        """Whether both returned, the same but for the elements' values."""
+        """Whether both returned, the same but for the results' values."""
         if self.raised is not None or other.raised is not None:
+            return False
+        if not _same(self.left, other.left, bits=True):
             return False
         return _same(self.returned, other.returned, bits=False)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -347,6 +348,49 @@ def test_equal_maxima_share_in_any_way_that_adds_up() -> None:
         assert not admitted(ops.amax, [2.0], tied, wrong)
 
 
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda x: x.amax(-1),
+        lambda x: x.max(-1).values,
+        lambda x: x.sort(-1).values[..., -1],
+        lambda x: torch.maximum(torch.maximum(x[..., 0], x[..., 1]), x[..., 2]),
+    ],
+    ids=["amax", "max", "sort", "maximum"],
+)
+def test_equal_maxima_of_a_plain_reference_share_in_any_way(
+    reference: Callable[[Tensor], Tensor],
+) -> None:
+    inputs = {"x": ks.tensors("M N")}
+    made = bound(
+        kfuzz.reference(reference, inputs, name="greatest", shape_class="N >= 3"),
+        reference,
+    )
+    x = [[3.0, 3.0, 1.0], [1.0, 2.0, 3.0]]
+
+    def passes(row: list[float], other: list[float]) -> bool:
+        made.function = lambda *_, **__: torch.tensor([row, other])
+        tensors = {"x": spec(x, "M N"), "grad_y": spec([2.0, 2.0], "M")}
+        return judged(made, tensors, Depth.BASE).failure is None
+
+    for right in ([1.0, 1.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]):
+        assert passes(right, [0.0, 0.0, 2.0])
+    for wrong in ([0.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 0.0, 1.0]):
+        assert not passes([1.0, 1.0, 0.0], wrong)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_at_an_end_of_a_choice_either_derivative_is_right(share: float) -> None:
+    def clipped(x: Tensor) -> Tensor:
+        return torch.where(x > 1, 3 - x, torch.clamp(x, -1, None))
+
+    operator = kfuzz.reference(clipped, {"x": ks.tensors("*")}, name="clipped")
+    for at_end in (share, -share):
+        got = [2 * share, 2 * at_end, 2.0]
+        assert admitted(operator, [2.0] * 3, [-1.0, 1.0, 0.5], got)
+    assert not admitted(operator, [2.0] * 3, [-1.0, 1.0, 0.5], [0.0, 2.0, 1.0])
+
+
 def test_what_is_not_finite_is_judged_where_it_is_declared_alone() -> None:
     nan = math.nan
     assert admitted(ops.relu, [nan, 1.0], [1.0, 1.0], [7.0, 9.0])
@@ -445,6 +489,40 @@ def test_a_script_asks_for_gradients_in_the_way_that_shows_it() -> None:
     )
     assert "find('gradient_tanh_once.backward').function.asked('again', 'x')" in text
     compile(text, "script", "exec")
+
+
+def test_a_reference_may_take_integers_that_are_no_indices() -> None:
+    def parts(x: Tensor, lengths: Tensor) -> Tensor:
+        ends = [0, *lengths.cumsum(0).tolist()]
+        return torch.stack([(x[a:b] ** 2).sum(0) for a, b in pairwise(ends)])
+
+    lengths = ks.tensors("B", dtype="int32", within=(2, 6))
+    inputs = {"x": ks.tensors("T D"), "lengths": lengths}
+    operator = kfuzz.reference(parts, inputs, shape_class="T >= 6 * B")
+    x, counts = torch.arange(12.0).reshape(12, 1), torch.tensor([2, 3]).int()
+    tensors = {
+        "x": spec(x, "T D"),
+        "lengths": TensorSpec(
+            (2,),
+            ("B",),
+            "int32",
+            values=counts.numpy().tobytes(),
+            domain=lengths.domain,
+        ),
+        "grad_y": spec([[1.0], [1.0]], "B D"),
+    }
+    assert charged(judged(bound(operator, parts), tensors)) == ""
+    late = bound(operator, parts)
+    late.function = lambda *_, **__: 2 * x
+    assert charged(judged(late, tensors)).startswith("K-GRD-01")
+
+
+def test_an_oracle_that_cannot_be_run_is_named_when_it_is_bound() -> None:
+    def fails(x: Tensor) -> Tensor:
+        raise ValueError("no size fits")
+
+    with pytest.raises(BindingError, match="raises ValueError: no size fits"):
+        bound(kfuzz.reference(fails), fails)
 
 
 def test_binding_gradients_differentiates_nothing(

@@ -350,6 +350,23 @@ def zeroes_its_input(x: Tensor) -> Tensor:
     return y
 
 
+def moves_its_input(x: Tensor) -> Tensor:
+    y = torch.relu(x)
+    x.set_(torch.zeros_like(x))
+    return y
+
+
+def turns_its_input(x: Tensor) -> Tensor:
+    y = torch.relu(x)
+    x.t_()
+    return y
+
+
+def has_its_input_elsewhere(x: Tensor) -> Tensor:
+    x.data = x.data.clone()
+    return torch.relu(x)
+
+
 def returns_its_input(x: Tensor) -> Tensor:
     return x.relu_()
 

@@ -328,3 +328,16 @@ def test_what_is_wrong_in_few_of_many_calls_is_kept_with_what_came_back(
     x = torch.frombuffer(bytearray(found.case.data.values), dtype=torch.float32)
     y = torch.frombuffer(bytearray(results.data), dtype=torch.float32)
     assert torch.equal(y, x.relu() + 1)
+
+
+def test_what_one_kind_of_call_makes_of_its_input_is_found(files: Files) -> None:
+    lie = "y = x.relu(); x.untyped_storage().resizable() and x.zero_(); return y"
+    made = files.judged("return x.relu()", lie, "torch.randn(4, 6)")
+    assert made.verdict is Verdict.VIOLATES, made.reason
+    assert "overwrites its input x" in made.reason
+
+
+def test_a_candidate_may_change_what_the_reference_changes(files: Files) -> None:
+    same = "return x.relu_() * 0.5"
+    made = files.judged(same, same, "torch.randn(4, 6)")
+    assert not made.findings, made.reason

@@ -46,6 +46,33 @@ def test_a_result_that_turns_wrong_late_is_found(noisy: bool, lies: bool) -> Non
     assert len(judged) <= 3 * 16 + 1
 
 
+@pytest.mark.parametrize("late", [0, LATE])
+def test_an_argument_that_a_call_changes_is_judged(late: int) -> None:
+    calls = 0
+
+    def call(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        y = x.relu()
+        if calls > late:
+            x.zero_()
+        return y
+
+    def judge(case: Any, made: Recorded) -> CaseReport:
+        x = case.clone()
+        made.play(x)
+        return CaseReport({}, failure=None if torch.equal(x, case) else WRONG)
+
+    cases: list[Any] = [torch.rand(4, 8) + 0.1 for _ in range(3)]
+    found = long_run(
+        cases, values=lambda case: [case], call=call, judge=judge,
+        bound=lambda case: lambda y: holds(case, y),
+        seed=0, calls=600, over=lambda made: False,
+    )  # fmt: skip
+    assert found is not None
+    assert calls == late + 1
+
+
 def test_no_seed_changes_how_many_threads_a_call_meets() -> None:
     """A sum in another order would pass for a result that follows the seed."""
     around = Circumstances(3)

@@ -271,7 +271,12 @@ def judged(
 
 @pytest.mark.parametrize(
     ("build", "claims"),
-    [("honest", {}), ("in_place", {"inplace": ("x",)}), ("into", {"out": ("y",)})],
+    [
+        ("honest", {}),
+        ("has_its_input_elsewhere", {}),
+        ("in_place", {"inplace": ("x",)}),
+        ("into", {"out": ("y",)}),
+    ],
 )
 def test_a_bench_judges_a_remote_kernel_as_any_other(
     zygote: Zygote, build: str, claims: dict[str, object]
@@ -294,6 +299,8 @@ def test_a_bench_judges_a_remote_kernel_as_any_other(
     [
         ("writes_past_the_end", "K-MEM-01", Kind.WRITE_OUTSIDE),
         ("zeroes_its_input", "K-MEM-03", Kind.INPUT_MODIFIED),
+        ("moves_its_input", "K-MEM-03", Kind.INPUT_MODIFIED),
+        ("turns_its_input", "K-MEM-03", Kind.INPUT_MODIFIED),
         ("returns_its_input", "K-MEM-03", Kind.INPUT_MODIFIED),
         ("lazy", "K-MET-01", Kind.WRONG_TYPE),
         ("of_other_size", "K-MET-01", Kind.WRONG_SHAPE),

@@ -208,16 +208,20 @@ class Candidate:
         rooms = [self._blocks.at(*place[:2]) for place in message["rooms"]]
         for room, (_, nbytes, offset) in zip(rooms, message["rooms"], strict=True):
             room.copy_(arguments[offset : offset + nbytes])
-        tensors, own = [], []
+        tensors, own, given_as = [], [], []
         places = [place[1] for place in message["tensors"]]
         alone = message["around"]["bare"] and len(set(places)) == len(places)
         for geometry, number, base, stop in message["tensors"]:
             first = rooms[number].storage_offset()
-            storage = rooms[number].untyped_storage()[first + base : first + stop]
+            room = storage = rooms[number].untyped_storage()[
+                first + base : first + stop
+            ]
             if alone:
-                own.append((storage, _allocated(storage)))
-                storage = own[-1][1]
-            tensors.append(Geometry.read(geometry).over(storage, device))
+                storage = _allocated(room)
+                own.append((room, storage))
+            made = Geometry.read(geometry)
+            tensors.append(made.over(storage, device))
+            given_as.append(_Given(tensors[-1], made.over(room, device)))
         scalars = plain_from_wire(message["scalars"])
         poison = Poison(message["poison"])
         names = message["named"]
@@ -241,14 +245,19 @@ class Candidate:
             returned, left = self._met(message["around"], call)
             _untrace()
             told, items = told_results(returned, tensors, self._held, results.numel())
+            moved = [(one.lies, one.found()) for one in given_as if one.is_moved()]
             # A result outlives the arguments: what their end sets off comes first.
             del call
+            given_as.clear()
             tensors.clear()
             positional.clear()
             scalars.clear()
             _collect(0)
             for room, storage in own:
-                room.copy_(storage)
+                if room.nbytes() == storage.nbytes():
+                    room.copy_(storage)
+            for lies, elements in moved:
+                lies.copy_(elements)
             lingers = _threads(device) > self._threads
             looked_at = [*items, *rooms]
             firsts = None
@@ -413,6 +422,41 @@ def _mapped(given: Sequence[int]) -> list[Tensor]:
     return [
         torch.frombuffer(mmap(fd, os.fstat(fd).st_size), dtype=_BYTES) for fd in given
     ]
+
+
+class _Given:
+    """An argument, and where it lies.
+
+    Attributes:
+        lies: one view of each of its elements where they are looked at after the call.
+    """
+
+    def __init__(self, tensor: Tensor, lies: Tensor) -> None:
+        self._tensor, self._geometry = tensor, Geometry.of(tensor)
+        self._at, self._nbytes = tensor.data_ptr(), tensor.untyped_storage().nbytes()
+        self.lies = self._once(lies)
+
+    def is_moved(self) -> bool:
+        """Whether the caller finds it in other memory, or in another form."""
+        same = self._is_in_form() and self._tensor.data_ptr() == self._at
+        return not same or self._tensor.untyped_storage().nbytes() != self._nbytes
+
+    def found(self) -> Tensor:
+        """Return what the caller finds in it; other numbers if it has another form."""
+        if self._is_in_form():
+            return self._once(self._tensor).clone()
+        return self.lies == 0
+
+    def _is_in_form(self) -> bool:
+        now, was = Geometry.of(self._tensor), self._geometry
+        room = self._tensor.untyped_storage().nbytes()
+        return (now.shape, now.dtype) == (was.shape, was.dtype) and now.reach <= room
+
+    def _once(self, x: Tensor) -> Tensor:
+        for axis, step in enumerate(self._geometry.strides):
+            if step == 0 and x.shape[axis] > 1:
+                x = x.narrow(axis, 0, 1)
+        return x
 
 
 def _allocated(storage: torch.UntypedStorage) -> torch.UntypedStorage:

@@ -45,8 +45,33 @@ def _compare(call: Call) -> Outcome:
     apart = (a.value - b.value).abs() > error
     numbers = ~(torch.isnan(a.value) | torch.isnan(b.value))
     doubt = numbers & ~apart & (error > 0)
+    if call.steps.kinks:
+        doubt = doubt | _at_kink(call, a, b)
     limited = any_of(a.read(call.steps), b.read(call.steps))
     return _verdict(call.out, doubt | torch.isinf(error), limited)
+
+
+def _at_kink(call: Call, a: Operand, b: Operand) -> Tensor:
+    """Return where equal numbers choose among one-sided derivatives.
+
+    Not what is compared with one certain number for being equal to it, as for dividing
+    by no 0; nor the one element of a row that equals the row's greatest.
+    """
+    named = call.named["self"], call.named["other"]
+    floats = all(x.is_floating_point() for x in named if isinstance(x, Tensor))
+    tied = (a.value == b.value) & torch.isfinite(a.value)
+    if not floats:
+        return torch.zeros_like(tied)
+    if call.name not in ("aten.eq", "aten.ne"):
+        return tied
+    if a.number is not None or b.number is not None:
+        return torch.zeros_like(tied)
+    rows = [
+        i
+        for i in range(-tied.dim(), 0)
+        if any(i < -x.value.dim() or x.value.shape[i] < tied.shape[i] for x in (a, b))
+    ]
+    return tied & (tied.sum(rows, keepdim=True) > 1) if rows else tied
 
 
 @rule("isnan", "isinf", "isfinite", "signbit", "isposinf", "isneginf")
@@ -218,8 +243,11 @@ def _place(call: Call, index: Tensor, dim: Any, keep: bool, *, top: bool) -> Sha
     value = value if top else -value
     others = torch.ones_like(value, dtype=torch.bool).scatter(dim, at, False)
     best, own = value.gather(dim, at), error.gather(dim, at)
-    # Equal numbers free of error keep their order; a NaN is found by its class.
-    close = others & (value + error >= best - own) & (error + own > 0)
+    # Equal numbers free of error keep their order, but at a kink; a NaN is found by its
+    # class.
+    close = others & (value + error >= best - own)
+    if not call.steps.kinks:
+        close = close & (error + own > 0)
     doubt = (close & ~torch.isnan(best)).any(dim) | torch.isinf(error).any(dim)
     made = torch.where(doubt, float("inf"), 0.0).to(torch.float64)
     return Shade(made.reshape(shape), limited.amax(dim).reshape(shape))
@@ -245,17 +273,17 @@ def _sort(call: Call) -> Outcome:
     )
     limited = a.shade.limited.amax(dim, keepdim=True).expand(exact.shape)
     shade = finished(exact, error, error == 0, limited)[1][0]
-    doubt = _misplaced(a, dim, n, down=down)
+    doubt = _misplaced(a, dim, n, down=down, ties=call.steps.kinks)
     place = torch.where(doubt, float("inf"), 0.0).to(torch.float64)
     beyond = a.read(call.steps).amax(dim, keepdim=True).expand(exact.shape)
     return (values, places), (shade, Shade(sound(place), beyond))
 
 
-def _misplaced(a: Operand, dim: int, n: int, *, down: bool) -> Tensor:
+def _misplaced(a: Operand, dim: int, n: int, *, down: bool, ties: bool) -> Tensor:
     """Return which of the first n ranks another element may have, within the errors.
 
-    Without errors the order is that of torch; of a row with some, equal numbers may
-    change places.
+    Without errors the order is that of torch; of a row with some, and with `ties`,
+    equal numbers may change places.
     """
     size = a.value.shape[dim]
     order = a.value.argsort(dim, descending=down)
@@ -268,5 +296,7 @@ def _misplaced(a: Operand, dim: int, n: int, *, down: bool) -> Tensor:
     apart = above > below.narrow(dim, 1, size - 1)
     end = torch.ones_like(value.narrow(dim, 0, 1), dtype=torch.bool)
     sure = torch.cat((end, apart), dim) & torch.cat((apart, end), dim)
-    unsure = ~sure & (a.error > 0).any(dim, keepdim=True)
+    unsure = ~sure
+    if not ties:
+        unsure = unsure & (a.error > 0).any(dim, keepdim=True)
     return (unsure | torch.isinf(a.error).any(dim, keepdim=True)).narrow(dim, 0, n)

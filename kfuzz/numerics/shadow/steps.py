@@ -30,7 +30,8 @@ class Steps:
         tf32: kinds of products ("matmul", "convolution") that may take TF32 operands
             though nothing is declared.
         kinks: whether any value between the one-sided ones is right at a kink: a
-            difference that is exactly 0 then has an error, and so either sign.
+            difference that is exactly 0 then has an error, and so either sign; what is
+            chosen of equal numbers is open.
     """
 
     compute: Format
