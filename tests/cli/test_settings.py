@@ -278,7 +278,9 @@ def test_every_setting_reaches_the_engine_or_the_command_line_alone() -> None:
     # Where it works, what follows from other settings, what a fleet's units get, and
     # what is left out for a verdict alone.
     units = {"chosen", "seen"}
-    others = {"root", "started", "budget", "keep_inputs", "reduce"}
+    others = {
+        "root", "started", "budget", "import_seconds", "keep_inputs", "reduce",
+    }  # fmt: skip
     assert unfilled == others | units
 
 

@@ -184,7 +184,9 @@ def test_one_call_confirms_what_one_call_shows_where_a_verdict_is_enough() -> No
         replace(first, failure=later, signature=later.signature("softmax")),
         seconds=0.0,
     )
-    assert [depths[0] for _, depths in runner.fresh] == [Depth.BASE, Depth.SEARCH]
+    one, other, rest = [depths for _, depths in runner.fresh]
+    assert (one, other) == ((Depth.BASE,), (Depth.SEARCH,))
+    assert rest == (Depth.SEARCH,) * 2, "it did not show: two more are asked"
 
 
 def test_what_cannot_be_told_apart_in_time_is_confirmed_and_stays_open() -> None:

@@ -175,7 +175,9 @@ def showing(*shown: Signature | None) -> tuple[Any, Callable[[], int]]:
         asked.extend(depths)
         return [report_of(left.pop(0) if left else None) for _ in depths]
 
-    return SimpleNamespace(judge_fresh=judge_fresh), lambda: len(asked)
+    return SimpleNamespace(judge_fresh=judge_fresh, tells_apart=True), lambda: len(
+        asked
+    )
 
 
 def test_what_chance_shows_twice_is_confirmed() -> None:

@@ -166,7 +166,7 @@ def test_a_wrong_value_that_a_fresh_child_lays_to_earlier_calls_is_told_as_that(
     def judge_fresh(case: Case, depths: Sequence[str]) -> list[CaseReport]:
         return [SUSPECTS.convicted() for _ in depths]
 
-    runner: Any = SimpleNamespace(judge_fresh=judge_fresh)
+    runner: Any = SimpleNamespace(judge_fresh=judge_fresh, tells_apart=True)
     made = confirm(runner, CASE, WRONG.signature("k"))
     assert made.state is State.UNREPRODUCED
     assert made.instead == STALE

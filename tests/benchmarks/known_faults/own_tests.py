@@ -125,7 +125,7 @@ def verdict(faulty: Suite, fixed: Suite) -> str:
     told = shown(faulty, fixed)
     if told:
         return f"shown by {len(told)}"
-    if faulty.results and faulty.note:
+    if faulty.note and "PASSED" in faulty.results.values():
         return "unfinished"
     judged = [t for t, r in fixed.results.items() if r == "PASSED"]
     if not any(faulty.results.get(test) == "PASSED" for test in judged):
