@@ -11,6 +11,8 @@ def usual(*values: Any, is_usual: bool) -> Any:
     return pytest.param(*values, marks=() if is_usual else pytest.mark.slow)
 
 
-def sampled(values: Iterable[Any], *, one_in: int) -> list[Any]:
+def sampled(values: Iterable[Any], *, one_in: int, first: int = 0) -> list[Any]:
     """Return sets of parameters of which each push tries one in so many."""
-    return [usual(value, is_usual=not i % one_in) for i, value in enumerate(values)]
+    return [
+        usual(value, is_usual=i % one_in == first) for i, value in enumerate(values)
+    ]

@@ -55,10 +55,11 @@ def zygote() -> Iterator[Zygote]:
     ("body", "verdict", "part"),
     [
         # torch.jit.trace raises under every dispatch mode of torch's.
-        (
+        usual(
             "return torch.jit.trace(lambda x: torch.relu(x) + 1, (x,))(x)",
             Verdict.UNDER_SPECIFIED,
             "raises where torch's operators are watched",
+            is_usual=False,
         ),
         usual(
             "raise ValueError('always')", Verdict.VIOLATES, "K-LIV-01", is_usual=False

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -31,16 +32,31 @@ N = 900
 SEEDS = (1, 2)
 
 
+class Drawn(Mapping):
+    """Cases by operator, drawn when they are first asked for."""
+
+    def __init__(self):
+        self._found = {}
+
+    def __getitem__(self, name):
+        if name not in self._found:
+            self._found[name] = [
+                case
+                for seed in SEEDS
+                for case in drawn(name, N, from_seed=seed, phases=[Phase.generate])
+            ]
+        return self._found[name]
+
+    def __iter__(self):
+        return iter(OPERATORS)
+
+    def __len__(self):
+        return len(OPERATORS)
+
+
 @pytest.fixture(scope="module")
 def plain():
-    return {
-        name: [
-            case
-            for seed in SEEDS
-            for case in drawn(name, N, from_seed=seed, phases=[Phase.generate])
-        ]
-        for name in OPERATORS
-    }
+    return Drawn()
 
 
 def first(case):
