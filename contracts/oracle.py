@@ -150,7 +150,7 @@ def _wrapped(
     indices: dict[str, Tensor] = {}
     for name, x in problem.tensors.items():
         parameter = operator.tensors[name]
-        if parameter.dtype in _NARROW:
+        if parameter.dtype in NARROW:
             to = indices if parameter.role == INDEX_ROLE else own
             to[name] = x.to(WHOLE[parameter.dtype].dtype)
     plain = {n: x for n, x in own.items() if not _is_code(x)}
@@ -167,7 +167,7 @@ def _wrapped(
     return {name: _in_range(a) for name, a in made.items()}
 
 
-_NARROW: Final = WHOLE.keys() - {"bool", "int64"}
+NARROW: Final = WHOLE.keys() - {"bool", "int64"}
 
 
 def _is_code(x: Tensor) -> bool:
@@ -227,8 +227,9 @@ def open_to_wider(
 ) -> dict[str, Acceptance]:
     """Return acceptances undecided where wider integers come to something else.
 
-    For an oracle that computed in its arguments' own integers: a kernel that computes
-    with wider ones is right too. What differs by wrapping alone stays decided.
+    For an oracle that computed in its arguments' own integers, of fewer than 64 bits: a
+    kernel that computes with wider ones is right too. What differs by wrapping alone
+    stays decided.
 
     Args:
         accepted: what is accepted of each result of one member.
@@ -236,9 +237,6 @@ def open_to_wider(
         problem: the inputs, integers as int64, and scalars.
         dtypes: of the results as a kernel stores them; those of `accepted` by default.
     """
-    if all(x.is_floating_point() or x.dtype is torch.bool
-           for x in problem.tensors.values()):  # fmt: skip
-        return dict(accepted)
     given = [x[0] for x in problem.tensors.values()]
     try:
         wide = in_float64(oracle, given, dict(problem.scalars), name="the reference")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import open_to_wider
+from kfuzz.contracts.oracle import NARROW, open_to_wider
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, is_sampled, stream
@@ -156,7 +156,8 @@ class Reference:
                 for a in found
             )
         admitted = dict(zip(self.outputs, found, strict=True))
-        admitted = open_to_wider(admitted, self._computed, posed)
+        if not NARROW.isdisjoint(s.dtype for s in self.form.samples):
+            admitted = open_to_wider(admitted, self._computed, posed)
         given = problem.tensors
         if sum(map(Tensor.numel, (*given.values(), *(a.low for a in found)))) <= _MOST:
             # Who asked may write to them.

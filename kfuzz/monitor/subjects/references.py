@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import open_to_wider
+from kfuzz.contracts.oracle import NARROW, open_to_wider
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Scalar
@@ -317,6 +317,8 @@ class Reference:
                 for a in found
             ]
         accepted = dict(zip(names, found, strict=True))
+        if NARROW.isdisjoint(self._dtypes):
+            return accepted
         return open_to_wider(accepted, self._computed, problem, dtypes)
 
 
