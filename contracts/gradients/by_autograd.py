@@ -52,17 +52,13 @@ class AutogradBound:
 def _decomposed() -> Any:
     """Return the mode in which operators that others define run as those."""
     from torch._decomp import core_aten_decompositions
-    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from kfuzz.numerics.float64 import Uncompiled
 
     table = core_aten_decompositions()
 
-    class Decomposed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Decomposed(Uncompiled):  # type: ignore[no-untyped-call]
         """Above the shadow, which sees what autograd's formulas consist of."""
-
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            """Torch asks whether to keep its compiler out, and would import it."""
-            return False
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None

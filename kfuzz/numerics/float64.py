@@ -23,17 +23,21 @@ _NARROW: Final = frozenset(
 )
 
 
-class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Uncompiled(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that torch's compiler is not imported for, which takes seconds."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether to keep that compiler out: torch would import it to do so."""
+        return False
+
+
+class KeepFloat64(Uncompiled):  # type: ignore[no-untyped-call]
     """A mode in which casts to, and constructors of, narrower floats give float64.
 
     A reference may say `x.float()` or `torch.zeros(n)`; as an oracle it must not
     lose bits by it.
     """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch asks whether to keep its compiler out, and would import it for that."""
-        return False
 
     def __torch_dispatch__(
         self,
@@ -64,16 +68,12 @@ class KeepFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*tree_map(_widened, args), **tree_map(_widened, kwargs))
 
 
-class InOwnIntegers(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InOwnIntegers(Uncompiled):  # type: ignore[no-untyped-call]
     """A mode in which quotients of narrow integers wrap as their sums do.
 
     The least integer divided by -1 ends the process on processors that divide in its
     width.
     """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(
         self,

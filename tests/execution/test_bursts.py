@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Destination, TensorSpec
@@ -21,6 +20,7 @@ from kfuzz.execution.calls.run import execute
 from kfuzz.execution.memory import prepared
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.numerics.float64 import Uncompiled
 from kfuzz.numerics.run import Expected, UncheckedLaunch
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (
@@ -320,16 +320,12 @@ def test_generators_are_seeded_and_restored() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-class Counter(TorchDispatchMode):
+class Counter(Uncompiled):
     """Counts what reaches torch's dispatcher."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch._dynamo is imported, which takes seconds
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None

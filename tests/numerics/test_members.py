@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz import strategies as ks
 from kfuzz.contracts.membership import batchable
@@ -23,6 +22,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.comparator.compare import compare_members
+from kfuzz.numerics.float64 import Uncompiled
 from kfuzz.numerics.models.elementwise import elementwise
 from kfuzz.strategies.cases import cases
 from tests.helpers.tiers import sampled
@@ -168,17 +168,12 @@ def test_every_operator_is_asked_once_for_all_members() -> None:
     assert all(batchable(operator) for operator in OPERATORS.values())
 
 
-class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Counted(Uncompiled):  # type: ignore[no-untyped-call]
     """Counts what reaches torch's dispatcher."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: Counter[str] = Counter()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch asks, and would import its compiler for that."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
