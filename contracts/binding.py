@@ -17,6 +17,7 @@ from kfuzz.core.declaration import Claims, Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.results import LIST
 from kfuzz.core.shape_class import ShapeClass
+from kfuzz.strategies.parameters import widest
 
 
 @dataclass(frozen=True)
@@ -395,14 +396,13 @@ def _check_claims(
 
 
 def _check_ranks(operator: Operator, ranks: Collection[int], where: str) -> None:
-    variadic = [p for p in operator.tensors.values() if p.variadic]
-    if not variadic:
+    least = widest(operator.tensors.values(), default=-1)
+    if least < 0:
         raise BindingError(
             f'no argument of {operator.name} has a "*", ranks= has no effect',
             where=where,
             fix='for other ranks see unfolded: ops.group_norm.unfolded(L="*")',
         )
-    least = max(len(p.names) for p in variadic)
     known = [rank for rank in operator.ranks if rank >= least]
     if not set(ranks) <= set(known):
         raise BindingError(

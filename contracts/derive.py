@@ -13,7 +13,7 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.case_surroundings import CONTIGUOUS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.strategies.parameters import IndexParameter
+from kfuzz.strategies.parameters import IndexParameter, widest
 
 # (sizes outside the reduced axis, size of the reduced axis): what benchmarks and
 # functional tests use, within the budget of every backend.
@@ -268,7 +268,7 @@ def _friendly(
         n: the size of the reduced one.
     """
     parameter = operator.tensors[name]
-    count = rank - _widest(operator) if parameter.variadic else 0
+    count = rank - widest(operator.tensors.values()) if parameter.variadic else 0
     long = {operator.reduced if isinstance(operator.reduced, str) else f"d{rank - 1}"}
     if operator.indices and operator.reduced is None:
         # Nothing is reduced: the last dimension of every tensor.
@@ -280,16 +280,10 @@ def _friendly(
     return sizes | {a: size for a, size in operator.usual.items() if a in sizes}
 
 
-def _widest(operator: Operator) -> int:
-    """Return the most named dimensions of a "*" tensor."""
-    named = (len(p.names) for p in operator.tensors.values() if p.variadic)
-    return max(named, default=0)
-
-
 def _friendly_rank(operator: Operator, declaration: Declaration) -> int:
     """Return the rank nearest to the usual one that the kernel takes."""
     ranks = operator.ranks if declaration.ranks is None else declaration.ranks
-    least, usual = _widest(operator), operator.usual_rank
+    least, usual = widest(operator.tensors.values()), operator.usual_rank
     valid = (rank for rank in ranks if rank >= least)
     return min(valid, key=lambda rank: abs(rank - usual), default=usual)
 

@@ -30,6 +30,7 @@ from kfuzz.strategies.parameters import (
     SizeParameter,
     TensorParameter,
     placed,
+    widest,
 )
 
 if TYPE_CHECKING:
@@ -447,7 +448,7 @@ class Operator:
     def widest(self, case: Case) -> int:
         """Return the most named dimensions that a "*" tensor of the case has."""
         passed = (self.tensors[name] for name in case.tensors)
-        return max((len(p.names) for p in passed if p.variadic), default=0)
+        return widest(passed)
 
     def spaces(self, case: Case) -> tuple[tuple[str, ...], ...]:
         """Return the dimensions that the workspaces have in a case."""

@@ -13,7 +13,7 @@ from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.numerics.acceptance import Acceptance, Problem, reshaped
 from kfuzz.numerics.models.elementwise import Elementwise
-from kfuzz.strategies.parameters import TensorParameter, placed
+from kfuzz.strategies.parameters import TensorParameter, placed, widest
 
 Shape = tuple[int, ...]
 # Volumes in batches with channels; higher ranks are no operators of their own.
@@ -76,7 +76,7 @@ def _unfolded(
     more: dict[str, Any] = {}
     if layout.varies:
         new = [p for p in inputs.values() if isinstance(p, TensorParameter)]
-        least = max(len(p.names) for p in new if p.variadic)
+        least = widest(new)
         more = {"ranks": range(least, _MOST + 1), "usual_rank": least + 1}
     model = operator.error_model
     if model is not None and not isinstance(model, Elementwise):

@@ -26,6 +26,7 @@ from kfuzz.strategies.parameters import (
     ScalarParameter,
     SizeParameter,
     TensorParameter,
+    widest,
 )
 from kfuzz.strategies.shapes import Plan, plan, unnamed, unsatisfiable
 from kfuzz.strategies.weighted import Chooser, Weighted, weighted
@@ -254,7 +255,7 @@ class _Domain:
     @property
     def _ranks(self) -> Sequence[int]:
         if any(p.variadic for p in self.tensors.values()):
-            named = max(len(p.names) for p in self.tensors.values() if p.variadic)
+            named = widest(self.tensors.values())
             declared = self.declaration.ranks
             wanted = self.ranks if declared is None else declared
             return [rank for rank in wanted if rank >= named]

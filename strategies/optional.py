@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from kfuzz.core.random_streams import Purpose, generator
-from kfuzz.strategies.parameters import IndexParameter, TensorParameter
+from kfuzz.strategies.parameters import IndexParameter, TensorParameter, widest
 
 # One case in so many is without some, where a kernel can do without.
 _SHARE: Final = 8
@@ -28,7 +28,7 @@ def removable(
     kept = [p for n, p in tensors.items() if n not in free]
     if all(p.kind != "float" for p in kept):
         return ()
-    ranks = max((len(p.names) for p in kept if p.variadic), default=-1)
+    ranks = widest(kept, default=-1)
     named = {name for p in kept for name in p.names}
     return tuple(
         name

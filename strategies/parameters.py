@@ -1,6 +1,6 @@
 """Declarative parameters: what an operator takes, as its definition says it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -323,6 +323,11 @@ class ListParameter:
     def describe(self) -> str:
         """Return the domain in words."""
         return f"a list of 1 to {self.most} of: {self.of.describe()}"
+
+
+def widest(parameters: Iterable[TensorParameter], default: int = 0) -> int:
+    """Return the most named dimensions of a tensor with "*", else the default."""
+    return max((len(p.names) for p in parameters if p.variadic), default=default)
 
 
 Parameter = (

@@ -13,7 +13,12 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.strategies.parameters import IndexParameter, TensorParameter, placed
+from kfuzz.strategies.parameters import (
+    IndexParameter,
+    TensorParameter,
+    placed,
+    widest,
+)
 from kfuzz.strategies.sizes import Range, candidates, sizes
 from kfuzz.strategies.weighted import Weighted
 
@@ -391,8 +396,8 @@ def plan(
 
 def unnamed(tensors: Mapping[str, TensorParameter], rank: int) -> tuple[str, ...]:
     """Return the dimensions that "*" stands for at a rank of the widest tensors."""
-    named = (len(p.names) for p in tensors.values() if p.variadic)
-    return tuple(f"d{i}" for i in range(rank - max(named, default=rank)))
+    named = widest(tensors.values(), default=rank)
+    return tuple(f"d{i}" for i in range(rank - named))
 
 
 def unsatisfiable(shape_class: ShapeClass | None, budget: SizeBudget) -> BindingError:

@@ -22,6 +22,7 @@ from kfuzz.strategies.parameters import (
     IndexParameter,
     ScalarParameter,
     TensorParameter,
+    widest,
 )
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
@@ -340,8 +341,8 @@ def _sizes(operator: Operator, taken: Sequence[str]) -> dict[str, int]:
     """Return a size of its own for each dimension, those of "*" as "_0" and "_1"."""
     parameters = [operator.tensors[name] for name in taken]
     named = dict.fromkeys(axis for p in parameters for axis in p.names)
-    widest = max((len(p.names) for p in parameters if p.variadic), default=3)
-    leading = max(3 - widest, 1) if any(p.variadic for p in parameters) else 0
+    most = widest(parameters, default=3)
+    leading = max(3 - most, 1) if any(p.variadic for p in parameters) else 0
     every = [*(f"_{i}" for i in range(leading)), *named]
     for start in range(64):
         sizes = dict(zip(every, _distinct(len(every), start), strict=True))
