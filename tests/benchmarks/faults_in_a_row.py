@@ -1,4 +1,4 @@
-"""Planted faults in a row: is each attributed to its own case, and what does one cost?
+"""Planted faults in a row: is each attributed to its own case, and is nothing left?
 
     python -m tests.benchmarks.faults_in_a_row --device cuda --faults 200
 
@@ -9,12 +9,8 @@ device memory is left over.
 """
 
 import argparse
-import itertools
-import json
-import math
 import os
 import random
-import statistics
 import struct
 import subprocess
 import sys
@@ -62,15 +58,11 @@ class Step:
         asked: a key of `TURNS`.
         seen: what the report says: a kind of failure, "conforms" or something else.
         right: whether that is what was asked for.
-        began: when the case was given to the runner, in seconds.
-        ended: when its report was there.
     """
 
     asked: str
     seen: str
     right: bool
-    began: float
-    ended: float
 
 
 def plan(faults: int, hangs: int, seed: int) -> list[str]:
@@ -135,15 +127,13 @@ def campaign(asked: list[str], device: str) -> Iterator[Step | int]:
         runner = Runner(loaded, place, backend.fork)
         try:
             for number, turn in enumerate(asked):
-                began = time.perf_counter()
                 try:
                     report = runner.judge(case(number, turn), Depth.SEARCH)
                 except KfuzzError as error:
                     report = CaseReport({}, error=f"{type(error).__name__}: {error}")
-                ended = time.perf_counter()
                 zygote = backend._lent.zygote.pid if backend._lent else None
                 right = expected(turn, report, on_cuda=backend.name == "cuda")
-                yield Step(turn, described(report), right, began, ended)
+                yield Step(turn, described(report), right)
         finally:
             runner.close()
     finally:
@@ -181,27 +171,6 @@ def leaks(before: tuple[int, frozenset[int]]) -> list[str]:
         time.sleep(0.5)
 
 
-def gaps(steps: list[Step]) -> dict[str, list[float]]:
-    """Return the seconds from each fault's report to the next one, by kind of fault."""
-    made: dict[str, list[float]] = {}
-    for one, following in itertools.pairwise(steps):
-        if one.asked != "well" and following.asked != "hang":
-            made.setdefault(one.asked, []).append(following.ended - one.ended)
-    return made
-
-
-def show(name: str, seconds: list[float]) -> str:
-    """Return a line of the table."""
-    ordered = sorted(seconds)
-    numbers = (
-        statistics.median(ordered),
-        ordered[math.ceil(0.9 * len(ordered)) - 1],
-        ordered[-1],
-    )
-    cells = " | ".join(f"{n:.3f}" for n in numbers)
-    return f"| {name} | {len(ordered)} | {cells} |"
-
-
 def main() -> int:
     """Run the campaign and print what it showed."""
     parse = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -210,7 +179,6 @@ def main() -> int:
     parse.add_argument("--hangs", type=int, default=4, help="how many of them hang")
     parse.add_argument("--hang-seconds", type=float, default=3.0, help="time limit")
     parse.add_argument("--seed", type=int, default=0)
-    parse.add_argument("--json", type=Path, help="file for every case's times")
     options = parse.parse_args()
     # Shorter than a campaign's, which wait for kernels that are only slow.
     waiting.HANG_SECONDS = options.hang_seconds  # type: ignore[misc]
@@ -234,15 +202,6 @@ def main() -> int:
         problems.append(f"{left} processes are left")
     if before is not None:
         problems += leaks(before)
-    found = gaps(steps)
-    print("| fault to next report, s | faults | median | 90 % | most |")
-    print("|---|---|---|---|---|")
-    for name in sorted(found):
-        print(show(name, found[name]))
-    quick = [t for name, each in found.items() if name != "hang" for t in each]
-    print(show("all but hangs", quick))
-    good = [s.ended - s.began for s in steps if s.asked == "well"]
-    print(show("a case that conforms, itself", good))
     faults = sum(s.asked != "well" for s in steps)
     wrong = sum(not s.right for s in steps)
     print(
@@ -251,9 +210,6 @@ def main() -> int:
     )
     for problem in problems:
         print(f"PROBLEM: {problem}")
-    if options.json:
-        rows = [vars(s) for s in steps]
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 1 if problems else 0
 
 

@@ -11,22 +11,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RUNS = {
     "aten": "--cases 20 --jobs 1 --only exp add.Tensor",
-    "buckets": "--kernels relu_native_over_read --cases 8",
-    "compiled_ahead": "--device interpret --seconds 5 --kernels softmax_4_warps",
+    "asserting": "--elements 8",
     "correct_operators": "kl_div conv1d --cases 20",
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
     "fleet_calamities": "--kernels 3 --kills 2 --drivers 1",
-    "fleet_simulation": "--workers 40 --kernels 20 --hours 0.5 --losses 1",
-    "interpreter_overhead": "1",
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
     "oracle_table": "--seeds 1 --largest 3 --operators sum",
     "real.run": "--seconds 5 --kernels liger_softmax",
-    "reducer": "--seconds 5 --only relu_one_shape",
     "shadow_against_formulas": "--largest 2",
-    "soak": "--device cpu --cases 20 --seconds 60 --jobs 1 --only torch_relu "
-    "--state soak.json --corpus corpus",
-    "throughput": "--device cpu --families softmax --seconds 0.1",
+    "throughput": "--device cpu --operators softmax --seconds 1",
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
     "--faults relu_native_over_read --json found.json",
 }

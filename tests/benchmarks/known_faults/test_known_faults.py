@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.known_faults import own_tests, run, wheels
+from tests.benchmarks.known_faults import run, wheels
 from tests.benchmarks.known_faults.decide import Found, Outcome, Ran, decide, tally
 from tests.benchmarks.known_faults.entry import (
     BINDINGS,
@@ -189,62 +189,3 @@ def test_a_wheel_that_pip_cannot_install_is_an_error_in_words(
     with pytest.raises(wheels.WheelError, match=r"example==1\.0: pip failed"):
         wheels.install(tmp_path, "example", "1.0")
     assert not (tmp_path / "example-1.0").exists()
-
-
-def test_own_tests_show_what_fails_on_the_faulty_version_alone() -> None:
-    results = {"a": "FAILED", "b": "FAILED", "c": "PASSED", "d": "ERROR"}
-    faulty = own_tests.Suite(results)
-    fixed = own_tests.Suite({"a": "PASSED", "b": "FAILED", "c": "PASSED"})
-    assert own_tests.shown(faulty, fixed) == ["a"]
-    assert own_tests.verdict(faulty, fixed) == "shown by 1"
-    assert own_tests.verdict(fixed, fixed) == "silent"
-    cut = own_tests.Suite({"a": "PASSED"}, "time up after 9 s")
-    assert own_tests.verdict(cut, fixed) == "unfinished"
-    nothing = own_tests.Suite({"a": "FAILED"}, "time up after 9 s")
-    assert own_tests.verdict(nothing, fixed) == "shown by 1"
-    assert own_tests.verdict(nothing, nothing) == "not runnable"
-    assert str(nothing) == "1 failed; time up after 9 s"
-
-
-def test_every_file_of_own_tests_belongs_to_an_entry() -> None:
-    used = {own_tests.tests_of(entry) for entry in ENTRIES}
-    assert used - {("", "")} == {(file, which) for _, file, which in own_tests.TESTS}
-
-
-def test_own_tests_are_taken_from_git_and_run(tmp_path: Path) -> None:
-    """Of the version that the entry names, whatever came later."""
-    repository, folder = tmp_path / "git", tmp_path / "wheels"
-    place = repository / "test" / "transformers"
-    place.mkdir(parents=True)
-    file = place / "test_kl_div.py"
-    entry = next(e for e in ENTRIES if e.name == "liger-kl-div-mean")
-
-    def git(*arguments: str) -> None:
-        command = ["git", "-C", str(repository), "-c", "user.name=A", "-c"]
-        command += ["user.email=a@example.org", *arguments]
-        subprocess.run(command, check=True, capture_output=True)
-
-    git("init", "-q")
-    for version in (entry.faulty, entry.fixed):
-        file.write_text(
-            "import liger_kernel\n\ndef test_version():\n"
-            f"    assert liger_kernel.VERSION == {entry.fixed!r} > {entry.faulty!r}\n"
-            f"def test_of_{version.replace('.', '')}():\n    pass\n"
-        )
-        git("add", "-A")
-        git("commit", "-qm", version)
-        git("tag", f"v{version}")
-        package = folder / f"liger-kernel-{version}" / "liger_kernel"
-        package.mkdir(parents=True)
-        (package / "__init__.py").write_text(f"VERSION = {version!r}\n")
-    wanted = own_tests.transformers_of(entry)[0].replace("==", "-")
-    for name in ("shared", "needed", wanted):
-        (folder / name).mkdir()
-    command = [sys.executable, "-m", "tests.benchmarks.known_faults.own_tests"]
-    command += ["--liger", str(repository), "--wheels", str(folder)]
-    command += ["--sources", str(tmp_path / "sources"), "--only", entry.name]
-    done = subprocess.run(
-        command, cwd=run.ROOT, capture_output=True, text=True, check=True
-    )
-    line = done.stdout.splitlines()[-1]
-    assert "| 1 failed, 1 passed | 2 passed | shown by 1 |" in line

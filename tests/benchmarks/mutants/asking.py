@@ -31,16 +31,8 @@ LONGER: Final = "longer"
 COMPARISON: Final = "comparison"
 # How it is told that a tool is not there.
 NOT_RUN: Final = "not run"
-# Beside those of `peers`, what needs no installation.
-TOOLS: Final = {
-    "five random inputs": "tests.benchmarks.peers.five_random:search",
-    "five inputs, scaled": "tests.benchmarks.mutants.scaled_inputs:search",
-    "odd shapes": "tests.benchmarks.mutants.odd_shapes:search",
-    **PEERS,
-}
 USUAL: Final = (
-    KFUZZ, "five random inputs", "five inputs, scaled", "odd shapes",
-    "Hypothesis, within 100", "Hypothesis, any floats",
+    KFUZZ, "five random inputs", "Hypothesis, within 100", "Hypothesis, any floats",
 )  # fmt: skip
 
 
@@ -129,7 +121,7 @@ def _searched(doing: _Doing, step: Step) -> dict[str, Any]:
     budget = Budget(step.seconds, step.cases)
     if step.what in (KFUZZ, LONGER):
         return asdict(doing.kfuzz.search(entry, budget, step.seed, file=step.file))
-    peer = STARTS if step.what == START else TOOLS[step.what]
+    peer = STARTS if step.what == START else PEERS[step.what]
     found = doing.peers.search(peer, entry, budget, step.seed, file=step.file)
     made = asdict(found)
     if step.what == START:  # what ends its process does start

@@ -56,16 +56,6 @@ class Comparison:
     cases: int
     tried: str
 
-    @classmethod
-    def within(
-        cls, folder: Path, kernel: str, file: str, *, backend: str, seconds: float,
-        cases: int,
-    ) -> "Comparison":  # fmt: skip
-        """Return that of a file of a folder, which holds the correct kernel's too."""
-        mutant, correct = str(folder / file), str(folder / f"{kernel}.py")
-        tried = str(folder / "tried")
-        return cls(kernel, mutant, correct, backend, seconds, cases, tried)
-
 
 def starts(subject: Subject, budget: Budget, seed: int) -> Found:
     """Call a kernel once on an ordinary input; the message says what it raises.

@@ -11,15 +11,15 @@ of a correct kernel by kfuzz, and on errors.
 
 import argparse
 import fnmatch
-import json
 import os
 import sys
 from pathlib import Path
 
-from tests.benchmarks.mutants import report
-from tests.benchmarks.mutants.asking import KFUZZ, TOOLS, USUAL
+from tests.benchmarks.mutants.asking import KFUZZ, USUAL
 from tests.benchmarks.mutants.campaign import Settings, State, run
 from tests.benchmarks.mutants.mutator import RULES, Mutant, mutants
+from tests.benchmarks.mutants.report import Report
+from tests.benchmarks.peers import PEERS
 from tests.benchmarks.peers.subject import Budget
 
 
@@ -78,7 +78,6 @@ def main() -> int:
     parse.add_argument("--diffs", action="store_true", help="print every mutant")
     parse.add_argument("--report", action="store_true", help="print the tables alone")
     parse.add_argument("--short", action="store_true", help="print no edits in them")
-    parse.add_argument("--json", type=Path, help="file for what the tables hold")
     options = parse.parse_args()
     every = chosen(options)
     if not every:
@@ -87,7 +86,7 @@ def main() -> int:
     if options.list or options.diffs:
         print(listed(every, diffs=options.diffs))
         return 0
-    names = (KFUZZ, *TOOLS)
+    names = (KFUZZ, *PEERS)
     tools = [n for n in names if any(fnmatch.fnmatchcase(n, g) for g in options.tools)]
     settings = Settings(
         options.device, tuple(tools),
@@ -108,13 +107,11 @@ def main() -> int:
         complete = run(
             every, settings, state, seconds=options.seconds, jobs=options.jobs
         )
-    told = report.told(every, state, settings.tools)
-    print(report.tables(told, diffs=not options.short))
-    if options.json:
-        options.json.write_text(json.dumps(report.plain(told), indent=1) + "\n")
+    made = Report(every, state, settings.tools)
+    print(made.tables(diffs=not options.short))
     if not complete:
         print("not complete: call it again with the same state")
-    return 1 if told.errors or told.false_alarms(KFUZZ) else 0
+    return 1 if made.errors or made.false_alarms(KFUZZ) else 0
 
 
 if __name__ == "__main__":

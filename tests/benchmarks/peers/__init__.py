@@ -15,9 +15,9 @@ Search = Callable[[Subject, Budget, int], Found]
 # A name for tables, and "module:function" of the search behind it.
 PEERS: Final[Mapping[str, str]] = {
     "Hypothesis, any floats": "tests.benchmarks.peers.numpy_arrays:any_floats",
-    "Hypothesis, within 100": "peers.numpy_arrays:within_100",
+    "Hypothesis, within 100": "tests.benchmarks.peers.numpy_arrays:within_100",
     "hypothesis-torch, any floats": "tests.benchmarks.peers.torch_tensors:any_floats",
-    "hypothesis-torch, within 100": "peers.torch_tensors:within_100",
+    "hypothesis-torch, within 100": "tests.benchmarks.peers.torch_tensors:within_100",
     "gpucheck": "tests.benchmarks.peers.gpucheck_inputs:search",
     "five random inputs": "tests.benchmarks.peers.five_random:search",
 }

@@ -49,13 +49,6 @@ def _arrays(
     return drawn.map(torch.from_numpy)
 
 
-def bounded_arrays(
-    dtype: torch.dtype, shape: tuple[int, ...]
-) -> st.SearchStrategy[Tensor]:
-    """Return an argument of numbers within the bound."""
-    return _arrays(dtype, shape, bounded_number(dtype, nan=False))
-
-
 def any_floats(subject: Subject, budget: Budget, seed: int) -> Found:
     """Search among all numbers of the dtype."""
 

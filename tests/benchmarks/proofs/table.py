@@ -1,13 +1,10 @@
 """Tables of what was proved, and of what a search says to it."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
-from statistics import median
 from typing import Any, Final
 
 from kfuzz.core.proof import Proven
-from kfuzz.prove.examined import REFUTING
 
 # What a search shows that no kernel has of which the property is proved.
 _BREAKING: Final = {
@@ -16,7 +13,6 @@ _BREAKING: Final = {
     "stores of programs apart": {"race"},
     "results stored whole": {"unwritten"},
 }
-_REASONS: Final = 12
 
 
 def contradictions(state: dict[str, Any]) -> list[str]:
@@ -39,34 +35,11 @@ def tables(state: dict[str, Any]) -> str:
     ):
         if chosen:
             lines += [f"\n{title}: {len(chosen)}\n", *_by_property(chosen)]
-            lines += _cost(chosen)
     faults = {k: v for k, v in state.items() if not v["conforming"]}
     if faults:
         lines += _shown(faults)
-    lines += _open(state)
     found = contradictions(state)
     lines += ["", f"contradictions: {len(found)}", *found]
-    return "\n".join(lines)
-
-
-def kernel_table(state: dict[str, Any]) -> str:
-    """Return a row for each kernel: what is decided, and why the rest is open."""
-    lines = [
-        "| kernel | properties | decided | for all sizes | open |",
-        "|---|---|---|---|---|",
-    ]
-    for unit, made in state.items():
-        answers = Counter(made["properties"].values())
-        decided = sum(answers.values()) - answers[str(Proven.OPEN)]
-        why = {
-            _short(made["why"].get(name, ""))
-            for name, answer in made["properties"].items()
-            if answer == Proven.OPEN
-        }
-        lines.append(
-            f"| {unit} | {sum(answers.values())} | {decided} | "
-            f"{answers[str(Proven.ALL_SIZES)]} | {'; '.join(sorted(why))} |"
-        )
     return "\n".join(lines)
 
 
@@ -91,14 +64,6 @@ def _by_property(units: dict[str, Any]) -> Iterator[str]:
         yield f"{100 * (count - total[str(Proven.OPEN)]) / count:.0f} % decided"
 
 
-def _cost(units: dict[str, Any]) -> Iterator[str]:
-    solver = [made["solver_s"] for made in units.values() if "solver_s" in made]
-    whole = [made["cpu_s"] for made in units.values() if "cpu_s" in made]
-    if solver:
-        yield f"\nsolver: median {median(solver):.2f} s, most {max(solver):.1f} s"
-        yield f"in all: median {median(whole):.2f} s, most {max(whole):.1f} s"
-
-
 def _shown(units: dict[str, Any]) -> Iterator[str]:
     """Yield what became of the properties that a search breaks."""
     yield "\n| broken by the search | " + " | ".join(map(str, Proven)) + " |"
@@ -109,26 +74,3 @@ def _shown(units: dict[str, Any]) -> Iterator[str]:
             made["properties"].get(name, str(Proven.OPEN)) for made in broken
         )
         yield f"| {name} | " + " | ".join(str(counts[str(a)]) for a in Proven) + " |"
-
-
-def _open(state: dict[str, Any]) -> Iterator[str]:
-    reasons = Counter(
-        _short(made["why"].get(name, ""))
-        for made in state.values()
-        for name, answer in made["properties"].items()
-        if answer == Proven.OPEN
-    )
-    if reasons:
-        yield "\nopen because\n"
-        yield from (f"* {count}: {why}" for why, count in reasons.most_common(_REASONS))
-
-
-def _short(why: str) -> str:
-    """Return a reason without the names and lines of a kernel."""
-    why = re.sub(r"; \d+ cases? do.*$", "", why)
-    why = re.sub(r" \(line \d+\)", "", why)
-    why = re.sub(r"\w+_ptr\b|leave \w+|, \w+ may", lambda m: m[0].split()[0][:5], why)
-    return why.partition(":")[0] if "not understood" not in why else why
-
-
-_ = REFUTING

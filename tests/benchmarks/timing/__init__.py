@@ -1,1 +1,0 @@
-"""What `throughput.py` measures, and how."""
