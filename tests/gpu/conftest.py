@@ -16,8 +16,8 @@ HEADER = (
     "minimum",
 )
 
-# What a worker's runs may use: they compile ahead on every processor that they see, and
-# eight workers that all do so leave none to search on.
+# What a worker's runs may use: eight workers that use every processor leave none to
+# search on.
 SHARE = 4
 
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -268,12 +267,6 @@ def test_what_few_members_allocate_otherwise_is_guarded(how: str) -> None:
         assert found == ([], [1, 5, 8], {}), (how, number)
 
 
-def test_torch_s_own_kernels() -> None:
-    x = values_of(PLAIN)
-    made = run(torch.relu, x)
-    assert suspects(made, x) == ([], [], {})
-
-
 def test_a_launch_that_fails_unseen() -> None:
     spec = TensorSpec((2, 2048), ("a", "b"), "float32", fill=FILL)
     x = values_of(spec)
@@ -336,42 +329,3 @@ def softmax(x: Tensor) -> Tensor:
     y = torch.empty_like(x)
     softmax_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=512)
     return y
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_what_a_burst_costs(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = TensorSpec((64, 512), ("a", "b"), dtype, fill=FILL)
-    x, arena = values_of(spec, 128), Arena("cuda")
-    rows = list(x.unbind(0))
-
-    def plain() -> None:
-        for row in rows:
-            softmax(row)
-
-    def burst() -> BatchRun:
-        return run(softmax, x, spec, arena)
-
-    def timed(work: Callable[[], object]) -> tuple[float, float]:
-        """Return microseconds until the last call returns, and until it is done."""
-        best = [float("inf")] * 2
-        for _ in range(30):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            work()
-            issued = time.perf_counter()
-            torch.cuda.synchronize()
-            done = time.perf_counter()
-            best = [min(best[0], issued - start), min(best[1], done - start)]
-        return best[0] * 1e6, best[1] * 1e6
-
-    made = burst()
-    assert dict(made.failed) == {}
-    close = torch.allclose(made.outputs["y"].float(), x.float().softmax(-1), atol=1e-3)
-    assert close
-    alone, together = timed(plain), timed(burst)
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nsoftmax [64, 512] {dtype}, 128 calls: alone {alone[0]:.0f} us issued, "
-            f"{alone[1]:.0f} done; burst {together[0]:.0f} issued, {together[1]:.0f} "
-            f"done; {together[1] / alone[1]:.2f} times\n"
-        )

@@ -5,8 +5,7 @@ replaced where a capture breaks.
 """
 
 import itertools
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,9 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses.classes import configured, turns
-from kfuzz.core.budget import Budget, Depth
-from kfuzz.core.event import FindingSaved, KernelFinished
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Kind, State, Verdict
-from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import run
+from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls.autotuning import CALLS, Measuring
 from kfuzz.execution.calls.invocation import Invocation
@@ -285,50 +281,3 @@ def test_autotuned_and_in_place_kernels_are_captured() -> None:
 
 
 # The whole way ----------------------------------------------------------------
-
-
-VIOLATING = {
-    "classes/configured.py::softmax_unmasked_config": "C-CMP-02",
-    "classes/configured.py::leaky_relu_unrestored": "C-CMP-02",
-    "classes/turns.py::relu_clears_the_next_buffer": "K-REF-01",
-}
-CONFORMING = (
-    "classes/configured.py::triton_softmax_autotuned",
-    "classes/configured.py::triton_leaky_relu_in_place",
-    "classes/turns.py::relu_clears_its_buffer",
-)
-
-
-def config(targets: Iterable[str], corpus: Path, cases: int) -> RunConfig:
-    return RunConfig(
-        targets=tuple(str(ROOT / "contracts/witnesses" / t) for t in targets),
-        root=ROOT,
-        corpus=corpus,
-        seed=5,
-        budget=Budget(max_time=200.0, max_cases=cases),
-        device="cuda",
-    )
-
-
-@pytest.mark.slow
-def test_a_search_finds_them(tmp_path: Path) -> None:
-    wanted = {(t.split("::")[1], c) for t, c in VIOLATING.items()}
-    stop, found = threading.Event(), set()
-    events = []
-    for event in run(config(VIOLATING, tmp_path, 400), stop=stop):
-        events.append(event)
-        if isinstance(event, FindingSaved) and event.stage == "done":
-            made = event.finding
-            if made.state is State.CONFIRMED:
-                found.add((made.signature.kernel, made.signature.contract))
-        if wanted <= found:
-            stop.set()
-    assert wanted <= found, (wanted - found, events[-12:])
-
-
-@pytest.mark.slow
-def test_a_search_finds_nothing_in_their_twins(tmp_path: Path) -> None:
-    events = list(run(config(CONFORMING, tmp_path, 200), stop=threading.Event()))
-    assert [e.finding for e in events if isinstance(e, FindingSaved)] == []
-    finished = [e for e in events if isinstance(e, KernelFinished)]
-    assert [e.cases for e in finished] == [200] * 3, finished

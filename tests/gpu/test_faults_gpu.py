@@ -165,13 +165,3 @@ def test_correct_twins_are_clean(witness: Witness, tmp_path: Path) -> None:
     assert not seen.findings, summary(seen)
     assert seen.cases >= min(TWIN_CASES, 50), summary(seen)
     assert not [n for n in seen.notices if "could not be judged" in n], summary(seen)
-
-
-def test_a_run_of_one_case_for_comparison(tmp_path: Path, record_property) -> None:
-    start = time.monotonic()
-    twin = next(w for w in CONFORMING if w.kernel == "cuda_relu")
-    seen = searched(twin, tmp_path, cases=1, contracts=frozenset())
-    seen.found = time.monotonic() - start
-    fault = Fault("none: the start of a run and one case", "CUDA C++", twin)
-    record_property(FALSIFIED, row(fault, seen))
-    assert seen.cases == 1, summary(seen)

@@ -1,7 +1,5 @@
 """The fused comparator, compiled, beside the comparator in torch."""
 
-import sys
-import time
 from typing import Any
 
 import pytest
@@ -170,31 +168,3 @@ def test_members_on_the_device_have_the_hosts_outcomes(name: str) -> None:
         ours, theirs = getattr(found, field).tolist(), getattr(wanted, field).tolist()
         assert ours == theirs, f"{name}: {field} {ours} instead of {theirs}"
     assert bool((wanted.missed[5:] == 1).all())
-
-
-def test_time_of_a_burst_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = []
-    for rows, columns in ((8, 64), (64, 512)):
-        case, x = softmax_case(rows, columns), torch.randn(128, rows, columns).cuda()
-        accepted = posed("softmax", case, x)
-        y = {"y": torch.softmax(x, -1)}
-        found = summarise(y, accepted)["y"]
-        assert int(found.missed.sum()) == 0
-        for text, part in (
-            ("acceptance", lambda c=case, x=x: posed("softmax", c, x)),
-            ("summary", lambda y=y, a=accepted: summarise(y, a)),
-        ):
-            part()
-            torch.cuda.synchronize()
-            begun = time.perf_counter()
-            for _ in range(20):
-                part()
-            queued = time.perf_counter() - begun
-            torch.cuda.synchronize()
-            whole = time.perf_counter() - begun
-            lines.append(
-                f"softmax [128, {rows}, {columns}] {text}: host "
-                f"{queued / 20 * 1e6:.0f} us, with the device {whole / 20 * 1e6:.0f} us"
-            )
-    with capsys.disabled():
-        sys.stdout.write("\n".join(["", *lines, ""]))

@@ -1,8 +1,5 @@
 """Values of all members on a GPU: the CPU's bits, by one kernel and by torch."""
 
-import sys
-import time
-
 import pytest
 import torch
 
@@ -114,33 +111,3 @@ def test_indices(dtype):
         groups = tuple({"x": family} for family in families[1:])
         burst = Burst(Case({"table": table, "x": x}), 4 * len(families), groups)
         assert_equal_bits(burst, families, f"{dtype} {first}")
-
-
-@pytest.mark.parametrize("dtype", FUSED)
-def test_how_long_a_burst_takes(dtype, monkeypatch, capsys):
-    families = ["randn", "offset", "ninf_mask", "exact_int"]
-    shape = (64, 512)
-    axes = ("d0", "d1")
-    x = TensorSpec(shape, axes, dtype, fill=Fill(families[0], 1))
-    groups = tuple({"x": family} for family in families[1:])
-    burst = Burst(Case({"x": x}), 128, groups, ("x",))
-    told = []
-    for how in ("one kernel", "torch"):
-        monkeypatch.setattr(fills, "is_fused", lambda device, h=how: h != "torch")
-        for _ in range(3):
-            made = batch_values(burst, CUDA)
-        torch.cuda.synchronize()
-        host, whole = [], []
-        for _ in range(20):
-            start = time.perf_counter()
-            made = batch_values(burst, CUDA)
-            host.append(time.perf_counter() - start)
-            torch.cuda.synchronize()
-            whole.append(time.perf_counter() - start)
-        assert made["x"].shape == (128, *shape)
-        told.append(
-            f"{how}: host {1e6 * sorted(host)[10]:.0f} us, "
-            f"to its end {1e6 * sorted(whole)[10]:.0f} us"
-        )
-    with capsys.disabled():
-        sys.stdout.write(f"\n128 members of {dtype} {shape}: {'; '.join(told)}\n")

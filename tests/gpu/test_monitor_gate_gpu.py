@@ -1,18 +1,13 @@
 """The monitor's device gate on a GPU: no waiting, right copies, what a call costs."""
 
 import math
-import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import triton
 from torch import Tensor
 
 import kfuzz
-from kfuzz.judge.sandbox.inside import triton_launches
 from kfuzz.monitor import DeviceGate, Violation
 from kfuzz.monitor.gate.device import WARM
 from tests.gpu.waits import raising_waits
@@ -140,71 +135,6 @@ def test_a_graph_under_capture_is_left_alone() -> None:
     assert settled(function).errors == 0
 
 
-@triton.jit
-def nothing(x_ptr):  # type: ignore[no-untyped-def]
-    """Do nothing."""
-
-
-def microseconds(call: Callable[[], object]) -> float:
-    """Return what a call costs on the host, the least of several means."""
-    best = math.inf
-    for _ in range(20):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(50):
-            call()
-        best = min(best, (time.perf_counter() - begin) / 50)
-    return best * 1e6
-
-
-@pytest.mark.parametrize("size", [1 << 10, 1 << 20, 1 << 24])
-def test_what_a_call_costs_on_the_host(
-    size: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Printed and not asserted; the bound of the whole gate is 30 us."""
-
-    def same(x: Tensor) -> Tensor:
-        return x
-
-    function = gated([], same, special=False, room_bytes=1 << 29, share=1e-6)
-    x = torch.randn(size, device="cuda")
-    for i in range(WARM):  # x is usual among these, so that no call is checked
-        function(x * 2.0 ** (i % 5 - 2))
-    torch.cuda.synchronize()
-    [lane] = function.monitor.device_gate._lanes.values()
-    [plan] = [p for p in lane._plans.values() if p is not None and p.decide]
-    [after] = [p for p in lane._plans.values() if p is not None and p.keep_results]
-    pointers = (x.data_ptr(), *plan.padding, lane._rooms[0])
-    first = (*pointers, -1, 0, 1)  # no slot
-    second = (*pointers, -1, 0, lane._ended)
-    small = torch.zeros(8, device="cuda")
-    with torch.cuda.device(x.device):
-        empty = nothing.warmup(small, grid=(1, 1, 1))[1, 1, 1]
-    costs = {
-        "plain call": microseconds(lambda: same(x)),
-        "whole gate": microseconds(lambda: function(x)),
-        "first launch": microseconds(lambda: plan.decide(*first)),
-        "second launch": microseconds(lambda: after.keep_results(*second)),
-        "empty kernel": microseconds(lambda: empty(small.data_ptr())),
-        "torch.add of 8": microseconds(lambda: torch.add(small, 1.0)),
-    }
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    marks[0].record()
-    for _ in range(50):
-        function(x)
-    marks[1].record()
-    torch.cuda.synchronize()
-    on_device = marks[0].elapsed_time(marks[1]) / 50 * 1e3
-    found = settled(function)
-    told = ", ".join(f"{name} {cost:.1f}" for name, cost in costs.items())
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\ndevice gate, {size} float32, us on the host: {told}; "
-            f"{on_device:.1f} from call to call; {found.outliers} flagged\n"
-        )
-    assert found.errors == found.skipped == found.violations == 0, found
-
-
 def test_copies_are_whole_whatever_three_streams_overwrite() -> None:
     """Every finding holds what was passed, and nothing that was written later."""
     size, every = 30_011, 20
@@ -240,18 +170,6 @@ def test_copies_are_whole_whatever_three_streams_overwrite() -> None:
         assert not others, (n, len(others), others[:5], x[others[:5]].tolist())
         assert violation.index == (n,), violation.message
         assert violation.actual == 1000.0 + n, violation.message
-
-
-def test_hooks_of_triton_see_the_launches() -> None:
-    function = gated([])
-    x = torch.ones(64, device="cuda")
-    for _ in range(2):
-        function(x)
-    names: dict[str, None] = {}
-    with triton_launches(names):
-        function(x)
-    assert list(names) == ["decide", "keep_results"], names
-    assert settled(function).errors == 0
 
 
 def test_tf32_of_the_process_is_no_violation_of_a_plain_reference() -> None:

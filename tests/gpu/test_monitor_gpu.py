@@ -157,22 +157,6 @@ def test_calls_are_skipped_while_a_graph_is_captured() -> None:
     assert (found.skipped, found.checked, found.errors) == (1, 20, 0), found
 
 
-def test_a_raising_call_gives_its_pinned_memory_back() -> None:
-    from kfuzz.monitor.runtime import runtime
-
-    def raising(x: Tensor) -> Tensor:
-        raise ValueError("its own")
-
-    function = monitored("raising", [])(raising)
-    x = torch.randn(1 << 20, device="cuda")
-    for _ in range(20):
-        with pytest.raises(ValueError, match="its own"):
-            function(x)
-    found = settled(function)
-    assert found.raised + found.dropped >= 20, found
-    assert runtime.rooms.used == 0
-
-
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_code_is_judged_without_graph_breaks(backend: str) -> None:
     told: list[Violation] = []
@@ -197,31 +181,3 @@ def test_compiled_code_is_judged_without_graph_breaks(backend: str) -> None:
     assert (good.checked, good.violations, good.errors) == (3, 0, 0), good
     assert (bad.checked, bad.violations, bad.errors) == (3, 3, 0), bad
     assert {str(v.kind) for v in told} == {"value"}
-
-
-def test_several_threads_and_streams_share_the_monitor() -> None:
-    told: list[Violation] = []
-    function = monitored("threads", told)(doubled)
-    failures: list[BaseException] = []
-
-    def work(n: int) -> None:
-        try:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for i in range(50):
-                    x = torch.full((n,), float(i), device="cuda")
-                    y = function(x)
-                    x.fill_(-1.0)
-                    assert y.tolist() == [2.0 * i] * n
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in (100, 1000, 5000)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
-    found = settled(function)
-    assert not told, told[0].message
-    assert found.checked + found.dropped == 150, found
-    assert found.errors == 0, found

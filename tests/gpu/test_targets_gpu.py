@@ -1,9 +1,6 @@
 """CUDA C++ and bare Triton kernels on a GPU: built, launched, falsified, replayed."""
 
-import os
 import shutil
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -186,27 +183,3 @@ def test_an_autotuned_kernel_is_launched_with_its_meta() -> None:
     )
     for shape in ((4, 8), (16, 16), (3, 111)):
         right(judged(ops.relu, made, x_case("randn", shape), **OUT))
-
-
-def test_two_processes_that_build_at_once_both_launch(tmp_path: Path) -> None:
-    program = (
-        "import torch, kfuzz\n"
-        'source = kfuzz.cuda_source(\'extern "C" __global__ void f(float *y)'
-        " { y[0] = 7; }')\n"
-        "y = torch.zeros(1, device='cuda')\n"
-        "source.kernel('f')[1, 1](y)\n"
-        "assert y.item() == 7\n"
-    )
-    root = Path(__file__).parents[2]
-    env = os.environ | {"KFUZZ_CACHE": str(tmp_path), "PYTHONPATH": str(root)}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", program], env=env, text=True, stderr=subprocess.PIPE
-        )
-        for _ in range(2)
-    ]
-    for process in both:
-        _, err = process.communicate(timeout=80)
-        assert process.returncode == 0, err
-    assert len(list(tmp_path.rglob("*.bin"))) == 1
-    assert not list(tmp_path.rglob(".new-*"))
