@@ -1,6 +1,5 @@
-"""What an entry of the benchmark says, and when it is complete."""
+"""What an entry of the benchmark says."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -8,11 +7,6 @@ from typing import Final
 
 HERE: Final = Path(__file__).parent
 BINDINGS: Final = HERE / "bindings"
-_VERSION: Final = re.compile(r"\d+(\.\d+){1,2}")
-_THREAD: Final = re.compile(
-    r"https://github\.com/[\w-]+/[\w-]+/(issues|pull)/\d+"
-    r"|https://github\.com/[\w-]+/[\w-]+/commit/[0-9a-f]{8,40}"
-)
 
 
 class Fault(StrEnum):
@@ -88,30 +82,3 @@ class Entry:
         """Return the distribution in which one of the two releases is."""
         moved = self.fixed_in and version == self.fixed
         return self.fixed_in if moved else self.package
-
-
-def problems(entry: Entry) -> list[str]:
-    """Return what an entry lacks, in words; nothing if it is complete."""
-    found = []
-    for version in (entry.faulty, entry.fixed):
-        if not _VERSION.fullmatch(version):
-            found.append(f"{version!r} is no version of a release")
-    if not found and _order(entry.faulty) >= _order(entry.fixed):
-        found.append(f"the fix {entry.fixed} is no later than {entry.faulty}")
-    if not entry.threads:
-        found.append("no public thread")
-    found += [f"{t} is no thread" for t in entry.threads if not _THREAD.fullmatch(t)]
-    if not entry.shows.endswith("."):
-        found.append("`shows` is no sentence")
-    file, _, kernel = entry.binding.partition("::")
-    path = BINDINGS / file
-    if not path.is_file():
-        found.append(f"no file {file} in bindings/")
-    elif not re.search(rf"\b{kernel.partition('.')[0]}\b", path.read_text()):
-        found.append(f"{file} binds no {kernel}")
-    found += [f"{f.contract} has no argument" for f in entry.further if not f.argument]
-    return found
-
-
-def _order(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
