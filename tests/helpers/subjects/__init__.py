@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.helpers.impostors import Subject
 from tests.helpers.subjects import (
+    basic,
     elementwise,
     indexing,
     norms,
@@ -14,6 +15,7 @@ from tests.helpers.subjects import (
 )
 
 EVERY: Final[dict[str, Subject]] = {
+    **basic.SUBJECTS,
     **elementwise.SUBJECTS,
     **indexing.SUBJECTS,
     **norms.SUBJECTS,
