@@ -22,7 +22,7 @@ RUNS = {
     "shadow_against_formulas": "--largest 2",
     "throughput": "--device cpu --operators softmax --seconds 1",
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
-    "--faults relu_native_over_read --json found.json",
+    "--faults relu_native_over_read",
 }
 
 # What some of them need besides.

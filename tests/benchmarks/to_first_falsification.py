@@ -1,174 +1,118 @@
 """Inputs and seconds until a planted fault is seen, by kfuzz and by its peers.
 
-    python -m tests.benchmarks.to_first_falsification --json results.json
+    python -m tests.benchmarks.to_first_falsification
 
 Each search has the same kernels, references and budget, on the CPU and in Triton's
 interpreter, or with `--device cuda` on a GPU. The correct kernel of each operator is
-searched too, for what is said of that is a false alarm. What the peers need is in
+searched too, for what is reported of that is a false alarm. What the peers need is in
 `requirements.txt`; one that is not installed is left out, and the table says so.
 """
 
 import argparse
 import fnmatch
-import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from itertools import starmap
-from pathlib import Path
 from typing import Final
 
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.peers.asking import Kfuzz, Peers, SearchError, Unavailable
-from tests.benchmarks.peers.faults import FAULTS, Fault, entries, faults
-from tests.benchmarks.peers.subject import Budget
+from tests.benchmarks.peers.faults import Fault, entries, faults
+from tests.benchmarks.peers.subject import Budget, Found
 from tests.benchmarks.peers.versions import machine
 
 KFUZZ: Final = "kfuzz"
+HEADS: Final = (
+    "tool", "faults told from correct kernels", "faults called wrong",
+    "searches that did", "correct kernels called wrong", "inputs, median",
+    "seconds, median",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Search:
-    """One search of one kernel.
-
-    Attributes:
-        tool: kfuzz or a peer.
-        kernel: name of the witness.
-        correct: whether the kernel is a correct one.
-        seed: of the search.
-        found: whether it was called wrong.
-        cases: inputs tried.
-        seconds: until then, or until the search ended.
-        message: what was seen.
-    """
-
-    tool: str
-    kernel: str
-    correct: bool
-    seed: int
-    found: bool
-    cases: int
-    seconds: float
-    message: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """What a tool came to.
+class Results:
+    """Every search: by tool and kernel, what each seed gave.
 
     Attributes:
-        tool: its name.
-        searches: searches of faulty kernels.
-        seen: those that called the kernel wrong.
-        found: kernels that most seeds called wrong.
-        told: those of them whose correct kernel no seed called wrong.
-        alarmed: correct kernels that some seed called wrong.
-        correct: correct kernels.
-        cases: median over the found kernels of the median over the seeds.
-        seconds: likewise.
+        faults: the kernels with a fault.
+        unavailable: peers that cannot be imported, with the reason.
+        problems: what kept searches from a result.
     """
 
-    tool: str
-    searches: int
-    seen: int
-    found: tuple[str, ...]
-    told: tuple[str, ...]
-    alarmed: tuple[str, ...]
-    correct: int
-    cases: float
-    seconds: float
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = faults
+        self.unavailable: dict[str, str] = {}
+        self.problems: list[str] = []
+        self._found: dict[tuple[str, str], list[Found]] = {}
 
+    def add(self, tool: str, kernel: str, found: Found) -> None:
+        """Take what one search came to."""
+        self._found.setdefault((tool, kernel), []).append(found)
 
-def median(searches: Sequence[Search], of: Callable[[Search], float]) -> float:
-    """Return the median over seeds, infinite where most did not find anything."""
-    return statistics.median_low(of(s) if s.found else math.inf for s in searches)
+    def _tools(self) -> list[str]:
+        return list(dict.fromkeys(tool for tool, _ in self._found))
 
+    def _alarmed(self, tool: str) -> set[str]:
+        """Return the correct kernels that some seed called wrong."""
+        twins = {f.twin for f in self.faults}
+        return {
+            k for k in twins if any(f.found for f in self._found.get((tool, k), ()))
+        }
 
-def rows(searches: Sequence[Search], faults: Sequence[Fault]) -> Iterator[Row]:
-    """Yield what each tool came to, in the order in which they searched."""
-    for tool in dict.fromkeys(s.tool for s in searches):
-        own = [s for s in searches if s.tool == tool]
-        by_kernel: dict[str, list[Search]] = {}
-        for s in own:
-            by_kernel.setdefault(s.kernel, []).append(s)
-        correct = {s.kernel for s in own if s.correct}
-        alarmed = {s.kernel for s in own if s.correct and s.found}
-        faulty = [f for f in faults if f.kernel in by_kernel]
-        found = [
-            f for f in faulty if math.isfinite(median(by_kernel[f.kernel], _cases))
-        ]
-        of = [by_kernel[f.kernel] for f in found]
-        yield Row(
-            tool=tool,
-            searches=sum(not s.correct for s in own),
-            seen=sum(not s.correct and s.found for s in own),
-            found=tuple(f.kernel for f in found),
-            told=tuple(f.kernel for f in found if f.twin not in alarmed),
-            alarmed=tuple(sorted(alarmed)),
-            correct=len(correct),
-            cases=statistics.median(median(s, _cases) for s in of) if of else math.inf,
-            seconds=statistics.median(median(s, _time) for s in of) if of else math.inf,
+    def _median(self, tool: str, kernel: str) -> tuple[float, float]:
+        """Return cases and seconds over seeds, infinite where most found nothing."""
+        own = self._found.get((tool, kernel), [Found(False, 0, 0.0, "")])
+        return (
+            statistics.median_low(f.cases if f.found else math.inf for f in own),
+            statistics.median_low(f.seconds if f.found else math.inf for f in own),
         )
 
+    def by_tool(self) -> Iterator[str]:
+        """Yield the table of tools."""
+        yield f"| {' | '.join(HEADS)} |"
+        yield f"|{'---|' * len(HEADS)}"
+        for tool in self._tools():
+            alarmed = self._alarmed(tool)
+            medians = {f: self._median(tool, f.kernel) for f in self.faults}
+            found = {f: m for f, m in medians.items() if math.isfinite(m[0])}
+            searches = [
+                s for f in self.faults for s in self._found.get((tool, f.kernel), ())
+            ]
+            correct = len({f.twin for f in self.faults})
+            cells = (
+                tool, str(sum(f.twin not in alarmed for f in found)), str(len(found)),
+                f"{sum(s.found for s in searches)} of {len(searches)}",
+                f"{len(alarmed)} of {correct}",
+                *(
+                    _number(statistics.median(m[i] for m in found.values()))
+                    if found
+                    else "–"
+                    for i in (0, 1)
+                ),
+            )  # fmt: skip
+            yield f"| {' | '.join(cells)} |"
+        for tool, why in self.unavailable.items():
+            yield f"| {tool} | not run: {why} | | | | | |"
 
-def _cases(search: Search) -> float:
-    return search.cases
-
-
-def _time(search: Search) -> float:
-    return search.seconds
-
-
-def table(
-    searches: Sequence[Search], faults: Sequence[Fault], unavailable: dict[str, str]
-) -> str:
-    """Return the table of tools."""
-    lines = [
-        "| tool | faults told from correct kernels | faults called wrong | "
-        "searches that did | correct kernels called wrong | inputs, median | "
-        "seconds, median |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for r in rows(searches, faults):
-        cells = (
-            r.tool, f"{len(r.told)}", f"{len(r.found)}", f"{r.seen} of {r.searches}",
-            f"{len(r.alarmed)} of {r.correct}", _number(r.cases), _number(r.seconds),
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [f"| {t} | not run: {why} | | | | | |" for t, why in unavailable.items()]
-    return "\n".join(lines)
-
-
-def details(searches: Sequence[Search], faults: Sequence[Fault]) -> str:
-    """Return the table of faults: medians of inputs and seconds of each tool."""
-    tools = list(dict.fromkeys(s.tool for s in searches))
-    alarmed = {(s.tool, s.kernel) for s in searches if s.correct and s.found}
-    lines = [
-        f"| fault | kernel | {' | '.join(tools)} |",
-        f"|---|---|{'---|' * len(tools)}",
-    ]
-    for fault in faults:
-        cells = []
-        for tool in tools:
-            own = [s for s in searches if (s.tool, s.kernel) == (tool, fault.kernel)]
-            cell = "not run"
-            if own:
-                cases, seconds = median(own, _cases), median(own, _time)
-                cell = "–"
-                if math.isfinite(cases):
-                    cell = f"{cases:g}; {_number(seconds)} s"
-                    if (tool, fault.twin) in alarmed:
-                        cell = f"({cell})"
-            cells.append(cell)
-        lines.append(f"| {fault.mode} | {fault.kernel} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    def by_fault(self) -> Iterator[str]:
+        """Yield the table of faults; in parentheses where the twin is called wrong."""
+        tools = self._tools()
+        yield f"| fault | kernel | {' | '.join(tools)} |"
+        yield f"|---|---|{'---|' * len(tools)}"
+        for fault in self.faults:
+            cells = []
+            for tool in tools:
+                cases, seconds = self._median(tool, fault.kernel)
+                cell = f"{cases:g}; {_number(seconds)} s"
+                cell = f"({cell})" if fault.twin in self._alarmed(tool) else cell
+                cells.append(cell if math.isfinite(cases) else "–")
+            yield f"| {fault.mode} | {fault.kernel} | {' | '.join(cells)} |"
 
 
 def _number(value: float) -> str:
-    return f"{value:.2g}" if value < 10 else f"{value:.0f}" if value < 1e9 else "–"
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 
 def searched(
@@ -177,12 +121,9 @@ def searched(
     *,
     budget: Budget,
     seeds: Sequence[int],
-    unavailable: dict[str, str],
-    problems: list[str],
-    tell: Callable[[Search], None],
-    device: str = "cpu",
-    jobs: int = 1,
-) -> list[Search]:
+    device: str,
+    jobs: int,
+) -> Results:
     """Run every tool on every faulty and every correct kernel.
 
     Args:
@@ -190,47 +131,41 @@ def searched(
         faults: the kernels.
         budget: of one search.
         seeds: one search for each.
-        unavailable: takes the peers that cannot be imported, with the reason.
-        problems: takes what kept searches from a result.
-        tell: called after each search.
         device: "cpu" or "cuda".
         jobs: searches by peers at once; kfuzz's own never overlap.
     """
-    where = entries(device)
-    twins = list(dict.fromkeys(f.twin for f in faults))
-    kernels = [*dict.fromkeys(f.kernel for f in faults), *twins]
+    made, where = Results(faults), entries(device)
+    kernels = dict.fromkeys([f.kernel for f in faults] + [f.twin for f in faults])
     with Peers() as peers, Kfuzz() as kfuzz, ThreadPoolExecutor(jobs) as pool:
 
-        def one(tool: str, kernel: str, seed: int) -> Search | None:
-            if tool in unavailable:
-                return None
+        def one(tool: str, kernel: str, seed: int) -> None:
+            if tool in made.unavailable:
+                return
             try:
                 if tool == KFUZZ:
                     found = kfuzz.search(where[kernel], budget, seed)
                 else:
                     found = peers.search(tool, where[kernel], budget, seed)
             except Unavailable as why:
-                unavailable[tool] = str(why)
-                return None
+                made.unavailable[tool] = str(why)
             except SearchError as error:
-                problems.append(str(error))
-                return None
-            made = Search(tool, kernel, kernel in twins, seed, **vars(found))
-            tell(made)
-            return made
+                made.problems.append(str(error))
+            else:
+                made.add(tool, kernel, found)
+                text = f"{tool}: {kernel}, seed {seed}: {found}"
+                print(text, file=sys.stderr, flush=True)
 
-        made: list[Search | None] = []
         for tool in tools:
             grid = [(tool, kernel, seed) for kernel in kernels for seed in seeds]
             if tool == KFUZZ:
-                made += starmap(one, grid)
+                list(starmap(one, grid))
             else:
-                made += pool.map(lambda each: one(*each), grid)
-    return [s for s in made if s is not None]
+                list(pool.map(lambda each: one(*each), grid))
+    return made
 
 
 def main() -> int:
-    """Search, print the tables, and write the file."""
+    """Search and print the tables."""
     parse = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parse.add_argument("--seconds", type=float, default=5.0, help="most of a search")
     parse.add_argument("--cases", type=int, help="most inputs of a search; no limit")
@@ -239,52 +174,23 @@ def main() -> int:
     parse.add_argument("--jobs", type=int, default=1, help="searches of peers at once")
     parse.add_argument("--tools", default="*", help="glob of names")
     parse.add_argument("--faults", default="*", help="glob of kernels")
-    parse.add_argument("--json", type=Path, help="file for every search")
-    parse.add_argument("--from-json", type=Path, help="print the tables of such a file")
     options = parse.parse_args()
-    problems: list[str] = []
-    if options.from_json:
-        stored = json.loads(options.from_json.read_text())
-        searches = [Search(**s) for s in stored["searches"]]
-        known = {s.kernel for s in searches}
-        chosen = [f for f in FAULTS if f.kernel in known]
-        unavailable = stored["unavailable"]
-    else:
-        tools = [t for t in (KFUZZ, *PEERS) if fnmatch.fnmatch(t, options.tools)]
-        shown = faults(options.device)
-        chosen = [f for f in shown if fnmatch.fnmatch(f.kernel, options.faults)]
-        unavailable = {}
-        budget = Budget(options.seconds, options.cases)
-        searches = searched(
-            tools, chosen, budget=budget, seeds=range(options.seeds),
-            unavailable=unavailable, problems=problems, tell=_tell,
-            device=options.device, jobs=options.jobs,
-        )  # fmt: skip
-        if options.json:
-            stored = {
-                "machine": machine(),
-                "device": options.device,
-                "budget": asdict(budget),
-                "searches": [asdict(s) for s in searches],
-                "unavailable": unavailable,
-            }
-            options.json.write_text(json.dumps(stored, indent=1) + "\n")
-    print(table(searches, chosen, unavailable))
-    print()
-    print(details(searches, chosen))
-    for problem in problems:
-        print(f"PROBLEM: {problem}")
-    return 1 if problems else 0
-
-
-def _tell(search: Search) -> None:
-    verdict = "wrong" if search.found else "-"
-    print(
-        f"{search.tool}: {search.kernel}, seed {search.seed}: {verdict} after "
-        f"{search.cases} inputs, {search.seconds:.2f} s {search.message}",
-        file=sys.stderr,
-        flush=True,
+    made = searched(
+        [t for t in (KFUZZ, *PEERS) if fnmatch.fnmatch(t, options.tools)],
+        [
+            f
+            for f in faults(options.device)
+            if fnmatch.fnmatch(f.kernel, options.faults)
+        ],
+        budget=Budget(options.seconds, options.cases),
+        seeds=range(options.seeds),
+        device=options.device,
+        jobs=options.jobs,
     )
+    print("\n".join([*made.by_tool(), "", *made.by_fault(), ""]))
+    print("; ".join(f"{name} {text}" for name, text in machine().items()))
+    print("\n".join(f"PROBLEM: {problem}" for problem in made.problems))
+    return 1 if made.problems else 0
 
 
 if __name__ == "__main__":
