@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kfuzz.numerics.formats import FORMATS, round_to
 from tests.benchmarks.rows import Config
+from tests.helpers import correct_algorithms
 from tests.helpers.correct_algorithms import (
     exp2_reciprocal,
     lanes,
@@ -22,6 +23,7 @@ from tests.helpers.correct_algorithms import (
     pairwise,
     primitive,
     serial,
+    serial_k,
     two_pass,
     welford,
 )
@@ -247,41 +249,17 @@ def product(f: Callable[[F32, F32, Config], Array]) -> Kernel:
     return run
 
 
-def _serial_k(a: F32, b: F32) -> F32:
-    total = np.zeros((a.shape[0], a.shape[1], b.shape[2]), dtype=np.float32)
-    for k in range(a.shape[2]):
-        total = total + a[:, :, k, None] * b[:, k, None, :]
-    return total
-
-
 def _parts(a: F32, b: F32) -> Array:
     step = max(1, -(-a.shape[2] // PARTS))
     starts = range(0, a.shape[2], step)
-    made = [_serial_k(a[:, :, s : s + step], b[:, s : s + step]) for s in starts]
+    made = [serial_k(a[:, :, s : s + step], b[:, s : s + step]) for s in starts]
     return np.stack(made, -1)
 
 
 def tensor_core(fraction: int, block: int) -> Kernel:
     """Emulate a truncating matrix unit: see `correct_algorithms.tensor_core`."""
-
-    def multiply(a: F32, b: F32, config: Config) -> Array:
-        total = np.zeros((a.shape[0], a.shape[1], b.shape[2]))
-        for s in range(0, a.shape[2], block):
-            left = a[:, :, s : s + block, None].astype(np.float64)
-            terms = left * b[:, None, s : s + block].astype(np.float64)
-            terms = np.concatenate([total[:, :, None], terms], axis=2)
-            finite = np.where(np.isfinite(terms), terms, 0.0)
-            _, exponent = np.frexp(np.abs(finite).max(2))
-            quantum = np.ldexp(1.0, exponent - 1 - fraction)[:, :, None]
-            aligned = (np.trunc(finite / quantum) * quantum).sum(2)
-            special = np.where(np.isfinite(terms), 0.0, terms).sum(2)
-            kept = round_to(torch.from_numpy(aligned), FORMATS["float32"], "rz")
-            beyond = np.abs(aligned) >= 2.0**128
-            limited = np.where(beyond, np.copysign(np.inf, aligned), kept.numpy())
-            total = np.where(special != 0, special, limited)
-        return total
-
-    return product(multiply)
+    multiply = correct_algorithms.tensor_core(fraction, block)
+    return product(lambda a, b, config: multiply(a, b))
 
 
 def _half_products(a: F32, b: F32, config: Config) -> Array:
@@ -303,11 +281,11 @@ def _tf32(a: F32, b: F32, config: Config) -> Array:
         round_to(torch.from_numpy(t).double(), FORMATS["tf32"]).float().numpy()
         for t in (a, b)
     ]
-    return _serial_k(*coarse)
+    return serial_k(*coarse)
 
 
 def _flushing_product(a: F32, b: F32, config: Config) -> Array:
-    return flushed(_serial_k(flushed(a, config), flushed(b, config)), config)
+    return flushed(serial_k(flushed(a, config), flushed(b, config)), config)
 
 
 def _torch_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -333,7 +311,7 @@ CORRECT: Final[Mapping[str, Mapping[str, Kernel]]] = {
     },
     "matmul": {
         "torch.matmul": each(torch.matmul),
-        "serial": product(lambda a, b, c: _serial_k(a, b)),
+        "serial": product(lambda a, b, c: serial_k(a, b)),
         "split-K": product(lambda a, b, c: pairwise(_parts(a, b))),
     },
 }
@@ -380,7 +358,7 @@ MUTANTS: Final = (
     Mutant("matmul", "16-bit accumulator", product(_half_products), 40),
     Mutant(
         "matmul", "missing K tail",
-        product(lambda a, b, c: _serial_k(a[:, :, :-1], b[:, :-1])), 42,
+        product(lambda a, b, c: serial_k(a[:, :, :-1], b[:, :-1])), 42,
     ),
     Mutant("matmul", "split-K, 16-bit parts", product(_half_parts), 40),
     Mutant("matmul", "TF32 operands", product(_tf32), 14, ("float32",)),

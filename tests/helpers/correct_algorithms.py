@@ -155,12 +155,14 @@ def exp2_reciprocal(x: F32) -> F32:
     return weight * (np.float32(1) / pairwise(weight))[..., None]
 
 
-def online(x: F32, tile: int = 16) -> F32:
-    """One pass with rescaling: a row of only -Inf so far counts nothing."""
-    n = x.shape[-1]
+def running(x: F32, tile: int = 16) -> tuple[F32, F32]:
+    """Return the maximum and the sum of exp(x - maximum), in one pass with rescaling.
+
+    A row of only -Inf so far counts nothing.
+    """
     top = np.full(x.shape[0], -np.inf, dtype=np.float32)
     total = np.zeros(x.shape[0], dtype=np.float32)
-    for start in range(0, n, tile):
+    for start in range(0, x.shape[-1], tile):
         block = x[:, start : start + tile]
         new = np.maximum(top, block.max(-1))
         # A finite stand-in where nothing has been seen keeps NaN out.
@@ -168,6 +170,12 @@ def online(x: F32, tile: int = 16) -> F32:
         scale = np.where(top == -np.inf, np.float32(0), np.exp(top - base))
         total = total * scale + serial(np.exp(block - base[:, None]))
         top = new
+    return top, total
+
+
+def online(x: F32, tile: int = 16) -> F32:
+    """One pass with rescaling."""
+    top, total = running(x, tile)
     return np.exp(x - top[:, None]) / total[:, None]
 
 
@@ -224,14 +232,20 @@ def scale_bias(x: F32, g: F32, b: F32, eps: float) -> F32:
     return x * scale + (b - mu * scale)
 
 
-def welford(x: F32, g: F32, b: F32, eps: float) -> F32:
-    """Welford's recurrence, element after element."""
+def moments(x: F32) -> tuple[F32, F32]:
+    """Return means and summed squared differences, by Welford's recurrence."""
     mean = np.zeros(x.shape[0], dtype=np.float32)
     squares = np.zeros(x.shape[0], dtype=np.float32)
     for j in range(x.shape[1]):
         delta = x[:, j] - mean
         mean = mean + delta / np.float32(j + 1)
         squares = squares + delta * (x[:, j] - mean)
+    return mean, squares
+
+
+def welford(x: F32, g: F32, b: F32, eps: float) -> F32:
+    """Welford's recurrence, element after element."""
+    mean, squares = moments(x)
     v = squares / np.float32(max(1, x.shape[1]))
     r = np.float32(1) / np.sqrt(v + np.float32(eps))
     return (x - mean[:, None]) * r[:, None] * g + b
@@ -240,17 +254,8 @@ def welford(x: F32, g: F32, b: F32, eps: float) -> F32:
 def welford_scale_bias(x: F32, g: F32, b: F32, eps: float) -> F32:
     """Welford's recurrence in 4 strided lanes, combined; scale-bias form."""
     n = x.shape[1]
-    parts = []
-    for lane in range(min(4, n)):
-        mean = np.zeros(x.shape[0], dtype=np.float32)
-        squares = np.zeros(x.shape[0], dtype=np.float32)
-        count = 0
-        for j in range(lane, n, 4):
-            count += 1
-            delta = x[:, j] - mean
-            mean = mean + delta / np.float32(count)
-            squares = squares + delta * (x[:, j] - mean)
-        parts.append((count, mean, squares))
+    strided = (x[:, lane::4] for lane in range(min(4, n)))
+    parts = [(part.shape[1], *moments(part)) for part in strided]
     while len(parts) > 1:
         (na, ma, sa), (nb, mb, sb) = parts.pop(), parts.pop()
         weight = np.float32(nb) / np.float32(na + nb)
@@ -318,22 +323,22 @@ def product(multiply: Callable[[F32, F32], Array]) -> Callable[..., Tensor]:
 
 
 def _zeros(a: F32, b: F32) -> F32:
-    return np.zeros((a.shape[0], b.shape[1]), dtype=np.float32)
+    return np.zeros((*a.shape[:-1], b.shape[-1]), dtype=np.float32)
 
 
 def serial_k(a: F32, b: F32) -> F32:
-    """Unfused products added in the order of K."""
+    """Unfused products added in the order of K; also of batches of matrices."""
     total = _zeros(a, b)
-    for k in range(a.shape[1]):
-        total = total + a[:, k, None] * b[k]
+    for k in range(a.shape[-1]):
+        total = total + a[..., k, None] * b[..., k, None, :]
     return total
 
 
 def fused_k(a: F32, b: F32) -> F32:
     """Products added through float64, rounded to float32 after each."""
     total = _zeros(a, b)
-    for k in range(a.shape[1]):
-        exact = a[:, k, None].astype(np.float64) * b[k] + total
+    for k in range(a.shape[-1]):
+        exact = a[..., k, None].astype(np.float64) * b[..., k, None, :] + total
         total = exact.astype(np.float32)
     return total
 
@@ -341,34 +346,36 @@ def fused_k(a: F32, b: F32) -> F32:
 def blocked_k(a: F32, b: F32, block: int = 32) -> F32:
     """Blocks of K, each added serially, then added in order."""
     total = _zeros(a, b)
-    for start in range(0, a.shape[1], block):
-        total = total + serial_k(a[:, start : start + block], b[start : start + block])
+    for start in range(0, a.shape[-1], block):
+        total = total + serial_k(
+            a[..., start : start + block], b[..., start : start + block, :]
+        )
     return total
 
 
 def split_k(a: F32, b: F32) -> F32:
     """Four parts of K, float32 partial results added pairwise."""
-    step = max(1, -(-a.shape[1] // 4))
+    step = max(1, -(-a.shape[-1] // 4))
     parts = [
-        serial_k(a[:, s : s + step], b[s : s + step])
-        for s in range(0, a.shape[1], step)
+        serial_k(a[..., s : s + step], b[..., s : s + step, :])
+        for s in range(0, a.shape[-1], step)
     ]
     return pairwise(np.stack(parts, -1)) if parts else _zeros(a, b)
 
 
 def wide_product(a: F32, b: F32) -> Array:
     """All products in float64; no BLAS, which may skip 0 * Inf."""
-    total = np.zeros((a.shape[0], b.shape[1]))
-    for k in range(a.shape[1]):
-        total = total + a[:, k, None].astype(np.float64) * b[k]
+    total = np.zeros((*a.shape[:-1], b.shape[-1]))
+    for k in range(a.shape[-1]):
+        total = total + a[..., k, None].astype(np.float64) * b[..., k, None, :]
     return total
 
 
 def flushing_product(a: F32, b: F32) -> F32:
     """Serial, operands and results flushed."""
     a, b, total = flush(a), flush(b), _zeros(a, b)
-    for k in range(a.shape[1]):
-        total = flush(total + flush(a[:, k, None] * b[k]))
+    for k in range(a.shape[-1]):
+        total = flush(total + flush(a[..., k, None] * b[..., k, None, :]))
     return total
 
 
@@ -381,16 +388,16 @@ def tensor_core(fraction: int, block: int) -> Callable[[F32, F32], F32]:
     """
 
     def multiply(a: F32, b: F32) -> F32:
-        total = np.zeros((a.shape[0], b.shape[1]))
-        for s in range(0, a.shape[1], block):
-            left = a[:, s : s + block].astype(np.float64)
-            terms = left[:, :, None] * b[s : s + block].astype(np.float64)
-            terms = np.concatenate([total[:, None], terms], axis=1)
+        total = np.zeros((*a.shape[:-1], b.shape[-1]))
+        for s in range(0, a.shape[-1], block):
+            left = a[..., s : s + block, None].astype(np.float64)
+            terms = left * b[..., None, s : s + block, :].astype(np.float64)
+            terms = np.concatenate([total[..., None, :], terms], axis=-2)
             finite = np.where(np.isfinite(terms), terms, 0.0)
-            _, exponent = np.frexp(np.abs(finite).max(1))
-            quantum = np.ldexp(1.0, exponent - 1 - fraction)[:, None]
-            aligned = (np.trunc(finite / quantum) * quantum).sum(1)
-            special = np.where(np.isfinite(terms), 0.0, terms).sum(1)
+            _, exponent = np.frexp(np.abs(finite).max(-2))
+            quantum = np.ldexp(1.0, exponent - 1 - fraction)[..., None, :]
+            aligned = (np.trunc(finite / quantum) * quantum).sum(-2)
+            special = np.where(np.isfinite(terms), 0.0, terms).sum(-2)
             kept = round_to(torch.from_numpy(aligned), FORMATS["float32"], "rz")
             beyond = np.abs(aligned) >= 2.0**128
             kept_np = np.where(beyond, np.copysign(np.inf, aligned), kept.numpy())

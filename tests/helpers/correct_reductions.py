@@ -17,10 +17,13 @@ from tests.helpers.correct_algorithms import (
     Array,
     along,
     flush,
+    flushing,
     lanes,
+    moments,
     nudged,
     pairwise,
     reduced,
+    running,
     serial,
 )
 
@@ -92,10 +95,7 @@ def mean_in_double(x: F32) -> Array:
 
 def flushed_mean(x: F32) -> Array:
     """Every operand and result flushed."""
-    total = np.zeros(x.shape[0], dtype=np.float32)
-    for j in range(x.shape[1]):
-        total = flush(total + flush(x[:, j]))
-    return flush(total / size(x))
+    return flush(flushing(x) / size(x))
 
 
 MEANS = table(
@@ -165,13 +165,7 @@ def corrected(x: F32, *, correction: int) -> Array:
 
 def welford(x: F32, *, correction: int) -> Array:
     """Element after element."""
-    mean = np.zeros(x.shape[0], dtype=np.float32)
-    squares = np.zeros(x.shape[0], dtype=np.float32)
-    for j in range(x.shape[1]):
-        delta = x[:, j] - mean
-        mean = mean + delta / np.float32(j + 1)
-        squares = squares + delta * (x[:, j] - mean)
-    return squares / np.float32(x.shape[-1] - correction)
+    return moments(x)[1] / np.float32(x.shape[-1] - correction)
 
 
 def combined(x: F32, *, correction: int) -> Array:
@@ -201,10 +195,7 @@ def variance_in_double(x: F32, *, correction: int) -> Array:
 def flushed_variance(x: F32, *, correction: int) -> Array:
     """Every operand and result flushed."""
     d = flush(flush(x) - flushed_mean(x)[:, None])
-    total = np.zeros(x.shape[0], dtype=np.float32)
-    for j in range(x.shape[1]):
-        total = flush(total + flush(d[:, j] * d[:, j]))
-    return flush(total / np.float32(x.shape[-1] - correction))
+    return flush(flushing(d * d) / np.float32(x.shape[-1] - correction))
 
 
 VARIANCES = table(
@@ -240,15 +231,7 @@ def _coarse(x: F32) -> tuple[F32, Array]:
 
 
 def _online(x: F32) -> tuple[F32, Array]:
-    top = np.full(x.shape[0], -np.inf, dtype=np.float32)
-    total = np.zeros(x.shape[0], dtype=np.float32)
-    for start in range(0, x.shape[-1], 16):
-        block = x[:, start : start + 16]
-        new = np.maximum(top, block.max(-1))
-        base = np.where(new == -np.inf, np.float32(0), new)
-        scale = np.where(top == -np.inf, np.float32(0), np.exp(top - base))
-        total = total * scale + serial(np.exp(block - base[:, None]))
-        top = new
+    top, total = running(x)
     base = np.where(top == -np.inf, np.float32(0), top)
     return base[:, None], np.log(total)[:, None]
 
