@@ -33,7 +33,6 @@ CLOSE: Final = {
     "float32": (1.3e-6, 1e-5), "float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5)
 }  # fmt: skip
 FIXED: Final = ("allclose", "assert_close", "1e-3", "1e-2")
-SUBNORMAL: Final = frozenset({"subnormal", "minnormal"})
 
 
 def close(y: Tensor, wanted: Tensor, rtol: float, atol: float) -> Tensor:

@@ -209,45 +209,6 @@ def test_in_place_and_destinations() -> None:
     assert suspects(made, x) == ([4, 7], [], {})
 
 
-def test_static_memory_and_exceptions() -> None:
-    x = marked(3)
-    failed = suspects(run(static, x), x)[2]
-    assert list(failed) == list(range(1, MEMBERS)), failed
-
-    def raises(given: Tensor) -> Tensor:
-        if given[0, 0] == 7:
-            raise ValueError("no sevens")
-        return relu(given)
-
-    made = run(raises, x)
-    assert dict(made.failed) == {3: "raised ValueError: no sevens"}
-
-
-def test_some_members_have_storages_of_their_own() -> None:
-    def wrong(x: Tensor) -> Tensor:
-        own = x.storage_offset() == 0 and x.untyped_storage().nbytes() == x.nbytes
-        return relu(x) + (1 if own and not x._is_view() else 0)
-
-    arena, x = Arena("cuda"), values_of(PLAIN, 128)
-    for _ in range(2):
-        assert suspects(run(wrong, x, arena=arena), x)[0] == list(range(0, 128, 32))
-
-
-def test_a_view_past_the_end_is_its_member_s() -> None:
-    def peeks(given: Tensor, own: bool) -> Tensor:
-        out = relu(given)
-        if given[0, 0] == 7:
-            (out if own else given).as_strided((given.numel() + 1,), (1,))
-        return out
-
-    x, arena = marked(4, 5), Arena("cuda")
-    x = torch.cat((x, values_of(PLAIN, 116)))  # of 128 member 0, 32, ... are apart
-    for own in (False, True):
-        for _ in range(2):
-            made = run(lambda given, own=own: peeks(given, own), x, arena=arena)
-            assert set(made.failed) == {4, 5}, made.failed
-
-
 @pytest.mark.parametrize("how", ["captured", "new", "grown"])
 def test_what_few_members_allocate_otherwise_is_guarded(how: str) -> None:
     makes: dict[str, Callable[[Tensor], Tensor]] = {

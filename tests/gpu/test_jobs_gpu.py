@@ -16,9 +16,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
-from kfuzz.engine.search.preconditions import SHARING
 from kfuzz.engine.search.round import Round
-from kfuzz.engine.workers.processors import processors
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,16 +86,6 @@ def test_two_jobs_on_one_gpu_judge_the_same_cases(
     assert found["triton_softmax"] == found["triton_sum"] == []
     for name in ("softmax_tail_zero", "sum_drop_tail"):
         assert State.CONFIRMED in [state for _, state in found[name]], found
-
-
-def test_without_a_number_every_gpu_has_a_job_and_more_where_processors_are(
-    tmp_path: Path,
-) -> None:
-    events = searched(tmp_path, None, cases=2)
-    assert isinstance(events[0], RunStarted)
-    gpus = torch.cuda.device_count()
-    each = max(min(processors() // (4 * gpus), SHARING), 1)
-    assert events[0].jobs == min(gpus * each, len(NAMES))
 
 
 @several

@@ -109,11 +109,6 @@ def tanh_of_sigmoid(exp: Function, x: Tensor) -> Tensor:
     return 2 * reciprocal_sigmoid(exp, 2 * x) - 1
 
 
-def tanh_of_quotient(exp: Function, x: Tensor) -> Tensor:
-    e = exp(-2 * x.abs())
-    return torch.copysign((1 - e) / (1 + e), x)
-
-
 # --- gelu -----------------------------------------------------------------------
 
 
