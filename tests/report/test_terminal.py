@@ -29,10 +29,9 @@ from kfuzz.core.verdict import (
     Tried,
     Verdict,
 )
-from kfuzz.report.finding_view import finding_page, view
+from kfuzz.report.finding_view import finding_page, measured, view
 from kfuzz.report.gathered import Shown
 from kfuzz.report.grids import grid_of
-from kfuzz.report.measured import measured
 from kfuzz.report.places import place_of
 from kfuzz.report.terminal import TerminalReport
 from kfuzz.report.text import draw_case, draw_tensor, number
@@ -425,44 +424,25 @@ def test_small_tensors_become_a_grid() -> None:
     assert grid_of("x", wide).lines == []
 
 
+RANGE = {"got": 4.0, "expected": 1.0, "low": 0.5, "high": 1.5, "ratio": 41.0}
+FAR = ("y[0, 2] = 4 (2 elements wrong, error 41 x tolerance)", "1, allowed [0.5, 1.5]")
+
+
 @pytest.mark.parametrize(
     ("message", "numbers", "parts"),
     [
-        (
-            "y[1] = 0, expected nan",
-            {"got": 0.0, "expected": math.nan, "low": 0.4, "high": 0.6},
-            ("y[1] = 0", "nan", ""),
-        ),
+        ("y[0, 2] = 0, expected nan", {"got": 0.0, "expected": math.nan},
+         ("y[0, 2] = 0 (2 elements wrong)", "nan", "")),
         (
             "y[0, 2] = 4, allowed [0.5, 1.5], 41 x tolerance (2 of 3 elements wrong)"
             " with x times 2^3; the input as it is passes",
-            {"got": 4.0, "expected": 1.0, "low": 0.5, "high": 1.5},
-            (
-                "y[0, 2] = 4 (2 of 3 elements wrong, error 41 x tolerance)",
-                "1, allowed [0.5, 1.5]",
-                "with x times 2^3; the input as it is passes",
-            ),
+            RANGE, (*FAR, "with x times 2^3; the input as it is passes"),
         ),
-        (
-            "y[] = 4, admissible 0.5 to 1.5, 41 x tolerance; gone at friendly shapes",
-            {},
-            ("y = 4 (error 41 x tolerance)", "allowed [0.5, 1.5]",
-             "gone at friendly shapes"),
-        ),
-        (
-            "index[2] = 0, expected: a place that holds the maximum (1 of 3 elements)",
-            {},
-            ("index[2] = 0 (1 of 3 elements wrong)",
-             "a place that holds the maximum", ""),
-        ),
-        (
-            "K-VAL-01 in a gradient: dx[0] = 4, allowed [0.5, 1.5], 41 x tolerance "
-            "(2 of 3 elements wrong); passes at power-of-two shapes",
-            {},
-            ("dx[0] = 4 (2 of 3 elements wrong, error 41 x tolerance)",
-             "allowed [0.5, 1.5]",
-             "K-VAL-01 in a gradient; passes at power-of-two shapes"),
-        ),
+        ("y[0, 2] = 4, admissible 0.5 to 1.5, 41 x tolerance; gone at friendly shapes",
+         RANGE, (*FAR, "gone at friendly shapes")),
+        ("K-VAL-01 in a gradient: y[0, 2] = 4, allowed [0.5, 1.5], 41 x tolerance "
+         "(2 of 3 elements wrong); passes at 4",
+         RANGE, (*FAR, "K-VAL-01 in a gradient; passes at 4")),
         ("raises ValueError: no", {}, ("raises ValueError: no", "", "")),
     ],
 )  # fmt: skip
@@ -470,8 +450,10 @@ def test_actual_and_expected_are_told_apart(
     message: str, numbers: dict[str, float], parts: tuple[str, str, str]
 ) -> None:
     """Each value is in one part, whichever version wrote the message."""
-    made = measured(Failure("C-EXC-01", Kind.VALUE, message, "y", **numbers))
-    assert (made.actual, made.expected, made.rest) == parts
+    failure = Failure(
+        "C-EXC-01", Kind.VALUE, message, "y", index=(0, 2), elements=2, **numbers
+    )
+    assert measured(failure) == parts
 
 
 def test_the_page_of_a_finding_tells_everything(tmp_path: Path) -> None:
@@ -571,7 +553,11 @@ def test_no_power_of_two_is_said_to_pass_that_fails(
         finding(),
         case=Case({"x": spec}),
         failure=Failure(
-            "C-CMP-03", Kind.VALUE, f"{message}; passes at power-of-two shapes", "y"
+            "C-CMP-03",
+            Kind.VALUE,
+            f"{message}; passes at power-of-two shapes",
+            "y",
+            **RANGE,
         ),
         explanation=Explanation(lines=lines),
     )
