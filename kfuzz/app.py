@@ -93,7 +93,7 @@ def root(
     ] = False,
 ) -> None:
     """Falsify the contracts of GPU kernels."""
-    context.obj = Wiring(opener, OnRay())
+    context.obj = Wiring(opener, OnRay().search)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -115,7 +115,8 @@ def _text(place: _Place) -> str:
     while isinstance(place, tuple):
         place, last = place
         parts.append(f"[{last}]" if isinstance(last, int) else f".{last}")
-    return (str(place) + "".join(reversed(parts))).removeprefix(".")
+    path = str(place) + "".join(reversed(parts))
+    return path.replace(": .", ": ", 1).removeprefix(".")
 
 
 def _exactly(kind: type, wanted: str) -> _Decoder:

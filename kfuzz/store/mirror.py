@@ -230,10 +230,7 @@ class Mirror:
         """
         if content is None:
             raise DecodeError("its content does not match its name")
-        document = strict_json.loads(content)
-        number = document.pop("format", None) if isinstance(document, dict) else None
-        if number != FORMAT:
-            raise DecodeError(f"format {number!r:.20} is not known to this version")
+        document = strict_json.document(strict_json.loads(content), FORMAT)
         version = decode(Version, document)
         if version.entry != entry:
             raise DecodeError(f"is of {version.entry!r:.80}", where="entry")

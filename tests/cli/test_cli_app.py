@@ -4,16 +4,13 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from kfuzz import __version__
-from kfuzz.app import app, main
-from kfuzz.cli.exit_codes import ExitCode, Outcome, exit_code_of
+from kfuzz.app import main
+from kfuzz.cli.exit_codes import ExitCode, exit_code_of
 from kfuzz.cli.values import duration
 from kfuzz.core.errors import (
     BackendError,
@@ -24,13 +21,6 @@ from kfuzz.core.errors import (
     NothingToRunError,
     UsageError,
 )
-from kfuzz.core.event import ContractTally, KernelFinished, RunFinished
-from kfuzz.core.statement import Graded
-from kfuzz.core.verdict import Verdict
-from kfuzz.grade import verb as grade
-from kfuzz.judge import verb as judge
-from kfuzz.judge.outcome import Judgement
-from tests.helpers import statements
 from tests.helpers.command_line import (
     Engine,
     config_says,
@@ -39,7 +29,6 @@ from tests.helpers.command_line import (
     python,
     stored,
 )
-from tests.helpers.findings import finding
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -162,54 +151,6 @@ def test_each_error_has_its_code(
     assert shown == "kfuzz: error: here: it broke \\x1b[1m. Mend it.\n"
 
 
-def ended(verdict: Verdict, *, interrupted: bool) -> list[int]:
-    """Return what `run`, `grade` and `judge` end with where that is what came of it."""
-    tally = ContractTally(verdict, 9)
-    charged = verdict is Verdict.VIOLATES
-    outcome = Outcome(fail_on_any=False)
-    outcome.feed(
-        KernelFinished(
-            "a.py::k", "relu", 9, 1.0, {"K-VAL-01": tally},
-            findings=(finding(),) if charged else (),
-        )
-    )  # fmt: skip
-    outcome.feed(RunFinished(1.0, interrupted, 7, "cpu"))
-    graded = statements.but(statements.kernel(), K_VAL_01=Graded(verdict, 9))
-    graded = replace(graded, findings=(statements.fault(),) if charged else ())
-    stated = statements.statement(graded, interrupted=interrupted)
-    judged = Judgement(verdict, "", "ref.py", "new.py", "cpu", interrupted=interrupted)
-    return [
-        outcome.code(),
-        grade.code_of(stated, fail_on_known=False),
-        judge.code_of(judged),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "code"),
-    [(Verdict.CONFORMS, 0), (Verdict.VIOLATES, 1), (Verdict.ERROR, 3)],
-)
-def test_a_code_means_the_same_of_every_search(verdict: Verdict, code: int) -> None:
-    assert ended(verdict, interrupted=False) == [code] * 3
-    assert ended(verdict, interrupted=True) == [130] * 3
-
-
-def test_what_decides_nothing_is_told_of_a_judgement() -> None:
-    made = Judgement(Verdict.UNDER_SPECIFIED, "", "ref.py", "new.py", "cpu")
-    assert judge.code_of(made) == 2
-    assert judge.code_of(replace(made, interrupted=True)) == 130
-
-
-@pytest.mark.parametrize("verb", ["run", "grade", "judge"])
-def test_the_help_of_a_search_names_the_code_of_an_interrupt(
-    verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([verb, "--help"]) == 0
-    words = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "130 interrupted" in words
-    assert "violation or not" in words
-
-
 def test_the_codes_are_those_of_the_design() -> None:
     assert {c.name: c.value for c in ExitCode} == {
         "OK": 0, "VIOLATION": 1, "USAGE": 2, "INTERNAL": 3, "NOTHING_TO_RUN": 4,
@@ -227,23 +168,6 @@ def test_an_unexpected_exception_is_short_and_says_how_to_get_more(
     assert "`kfuzz -v" in shown
     assert main(["-v", "run", "a.py"]) == ExitCode.INTERNAL
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_help_names_what_is_built_and_nothing_else() -> None:
-    command: Any = get_command(app)
-    assert set(command.commands) == {
-        "run", "check", "report", "replay", "shrink", "show", "corpus", "contracts",
-        "calibrate", "grade", "judge", "probe", "prove", "config", "doctor",
-        "monitor-report", "record", "compare", "certificate", "observe",
-    }  # fmt: skip
-    options = {o for p in command.commands["run"].params for o in p.opts}
-    assert options == {
-        "targets", "--max-time", "--max-cases", "--max-findings", "--seed", "--profile",
-        "--replay", "--burst", "--engine", "--jobs", "--calibration",
-        "--contracts", "--exclude-contracts", "--device",
-        "--isolate", "--corpus", "--fail-on", "--report", "--format", "-q", "--quiet",
-        "-v", "--verbose", "--aten", "--prove", "--on", "--also-compile",
-    }  # fmt: skip
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,12 +204,6 @@ def test_reading_verbs_start_without_torch(project: Path) -> None:
     )
     done = python(["-c", code])
     assert done.returncode == 0, done.stderr
-
-
-def test_the_module_is_the_command() -> None:
-    done = python(["-m", "kfuzz", "run", "--max-time", "x", "a.py"])
-    assert done.returncode == ExitCode.USAGE
-    assert done.stderr.startswith("kfuzz: error: --max-time")
 
 
 def test_a_reader_that_leaves_gets_no_traceback() -> None:

@@ -1,23 +1,18 @@
 """Where the settings of a run come from, and `kfuzz config`, which tells it."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.config import Effective
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.settings import PROFILES, SETTINGS
-from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.budget import Budget, Scale
+from kfuzz.cli.settings import SETTINGS
+from kfuzz.core.budget import Scale
 from kfuzz.engine.config import RunConfig
 from kfuzz.store import strict_json
 from tests.helpers.command_line import Engine, config_says, paragraph
-
-ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -240,21 +235,6 @@ def test_config_tells_each_value_with_its_source(
     )
 
 
-def test_a_run_tells_of_a_misspelt_variable(
-    project: Path,
-    engine: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("KFUZZ_MAXTIME", "5s")
-    monkeypatch.setenv("KFUZZ_CACHE", str(project))  # is one, and no setting
-    assert main(["run", "a.py", "--format", "json"]) == ExitCode.OK
-    out, error = capsys.readouterr()
-    assert "KFUZZ_MAXTIME is set and is no setting: did you mean" in error
-    assert "KFUZZ_CACHE is" not in error
-    assert strict_json.loads(out)["kernels"]
-
-
 def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
     from typer.main import get_command
 
@@ -266,43 +246,6 @@ def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
     # What a profile is for, and what stands on the command line without a name.
     assert set(SETTINGS) - named == {"targets", "probes", "scale"}
     assert named <= set(SETTINGS)
-
-
-def test_every_setting_reaches_the_engine_or_the_command_line_alone() -> None:
-    of_the_command_line = {
-        "profile", "fail-on", "report", "format", "quiet", "verbose", "aten", "on",
-    }  # fmt: skip
-    assert {k for k, s in SETTINGS.items() if not s.for_engine} == of_the_command_line
-    filled = {s.name for s in SETTINGS.values()}
-    unfilled = {f.name for c in (RunConfig, Budget) for f in fields(c)} - filled
-    # Where it works, what follows from other settings, what a fleet's units get, and
-    # what is left out for a verdict alone.
-    units = {"chosen", "seen"}
-    others = {
-        "root", "started", "budget", "import_seconds", "keep_inputs", "reduce",
-    }  # fmt: skip
-    assert unfilled == others | units
-
-
-def test_the_share_of_second_calls_is_the_default_of_probes() -> None:
-    assert SETTINGS["probes"].default == 1 / SECOND_CALL_SHARE
-
-
-def test_the_help_says_what_profiles_are_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    main(["run", "--help"])
-    out = " ".join(capsys.readouterr().out.split())
-    for name, purpose in PROFILES.items():
-        assert f"{name}: {purpose}" in out
-
-
-def test_quiet_on_the_command_line_goes_before_verbose_in_the_file() -> None:
-    from kfuzz.cli.project import Config
-
-    config = Config(values={"verbose": True})
-    made = Effective({"quiet": True}, config, {})
-    assert (made["quiet"], made["verbose"]) == (True, False)
 
 
 @pytest.mark.parametrize("section", ["tool.kfuzz", "tool.kfuzz.profiles.weekend"])

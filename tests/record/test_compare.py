@@ -106,14 +106,6 @@ def test_a_recording_equals_itself(
     assert set(made["counts"]) <= {"equal bits", "not judged"}
 
 
-def test_another_order_is_told(
-    recorded: Recorded, capsys: pytest.CaptureFixture[str]
-) -> None:
-    causes = compared(recorded, "turned", capsys, 0)["causes"]
-    assert set(causes) <= {"order of additions", "signs of zeros or payloads of NaN"}
-    assert causes["order of additions"] > 1
-
-
 def test_flushed_subnormals_are_told(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,16 +184,3 @@ def test_a_file_that_is_cut_off_is_refused(
         (tmp_path / file.name).write_bytes(content[:-20] if cut else content)
     assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
     assert "is cut off" in capsys.readouterr().err
-
-
-def test_another_recording_in_the_folder_is_refused(
-    recorded: Recorded, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [str(recorded("plain").with_suffix(".py")), "--max-cases", "20"]
-    assert record(recorded("plain"), *words) == 2  # without --probe
-    assert "another recording" in capsys.readouterr().err
-
-
-def test_a_case_takes_less_than_four_kilobytes(recorded: Recorded) -> None:
-    sizes = [file.stat().st_size for file in recorded("plain").glob("*.z")]
-    assert sum(sizes) < 20 * 4_000
