@@ -61,7 +61,7 @@ def run(context: typer.Context, **given: Any) -> int:
     repeat = _command(given["targets"] or [], settings)
     events: Searcher = _here
     if settings["on"] is not None:
-        events = partial(wiring_of(context).elsewhere.search, settings["on"])
+        events = partial(wiring_of(context).search_on, settings["on"])
     with report_stream() as out:
         _search(events, config, settings, project, outcome, repeat, out)
     return outcome.code()

@@ -1,21 +1,20 @@
 """What verbs of this layer are lent by features above it: `kfuzz.app` wires them."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import typer
 
 from kfuzz.core.event import Event
-from kfuzz.engine.config import Opener, ReplayConfig, ReplayResult, RunConfig
-from kfuzz.store.corpus import Problem, Stored
+from kfuzz.engine.config import Opener, RunConfig
 
 
-class Elsewhere(Protocol):
-    """Runs on other machines what runs here otherwise."""
+class SearchOn(Protocol):
+    """Searches on other machines what is searched here otherwise."""
 
-    def search(
+    def __call__(
         self, on: str, config: RunConfig, *, stop: threading.Event
     ) -> Iterator[Event]:
         """Yield the events of a search, as `kfuzz.cli.apart.events`.
@@ -26,23 +25,6 @@ class Elsewhere(Protocol):
             stop: ends it cleanly, once set.
         """
 
-    def replay(
-        self,
-        on: str,
-        stored: Sequence[Stored | Problem],
-        config: ReplayConfig,
-        *,
-        stop: threading.Event,
-    ) -> Iterator[ReplayResult]:
-        """Yield what comes of findings, in order.
-
-        Args:
-            on: what `--on` says.
-            stored: what to replay.
-            config: how.
-            stop: ends it cleanly, once set.
-        """
-
 
 @dataclass(frozen=True)
 class Wiring:
@@ -50,11 +32,11 @@ class Wiring:
 
     Attributes:
         opener: opens candidates of stored findings.
-        elsewhere: what `--on` names.
+        search_on: what `--on` names.
     """
 
     opener: Opener
-    elsewhere: Elsewhere
+    search_on: SearchOn
 
 
 def wiring_of(context: typer.Context) -> Wiring:
