@@ -62,7 +62,7 @@ def run(context: typer.Context, **given: Any) -> int:
 
     search: Callable[..., Iterator[Event]] = apart.events
     if settings["on"] is not None:
-        search = partial(wiring_of(context).search, settings["on"])
+        search = partial(wiring_of(context).search_on, settings["on"])
     with report_stream() as out:
         _search(search, config, settings, project, outcome, repeat, out)
     return outcome.code()

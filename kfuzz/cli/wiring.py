@@ -15,11 +15,11 @@ class Wiring:
 
     Attributes:
         opener: opens candidates of stored findings.
-        search: yields the events of a search on what `--on` names.
+        search_on: yields the events of a search on what `--on` names.
     """
 
     opener: Opener
-    search: Callable[..., Iterator[Event]]
+    search_on: Callable[..., Iterator[Event]]
 
 
 def wiring_of(context: typer.Context) -> Wiring:

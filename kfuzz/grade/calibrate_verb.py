@@ -58,13 +58,6 @@ def calibrate(
     from kfuzz.grade import calibration_text as report
     from kfuzz.report import json_report
 
-    config = engine.CalibrateConfig(
-        globs=tuple(globs or ()),
-        cases=max_cases,
-        seed=seed,
-        device=device,
-        jobs=jobs or 0,
-    )
     made: list[Calibration] = []
     with report_stream() as out, ExitStack() as stack:
         stop = stack.enter_context(stopping())
@@ -76,7 +69,15 @@ def calibrate(
             else:
                 progress(item)
 
-        items = engine.calibrate(config, stop=stop, notify=note)
+        items = engine.calibrate(
+            globs or (),
+            cases=max_cases,
+            seed=seed,
+            device=device,
+            jobs=jobs or 0,
+            stop=stop,
+            notify=note,
+        )
         consume(items, feed, stop)
         if format == "json":
             json_report.write(report.document(made[0]), out)

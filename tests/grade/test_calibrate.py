@@ -129,13 +129,13 @@ def test_what_an_interruption_left_is_told_and_trusted_no_further() -> None:
     wanted = ("torch_copy", "torch_relu", "input_negated_in_copy",
               "input_negated_in_relu")  # fmt: skip
     entries = [e for e in roster("cpu") if e.witness.kernel in wanted]
-    config = calibrate.CalibrateConfig(
-        globs=("K-MEM-03/copy", "K-MEM-03/relu"), cases=32, device="cpu", jobs=1
-    )
     stop, told = threading.Event(), []
     # All of copy's, and one of relu's.
     entries.sort(key=lambda e: (e.load().operator.name, e.witness.kernel))
-    for item in calibrate.calibrate(config, stop=stop, entries=entries):
+    globs = ("K-MEM-03/copy", "K-MEM-03/relu")
+    for item in calibrate.calibrate(
+        globs, cases=32, device="cpu", jobs=1, stop=stop, entries=entries
+    ):
         told.append(item)
         if len(told) == len(wanted) - 1:
             stop.set()
