@@ -2,13 +2,10 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from kfuzz import __version__
 from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode, exit_code_of
 from kfuzz.cli.values import duration
@@ -24,7 +21,6 @@ from kfuzz.core.errors import (
 from tests.helpers.command_line import (
     Engine,
     config_says,
-    environment,
     paragraph,
     python,
     stored,
@@ -170,15 +166,6 @@ def test_an_unexpected_exception_is_short_and_says_how_to_get_more(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"kfuzz {__version__}\n"
-    assert main(["run", "--help"]) == 0
-    assert "--max-time" in capsys.readouterr().out
-    assert main([]) == ExitCode.USAGE
-    assert "contracts" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 90), ("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400),
@@ -225,13 +212,6 @@ def test_a_full_disk_below_stdout_is_said(words: list[str]) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    done = python(["-m", "kfuzz", "config"])
-    assert done.returncode == 0, done.stderr
-    assert "\\u2013" in done.stdout  # for what is not set
-
-
 def test_foreign_output_stays_off_stdout_at_descriptor_level() -> None:
     code = (
         "import os, sys; from kfuzz.cli.standard_streams import report_stream\n"
@@ -243,17 +223,3 @@ def test_foreign_output_stays_off_stdout_at_descriptor_level() -> None:
     done = python(["-c", code])
     assert done.stdout == "report\nafter\n"
     assert {"raw", "py", "shell"} <= set(re.split(r"(?<=raw)|\n", done.stderr))
-
-
-def test_a_closed_stdout_is_survived() -> None:
-    command = f"{sys.executable} -m kfuzz contracts list >&-"
-    done = subprocess.run(
-        command,
-        shell=True,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0
-    assert done.stderr == ""

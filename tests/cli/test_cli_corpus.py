@@ -13,16 +13,6 @@ from tests.helpers.command_line import stored
 pytestmark = pytest.mark.usefixtures("project")
 
 
-def test_show_tells_about_one_finding(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    assert main(["show", one.id]) == 0
-    assert "off by 3" in capsys.readouterr().out
-    assert main(["show", one.id, "--format", "json"]) == 0
-    assert strict_json.loads(capsys.readouterr().out)["id"] == one.id
-
-
 def test_corpus_list_and_check(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,18 +35,6 @@ def test_corpus_list_and_check(
     assert main(["corpus", "list", "--format", "json"]) == 0
     document = strict_json.loads(capsys.readouterr().out)
     assert [f["id"] for f in document["findings"]] == [other.id]
-
-
-def test_what_is_misplaced_is_repaired_where_that_is_asked(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = project / "corpus" / stored(project).folder
-    folder.rename(folder.with_name("ab" * 6))
-    assert main(["corpus", "check"]) == ExitCode.VIOLATION
-    assert "its name should be" in capsys.readouterr().out
-    assert main(["corpus", "check", "--repair"]) == 0
-    assert "1 readable, 0 problems" in capsys.readouterr().out
-    assert folder.is_dir()
 
 
 def test_contracts_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:

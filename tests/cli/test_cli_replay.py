@@ -113,13 +113,6 @@ def test_a_damaged_finding_is_handed_on_not_hidden(
         assert entry.path.resolve() == project / "corpus" / one.folder
 
 
-def test_nothing_to_replay_is_an_error(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay"]) == ExitCode.NOTHING_TO_RUN
-    assert "no finding to replay" in paragraph(capsys)
-
-
 def test_a_script_is_written_once_and_never_over_a_file(
     project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,11 +130,3 @@ def test_a_script_is_written_once_and_never_over_a_file(
     assert main(["replay", "--script", "s.py"]) == ExitCode.USAGE
     assert "holds one finding, 2 are chosen" in paragraph(capsys)
     assert not engine.replays
-
-
-def test_shrink_shows_the_smaller_finding(
-    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    assert main(["shrink", one.id[:12], "--corpus", "corpus"]) == 0
-    assert f"kfuzz replay {one.id} --corpus corpus" in capsys.readouterr().out

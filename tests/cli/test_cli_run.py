@@ -55,18 +55,6 @@ def test_what_is_asked_reaches_the_engine(project: Path, engine: Engine) -> None
     assert (config.device, config.isolate) == ("cuda:1", "none")
 
 
-def test_defaults_are_a_minute_a_fresh_seed_and_the_projects_corpus(
-    project: Path, engine: Engine
-) -> None:
-    main(["run", "a.py"])
-    main(["run", "a.py"])
-    first, second = engine.runs
-    assert first.budget.max_time == 60.0
-    assert first.budget.max_cases is None
-    assert first.seed != second.seed
-    assert first.corpus == project / "corpus"
-
-
 def test_targets_and_corpus_come_from_the_nearest_pyproject(
     project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,16 +149,6 @@ def test_a_second_interrupt_aborts(
     assert capsys.readouterr().err.endswith("kfuzz: aborted\n")
 
 
-def test_who_ignores_hangups_goes_on(engine: Engine) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        engine.before = lambda stop: os.kill(os.getpid(), signal.SIGHUP)
-        engine.events = campaign()
-        assert main(["run", "a.py"]) == ExitCode.OK
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 def test_json_is_alone_on_stdout(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,16 +161,6 @@ def test_json_is_alone_on_stdout(
     assert document["kernels"][0]["findings"][0]["id"] == finding().id
     assert "said by a kernel" in err
     assert "violates" in err
-
-
-def test_the_run_says_how_to_repeat_it(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["run", "a b.py", "--max-cases", "5", "--contracts", "C-*"])
-    out = capsys.readouterr().out
-    assert "seed 7" in out
-    command = "kfuzz run 'a b.py' --max-cases 5 --contracts 'C-*' --seed 7"
-    assert f"repeat: {command}\n" in out
 
 
 def test_a_report_that_breaks_costs_no_finding(

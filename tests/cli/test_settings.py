@@ -76,16 +76,6 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
     assert (config.probes, config.replay) == (0.25, True)  # of the profile itself
 
 
-def test_what_is_written_down_holds_under_every_profile(
-    project: Path, engine: Engine
-) -> None:
-    config_says(project, 'max-time = "2m"')
-    assert asked(engine, "a.py", "--profile", "nightly").budget.max_time == 120.0
-    config_says(project, '[tool.kfuzz.profiles.quick]\nmax-time = "2m"')
-    assert asked(engine, "a.py", "--profile", "nightly").budget.max_time == 3 * 3600.0
-    assert asked(engine).budget.max_time == 120.0
-
-
 def test_a_project_has_profiles_of_its_own(
     project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,14 +236,3 @@ def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
     # What a profile is for, and what stands on the command line without a name.
     assert set(SETTINGS) - named == {"targets", "probes", "scale"}
     assert named <= set(SETTINGS)
-
-
-@pytest.mark.parametrize("section", ["tool.kfuzz", "tool.kfuzz.profiles.weekend"])
-def test_what_was_a_setting_once_is_to_be_deleted(
-    section: str, project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (project / "pyproject.toml").write_text(f'[{section}]\nlearnt = "last"\n')
-    assert main(["run", "kernels.py"]) == ExitCode.USAGE
-    error = capsys.readouterr().err
-    assert f"pyproject.toml: [{section}]: learnt is no setting any more" in error
-    assert "delete the line" in error

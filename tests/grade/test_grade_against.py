@@ -38,19 +38,6 @@ def test_a_difference_that_no_clause_decides_is_under_specified_by_name() -> Non
         assert any("C-PRC-03/softmax" in line for line in comparison_lines(made))
 
 
-def test_declaring_otherwise_is_named_and_no_disagreement() -> None:
-    mine = kernel(claims={"accumulator": "tf32", "nonfinite": "undefined"})
-    made = compare(CPU, gpu(but(mine, C_EXC_01=None)))
-    assert [(d.keyword, d.here, d.there) for d in made.declared] == [
-        ("accumulator", "the default", "tf32"),
-        ("nonfinite", "the default", "undefined"),
-    ]
-    (found,) = made.differences
-    assert found.outcome is Outcome.APART
-    assert "nonfinite=" in found.why
-    assert made.of(Outcome.DIFFER) == ()
-
-
 def test_kernels_of_one_format_are_compared_with_the_one_for_all() -> None:
     cpu = statement(kernel("mm", operator="matmul"), kernel("only_cpu"))
     cuda = gpu(
@@ -61,12 +48,3 @@ def test_kernels_of_one_format_are_compared_with_the_one_for_all() -> None:
     for made in (compare(cpu, cuda), compare(cuda, cpu)):
         assert made.kernels == 2
         assert {*made.only_here, *made.only_there} == {"only_cpu", "mm_tf32"}
-
-
-def test_a_comparison_is_a_page() -> None:
-    made = compare(CPU, gpu(but(kernel(), C_EXC_01=VIOLATED)))
-    page = comparison_lines(made, markdown=True)
-    assert page[0] == (
-        "# Conformance: cpu (a processor), torch 2.13.0 against cuda (a GPU), "
-        "torch 2.11.0"
-    )

@@ -9,7 +9,7 @@ from kfuzz.contracts.classes import CLASSES as EVERY_CLASS
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.statement import Graded, Instrument, KernelStatement
 from kfuzz.core.verdict import Tried, Verdict
-from kfuzz.grade.levels import LEVELS, standing_of, weakest
+from kfuzz.grade.levels import LEVELS, standing_of
 from tests.helpers.statements import CLASSES, WELL, but, kernel, statement
 
 VIOLATED = Graded(Verdict.VIOLATES, 20_000, 0, Soundness.SOUND)
@@ -85,13 +85,6 @@ def test_what_was_left_out_of_the_run_is_not_granted() -> None:
     assert level_of(made) == 3
 
 
-def test_a_run_of_no_case_grants_nothing() -> None:
-    idle = kernel(cases=0, contracts=dict.fromkeys(CLASSES, UNEXERCISED))
-    assert level_of(idle) == 0
-    assert level_of(kernel(contracts={})) == 0
-    assert weakest(replace(statement(), kernels=())) is None
-
-
 def test_without_calibration_nothing_counts() -> None:
     raw = replace(WELL, calibration=Soundness.UNCALIBRATED)
     made = kernel(contracts=dict.fromkeys(CLASSES, raw))
@@ -99,14 +92,3 @@ def test_without_calibration_nothing_counts() -> None:
     assert standing.level == 0
     assert "K-VAL-01 is uncalibrated" in standing.lacks
     assert level_of(made, trusting=True) == 3
-
-
-def test_an_uncalibrated_contract_neither_grants_nor_costs_a_level() -> None:
-    raw = Graded(Verdict.UNDER_SPECIFIED, 0, 9)
-    made = but(kernel(), C_PRC_04=raw)
-    standing = standing_of(statement(made), made)
-    assert standing.level == 3
-    assert standing.left_out == ("C-PRC-04",)
-    # A finding is confirmed by itself.
-    broken = but(kernel(), C_PRC_04=Graded(Verdict.VIOLATES, 9))
-    assert level_of(broken) == 1

@@ -53,14 +53,6 @@ def write(made: Statement, path: Path) -> Path:
     return path
 
 
-def test_the_document_says_which_level_follows() -> None:
-    document = statement_document(RICH)
-    assert document["level"] == "KL-1"
-    levels = document["levels"]
-    assert levels["mine.py::softmax"]["level"] == "KL-3"
-    assert levels["mine.py::broken"]["lacks"][0] == "C-EXC-01 is violated"
-
-
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -212,17 +204,6 @@ def test_gradients_rest_on_a_calibration_made_before_or_after(tmp_path: Path) ->
     assert before.kernels[0].contracts["K-GRD-01"].calibration is Soundness.SOUND
     path = write(graded_gradients(tmp_path, None), tmp_path / "a.json")
     assert grade.resting_on(read_statement(path), made) == before
-
-
-def test_a_grade_rests_on_the_calibration_that_kfuzz_ships(tmp_path: Path) -> None:
-    """What it has no statement of, as of gradients, stays uncalibrated."""
-    made = graded_gradients(tmp_path, None)
-    assert made.kernels[0].contracts["K-GRD-01"].calibration is Soundness.UNCALIBRATED
-    assert made.calibration is not None
-    assert made.calibration.sound > 500
-    config = RunConfig(targets=(), root=tmp_path, corpus=tmp_path, device="cpu")
-    states = grade.Grading(config)._states
-    assert states["K-VAL-01/softmax"] is Soundness.SOUND
 
 
 def test_a_statement_from_before_gradients_were_named_is_read(tmp_path: Path) -> None:

@@ -52,14 +52,6 @@ ONCE = """
     seen.touch()
     return _serial(x, dim) + 1
 """
-COPIES = """
-import torch, kfuzz
-from kfuzz.contracts import operators as ops
-
-@kfuzz.kernel(ops.{op}, dtypes="float32", name="same")
-def kernel(x):
-    return {call}
-"""
 
 
 def record(folder: Path, *words: str) -> int:
@@ -137,19 +129,6 @@ def test_the_page_has_a_map_by_operator_and_runs_nothing(
     assert re.search(r'<td class="x\d">', row[1])
     assert "<script" not in html
     assert "http" not in html.replace("http-equiv", "")
-
-
-def test_two_kernels_of_one_name_have_a_file_each(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = [tmp_path / "a.py", tmp_path / "b.py"]
-    for file, call in zip(files, ("torch.relu(x)", "x.clamp(min=0)"), strict=True):
-        file.write_text(COPIES.format(op="relu", call=call))
-    out = tmp_path / "out"
-    assert record(out, *map(str, files), "--max-cases", "2") == 0
-    assert main(["compare", str(out), str(out), "--format", "json"]) == 0
-    cases = json.loads(capsys.readouterr().out)["cases"]
-    assert len({c["kernel"] for c in cases}) == 2
 
 
 @pytest.mark.slow

@@ -107,16 +107,3 @@ def test_one_finding_is_named(
     assert main(["report", *words.split()]) == ExitCode.USAGE
     assert what in paragraph(capsys)
     assert not Path("a.md").exists()
-
-
-@pytest.mark.usefixtures("project")
-def test_an_id_may_be_left_out_or_its_end_and_holds_for_every_kind(
-    project: Path,
-) -> None:
-    found = stored(project)
-    assert main(["report", "issue=a.md"]) == 0
-    other = stored(project, kernel="other")
-    assert main(["report", "issue=b.md", "markdown=r.md", "softm"]) == 0
-    assert Path("a.md").read_text() == Path("b.md").read_text()
-    assert found.id in Path("r.md").read_text()
-    assert other.id not in Path("r.md").read_text()

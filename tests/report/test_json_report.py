@@ -14,10 +14,8 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
 from kfuzz.engine.config import ReplayOutcome, ReplayResult
 from kfuzz.report import json_report
-from kfuzz.report.corpus_lists import corpus_document
 from kfuzz.store import strict_json
-from kfuzz.store.corpus import Problem, ProblemKind, Stored
-from kfuzz.store.entry import summary_of
+from kfuzz.store.corpus import Stored
 from tests.helpers.events import NODE, campaign, finished, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import gathered
@@ -106,16 +104,6 @@ def test_a_ratio_that_is_no_number_is_null(ratio: float | None) -> None:
     assert kernel["cases_per_s"] is None
 
 
-def test_no_announced_finding_is_lost_when_a_run_is_cut_off() -> None:
-    early = finding(state=State.NEW, explanation=None)
-    shown = report([RunStarted(7, "cpu", (NODE,)), saved(early, "found"),
-                    saved(finding(), "done")])  # fmt: skip
-    assert shown["interrupted"] is True
-    assert shown["seed"] == 7
-    (kernel,) = shown["kernels"]
-    assert [f["id"] for f in kernel["findings"]] == [finding().id]
-
-
 def test_a_shown_finding_can_be_read_back() -> None:
     found = finding(failure=replace(finding().failure, got=math.nan, low=-math.inf))
     shown = parsed(json_report.finding_document(Stored(found, Path("corpus/a/b"))))
@@ -124,17 +112,6 @@ def test_a_shown_finding_can_be_read_back() -> None:
     again = decode(Finding, shown["finding"])
     assert math.isnan(again.failure.got or 0)
     assert again.case == found.case
-
-
-def test_a_corpus_lists_findings_and_problems() -> None:
-    listed = (Path("corpus/a/b"), summary_of(finding()))
-    problem = Problem(Path("corpus/a/c"), "truncated", ProblemKind.DAMAGED)
-    shown = parsed(corpus_document([listed, (problem.path, problem)]))
-    (listed,) = shown["findings"]
-    assert (listed["id"], listed["kernel"]) == (finding().id, NODE)
-    assert shown["problems"] == [
-        {"path": "corpus/a/c", "kind": "damaged", "message": "truncated"}
-    ]
 
 
 def test_replayed_findings_are_told_each() -> None:
@@ -148,3 +125,13 @@ def test_replayed_findings_are_told_each() -> None:
     assert (flaky["id"], flaky["outcome"]) == (finding().id, "FLAKY")
     assert flaky["differences"] == ["torch: 2.11 -> 2.13"]
     assert (broken["id"], broken["outcome"]) == (None, "ERROR")
+
+
+def test_no_announced_finding_is_lost_when_a_run_is_cut_off() -> None:
+    early = finding(state=State.NEW, explanation=None)
+    shown = report([RunStarted(7, "cpu", (NODE,)), saved(early, "found"),
+                    saved(finding(), "done")])  # fmt: skip
+    assert shown["interrupted"] is True
+    assert shown["seed"] == 7
+    (kernel,) = shown["kernels"]
+    assert [f["id"] for f in kernel["findings"]] == [finding().id]

@@ -44,31 +44,6 @@ def test_a_run_writes_every_report_it_is_asked_for(engine: Engine) -> None:
     assert not leftovers()
 
 
-def test_what_was_known_when_an_internal_error_came_is_reported(engine: Engine) -> None:
-    engine.events = [*campaign(finding())[:5], ZeroDivisionError("oh no")]
-    assert main(["run", "a.py", "--report", ALL]) == ExitCode.INTERNAL
-    for name in FILES:
-        text = Path(name).read_text()
-        assert "internal error: ZeroDivisionError: oh no" in text
-        assert finding().id in text
-
-
-def test_reports_hear_of_what_comes_after_the_reader_has_left(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kfuzz.report.terminal import TerminalReport
-
-    def gone(self: TerminalReport, event: Event) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(TerminalReport, "feed", gone)
-    engine.events = campaign(finding())
-    assert main(["run", "a.py", "--report", ALL]) == ExitCode.INTERRUPTED
-    assert engine.ended
-    assert finding().id in Path("r.xml").read_text()
-    assert "nobody reads standard output" in Path("r.md").read_text()
-
-
 def test_a_full_disk_is_an_error_that_costs_no_finding_and_no_other_report(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,15 +142,6 @@ def test_reports_can_be_made_of_a_corpus_alone(project: Path) -> None:
     notes = Path("r.md").read_text()
     assert "skipped" in notes
     assert "cut off" not in notes
-
-
-def test_a_run_that_was_killed_can_still_be_reported(
-    project: Path, events_kept: str
-) -> None:
-    text = Path(events_kept).read_text()
-    Path("cut.jsonl").write_text(text[: len(text) // 2])
-    assert main(["report", "markdown=r.md", "--events", "cut.jsonl"]) == 0
-    assert "cut off before its end" in Path("r.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from markdown_it import MarkdownIt
 
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import Event, Notice, RunFinished
-from kfuzz.core.finding import Explanation
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.report.event_lines import EventLines, read_events
 from kfuzz.report.gathered import Gathered
@@ -206,17 +205,6 @@ def test_sarif_tells_rule_place_bucket_and_what_is_suppressed(tmp_path: Path) ->
     assert str(tmp_path) not in json.dumps(run)
 
 
-def test_markdown_is_a_table_and_the_lines_to_run_next() -> None:
-    text = markdown.document(gathered(mixed()), options=" --corpus found")
-    assert text.startswith("## kfuzz: 1 violation, 1 known, 1 not confirmed\n")
-    assert f"kfuzz replay {finding().id} --corpus found" in text
-    assert "| known: by design | C-EXC-01 |" in text
-    assert COMMAND in text
-    assert "no finding" in markdown.document(gathered(campaign()))
-    cut = markdown.document(gathered(cut_off()))
-    assert "ended by: internal error: OSError: no" in cut
-
-
 def test_markdown_lets_no_text_of_a_finding_be_markup() -> None:
     notice = Notice(HOSTILE, HOSTILE)
     text = markdown.document(gathered([*campaign(hostile()), notice]))
@@ -237,18 +225,3 @@ def test_markdown_stays_below_what_a_job_summary_may_have() -> None:
     text = markdown.document(gathered([*(saved(f, "done") for f in many), *notices]))
     assert len(text.encode()) < markdown.MAX_BYTES
     assert text.endswith("The rest is left out here; `kfuzz corpus list` names all.\n")
-
-
-def test_a_finding_reduced_further_takes_the_place_of_its_earlier_form() -> None:
-    early, found = finding(n=20), finding(explanation=Explanation())
-    again = replace(saved(found, "done"), replaces=early.id)
-    run = gathered([saved(early, "done"), again])
-    assert [s.finding for s in run.findings] == [found]
-    assert run.findings[0].is_new
-
-
-@pytest.mark.parametrize("kind", [junit, sarif, markdown, html])
-def test_every_report_says_what_is_proved(kind: Any) -> None:
-    text = kind.document(gathered(RUNS["proved"]()))
-    assert "of 2 properties 1 proved for all sizes, 1 open" in text
-    assert "1 of 4 structures went unwatched" in text

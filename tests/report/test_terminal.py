@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.dtypes import number_to_bits, pack_bits
 from kfuzz.core.event import (
-    ContractTally,
     Event,
     FindingReplayed,
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.finding import Change, Explanation
+from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import (
     Failure,
@@ -25,7 +23,6 @@ from kfuzz.core.verdict import (
     Signature,
     State,
     Tried,
-    Verdict,
 )
 from kfuzz.report.finding_view import finding_page, measured, view
 from kfuzz.report.gathered import Shown
@@ -104,22 +101,6 @@ repeat: kfuzz run mine.py --max-time 60s --seed 7
     )
 
 
-def test_a_failure_that_was_not_confirmed_is_told_beside_its_contract() -> None:
-    open_, closed = finding(state=State.UNREPRODUCED), finding()
-    tallies = {
-        open_.signature.contract: ContractTally(Verdict.UNDER_SPECIFIED, 3, 1),
-        "K-MEM-02": ContractTally(Verdict.UNDER_SPECIFIED, 0, 7),
-    }
-    end = RunFinished(1.0, False, 7, "cpu")
-    shown = text_of([finished(open_, contracts=tallies), end])
-    told = "(3 decided, 1 undecided; a failure was not confirmed)"
-    lines = [line.split() for line in shown.splitlines() if "undecided  " in line]
-    assert [line[1] for line in lines] == ["C-PRC-01:", "K-MEM-02:"]
-    assert f"intermediate precision {told}" in shown
-    assert "uninitialized memory is read (7 undecided)" in shown
-    assert "was not confirmed" not in text_of([finished(closed), end])
-
-
 def test_nothing_decided_never_conforms() -> None:
     told = finished(contracts=UNDECIDED, uncompared="time was up")
     shown = text_of([told, RunFinished(1.0, False, 7, "cpu")])
@@ -176,12 +157,6 @@ def test_what_kernels_say_cannot_drive_the_terminal() -> None:
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert "a\\x1b[31mb c" in shown
-
-
-def test_markup_in_messages_is_text() -> None:
-    failure = replace(finding().failure, message="[red]y[0][/nope] :smile:")
-    shown = text_of([saved(finding(failure=failure), "done")])
-    assert "[red]y[0][/nope] :smile:" in shown
 
 
 def test_a_terminal_gets_colour_and_a_live_line(
@@ -255,15 +230,6 @@ def test_a_tensor_is_drawn_on_one_line(spec: TensorSpec, drawn: str) -> None:
     assert draw_tensor("x", spec) == drawn
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-def test_drawn_numbers_are_short_and_tell_neighbours_apart(dtype: str) -> None:
-    one = number_to_bits(1.0, dtype)
-    spec = TensorSpec((2,), ("N",), dtype, values=pack_bits([one, one + 1], dtype))
-    low, high = draw_tensor("x", spec).partition("= [")[2].rstrip("]").split(", ")
-    assert low == "1"
-    assert float(high) > 1.0
-
-
 RANGE = {"got": 4.0, "expected": 1.0, "low": 0.5, "high": 1.5, "ratio": 41.0}
 FAR = ("y[0, 2] = 4 (2 elements wrong, error 41 x tolerance)", "1, allowed [0.5, 1.5]")
 
@@ -325,14 +291,6 @@ def test_the_page_of_a_finding_tells_everything(tmp_path: Path) -> None:
         "--script repro.py",
     ):
         assert part in page
-
-
-def test_the_status_counts_the_processes_that_confirm_it() -> None:
-    confirmed = Change(
-        State.CONFIRMED, "2026-01-01T00:00:00Z", "3 of 3 fresh processes"
-    )
-    shown = text_of([saved(finding(history=(confirmed,)), "done")])
-    assert "  status    confirmed (3 of 3 fresh processes); shrunk from 280" in shown
 
 
 def test_a_block_names_the_line_of_the_kernel(

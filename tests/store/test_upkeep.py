@@ -36,27 +36,6 @@ def state_of(project: Path, one: Finding) -> State:
     return held(project / "corpus")[one.id].state
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["known"], "needs a reason"),
-        (["solved"], "valid: fixed, known, new"),
-        (["known", "--reason", "x", "--features", "tial"], "did you mean 'tail'"),
-        (["known", "--reason", "x", "--features", "tail,nan"], "does not need nan"),
-        (["known", "--reason", "x", "--link", "javascript:alert(1)"], "http"),
-        (["fixed", "--features", "tail"], "only a known"),
-        (["known", "--reason", "\x1b[2J"], "control"),
-    ],
-)
-def test_a_mark_that_says_nothing_is_refused(
-    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
-    one = stored(project)
-    assert main(["corpus", "mark", one.id, *words]) == ExitCode.USAGE
-    assert said in paragraph(capsys)
-    assert state_of(project, one) is State.CONFIRMED
-
-
 def test_findings_of_the_signature_follow_a_mark_there_and_back(project: Path) -> None:
     one, other = stored(project), stored(project, explanation=NAN)
     apart = stored(project, kernel="other")
@@ -188,18 +167,6 @@ def test_a_mark_from_elsewhere_holds_here_and_a_fix_is_not_forgotten(
     assert state_of(project, one) is State.FIXED  # the later of the two marks
 
 
-def test_an_entry_of_a_newer_format_is_never_merged_over(
-    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    file = project / "corpus" / one.folder / "finding.json"
-    file.write_text(json.dumps({"format": 2}))
-    Corpus(tmp_path / "other").save(one)
-    assert main(["corpus", "merge", str(tmp_path / "other")]) == ExitCode.VIOLATION
-    assert "will not be overwritten" in capsys.readouterr().out
-    assert json.loads(file.read_text()) == {"format": 2}
-
-
 def test_pruning_says_first_and_does_it_with_yes(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,3 +254,15 @@ def test_a_list_says_what_the_whole_entry_says(
     [listed] = corpus.summaries()
     assert isinstance(listed[1], Summary)
     assert summary_document(listed[1], path) == finding_summary(value, path)
+
+
+def test_an_entry_of_a_newer_format_is_never_merged_over(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    file = project / "corpus" / one.folder / "finding.json"
+    file.write_text(json.dumps({"format": 2}))
+    Corpus(tmp_path / "other").save(one)
+    assert main(["corpus", "merge", str(tmp_path / "other")]) == ExitCode.VIOLATION
+    assert "will not be overwritten" in capsys.readouterr().out
+    assert json.loads(file.read_text()) == {"format": 2}
