@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode, exit_code_of
+from kfuzz.cli.exit_codes import ExitCode, code_of
 from kfuzz.cli.values import duration
 from kfuzz.core.errors import (
     BackendError,
@@ -140,7 +140,7 @@ def test_each_error_has_its_code(
     engine: Engine,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert exit_code_of(error) == code
+    assert code_of(error) == code
     engine.events = [type(error)("it\nbroke \x1b[1m", where="here", fix="Mend it.")]
     assert main(["run", "a.py"]) == code
     shown = paragraph(capsys)
