@@ -32,49 +32,33 @@ pytestmark = pytest.mark.usefixtures("project")
 BAD = [
     (["runn"], "did you mean"),
     (["run", "--max-tme", "3"], "--max-time"),
-    (["run", "a.py", "--max-time"], "--max-time"),
     (["run", "a.py", "--max-time", "soon"], "90, 90s, 10m"),
-    (["run", "a.py", "--max-time", ""], "is not a duration"),
     (["run", "a.py", "--max-time", "0"], "0 is not a time above 0 s, up to 168h"),
-    (["run", "a.py", "--max-time=-5"], "is not a duration"),
     (["run", "a.py", "--max-time", "nan"], "is not a duration"),
-    (["run", "a.py", "--max-time", "1m1h"], "is not a duration"),
     (["run", "a.py", "--max-time", "9" * 5000], "is not a duration"),
     (["run", "a.py", "--max-cases", "many"], "--max-cases"),
     (["run", "a.py", "--max-cases", "0"], "at least 1"),
-    (["run", "a.py", "--max-findings", "-1"], "at least 1"),
     (["run", "a.py", "--seed", "-1"], "--seed"),
     (["run", "a.py", "--seed", str(2**64)], "2^64"),
-    (["run", "a.py", "--seed", "x"], "--seed"),
     (["run", "a.py", "--device", "cpuu"], "did you mean 'cpu'"),
-    (["run", "a.py", "--device", "cuda:"], "--device"),
     (["run", "a.py", "--device", "cuda:-1"], "--device"),
     (["run", "a.py", "--isolate", "proces"], "did you mean 'process'"),
     (["run", "a.py", "--fail-on", "old"], "valid: any, new"),
-    (["run", "a.py", "--format", "jsn"], "did you mean 'json'"),
     (["run", "a.py", "-q", "-v"], "exclude each other"),
     (["run", "a.py", "--corpus", ""], "--corpus"),
     (["run", "a.py", "--corpus", "pyproject.toml"], "is not a folder"),
     (["run", "a.py", "--corpus", "x" * 5000], "cannot be used"),
-    (["run", "a.py", "--corpus", "a\0b"], "cannot be used"),
     (["run"], "[tool.kfuzz]"),
     (["replay", "nope"], "no finding 'nope'"),
-    (["replay", ""], "no finding ''"),
-    (["replay", "--times", "0"], "at least 1"),
     (["replay", "--device", "tpu"], "--device"),
-    (["replay", "--format", "xml"], "valid: json, text"),
     (["shrink"], "missing argument 'ID'"),
-    (["shrink", "nope"], "no finding"),
     (["show"], "missing argument 'ID'"),
-    (["show", "nope"], "no finding"),
     (["show", "a", "b"], "unexpected extra argument"),
     (["corpus"], "missing command"),
     (["corpus", "lst"], "list"),
     (["corpus", "list", "--corpus", "nowhere"], "no such folder"),
-    (["corpus", "check", "--format", "markdown"], "valid: json, text"),
     (["contracts", "show", "C-PRC-01/matmull"], "C-PRC-01/matmul"),
     (["contracts", "show", "\x1b[31m"], "no contract"),
-    (["contracts", "list", "--format", "html"], "valid: json, markdown, text"),
 ]
 
 
@@ -200,16 +184,6 @@ def test_a_reader_that_leaves_gets_no_traceback() -> None:
     os.close(sink)
     assert done.returncode == ExitCode.INTERRUPTED
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("words", [["contracts", "list"], ["config"], ["--version"]])
-def test_a_full_disk_below_stdout_is_said(words: list[str]) -> None:
-    with open("/dev/full", "w") as full:
-        done = python(["-m", "kfuzz", *words], stdout=full.fileno())
-    assert done.returncode == ExitCode.INTERNAL
-    said = "kfuzz: error: standard output: No space left on device. Free"
-    assert done.stderr.startswith(said)
-    assert done.stderr.count("\n") == 1
 
 
 def test_foreign_output_stays_off_stdout_at_descriptor_level() -> None:

@@ -1,9 +1,6 @@
 """What the documents list is what the tree has."""
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +9,6 @@ from typer.main import get_command
 
 import kfuzz
 from kfuzz.app import app
-from kfuzz.execution.processes import limits
-from kfuzz.store import cache
 from tests.helpers.generated_docs import COMMAND, DOCUMENTS
 
 ROOT = Path(__file__).parents[2]
@@ -45,48 +40,10 @@ def test_a_folders_readme_names_its_files_and_no_others(folder: str) -> None:
     assert sorted(named - {path.stem for path in place.rglob("*.py")}) == []
 
 
-def test_the_variables_that_are_no_settings_are_documented() -> None:
-    text = (ROOT / "kfuzz" / "cli" / "README.md").read_text()
-    for name in (cache.VARIABLE, limits.VARIABLE):
-        assert f"`{name}`" in text
-
-
 @pytest.mark.parametrize("path", DOCUMENTS)
 def test_a_generated_document_is_what_the_code_gives(path: str) -> None:
     committed = (ROOT / path).read_text()
     assert committed == DOCUMENTS[path](), f"run `{COMMAND}` and commit {path}"
-
-
-def test_ci_runs_the_commands_of_the_readme(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    search, test = re.findall(r"^```sh\n(python3 .*)\n```$", readme, re.MULTILINE)
-    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
-    (tmp_path / "README.md").write_text(readme)
-    tools = tmp_path / ".venv" / "bin"
-    tools.mkdir(parents=True)
-    stub = '#!/bin/bash\necho "$(basename "$0") $*" >> {calls}\nexit {code}\n'
-    calls = tmp_path / "calls"
-    for name in ("snake", "pip", "python", "ruff", "mypy", "kfuzz"):
-        file = tools / name
-        file.write_text(stub.format(calls=calls, code=int(name == "kfuzz")))
-        file.chmod(0o755)
-    environment = {**os.environ, "PYTHON": str(tools / "snake")}
-    script = ["bash", str(tmp_path / ".ci" / "run")]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    expected = [
-        command.replace("python3 ", "snake ").replace(".venv/bin/", "").replace("'", "")
-        for line in (search, test)
-        for command in line.split(" && ")
-    ]
-    told = calls.read_text().splitlines()
-    assert [line for line in told if line in expected] == expected
-    assert {"ruff check", "ruff format --check", "mypy "} <= set(told)
-
-    (tools / "kfuzz").write_text("#!/bin/bash\nexit 0\n")  # it finds nothing
-    done = subprocess.run(script, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "exit code 0, expected 1" in done.stderr
 
 
 @pytest.mark.parametrize("path", DOCUMENTATION)

@@ -108,29 +108,21 @@ def test_the_default_time_falls_away_beside_a_number_of_cases(
 BAD = [
     ("max_time = 5", "did you mean 'max-time'"),
     ('max-time = "soon"', "[tool.kfuzz] max-time: 'soon' is not a duration"),
-    ("max-time = 0", "is not a time above 0 s"),
     ("max-time = true", "True is not a duration"),
     ('max-cases = "9"', "'9' is not a whole number"),
-    ("max-cases = 0", "0 is not at least 1"),
     ("seed = 1.5", "is not a seed"),
-    ("seed = -1", "is not between 0 and 2^64"),
     ("probes = 2", "2 is not a share"),
-    ("probes = 0", "0 is not a share"),
     ("replay = 1", "1 is not true or false"),
-    ('engine = "hypothesys"', "did you mean 'hypothesis'"),
     ('device = "tpu"', "[tool.kfuzz] device: 'tpu'"),
-    ("device = 0", "is not a device"),
     ('contracts = "C-*"', "is not a list of globs"),
     ('report = { htm = "a" }', "did you mean 'html'"),
     ("report = { html = 3 }", "report.html: 3 is not a file"),
     ('report = ["html"]', "names no file"),
     ("report = 3", 'write report = { html = "report.html" }'),
-    ('fail-on = "none"', "valid: any, new"),
     ("profiles = 3", "profiles: is not a table"),
     ("profiles.nightly = 3", "[tool.kfuzz.profiles.nightly]: is not a table"),
     ("[tool.kfuzz.profiles.nightly]\nmax-tim = 3", "did you mean 'max-time'"),
     ('[tool.kfuzz.profiles.pr]\ncorpus = "c"', "corpus cannot be a profile's"),
-    ('profile = "nigthly"', "did you mean 'nightly'"),
 ]
 
 
@@ -223,16 +215,3 @@ def test_config_tells_each_value_with_its_source(
     assert (
         "KFUZZ_MAXTIME is set and is no setting: did you mean 'KFUZZ_MAX_TIME'" in out
     )
-
-
-def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
-    from typer.main import get_command
-
-    from kfuzz.app import app
-
-    command: Any = get_command(app)
-    options = {o for p in command.commands["run"].params for o in p.opts}
-    named = {o.removeprefix("--") for o in options if o.startswith("--")}
-    # What a profile is for, and what stands on the command line without a name.
-    assert set(SETTINGS) - named == {"targets", "probes", "scale"}
-    assert named <= set(SETTINGS)

@@ -12,9 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.report.kinds import issue
-from tests.helpers.command_line import paragraph, stored
 from tests.helpers.events import saved
 from tests.helpers.reported import HOSTILE, gathered, hostile
 
@@ -86,24 +84,3 @@ def test_no_text_of_a_finding_is_markup() -> None:
     assert not any("\x1b" in t.content for t in every)
     assert not {"link_open", "image", "em_open"} & {t.type for t in every}
     compile(script_of(issue_of(made)), "repro.py", "exec")
-
-
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        ("issue=a.md", "is of one finding, and there are 2"),
-        ("issue=a.md", "write `kfuzz report issue=a.md ID` with one of: "),
-        ("issue=a.md so", "'so' is the beginning of 2 ids"),
-        ("issue=a.md none", "'none' is no finding's id"),
-        ("issue=a.md softmax- soft_min-", "is of one finding, and there are 2"),
-    ],
-)
-def test_one_finding_is_named(
-    project: Path, words: str, what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for kernel in ("softmax", "soft_min"):
-        assert stored(project, kernel=kernel).id.startswith(f"{kernel}-")
-    assert main(["report", *words.split()]) == ExitCode.USAGE
-    assert what in paragraph(capsys)
-    assert not Path("a.md").exists()

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.errors import StorageError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
@@ -230,30 +228,6 @@ def test_a_folder_that_calls_itself_a_mirror_is_none(
     folder.mkdir(parents=True)
     folder.with_name("url").write_text("s3://stranger/bucket")
     assert Corpus(folder).mirror is None
-
-
-@pytest.mark.parametrize(
-    ("missing", "url", "fix"),
-    [
-        ("fsspec.core", "memory://x", "pip install 'kfuzz[url]'"),
-        ("s3fs", "s3://bucket/x", "pip install s3fs"),
-        ("gcsfs", "gs://bucket/x", "pip install gcsfs"),
-    ],
-)
-def test_without_the_extra_one_line_names_it(
-    missing: str,
-    url: str,
-    fix: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("KFUZZ_CACHE", str(tmp_path))
-    monkeypatch.setitem(sys.modules, missing, None)
-    assert main(["corpus", "list", "--corpus", url]) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert url in line
-    assert fix in line
 
 
 @pytest.mark.parametrize("url", ["file"], indirect=True)
