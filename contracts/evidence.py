@@ -163,10 +163,7 @@ class Miss:
     promise: str = ""
 
     def describe(self) -> str:
-        """Return one line: where, the actual value, the expected one, how many.
-
-        `kfuzz.report.measured` reads it back.
-        """
+        """Return one line: where, the actual value, the expected one, how many."""
         place = f"{self.output}[{', '.join(map(str, self.index))}]"
         if self.expected is None or self.low is None or self.high is None:
             text = f"{place} = {self.got:.9g}, expected: {self.promise}"

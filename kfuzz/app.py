@@ -28,7 +28,7 @@ from kfuzz.cli.standard_streams import (
 )
 from kfuzz.cli.wiring import Wiring
 from kfuzz.doctor.verb import doctor
-from kfuzz.fleet.elsewhere import OnRay
+from kfuzz.fleet.elsewhere import search_on
 from kfuzz.grade.calibrate_verb import calibrate
 from kfuzz.grade.certificate_verb import certificate_app
 from kfuzz.grade.verb import grade
@@ -93,7 +93,7 @@ def root(
     ] = False,
 ) -> None:
     """Falsify the contracts of GPU kernels."""
-    context.obj = Wiring(opener, OnRay())
+    context.obj = Wiring(opener, search_on)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

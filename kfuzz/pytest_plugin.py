@@ -168,14 +168,15 @@ class FindingFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the test; none where the entry's format is a newer one."""
         from kfuzz.core.errors import DecodeError
-        from kfuzz.store.entry import UnknownFormatError, read_summary
+        from kfuzz.store.entry import read_summary
+        from kfuzz.store.strict_json import UnknownFormatError
 
         folder = self.path.parent
         name, problem = f"{folder.parent.name}-{folder.name}", ""
         try:
             if folder.is_symlink() or folder.parent.is_symlink():
                 raise DecodeError(f"{folder}: is a link, which is not followed")
-            name = read_summary(folder).id
+            name = read_summary(folder).finding.id
         except UnknownFormatError:
             return
         except DecodeError as error:

@@ -65,7 +65,7 @@ ALLOWED = {
     "fsspec": {"store"},
     "typer": {"app", "cli", *VERBS},
     "rich": {"cli", "report", *VERBS},
-    "safetensors": set(),
+    "safetensors": {"store"},
 }
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}
 

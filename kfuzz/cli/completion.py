@@ -52,7 +52,7 @@ def ids(context: typer.Context, incomplete: str) -> list[str]:
             corpus = Corpus(folder_of(project.place))  # as it is: nobody waits for it
         else:
             corpus = project.store()
-        told = [s.id for _, s in corpus.summaries() if isinstance(s, Summary)]
+        told = [s.finding.id for _, s in corpus.summaries() if isinstance(s, Summary)]
     except (KfuzzError, OSError):
         return []
     return [id for id in told if id.startswith(incomplete)]

@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
 
 # Malformed stored data is an input that cannot be obeyed, not a fault of kfuzz.
-_CODES: Final[dict[type[KfuzzError], ExitCode]] = {
+_CODES: Final[dict[type, ExitCode]] = {
     UsageError: ExitCode.USAGE,
     BindingError: ExitCode.USAGE,
     DecodeError: ExitCode.USAGE,
@@ -62,14 +62,6 @@ def code_of_search(
     if lacking:
         return ExitCode.NO_BACKEND
     return ExitCode.OK if ran else ExitCode.NOTHING_TO_RUN
-
-
-def exit_code_of(error: KfuzzError) -> ExitCode:
-    """Return the code that an error ends kfuzz with; INTERNAL where none is named."""
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return _CODES[kind]
-    return ExitCode.INTERNAL
 
 
 class Outcome:
@@ -140,8 +132,9 @@ def report_error(error: BaseException, *, verbose: bool) -> ExitCode:
 
 def code_of(error: BaseException) -> ExitCode:
     """Return what kfuzz exits with where an exception ends the verb."""
-    if isinstance(error, KfuzzError):
-        return exit_code_of(error)
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind]
     if isinstance(error, KeyboardInterrupt | BrokenPipeError | SystemExit):
         return ExitCode.INTERRUPTED
     return ExitCode.USAGE if _is_usage(error) else ExitCode.INTERNAL

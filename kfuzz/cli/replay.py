@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from kfuzz.cli import completion, values
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.project import Project, open_project
-from kfuzz.cli.settings import CorpusOption, FormatOption, OnOption, option, shared
+from kfuzz.cli.settings import CorpusOption, FormatOption, option, shared
 from kfuzz.cli.standard_streams import (
     consume,
     note,
@@ -24,7 +24,7 @@ from kfuzz.cli.wiring import wiring_of
 from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
-from kfuzz.engine.config import ReplayConfig, ReplayResult
+from kfuzz.engine.config import ReplayConfig
 from kfuzz.execution.device.sanitizer import TOOLS
 from kfuzz.report.corpus_lists import problem_line
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
@@ -111,7 +111,6 @@ def replay(
             "Exit 1 on findings that are not known only, or on known ones too.",
         ),
     ] = "new",
-    on: OnOption = None,
     format: FormatOption = "text",
 ) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
@@ -151,12 +150,8 @@ def replay(
     )
     if sanitizer is not None:
         return _sanitize(entries, sanitizer, config, format)
-    run: Replayer = replayed_here
-    if on is not None:
-        run = partial(wiring.elsewhere.replay, on)
-    on_known = fail_on == "any"
     return _replay(
-        entries, config, format, run, on_known=on_known, options=project.options
+        entries, config, format, on_known=fail_on == "any", options=project.options
     )
 
 
@@ -205,38 +200,20 @@ def shrink(
         return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
 
 
-class Replayer(Protocol):
-    """What replays findings: `kfuzz.engine.replay.replayer.replay`, or a fleet."""
-
-    def __call__(
-        self, stored: Sequence[Stored | Problem], config: ReplayConfig, *, stop: Event
-    ) -> Iterator[ReplayResult]:
-        """Yield one result per entry, in order."""
-
-
-def replayed_here(
-    stored: Sequence[Stored | Problem], config: ReplayConfig, *, stop: Event
-) -> Iterator[ReplayResult]:
-    """Replay findings on this machine."""
-    from kfuzz.engine.replay.replayer import replay  # with it comes Hypothesis
-
-    return replay(stored, config, stop=stop, notify=note)
-
-
 def _replay(
     entries: Sequence[Stored | Problem],
     config: ReplayConfig,
     form: str,
-    run: "Replayer",
     *,
     on_known: bool,
     options: str,
 ) -> ExitCode:
+    from kfuzz.engine.replay.replayer import replay  # with it comes Hypothesis
     from kfuzz.report.json_report import replay_document
     from kfuzz.report.lists import replay_lines, replay_total
 
     results, interrupted = _each(
-        lambda stop: run(entries, config, stop=stop),
+        lambda stop: replay(entries, config, stop=stop, notify=note),
         len(entries),
         form,
         lines=lambda result: replay_lines(result.event(), options=options),

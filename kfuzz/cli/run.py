@@ -2,13 +2,12 @@
 
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -59,11 +58,13 @@ def run(context: typer.Context, **given: Any) -> int:
         config = replace(config, import_seconds=config.budget.max_time)
     outcome = Outcome(fail_on_any=settings["fail-on"] == "any")
     repeat = _command(given["targets"] or [], settings)
-    events: Searcher = _here
+    from kfuzz.cli import apart
+
+    search: Callable[..., Iterator[Event]] = apart.events
     if settings["on"] is not None:
-        events = partial(wiring_of(context).elsewhere.search, settings["on"])
+        search = partial(wiring_of(context).search_on, settings["on"])
     with report_stream() as out:
-        _search(events, config, settings, project, outcome, repeat, out)
+        _search(search, config, settings, project, outcome, repeat, out)
     return outcome.code()
 
 
@@ -80,21 +81,8 @@ def _targets(
     return (*project.targets(settings["targets"]), *packages)
 
 
-class Searcher(Protocol):
-    """What searches: a process of this machine, or a fleet."""
-
-    def __call__(self, config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
-        """Yield the events of a search."""
-
-
-def _here(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
-    from kfuzz.cli import apart
-
-    return apart.events(config, stop=stop)
-
-
 def _search(
-    search: Searcher,
+    search: Callable[..., Iterator[Event]],
     config: RunConfig,
     settings: Effective,
     project: Project,

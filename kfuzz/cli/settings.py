@@ -434,9 +434,6 @@ DeviceOption = Annotated[str, shared("device")]
 FailOnOption = Annotated[str, shared("fail-on")]
 FormatOption = Annotated[str, shared("format")]
 JobsOption = Annotated[int | None, shared("jobs")]
-OnOption = Annotated[
-    str | None, shared("on", "Use a cluster of Ray, as `kfuzz run` does.")
-]
 QuietOption = Annotated[bool, shared("quiet")]
 TargetsArgument = Annotated[
     list[str] | None,

@@ -4,7 +4,8 @@ Encoding follows the type annotations. Three types have a form of their own:
 a `float` that is not finite is the string "nan", "inf" or "-inf"; the raw
 `values` of a tensor are a list of numbers (non-finite ones, and NaN payloads,
 as bit-hex strings) up to `INLINE_ELEMENTS` elements and base64 beyond; `bits`
-of a plant are a bit-hex string.
+of a plant are a bit-hex string. Fields that a class lists as `UNSAID` are left out
+at their default.
 """
 
 import base64
@@ -14,6 +15,7 @@ import struct
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -27,14 +29,9 @@ from kfuzz.core.dtypes import (
     pack_bits,
     unpack_bits,
 )
-from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.errors import DecodeError, KfuzzError
-from kfuzz.core.event import Notice
-from kfuzz.core.finding import Change, Target
-from kfuzz.core.fingerprint import Fingerprint
-from kfuzz.core.recipe import Case, Destination, Edge, Plant, TensorSpec
+from kfuzz.core.recipe import Plant, TensorSpec
 from kfuzz.core.shape_class import ShapeClass
-from kfuzz.core.statement import KernelStatement
 
 T = TypeVar("T")
 
@@ -75,41 +72,21 @@ def encode(value: Any) -> Any:
         return {str(k): encode(v) for k, v in value.items()}
     if isinstance(value, ShapeClass):
         return value.expression
-    if isinstance(value, Plant):
-        return {"at": list(value.at), "bits": hex(value.bits)}
-    if is_dataclass(value) and not isinstance(value, type):
-        out = {f.name: encode_field(value, f.name) for f in fields(value)}
-        return {k: v for k, v in out.items() if v is not MISSING}
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def encode_field(owner: Any, name: str) -> Any:
-    """Return the JSON form of one field; MISSING where it is left out."""
-    value = getattr(owner, name)
-    if isinstance(owner, TensorSpec):
-        if value is None or (name in ("plants", "domain") and not value):
-            return MISSING
-        if name == "values":
-            return _encode_values(value, owner.dtype)
-    left_out = ("layout", "destinations", "collective", "targets")
-    if isinstance(owner, Case) and name in left_out and not value:
-        return MISSING
-    if isinstance(owner, Target) and name == "reference" and not value:
-        return MISSING
-    if isinstance(owner, Fingerprint) and name == "flags" and not value:
-        return MISSING
-    if isinstance(owner, Edge) and name == "allocation" and value is None:
-        return MISSING
-    if isinstance(owner, Change) and name == "marked" and not value:
-        return MISSING
-    if isinstance(owner, Notice) and name == "trace" and not value:
-        return MISSING
-    unsaid = ("forward", "proof")
-    if isinstance(owner, KernelStatement) and name in unsaid and not value:
-        return MISSING
-    if name in ("errors", "first_errors", "mark", "suspicion") and value is None:
-        return MISSING
-    return encode(value)
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    unsaid: tuple[str, ...] = getattr(value, "UNSAID", ())
+    out = {}
+    for f in fields(value):
+        held = getattr(value, f.name)
+        if f.name in unsaid and (held == f.default or held == {}):
+            continue
+        if isinstance(value, TensorSpec) and f.name == "values":
+            out[f.name] = _encode_values(held, value.dtype)
+        elif isinstance(value, Plant) and f.name == "bits":
+            out[f.name] = hex(held)
+        else:
+            out[f.name] = encode(held)
+    return out
 
 
 def decode(cls: type[T], data: Any, path: str = "") -> T:
@@ -138,79 +115,73 @@ def _text(place: _Place) -> str:
     while isinstance(place, tuple):
         place, last = place
         parts.append(f"[{last}]" if isinstance(last, int) else f".{last}")
-    return (str(place) + "".join(reversed(parts))).removeprefix(".")
+    path = str(place) + "".join(reversed(parts))
+    return path.replace(": .", ": ", 1).removeprefix(".")
 
 
-@cache
-def _decoder(kind: Any) -> _Decoder:
-    """Return what rebuilds values of an annotation."""
-    origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
-        return _union_decoder(get_args(kind))
-    if origin in (tuple, list):
-        return _sequence_decoder(_decoder(get_args(kind)[0]))
-    if origin is not None and issubclass(origin, Mapping):
-        return _mapping_decoder(_decoder(get_args(kind)[1]))
-    if kind is ShapeClass:
-        return _decode_shape_class
-    if kind is Plant:
-        return _decode_plant
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return _enum_decoder(kind)
-    if is_dataclass(kind):
-        return _dataclass_decoder(kind)
-    if kind in _SCALARS:
-        return _SCALARS[kind]
-    raise TypeError(f"no codec for {kind!r}")
+def _exactly(kind: type, wanted: str) -> _Decoder:
+    def read(data: Any, place: _Place) -> Any:
+        if type(data) is not kind:
+            raise _unlike(wanted, data, place)
+        return data
 
-
-def _decode_null(data: Any, place: _Place) -> None:
-    _expect(data is None, "null", data, place)
-
-
-def _decode_bool(data: Any, place: _Place) -> Any:
-    _expect(isinstance(data, bool), "true or false", data, place)
-    return data
-
-
-def _decode_int(data: Any, place: _Place) -> Any:
-    ok = isinstance(data, int) and not isinstance(data, bool)
-    _expect(ok, "an integer", data, place)
-    return data
+    return read
 
 
 def _decode_float(data: Any, place: _Place) -> float:
     if data in ("nan", "inf", "-inf"):
         return float(data)
-    ok = isinstance(data, int | float) and not isinstance(data, bool)
-    _expect(ok, "a number", data, place)
+    if not isinstance(data, int | float) or isinstance(data, bool):
+        raise _unlike("a number", data, place)
     try:
         return float(data)
     except OverflowError:
         raise DecodeError("beyond the range of a float", where=_text(place)) from None
 
 
-def _decode_str(data: Any, place: _Place) -> Any:
-    if not isinstance(data, str):
-        _expect(False, "a string", data, place)
-    return data
-
-
-_SCALARS: Final[dict[Any, _Decoder]] = {
-    type(None): _decode_null,
-    bool: _decode_bool,
-    int: _decode_int,
-    float: _decode_float,
-    str: _decode_str,
-}
-
-
 def _decode_shape_class(data: Any, place: _Place) -> ShapeClass:
-    _expect(isinstance(data, str), "an expression", data, place)
     try:
         return ShapeClass.parse(data)
     except KfuzzError as error:
         raise DecodeError(error.what, where=_text(place)) from None
+
+
+def _hex(data: Any, place: _Place) -> int:
+    try:
+        if isinstance(data, str) and data.startswith("0x"):
+            return int(data, 16)
+    except ValueError:
+        pass
+    raise _unlike("bit-hex", data, place)
+
+
+_DECODERS: Final[dict[Any, _Decoder]] = {
+    type(None): _exactly(type(None), "null"),
+    bool: _exactly(bool, "true or false"),
+    int: _exactly(int, "an integer"),
+    float: _decode_float,
+    str: _exactly(str, "a string"),
+    ShapeClass: _decode_shape_class,
+}
+
+
+@cache
+def _decoder(kind: Any) -> _Decoder:
+    """Return what rebuilds values of an annotation."""
+    origin = get_origin(kind)
+    if kind in _DECODERS:
+        return _DECODERS[kind]
+    if origin in (Union, types.UnionType):
+        return _union_decoder(get_args(kind))
+    if origin in (tuple, list):
+        return _sequence_decoder(_decoder(get_args(kind)[0]))
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping_decoder(_decoder(get_args(kind)[1]))
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return _enum_decoder(kind)
+    if is_dataclass(kind):
+        return _dataclass_decoder(kind)
+    raise TypeError(f"no codec for {kind!r}")
 
 
 def _union_decoder(options: tuple[Any, ...]) -> _Decoder:
@@ -223,10 +194,8 @@ def _union_decoder(options: tuple[Any, ...]) -> _Decoder:
         if data is None and nullable:
             return None
         for option in others:
-            try:
+            with suppress(DecodeError):
                 return option(data, place)
-            except DecodeError:
-                continue
         return last(data, place)
 
     return decode_union
@@ -234,7 +203,8 @@ def _union_decoder(options: tuple[Any, ...]) -> _Decoder:
 
 def _sequence_decoder(item: _Decoder) -> _Decoder:
     def decode_sequence(data: Any, place: _Place) -> Any:
-        _expect(isinstance(data, list), "a list", data, place)
+        if not isinstance(data, list):
+            raise _unlike("a list", data, place)
         return tuple([item(v, (place, i)) for i, v in enumerate(data)])
 
     return decode_sequence
@@ -242,7 +212,8 @@ def _sequence_decoder(item: _Decoder) -> _Decoder:
 
 def _mapping_decoder(item: _Decoder) -> _Decoder:
     def decode_mapping(data: Any, place: _Place) -> Any:
-        _expect(isinstance(data, dict), "an object", data, place)
+        if not isinstance(data, dict):
+            raise _unlike("an object", data, place)
         return {k: item(v, (place, k)) for k, v in data.items()}
 
     return decode_mapping
@@ -250,31 +221,24 @@ def _mapping_decoder(item: _Decoder) -> _Decoder:
 
 def _enum_decoder(kind: type[StrEnum]) -> _Decoder:
     members = {str(m): m for m in kind}
-    wanted = f"one of {', '.join(members)}"
 
     def decode_enum(data: Any, place: _Place) -> Any:
         if not isinstance(data, str) or data not in members:
-            _expect(False, wanted, data, place)
+            raise _unlike(f"one of {', '.join(members)}", data, place)
         return members[data]
 
     return decode_enum
-
-
-def _decode_plant(data: Any, place: _Place) -> Plant:
-    _expect(isinstance(data, dict), "an object", data, place)
-    for key in ("at", "bits"):
-        _expect(key in data, f"a field {key!r}", data, place)
-    at = _decoder(tuple[int, ...])(data["at"], (place, "at"))
-    return Plant(at, _hex(data["bits"], (place, "bits")))
 
 
 def _dataclass_decoder(cls: Any) -> _Decoder:
     hints = typing.get_type_hints(cls)
     values_of = "values" if cls is TensorSpec else ""  # bytes: they have no codec
     parts = {
-        f.name: _decode_null if f.name == values_of else _decoder(hints[f.name])
+        f.name: _decoder(str if f.name == values_of else hints[f.name])
         for f in fields(cls)
     }
+    if cls is Plant:
+        parts["bits"] = _hex
     for name in parts.keys() & _FROM_ZERO:
         parts[name] = _from_zero(parts[name])
     required = {
@@ -282,12 +246,13 @@ def _dataclass_decoder(cls: Any) -> _Decoder:
         for f in fields(cls)
         if f.default is MISSING and f.default_factory is MISSING
     }
-    wanted = f"one of {', '.join(sorted(parts))}"
+    checked = callable(getattr(cls, "problem", None))
 
     def decode_dataclass(data: Any, place: _Place) -> Any:
-        _expect(isinstance(data, dict), "an object", data, place)
+        if not isinstance(data, dict):
+            raise _unlike("an object", data, place)
         for key in data.keys() - parts.keys():
-            _expect(False, wanted, key, place)
+            raise _unlike(f"one of {', '.join(sorted(parts))}", key, place)
         values: dict[str, Any] = {}
         for name, part in parts.items():
             if name not in data:
@@ -305,7 +270,6 @@ def _dataclass_decoder(cls: Any) -> _Decoder:
                 where, fix = _text(place), error.fix
                 raise DecodeError(error.what, where=where, fix=fix) from None
         made = cls(**values)
-        checked = isinstance(made, TensorSpec | Destination | ErrorMap)
         if checked and (problem := made.problem()):
             raise DecodeError(problem, where=_text(place))
         return made
@@ -316,11 +280,18 @@ def _dataclass_decoder(cls: Any) -> _Decoder:
 def _from_zero(part: _Decoder) -> _Decoder:
     def decode_from_zero(data: Any, place: _Place) -> Any:
         made = part(data, place)
-        if isinstance(made, int | float):
-            _expect(not made < 0, "a number from 0 on", data, place)
+        if isinstance(made, int | float) and made < 0:
+            raise _unlike("a number from 0 on", data, place)
         return made
 
     return decode_from_zero
+
+
+def _unlike(wanted: str, data: Any, place: _Place) -> DecodeError:
+    shown = _SHORT.repr(data)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    what = f"expected {wanted}, found {shown}"
+    return DecodeError(what, where=_text(place) or "document")
 
 
 def _encode_values(raw: bytes, dtype: str) -> Any:
@@ -337,33 +308,31 @@ def _encode_values(raw: bytes, dtype: str) -> Any:
 
 def _decode_values(data: Any, dtype: Any, place: _Place) -> bytes:
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        owner = (place[0], "dtype")
-        _expect(False, f"one of {', '.join(DTYPES)}", dtype, owner)
+        raise _unlike(f"one of {', '.join(DTYPES)}", dtype, (place[0], "dtype"))
     if isinstance(data, str):
         try:
             return base64.b64decode(data, validate=True)
         except ValueError as error:  # binascii.Error, or letters beyond ASCII
             raise DecodeError(f"bad base64: {error}", where=_text(place)) from None
-    _expect(isinstance(data, list), "a list or base64", data, place)
+    if not isinstance(data, list):
+        raise _unlike("a list or base64", data, place)
     if (packed := _packed(data, dtype)) is not None:
         return packed
     limit = 1 << (8 * DTYPES[dtype].itemsize)
     patterns = []
     for i, item in enumerate(data):
-        if isinstance(item, str):
-            bits = _hex(item, (place, i))
-            _expect(bits < limit, f"bits of {dtype}", item, (place, i))
-        else:
-            _expect(
-                isinstance(item, int | float) and not isinstance(item, bool),
-                "a number or bit-hex string", item, (place, i),
-            )  # fmt: skip
-            try:
+        try:
+            if isinstance(item, str):
+                bits = _hex(item, (place, i))
+            elif isinstance(item, int | float) and not isinstance(item, bool):
                 bits = number_to_bits(item, dtype)
-            except (ValueError, OverflowError):
-                raise DecodeError(
-                    f"{item!r} is not a value of {dtype}", where=_text((place, i))
-                ) from None
+            else:
+                raise _unlike("a number or bit-hex string", item, (place, i))
+        except (ValueError, OverflowError):
+            what = f"{item!r} is not a value of {dtype}"
+            raise DecodeError(what, where=_text((place, i))) from None
+        if bits >= limit:
+            raise _unlike(f"bits of {dtype}", item, (place, i))
         patterns.append(bits)
     return pack_bits(patterns, dtype)
 
@@ -379,19 +348,3 @@ def _packed(data: list[Any], dtype: str) -> bytes | None:
     except OverflowError:
         return None
     return raw if list(struct.unpack(form, raw)) == data else None
-
-
-def _hex(data: Any, place: _Place) -> int:
-    _expect(isinstance(data, str) and data.startswith("0x"), "bit-hex", data, place)
-    try:
-        return int(data, 16)
-    except ValueError:
-        raise DecodeError(f"{data!r} is not bit-hex", where=_text(place)) from None
-
-
-def _expect(holds: bool, wanted: str, data: Any, place: _Place) -> None:
-    if not holds:
-        shown = _SHORT.repr(data)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        what = f"expected {wanted}, found {shown}"
-        raise DecodeError(what, where=_text(place) or "document")

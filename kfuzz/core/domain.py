@@ -49,13 +49,14 @@ class Interval:
 
     def __str__(self) -> str:
         """Return for example "(0, inf)"."""
-        ends = f"{self.low:g}, {self.high:g}"
-        return f"{'(' if self.above else '['}{ends}{')' if self.below else ']'}"
+        return self._between(f"{self.low:g}, {self.high:g}")
 
     @property
     def text(self) -> str:
         """The same with every digit of the ends."""
-        ends = f"{self.low!r}, {self.high!r}"
+        return self._between(f"{self.low!r}, {self.high!r}")
+
+    def _between(self, ends: str) -> str:
         return f"{'(' if self.above else '['}{ends}{')' if self.below else ']'}"
 
     def __contains__(self, number: float) -> bool:

@@ -1,6 +1,7 @@
 """Events: what a campaign yields; terminal, JSON and reports are folds over them."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from kfuzz.core.finding import Finding
 from kfuzz.core.proof import KernelProof
@@ -136,6 +137,8 @@ class Notice:
             an "impostor" that passes, a contract "uncalibrated"; "" for all else.
         trace: the traceback of an error of kfuzz's own; "" for all else.
     """
+
+    UNSAID: ClassVar = ("trace",)
 
     kernel: str
     message: str

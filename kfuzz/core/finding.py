@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, unpack_bits
@@ -36,6 +36,8 @@ class Target:
             for, is held against; "" for kernels.
     """
 
+    UNSAID: ClassVar = ("reference",)
+
     file: str
     name: str
     module: str = ""
@@ -64,6 +66,8 @@ class Change:
         note: why, for people.
         marked: whether a person said so.
     """
+
+    UNSAID: ClassVar = ("marked",)
 
     state: State
     when: str
@@ -143,6 +147,8 @@ class Finding:
         mark: why it is known; None in other states.
         former: the ids that it had before it was shrunk further, oldest first.
     """
+
+    UNSAID: ClassVar = ("first_errors", "mark")
 
     signature: Signature
     target: Target

@@ -3,6 +3,7 @@
 import platform
 from dataclasses import dataclass, fields
 from importlib import metadata
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Fingerprint:
         flags: settings of torch and of the environment that change what kernels
             compute, each as "name=value".
     """
+
+    UNSAID: ClassVar = ("flags",)
 
     python: str = ""
     kfuzz: str = ""

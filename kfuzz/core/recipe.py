@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 from kfuzz.core.domain import parsed
 from kfuzz.core.dtypes import DTYPES
@@ -65,6 +65,14 @@ class TensorSpec:
         domain: what else the values have in common, see `kfuzz.core.domain`; made
             values are put into it, pinned ones are as they are.
     """
+
+    UNSAID: ClassVar = (
+        "strides",
+        "fill",
+        "plants",
+        "values",
+        "domain",
+    )
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]
@@ -180,6 +188,8 @@ class Edge:
             argument does, else for none. Devices only.
     """
 
+    UNSAID: ClassVar = ("allocation",)
+
     side: str
     argument: str = ""
     slack: int = 0
@@ -247,6 +257,13 @@ class Case:
 
     What is None of these four is open: `kfuzz.core.case_surroundings` decides it.
     """
+
+    UNSAID: ClassVar = (
+        "layout",
+        "destinations",
+        "collective",
+        "targets",
+    )
 
     tensors: Mapping[str, TensorSpec]
     scalars: Mapping[str, Scalar] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """Restrictions on named dimensions: parsed to a whitelist, never evaluated as code."""
 
 import ast
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -14,6 +15,12 @@ _ALLOWED: Final = (
     ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Name, ast.Load,
     ast.Constant,
 )  # fmt: skip
+_OPERATIONS: Final[dict[type[ast.AST], Callable[[int, int], int]]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
 # Longer than any sensible restriction; keeps a hostile one from deep recursion.
 MAX_LENGTH: Final = 500
 
@@ -216,37 +223,11 @@ def _evaluate(node: ast.expr, dims: Mapping[str, int]) -> int:
         return int(not wanted)
     if isinstance(node, ast.BinOp):
         a, b = _evaluate(node.left, dims), _evaluate(node.right, dims)
-        match node.op:
-            case ast.Add():
-                return a + b
-            case ast.Sub():
-                return a - b
-            case ast.Mult():
-                return a * b
-            case ast.FloorDiv():
-                return a // b
-            case _:
-                return a % b
+        return _OPERATIONS[type(node.op)](a, b)
     assert isinstance(node, ast.Compare)
     values = [_evaluate(n, dims) for n in (node.left, *node.comparators)]
     pairs = zip(values, node.ops, values[1:], strict=False)
-    return int(all(_compare(a, op, b) for a, op, b in pairs))
-
-
-def _compare(a: int, op: ast.cmpop, b: int) -> bool:
-    match op:
-        case ast.Eq():
-            return a == b
-        case ast.NotEq():
-            return a != b
-        case ast.Lt():
-            return a < b
-        case ast.LtE():
-            return a <= b
-        case ast.Gt():
-            return a > b
-        case _:
-            return a >= b
+    return int(all(_OPERATIONS[type(op)](a, b) for a, op, b in pairs))
 
 
 def _modulus(node: ast.expr, name: str, scalars: Mapping[str, int]) -> int:
@@ -273,16 +254,8 @@ def _interval(
     if not isinstance(right, ast.Constant):
         return 0, None
     bound = int(str(right.value))
-    match op:
-        case ast.Lt():
-            return 0, bound - 1
-        case ast.LtE():
-            return 0, bound
-        case ast.Gt():
-            return bound + 1, None
-        case ast.GtE():
-            return bound, None
-        case ast.Eq():
-            return bound, bound
-        case _:
-            return 0, None
+    ends: dict[type[ast.cmpop], tuple[int, int | None]] = {
+        ast.Lt: (0, bound - 1), ast.LtE: (0, bound), ast.Gt: (bound + 1, None),
+        ast.GtE: (bound, None), ast.Eq: (bound, bound),
+    }  # fmt: skip
+    return ends.get(type(op), (0, None))

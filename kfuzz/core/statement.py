@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.event import Refusal
@@ -95,6 +96,8 @@ class KernelStatement:
         tried: what its verdicts rest on; None in files written before.
         proof: what is proved of it, with the premises; None where nothing was tried.
     """
+
+    UNSAID: ClassVar = ("forward", "proof")
 
     kernel: str
     name: str

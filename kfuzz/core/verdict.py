@@ -371,6 +371,8 @@ class Failure:
             at power-of-two shapes"; "" where nothing more is known.
     """
 
+    UNSAID: ClassVar = ("errors",)
+
     contract: str
     kind: Kind
     message: str
@@ -442,6 +444,8 @@ class CaseReport:
             "" if it did not.
         compared: of each result with numbers, whether one of them could be judged.
     """
+
+    UNSAID: ClassVar = ("suspicion",)
 
     verdicts: dict[str, Verdict]
     failure: Failure | None = None

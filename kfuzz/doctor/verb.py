@@ -31,6 +31,7 @@ _RANGES: Final[dict[str, tuple[tuple[int, int], tuple[int, int]]]] = {
     "triton": ((3, 6), (3, 10)),
     "numpy": ((1, 26), (3, 0)),
     "hypothesis": ((6, 140), (7, 0)),
+    "ml_dtypes": ((0, 5), (1, 0)),
 }
 # Measured: Triton 3.6's interpreter fails in numpy 2.4 and later.
 _NUMPY_TRITON: Final = ((2, 4), (3, 6))
@@ -83,7 +84,6 @@ def _checks(corpus: str | None) -> Iterator[Check]:
     yield Check("platform", Health.OK, f"{platform.system()} {platform.machine()}")
     for package in _RANGES:
         yield version_check(package, version_of(package))
-    yield low_precision_check(version_of("ml_dtypes"))
     yield from pair_check(version_of("numpy"), version_of("triton"))
     if version_of("torch"):
         yield from _in_children()
@@ -122,18 +122,6 @@ def version_check(package: str, version: str) -> Check:
         text = f"{version}, newer than any that kfuzz was tested with"
         return Check(package, Health.OK, text, f"if it misbehaves: {fix}")
     return Check(package, Health.OK, version)
-
-
-def low_precision_check(version: str) -> Check:
-    """Return whether the interpreter can compute bfloat16 and float8 truly.
-
-    Args:
-        version: of ml_dtypes as installed, "" where it is absent.
-    """
-    if version:
-        return Check("ml_dtypes", Health.OK, version)
-    text = "not installed: bfloat16 and float8 are not judged in the interpreter"
-    return Check("ml_dtypes", Health.MISSING, text, "pip install ml_dtypes")
 
 
 def pair_check(numpy: str, triton: str) -> list[Check]:

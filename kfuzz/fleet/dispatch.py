@@ -1,11 +1,15 @@
-"""Following a plan: workers are given units, and what they tell is passed on.
+"""Units of a run on workers, each done at least once, whatever is lost.
 
-What carries the calls is a `Fleet`: Ray's actors, or what a simulation makes up.
+A unit is a campaign of one kernel by one block of seeds. That findings are reported
+once is the driver's part. What carries the calls is a `Fleet`: Ray's actors, or a
+simulation.
 """
 
+import heapq
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from kfuzz.core.errors import (
@@ -15,18 +19,25 @@ from kfuzz.core.errors import (
     NothingToRunError,
     UsageError,
 )
-from kfuzz.fleet import plan as planning
-from kfuzz.fleet.plan import Action, Happening, Plan, Task
+from kfuzz.core.event import Notice
 from kfuzz.fleet.versions import differences
-from kfuzz.fleet.work import About, Done, Failed, Gone, Item, Report, Tried, Unit, Work
+from kfuzz.fleet.work import About, Report, Work
 
+ATTEMPTS: Final = 3
+"""Workers that may be lost with a task before it is given up."""
+UNIT_SECONDS: Final = 300.0
+"""Of one task under a time limit: start-up is some 3 % of it, and no more is lost."""
+LEAST_SECONDS: Final = 5.0
+"""What a task of less would find is not worth its start-up."""
+START_SECONDS: Final = 30.0
+"""A subject that had none yet begins so long after the end: start-up is not counted."""
 LOOK_SECONDS: Final = 0.2
 JOIN_SECONDS: Final = 180.0
 """A run without any worker for so long ends: nodes come up in minutes, or never."""
 REFUSED_SECONDS: Final = 20.0
-"""The same where a worker was refused: others are mostly like it."""
+"""The same where a worker was rejected: others are mostly like it."""
 LEAVE_SECONDS: Final = 30.0
-"""For units to tell what came of them, once the run is to end."""
+"""For units to report what came of them, once the run is to end."""
 # What is wrong with what was asked, wherever it is done.
 _FINAL: Final = (UsageError, BindingError, NothingToRunError, DecodeError)
 
@@ -42,13 +53,13 @@ class Fleet(Protocol):
         """Return the time in seconds, from any origin."""
 
     def receive(self, seconds: float) -> Sequence[Report]:
-        """Return what workers told, waiting for so long where they tell nothing.
+        """Return what workers report, waiting for so long where there is nothing.
 
         Of each worker in its order, each once; the first is what it is, the last that
         it is gone, where it goes by itself.
         """
 
-    def assign(self, worker: str, unit: Unit) -> None:
+    def assign(self, worker: str, number: int, work: Work) -> None:
         """Have a worker begin a unit."""
 
     def recall(self, worker: str) -> None:
@@ -62,46 +73,37 @@ class Fleet(Protocol):
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A unit told something."""
+class Task:
+    """One unit of work.
 
-    task: Task
-    value: Any
+    Attributes:
+        number: its own; a task that is done anew keeps it.
+        subject: node id of a kernel, or whatever else the driver asks about.
+        block: which seeds; 0 is the run's own.
+        seconds: how long it may search; None where a number of cases ends it.
+        attempts: workers that were lost with it.
+    """
+
+    number: int
+    subject: str
+    block: int = 0
+    seconds: float | None = None
+    attempts: int = 0
 
 
 @dataclass(frozen=True)
 class Over:
     """A task came to its end, or is done no more: then `failed` says why."""
 
-    task: Task
     failed: str = ""
 
 
-@dataclass(frozen=True)
-class Said:
-    """People should know."""
-
-    message: str
-    subject: str = ""
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """What a unit told of a finding before its device failed its canaries.
-
-    Attributes:
-        task: the unit's.
-        value: what it told.
-        key: what the task that is to confirm it names as `doubted`.
-    """
-
-    task: Task
-    value: Any
-    key: str
+Reported = tuple[Task, Any] | Notice
+"""What a task came to, at last `Over`; or what people should know."""
 
 
 class Dispatch:
-    """Workers and their plan.
+    """The tasks of a run, and which worker has which.
 
     Args:
         fleet: the workers.
@@ -110,17 +112,46 @@ class Dispatch:
 
     def __init__(self, fleet: Fleet, stop: threading.Event) -> None:
         self.fleet = fleet
-        self.plan = Plan()
         self.stop = stop
-        self.refused: dict[str, None] = {}
-        self._doubts = 0
+        self._rejected: dict[str, None] = {}
         self._lonely = fleet.now()
         self._halted: float | None = None
+        self._devices: dict[str, str] = {}
+        self._running: dict[str, Task] = {}
+        self._queue: deque[Task] = deque()
+        self._quarantined: set[str] = set()
+        self._numbers = 0
+        self._end = self._limit = 0.0
+        self._fresh = 0
+        # Seconds given, place in the order, subject, its next block.
+        self._shares: list[tuple[float, int, str, int]] = []
+        self._open: set[str] = set()
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return len(self._devices)
+
+    def ask(self, subjects: Sequence[str], *, seconds: float | None = None) -> None:
+        """Add subjects, each of which gets a task at least, in this order.
+
+        Args:
+            subjects: the subjects.
+            seconds: the limit of the run from now on; None where each subject is one
+                task, so that it does what it would do without a fleet.
+        """
+        if seconds is None:
+            self._queue += (Task(self._number(), each) for each in subjects)
+            return
+        self._end, self._limit = self.fleet.now() + seconds, seconds
+        self._open |= set(subjects)
+        self._fresh += len(subjects)
+        self._shares = [(0.0, place, each, 0) for place, each in enumerate(subjects)]
 
     def run(
         self, work_of: Callable[[Task], Work], exhausted: Callable[[Task], bool]
-    ) -> Iterator[Heard | Over | Said | Doubt]:
-        """Follow the plan to its end.
+    ) -> Iterator[Reported]:
+        """Have all tasks done.
 
         Args:
             work_of: returns what a task is.
@@ -130,106 +161,154 @@ class Dispatch:
             KfuzzError: what is wrong with what was asked.
             BackendError: if there are no workers.
         """
-        yield from self._obey(self.plan.tick(self.fleet.now()), work_of)
-        while not self.plan.is_over(now := self.fleet.now()):
+        while True:
+            self._assign(work_of)
+            now = self.fleet.now()
+            if not self._running and not self._is_open(now):
+                return
             if self.stop.is_set():
-                yield from self.end(work_of)
+                self.end()
             if self._halted is not None and now - self._halted > LEAVE_SECONDS:
                 return
             self._require_workers(now)
-            if stuck := self.plan.deadlocked():
-                self.plan.abandon(stuck)
-                for task in stuck:
-                    yield Over(task, "there is no other device")
-                continue
             for report in self.fleet.receive(LOOK_SECONDS):
-                yield from self._reported(report, work_of, exhausted)
+                yield from self._reported(report, exhausted)
+                self._assign(work_of)
 
-    def end(self, work_of: Callable[[Task], Work]) -> Iterator[Over | Said]:
+    def end(self) -> None:
         """Begin nothing more, and have what runs end soon."""
         if self._halted is None:
             self._halted = self.fleet.now()
-            yield from self._take(planning.Halted(), work_of)
+            for worker in self._running:
+                self.fleet.recall(worker)
 
     def _reported(
-        self,
-        report: Report,
-        work_of: Callable[[Task], Work],
-        exhausted: Callable[[Task], bool],
-    ) -> Iterator[Heard | Over | Said | Doubt]:
-        worker, told = report.worker, report.told
-        task = self.plan.task_of(worker)
-        match told:
-            case About():
-                why = ""
-                if differing := differences(dict(told.versions)):
-                    why = f"{worker} on {told.node} is rejected: {differing}"
-                    self.refused[differing] = None
-                joined = planning.Joined(worker, told.device, why)
-                yield from self._take(joined, work_of)
-            case Item() if task is not None and told.number == task.number:
-                if told.suspect:
-                    self._doubts += 1
-                    key = str(self._doubts)
-                    yield Doubt(task, told.value, key)
-                    doubted = planning.Doubted(worker, task.subject, key)
-                    yield from self._take(doubted, work_of)
-                else:
-                    yield Heard(task, told.value)
-            case Done() if task is not None and told.number == task.number:
-                yield Over(task)
-                ended = planning.Ended(worker, exhausted(task))
-                yield from self._take(ended, work_of)
-            case Failed() if task is not None and told.number == task.number:
-                if isinstance(told.error, _FINAL):
-                    raise told.error
-                why = f"{worker}: {str(told.error).partition(chr(10))[0]}"
-                yield from self._take(planning.Dropped(worker, why), work_of)
-            case Tried(ailment):
-                yield from self._take(planning.Canary(worker, ailment), work_of)
-            case Gone(why):
-                yield from self._take(planning.Lost(worker, why), work_of)
-            case _:  # of a unit that another worker has now
-                pass
+        self, report: Report, exhausted: Callable[[Task], bool]
+    ) -> Iterator[Reported]:
+        worker, value = report.worker, report.value
+        if report.about is About.READY:
+            yield from self._joined(worker, *value)
+            return
+        if report.about is About.AILING:
+            yield from self._quarantine(worker, value)
+            return
+        if report.about is About.GONE:
+            self._devices.pop(worker, None)
+            if task := self._running.pop(worker, None):
+                yield from self._anew(task, f"{worker} is lost: {value}")
+            elif self._halted is None:
+                yield Notice("", f"{worker} is lost: {value}")
+            return
+        running = self._running.get(worker)
+        if running is None or running.number != report.unit:
+            return  # another worker has that unit now
+        if report.about is About.ITEM:
+            yield running, value
+            return
+        del self._running[worker]
+        self._devices[worker] = self._devices.pop(worker)  # those idle longest first
+        if report.about is About.DONE:
+            yield running, Over()
+            if exhausted(running):
+                self._open.discard(running.subject)
+        elif isinstance(value, _FINAL):
+            raise value
+        else:
+            why = str(value).partition("\n")[0]
+            yield from self._anew(running, f"{worker}: {why}")
 
-    def _take(
-        self, happening: Happening, work_of: Callable[[Task], Work]
-    ) -> Iterator[Over | Said]:
-        yield from self._obey(self.plan.take(happening, self.fleet.now()), work_of)
+    def _joined(
+        self, worker: str, node: str, device: str, versions: dict[str, str]
+    ) -> Iterator[Notice]:
+        if differing := differences(versions):
+            self._rejected[differing] = None
+            why = f"{worker} on {node} is rejected: {differing}"
+        elif device in self._quarantined:
+            why = f"{worker}: {device} is quarantined"
+        else:
+            self._devices[worker] = device
+            return
+        self.fleet.dismiss(worker)
+        yield Notice("", why)
 
-    def _obey(
-        self, actions: Sequence[Action], work_of: Callable[[Task], Work]
-    ) -> Iterator[Over | Said]:
-        for action in actions:
-            match action:
-                case planning.Assign(worker, task):
-                    self.fleet.assign(worker, Unit(task.number, work_of(task)))
-                case planning.Recall(worker):
-                    self.fleet.recall(worker)
-                case planning.Dismiss(worker):
-                    self.fleet.dismiss(worker)
-                case planning.Tell(message, subject):
-                    yield Said(message, subject)
-                case planning.GiveUp(task, why):
-                    yield Over(task, why)
+    def _quarantine(self, worker: str, why: str) -> Iterator[Notice]:
+        """Have a device judge nothing more: its tasks are done anew elsewhere."""
+        device = self._devices.get(worker)
+        if device is None:
+            return
+        self._quarantined.add(device)
+        yield Notice("", f"{device} is quarantined: {why}")
+        for each in [w for w, d in self._devices.items() if d == device]:
+            del self._devices[each]
+            self.fleet.dismiss(each)
+            if task := self._running.pop(each, None):
+                self._queue.appendleft(task)
+
+    def _anew(self, task: Task, why: str) -> Iterator[Reported]:
+        task = replace(task, attempts=task.attempts + 1)
+        if self._halted is not None or task.attempts >= ATTEMPTS:
+            self._open.discard(task.subject)
+            yield task, Over(why)
+        else:
+            self._queue.appendleft(task)
+            yield Notice(task.subject, f"{why}; its unit is done anew")
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _is_open(self, now: float) -> bool:
+        """Whether anything is to begin."""
+        if self._halted is not None:
+            return False
+        last = self._end + START_SECONDS if self._fresh else self._end - LEAST_SECONDS
+        return bool(self._queue) or (bool(self._open) and now <= last)
+
+    def _assign(self, work_of: Callable[[Task], Work]) -> None:
+        for worker in [w for w in self._devices if w not in self._running]:
+            now = self.fleet.now()
+            task = self._next(now) if self._is_open(now) else None
+            if task is None:
+                return
+            self._running[worker] = task
+            self.fleet.assign(worker, task.number, work_of(task))
+
+    def _next(self, now: float) -> Task | None:
+        """Return what is done anew, or a task of whatever had the least time."""
+        left = self._end - now
+        if self._queue:
+            task = self._queue.popleft()
+            if task.seconds is not None:
+                seconds = max(min(task.seconds, left), LEAST_SECONDS)
+                task = replace(task, seconds=seconds)
+            return task
+        while self._is_open(now):
+            given, place, subject, block = heapq.heappop(self._shares)
+            if subject not in self._open:
+                continue
+            if block == 0:
+                self._fresh -= 1
+                left = self._limit  # as if all began at once
+            fair = left * max(self.workers, 1) / len(self._open)
+            seconds = max(min(fair, left, UNIT_SECONDS), LEAST_SECONDS)
+            more = (given + seconds, place, subject, block + 1)
+            heapq.heappush(self._shares, more)
+            return Task(self._number(), subject, block, seconds)
+        return None
 
     def _require_workers(self, now: float) -> None:
-        if self.plan.workers():
+        """Raise an error where there have been no workers for long."""
+        if self._devices:
             self._lonely = now
-            return
-        patience = REFUSED_SECONDS if self.refused else JOIN_SECONDS
-        if now - self._lonely > patience:
-            raise self._no_workers()
-
-    def _no_workers(self) -> Exception:
-        if self.refused:
-            return UsageError(
-                f"every worker is rejected: {'; '.join(self.refused)}",
+        elif self._rejected and now - self._lonely > REFUSED_SECONDS:
+            raise UsageError(
+                f"every worker is rejected: {'; '.join(self._rejected)}",
                 where=self.fleet.title,
                 fix="install the same versions on all machines",
             )
-        return BackendError(
-            f"no worker came up in {JOIN_SECONDS:.0f} s",
-            where=self.fleet.title,
-            fix="`ray status` prints what the cluster has, and what is asked of it",
-        )
+        elif now - self._lonely > JOIN_SECONDS:
+            raise BackendError(
+                f"no worker came up in {JOIN_SECONDS:.0f} s",
+                where=self.fleet.title,
+                fix="`ray status` prints what the cluster has, and what is asked of it",
+            )

@@ -20,23 +20,12 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.random_streams import Purpose, hashed, stream
-from kfuzz.core.statement import Statement
-from kfuzz.core.verdict import ReplayOutcome, Verdict
-from kfuzz.engine.config import Chosen, ReplayConfig, ReplayResult, RunConfig
-from kfuzz.fleet.dispatch import Dispatch, Doubt, Fleet, Heard, Over, Said
+from kfuzz.core.verdict import Verdict
+from kfuzz.engine.config import Chosen, RunConfig
+from kfuzz.fleet.dispatch import LEAST_SECONDS, Dispatch, Fleet, Over, Task
 from kfuzz.fleet.filing import Filing
-from kfuzz.fleet.plan import LEAST_SECONDS, Task
 from kfuzz.fleet.tallies import added, closed, unfinished
-from kfuzz.fleet.work import (
-    Grade,
-    Happened,
-    Place,
-    Replay,
-    Search,
-    Survey,
-    Surveyed,
-    Work,
-)
+from kfuzz.fleet.work import Happened, Place, Search, Survey, Surveyed, Work
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.life import utc_now
 
@@ -57,27 +46,10 @@ class Driver:
         config: of the run.
         fleet: the workers; whoever made it closes it.
         stop: set from outside to end the run cleanly.
-        graded: whether each kernel gets a conformance statement, which takes one unit
-            whatever the time limit.
-        platform: whether torch's own kernels are meant.
-
-    Attributes:
-        filing: the corpus.
-        statements: the statements by kernel, in the order in which they came.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        fleet: Fleet,
-        stop: threading.Event,
-        *,
-        graded: bool = False,
-        platform: bool = False,
-    ) -> None:
+    def __init__(self, config: RunConfig, fleet: Fleet, stop: threading.Event) -> None:
         self.config = config
-        self.statements: dict[str, Statement] = {}
-        self._graded, self._platform = graded, platform
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()
         self.filing = Filing(self.corpus)
@@ -92,18 +64,10 @@ class Driver:
         self._lost: dict[str, str] = {}
         self._running: dict[int, Progress] = {}
         self._notices: set[tuple[str, str]] = set()
-        self._doubts: dict[str, Doubt] = {}
-        self._replays: dict[str, ReplayResult] = {}
         self._calibration: bytes | None = None
         self._progressed = 0.0
-        self._full = False
         if config.calibration is not None:
             self._calibration = config.calibration.read_bytes()
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether a kernel gets as many units as time allows."""
-        return self.config.budget.max_cases is None and not self._graded
 
     @property
     def _now(self) -> float:
@@ -127,15 +91,14 @@ class Driver:
             self._surveyed.backend,
             tuple(self._places),
             utc_now(),
-            jobs=max(self._dispatch.plan.workers(), 1),
+            jobs=max(self._dispatch.workers, 1),
             outside=dict(self._surveyed.outside),
         )
         budget = self.config.budget
-        self._dispatch.plan.ask(
+        self._dispatch.ask(
             list(self._places),
             # With a number of cases the seed alone says which cases there are.
-            seconds=budget.max_time if self._is_shared else None,
-            began=searched,
+            seconds=budget.max_time if budget.max_cases is None else None,
         )
         refused: StorageError | None = None
         try:
@@ -148,54 +111,51 @@ class Driver:
             raise refused
 
     def _surveying(self) -> Iterator[Event]:
-        self._dispatch.plan.ask([SURVEY])
-        for told in self._dispatch.run(self._work_of, lambda task: True):
-            match told:
-                case Heard(_, Surveyed() as found):
+        self._dispatch.ask([SURVEY])
+        for reported in self._dispatch.run(self._work_of, lambda task: True):
+            match reported:
+                case (_, Surveyed() as found):
                     self._surveyed = found
                     self._places = {p.node_id: p for p in found.places}
-                case Said():
-                    yield from self._notice("", told.message)
-                case Over(failed=why) if why and not self._dispatch.stop.is_set():
+                case Notice():
+                    yield from self._notice("", reported.message)
+                case (_, Over(failed=why)) if why and not self._dispatch.stop.is_set():
                     raise HarnessError(f"the targets could not be listed: {why}")
 
     def _searching(self, began: float) -> Iterator[Event]:
         budget = self.config.budget
         limit = budget.max_time
-        # Units under a time limit end by themselves, and tell what came of them.
+        # Units under a time limit end by themselves, and report what came of them.
         late = 0.0 if budget.max_cases is not None else LATE_SECONDS
-        for told in self._dispatch.run(self._work_of, self._is_exhausted):
-            match told:
-                case Heard(task, Happened(event, finding)):
+        for reported in self._dispatch.run(self._work_of, self._is_exhausted):
+            match reported:
+                case (task, Happened(event, finding)):
                     yield from self._happened(task, event, finding)
-                case Heard(task, Statement() as statement):
-                    self.statements[task.subject] = statement
-                case Heard(task, ReplayResult() as result) if task.doubted:
-                    self._replays[task.doubted] = result
-                case Doubt():
-                    self._doubts[told.key] = told
-                case Over(task, why):
+                case (task, Over(why)):
                     self._running.pop(task.number, None)
-                    if task.doubted:
-                        yield from self._settled(task, why)
-                    elif why:
+                    if why:
                         self._lost.setdefault(task.subject, why)
                         yield from self._notice(task.subject, f"given up: {why}")
                     yield from self._progress(task.subject)
-                case Said():
-                    yield from self._notice(told.subject, told.message)
+                case Notice():
+                    yield from self._notice(reported.kernel, reported.message)
             if limit is not None and self._now - began >= limit + late:
-                yield from self._end()
+                self._dispatch.end()
 
-    def _happened(self, task: Task, event: Event, finding: object) -> Iterator[Event]:
+    def _happened(
+        self, task: Task, event: Event, finding: Finding | None
+    ) -> Iterator[Event]:
         match event:
             case FindingSaved():
                 filed = self.filing.file(task.number, event)
                 if filed is not None:
                     yield filed
-                yield from self._count(task)
+                most = self.config.budget.max_findings
+                if most is not None and self.filing.confirmed() >= most:
+                    self._dispatch.end()
             case FindingReplayed():
-                place = self.config.corpus / _folder_of(event.id, finding)
+                folder = event.id if finding is None else finding.folder
+                place = self.config.corpus / folder
                 yield replace(event, path=str(place))
             case Notice():
                 yield from self._notice(
@@ -212,38 +172,7 @@ class Driver:
             case _:  # that a unit begins and ends is no event of the run
                 pass
 
-    def _count(self, task: Task) -> Iterator[Event]:
-        """End the run once there are as many findings as were asked for."""
-        most = self.config.budget.max_findings
-        if most is not None and self.filing.confirmed() >= most and not self._full:
-            self._full = True
-            yield from self._end()
-
-    def _end(self) -> Iterator[Event]:
-        for told in self._dispatch.end(self._work_of):
-            if isinstance(told, Said):
-                yield from self._notice(told.subject, told.message)
-
-    def _settled(self, task: Task, why: str) -> Iterator[Event]:
-        """Count a doubted finding that another device has run again, or drop it."""
-        doubt = self._doubts.pop(task.doubted)
-        saved = doubt.value.event
-        result = self._replays.pop(task.doubted, None)
-        if result is not None and result.outcome is ReplayOutcome.FAILS:
-            filed = self.filing.file(doubt.task.number, replace(saved, stage="done"))
-            if filed is not None:
-                yield filed
-            return
-        reason = why or (result.message if result else "it was not run again")
-        text = f"{saved.finding.id} of a quarantined device does not count: {reason}"
-        yield from self._notice(task.subject, text)
-
     def _endings(self) -> Iterator[Event]:
-        for doubt in self._doubts.values():
-            text = "of a quarantined device does not count: it was not run again"
-            yield from self._notice(
-                doubt.task.subject, f"{doubt.value.event.finding.id} {text}"
-            )
         for kernel in self._places:
             findings, paths = self.filing.of(kernel), self.filing.paths(kernel)
             why = self._lost.get(kernel) or "the run ended before its search did"
@@ -287,8 +216,6 @@ class Driver:
 
     def _is_exhausted(self, task: Task) -> bool:
         """Whether a kernel needs no further unit, as a campaign's would not."""
-        if task.doubted:
-            return False
         last = self._last.get(task.subject)
         if self.filing.unknown(task.subject) >= FINDINGS_PER_KERNEL:
             return True
@@ -298,9 +225,7 @@ class Driver:
 
     def _work_of(self, task: Task) -> Work:
         if self._surveyed is None:
-            return Survey(_portable(self.config), self._homes(), self._platform)
-        if task.doubted:
-            return self._again(task)
+            return Survey(_portable(self.config), self._homes())
         place = self._places[task.subject]
         config, budget = self.config, self.config.budget
         if task.seconds is not None:
@@ -308,14 +233,14 @@ class Driver:
         elif budget.max_time is not None:
             left = self._searched + budget.max_time - self._now
             if budget.max_cases is None:
-                share = self._dispatch.plan.workers() / len(self._places)
+                share = self._dispatch.workers / len(self._places)
                 left = min(left, budget.max_time * share)
             budget = replace(budget, max_time=max(left, LEAST_SECONDS))
         replayed = config.replay and task.block == 0
-        if place.called not in self._marks:
-            self._marks[place.called] = tuple(self.corpus.marks(place.called))
-        stored = self._stored(place) if replayed else self._marks[place.called]
-        search = Search(
+        name = place.alias or place.name
+        if name not in self._marks:
+            self._marks[name] = tuple(self.corpus.marks(name))
+        return Search(
             replace(
                 _portable(config),
                 targets=(place.target,),
@@ -329,23 +254,13 @@ class Driver:
                     if task.block and f.explanation is not None
                 ),
             ),
-            stored,
+            self._stored(name) if replayed else self._marks[name],
             self._calibration,
         )
-        return Grade(search, self._platform) if self._graded else search
 
-    def _stored(self, place: Place) -> tuple[Finding, ...]:
-        entries = self.corpus.entries(place.called)
+    def _stored(self, name: str) -> tuple[Finding, ...]:
+        entries = self.corpus.entries(name)
         return tuple(e.finding for e in entries if isinstance(e, Stored))
-
-    def _again(self, task: Task) -> Replay:
-        finding = self._doubts[task.doubted].value.finding
-        place = self._places[task.subject]
-        config = ReplayConfig(
-            self.config.root, self.config.corpus,
-            device=self.config.device, target=place.target, keep=False,
-        )  # fmt: skip
-        return Replay(finding, (), config)
 
     def _homes(self) -> dict[str, tuple[Target, ...]]:
         found: dict[str, dict[Target, None]] = defaultdict(dict)
@@ -366,7 +281,3 @@ def block_seed(seed: int, block: int) -> int:
 def _portable(config: RunConfig) -> RunConfig:
     """Return a configuration without what has a meaning on this machine alone."""
     return replace(config, started=None, calibration=None, keep_inputs=False)
-
-
-def _folder_of(id: str, finding: object) -> str:
-    return str(getattr(finding, "folder", id))

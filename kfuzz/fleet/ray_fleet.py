@@ -8,7 +8,6 @@ import os
 import pickle
 import subprocess
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from kfuzz.core.home import with_home
 from kfuzz.engine.workers.processors import PROCESSORS_EACH, SHARING, processors
 from kfuzz.execution.device.backends import AUTO, guess
 from kfuzz.execution.processes import table
-from kfuzz.fleet.work import Gone, Report, Unit
+from kfuzz.fleet.work import About, Report, Work
 from kfuzz.fleet.worker import Worker
 
 ON: Final = "ray"
@@ -50,7 +49,7 @@ class _Actor:
 
     Attributes:
         handle: Ray's.
-        asked: the answer that is awaited: what it is, then what it tells.
+        asked: the answer that is awaited: what it is, then what it reports.
         heard: the number of its last message.
         ready: whether it has said what it is.
     """
@@ -96,7 +95,7 @@ class RayFleet:
         self._sharing = 1 if alone else SHARING
         self._actors: dict[str, _Actor] = {}
         self._parked: list[_Actor] = []
-        self._told: deque[Report] = deque()
+        self._reports: list[Report] = []
         self._names = 0
         self._looked = 0.0
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -113,7 +112,7 @@ class RayFleet:
         return time.monotonic()
 
     def receive(self, seconds: float) -> Sequence[Report]:
-        """Return what workers told; see `kfuzz.fleet.dispatch.Fleet`."""
+        """Return what workers report; see `kfuzz.fleet.dispatch.Fleet`."""
         if time.monotonic() - self._looked > _GROWTH_SECONDS:
             self._grow()
         owners = {actor.asked: name for name, actor in self._actors.items()}
@@ -128,14 +127,13 @@ class RayFleet:
                 ready, _ = self._ray.wait(list(owners), timeout=seconds)
             for reference in ready:
                 self._answered(owners[reference], reference)
-        told = list(self._told)
-        self._told.clear()
-        return told
+        reports, self._reports = self._reports, []
+        return reports
 
-    def assign(self, worker: str, unit: Unit) -> None:
+    def assign(self, worker: str, number: int, work: Work) -> None:
         """Have a worker begin a unit."""
         if (actor := self._actors.get(worker)) is not None:
-            actor.handle.start.remote(unit)
+            actor.handle.start.remote(number, work)
 
     def recall(self, worker: str) -> None:
         """Have a worker end its unit soon."""
@@ -258,15 +256,15 @@ class RayFleet:
             del self._actors[name]
             with contextlib.suppress(Exception):
                 self._ray.kill(actor.handle)
-            self._told.append(Report(name, Gone(_reason(error))))
+            self._reports.append(Report(name, About.GONE, _reason(error)))
             return
         if not actor.ready:
             actor.ready = True
-            self._told.append(Report(name, answer))
+            self._reports.append(Report(name, About.READY, answer))
         else:
-            for number, told in answer:
+            for number, message in answer:
                 actor.heard = number
-                self._told.append(Report(name, pickle.loads(told)))
+                self._reports.append(Report(name, *pickle.loads(message)))
         actor.asked = actor.handle.take.remote(actor.heard, POLL_SECONDS)
 
 

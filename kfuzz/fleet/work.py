@@ -1,14 +1,15 @@
-"""What a worker is asked, and what it tells: frozen values that travel by pickle.
+"""What a worker is asked, and what it reports: frozen values that travel by pickle.
 
 All machines of a run have the same versions, and trust one another as Ray's do.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from kfuzz.core.finding import Finding, Target
-from kfuzz.engine.config import ReplayConfig, RunConfig
+from kfuzz.engine.config import RunConfig
 
 CALIBRATION: Final = "calibration.json"
 """The file of a unit's own folder that `RunConfig.calibration` then names."""
@@ -16,22 +17,20 @@ CALIBRATION: Final = "calibration.json"
 
 @dataclass(frozen=True)
 class Survey:
-    """Which kernels do the targets of a run have?
+    """Which kernels do the targets of a run have? Reports `Surveyed`.
 
     Attributes:
         config: of the run.
         homes: where the corpus says that kernels live, by name: see `named_apart`.
-        platform: whether torch's own kernels on the device are meant instead.
     """
 
     config: RunConfig
     homes: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
-    platform: bool = False
 
 
 @dataclass(frozen=True)
 class Place:
-    """One kernel of a run, as a unit is told of it.
+    """One kernel of a run, as a unit gets it.
 
     Attributes:
         node_id: its one name in the run.
@@ -44,11 +43,6 @@ class Place:
     target: str
     name: str
     alias: str = ""
-
-    @property
-    def called(self) -> str:
-        """The name that its findings bear."""
-        return self.alias or self.name
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,7 @@ class Surveyed:
 
 @dataclass(frozen=True)
 class Search:
-    """A campaign of one kernel; tells `Happened`.
+    """A campaign of one kernel; reports `Happened`.
 
     Attributes:
         config: of the campaign; its folders are the worker's.
@@ -89,131 +83,42 @@ class Happened:
     finding: Finding | None = None
 
 
-@dataclass(frozen=True)
-class Replay:
-    """A stored finding is run again; tells a `ReplayResult`.
+Work = Survey | Search | str
+"""The name of a device asks why it is not sound, "" where it is, and its UUID."""
 
-    Attributes:
-        finding: as stored.
-        marks: the known findings of its kernel.
-        config: how; its folders are the worker's.
+
+class About(StrEnum):
+    """What a report is about.
+
+    READY: the worker, and its value is its machine, its device as no other machine has
+    it, and its versions. ITEM: something that its unit came to. DONE: its unit ended.
+    FAILED: it ended with an error. AILING: its device failed its canaries, and why.
+    GONE: the worker is no more, and why.
     """
 
-    finding: Finding
-    marks: tuple[Finding, ...]
-    config: ReplayConfig
-
-
-@dataclass(frozen=True)
-class Grade:
-    """A conformance statement of one kernel; tells `Happened`, then a `Statement`."""
-
-    search: Search
-    platform: bool
-
-
-@dataclass(frozen=True)
-class Witnesses:
-    """A part of a calibration; tells its `Place`, then `Outcome`s.
-
-    Attributes:
-        entries: encoded witnesses.
-        device: as the command line names it.
-        cases, seed: as `CalibrateConfig` has them.
-    """
-
-    entries: tuple[Any, ...]
-    device: str
-    cases: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Is a device sound? Tells why not, "" where it is, and its UUID."""
-
-    device: str
-
-
-Work = Survey | Search | Replay | Grade | Witnesses | Trial
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What a worker is to do next."""
-
-    number: int
-    work: Work
-
-
-@dataclass(frozen=True)
-class About:
-    """What a worker is.
-
-    Attributes:
-        node: the machine's name or address.
-        device: what it judges on, as no other machine has it.
-        versions: see `kfuzz.fleet.versions`.
-    """
-
-    node: str
-    device: str
-    versions: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Item:
-    """Something that a unit told.
-
-    Attributes:
-        number: the unit's.
-        value: what.
-        suspect: whether the device failed its canaries right after it.
-    """
-
-    number: int
-    value: Any
-    suspect: bool = False
-
-
-@dataclass(frozen=True)
-class Done:
-    """A unit came to its end."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A unit ended with an error."""
-
-    number: int
-    error: BaseException
-
-
-@dataclass(frozen=True)
-class Gone:
-    """A worker is no more."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A canary ended; `ailment` is "" where it passed."""
-
-    ailment: str = ""
-
-
-Told = About | Item | Done | Failed | Gone | Tried
+    READY = "ready"
+    ITEM = "item"
+    DONE = "done"
+    FAILED = "failed"
+    AILING = "ailing"
+    GONE = "gone"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a worker told."""
+    """What a worker reports.
+
+    Attributes:
+        worker: its name.
+        about: what it is about.
+        value: see `About`.
+        unit: number of the unit.
+    """
 
     worker: str
-    told: Told
+    about: About
+    value: Any = None
+    unit: int = 0
 
 
 def key_of(finding: Finding) -> str:

@@ -1,6 +1,6 @@
 """A worker: one unit after the other, each in a process of its own.
 
-It keeps what its units tell until the driver has taken it. It is the same whatever
+It keeps what its units report until the driver has taken it. It is the same whatever
 carries its calls.
 """
 
@@ -21,22 +21,12 @@ from kfuzz.cli.apart import portable
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.event import FindingSaved, Progress
 from kfuzz.execution.processes.own import OwnProcess
-from kfuzz.fleet.plan import CANARIES
 from kfuzz.fleet.versions import versions
-from kfuzz.fleet.work import (
-    About,
-    Done,
-    Failed,
-    Happened,
-    Item,
-    Told,
-    Trial,
-    Tried,
-    Unit,
-    Work,
-)
+from kfuzz.fleet.work import About, Happened, Work
 
 _MODULE: Final = "kfuzz.fleet.process"
+CANARIES: Final = 2
+"""Canaries in a row that fail before a device judges no more."""
 LEASE_SECONDS: Final = 300.0
 """A driver that has not asked for so long is gone; its unit ends."""
 PROGRESS_SECONDS: Final = 5.0
@@ -46,8 +36,12 @@ TRIAL_SECONDS: Final = 180.0
 """Of a canary: importing torch and creating a context on a machine that is busy."""
 
 
+class _AilingError(Exception):
+    """The device failed its canaries."""
+
+
 class Worker:
-    """Does units, and keeps what they tell.
+    """Does units, and keeps what they report.
 
     Args:
         root: the project; "" for the working folder, into which it was copied.
@@ -59,101 +53,93 @@ class Worker:
         self._root = root or os.getcwd()
         self._device = device
         self._gpu = gpu
-        self._told: deque[tuple[int, bytes]] = deque()
+        self._messages: deque[tuple[int, bytes]] = deque()
         self._count = 0
         self._changed = threading.Condition()
         self._asked = time.monotonic()
         self._stop = threading.Event()
 
-    def about(self) -> About:
-        """Return what this worker is."""
+    def about(self) -> tuple[str, str, dict[str, str]]:
+        """Return its machine, its device as no other machine has it, its versions."""
         node, device = socket.gethostname(), f"{self._device} ({os.getpid()})"
         if self._gpu:
             ailment, uuid = self._trial()
             device = uuid or os.environ.get("CUDA_VISIBLE_DEVICES", ailment)
-        return About(node, f"{node} {device}", versions())
+        return node, f"{node} {device}", versions()
 
-    def start(self, unit: Unit) -> None:
+    def start(self, number: int, work: Work) -> None:
         """Begin a unit; whatever was begun before has ended."""
         self._asked = time.monotonic()
         self._stop = threading.Event()
-        args = (unit, self._stop)
+        args = (number, work, self._stop)
         threading.Thread(target=self._do, args=args, daemon=True).start()
 
     def stop(self) -> None:
-        """Have the unit end soon, and tell what came of it."""
+        """Have the unit end soon, and report what came of it."""
         self._stop.set()
 
     def take(self, after: int, seconds: float) -> list[tuple[int, bytes]]:
-        """Return what was told after a number, and forget what was told up to it.
+        """Return what was reported after a number, and forget what was up to it.
 
         Args:
             after: number of the last message that the driver has.
             seconds: how long to wait for a message where there is none.
 
         Returns:
-            Messages, pickled, by ascending number.
+            Messages by ascending number: what they are about, the value and the unit,
+            pickled.
         """
         until = time.monotonic() + seconds
         with self._changed:
             self._asked = time.monotonic()
-            while self._told and self._told[0][0] <= after:
-                self._told.popleft()
-            while not self._told and (left := until - time.monotonic()) > 0:
+            while self._messages and self._messages[0][0] <= after:
+                self._messages.popleft()
+            while not self._messages and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
             self._asked = time.monotonic()
-            return list(self._told)
+            return list(self._messages)
 
-    def _tell(self, told: Told) -> None:
+    def _report(self, about: About, value: object, number: int) -> None:
         with self._changed:
             self._count += 1
-            self._told.append((self._count, pickle.dumps(told)))
+            message = pickle.dumps((about, value, number))
+            self._messages.append((self._count, message))
             self._changed.notify_all()
 
-    def _do(self, unit: Unit, stop: threading.Event) -> None:
+    def _do(self, number: int, work: Work, stop: threading.Event) -> None:
         try:
-            if not self._are_told(self._canaries()):
-                return
+            self._require_sound()
             progressed = -math.inf
-            for value in self._performed(unit.work, stop):
+            for value in self._performed(work, stop):
                 event = value.event if isinstance(value, Happened) else None
                 if isinstance(event, Progress):
                     if time.monotonic() - progressed < PROGRESS_SECONDS:
                         continue
                     progressed = time.monotonic()
-                found = isinstance(event, FindingSaved)
-                canaries = self._canaries() if found else []
-                # Told first: with the canaries the unit may be another's.
-                suspect = bool(canaries and canaries[-1])
-                self._tell(Item(unit.number, value, suspect))
-                if not self._are_told(canaries):
-                    return
-            self._tell(Done(unit.number))
+                if isinstance(event, FindingSaved):
+                    self._require_sound()
+                self._report(About.ITEM, value, number)
+            self._report(About.DONE, None, number)
+        except _AilingError as error:
+            self._report(About.AILING, str(error), number)
         except Exception as error:
-            self._tell(Failed(unit.number, portable(error)))
+            self._report(About.FAILED, portable(error), number)
 
-    def _canaries(self) -> list[str]:
-        """Try the device until it passes, `CANARIES` times at most.
-
-        Returns:
-            What ailed it each time; the last is "" where it passed. Empty of what needs
-            no trying.
-        """
-        ailments: list[str] = []
-        while self._gpu and len(ailments) < CANARIES and "" not in ailments:
-            ailments.append(self._trial()[0])
-        return ailments
-
-    def _are_told(self, ailments: list[str]) -> bool:
-        """Tell of canaries, and return whether the device is sound."""
-        for ailment in ailments:
-            self._tell(Tried(ailment))
-        return not (ailments and ailments[-1])
+    def _require_sound(self) -> None:
+        """Raise an error if the device fails `CANARIES` canaries in a row."""
+        ailment = ""
+        for _ in range(CANARIES if self._gpu else 0):
+            ailment, _ = self._trial()
+            if not ailment:
+                return
+        if ailment:
+            raise _AilingError(ailment)
 
     def _trial(self) -> tuple[str, str]:
+        """Return what ails the device, "" where nothing does, and its UUID."""
         stop = threading.Event()
         try:
-            for made in self._performed(Trial(self._device), stop, TRIAL_SECONDS):
+            for made in self._performed(self._device, stop, TRIAL_SECONDS):
                 ailment, uuid = made
                 return str(ailment), str(uuid)
         except Exception as error:
@@ -163,7 +149,7 @@ class Worker:
     def _performed(
         self, work: Work, stop: threading.Event, most: float | None = None
     ) -> Iterator[Any]:
-        """Yield what a process tells that does a piece of work."""
+        """Yield what a process reports that does a piece of work."""
         folder = tempfile.mkdtemp(prefix="kfuzz-unit-")
         try:
             with OwnProcess(_MODULE, os.environ, start_new_session=True) as process:

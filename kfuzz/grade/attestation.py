@@ -165,8 +165,11 @@ def result_of(statement: Statement) -> str:
 
     Passed are kernels that reach a level and violate nothing, on evidence enough.
     """
-    if any(_violated(kernel) for kernel in statement.kernels):
-        return "FAILED"
+    for kernel in statement.kernels:
+        verdicts = {graded.verdict for graded in kernel.contracts.values()}
+        charged = any(fault.state in CHARGED for fault in kernel.findings)
+        if charged or Verdict.VIOLATES in verdicts:
+            return "FAILED"
     weak = statement.interrupted or not statement.kernels
     for kernel in statement.kernels:
         thin = kernel.tried is not None and kernel.tried.evidence is Evidence.THIN
@@ -264,12 +267,6 @@ def _name(path: Path, root: Path) -> str:
             "a subject lies within the project", where=str(path), fix="copy it there"
         )
     return str(whole.relative_to(root.resolve()))
-
-
-def _violated(kernel: KernelStatement) -> bool:
-    return any(fault.state in CHARGED for fault in kernel.findings) or any(
-        graded.verdict is Verdict.VIOLATES for graded in kernel.contracts.values()
-    )
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:

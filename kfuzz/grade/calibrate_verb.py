@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.settings import DeviceOption, FormatOption, OnOption, shared
+from kfuzz.cli.settings import DeviceOption, FormatOption, shared
 from kfuzz.cli.standard_streams import consume, note, report_stream, stopping
 
 _DEFAULT_CASES = 400
@@ -41,7 +41,6 @@ def calibrate(
             "each GPU.",
         ),
     ] = None,
-    on: OnOption = None,
     format: FormatOption = "text",
 ) -> int:
     """Calibrate the contracts: search kernels known to be right and to be wrong.
@@ -59,13 +58,6 @@ def calibrate(
     from kfuzz.grade import calibration_text as report
     from kfuzz.report import json_report
 
-    config = engine.CalibrateConfig(
-        globs=tuple(globs or ()),
-        cases=max_cases,
-        seed=seed,
-        device=device,
-        jobs=jobs or 0,
-    )
     made: list[Calibration] = []
     with report_stream() as out, ExitStack() as stack:
         stop = stack.enter_context(stopping())
@@ -77,12 +69,15 @@ def calibrate(
             else:
                 progress(item)
 
-        if on is None:
-            items = engine.calibrate(config, stop=stop, notify=note)
-        else:
-            from kfuzz.fleet.calibrating import calibrate_on
-
-            items = calibrate_on(on, config, stop=stop)
+        items = engine.calibrate(
+            globs or (),
+            cases=max_cases,
+            seed=seed,
+            device=device,
+            jobs=jobs or 0,
+            stop=stop,
+            notify=note,
+        )
         consume(items, feed, stop)
         if format == "json":
             json_report.write(report.document(made[0]), out)

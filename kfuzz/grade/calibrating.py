@@ -9,7 +9,7 @@ import fnmatch
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -23,7 +23,7 @@ from kfuzz.core.calibration import (
     Soundness,
 )
 from kfuzz.core.errors import UsageError
-from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
+from kfuzz.core.fingerprint import host_fingerprint
 from kfuzz.execution.device.backends import alike, resolve
 from kfuzz.grade.witness_pool import Pool
 from kfuzz.grade.witness_search import CONFORMING_SHARE
@@ -31,64 +31,27 @@ from kfuzz.grade.witness_search import CONFORMING_SHARE
 DEFAULT_CASES: Final = 400
 
 
-@dataclass(frozen=True)
-class CalibrateConfig:
-    """What is to be calibrated.
+def calibrate(
+    globs: Sequence[str] = (),
+    *,
+    cases: int = DEFAULT_CASES,
+    seed: int = 0,
+    device: str = "auto",
+    jobs: int = 0,
+    stop: threading.Event,
+    entries: Sequence[Entry] | None = None,
+    notify: Callable[[str], None] = lambda why: None,
+) -> Iterator[Outcome | Calibration]:
+    """Search the witnesses; yield what each shows, then the calibration.
 
-    Attributes:
-        globs: of class ids or identifiers, "C-PRC-*" or "*/softmax"; empty for all.
+    Args:
+        globs: of contracts, by class or identifier; all without any.
         cases: most cases for a violating witness; conforming ones get a quarter, in
             the interpreter a sixteenth.
         seed: everything drawn depends on it.
         device: "auto", "cpu", "interpret" or "cuda:i".
         jobs: witnesses searched at once; by default one for each processor, or for
             each GPU.
-    """
-
-    globs: tuple[str, ...] = ()
-    cases: int = DEFAULT_CASES
-    seed: int = 0
-    device: str = "auto"
-    jobs: int = 0
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where witnesses are searched.
-
-    Attributes:
-        kind: torch's type of the device.
-        device: torch's name of it.
-        fingerprint: versions, and the device.
-    """
-
-    kind: str
-    device: str
-    fingerprint: Fingerprint
-
-
-def place_of(asked: str) -> Place:
-    """Return the place that `--device` names on this machine.
-
-    Raises:
-        BackendError: if the device is not there.
-    """
-    backend, (device, *_) = resolve(asked)
-    made = host_fingerprint(device=backend.device_name(device))
-    return Place(backend.torch_type, device, made)
-
-
-def calibrate(
-    config: CalibrateConfig,
-    *,
-    stop: threading.Event,
-    entries: Sequence[Entry] | None = None,
-    notify: Callable[[str], None] = lambda why: None,
-) -> Iterator[Outcome | Calibration]:
-    """Search the witnesses here; yield what each shows, then the calibration.
-
-    Args:
-        config: what, and how long.
         stop: set from outside to end with what there is: contracts of which a witness
             was not searched are uncalibrated then.
         entries: the witnesses; all of the device by default.
@@ -98,55 +61,30 @@ def calibrate(
         UsageError: if a glob matches no contract.
         BackendError: if the device is not there.
     """
-    place = place_of(config.device)
-    # A calibration is about one kind of device.
-    devices = alike(*resolve(config.device))
-    made = Pool(devices, cases=config.cases, seed=config.seed, jobs=config.jobs)
-
-    def search(chosen: Sequence[Entry]) -> Iterator[Outcome]:
-        with made as pool:
-            for why in pool.left_out:
-                notify(why)
-            yield from pool.search(chosen, stop)
-
-    yield from calibrated(config, place, search, entries)
-
-
-def calibrated(
-    config: CalibrateConfig,
-    place: Place,
-    search: Callable[[Sequence[Entry]], Iterator[Outcome]],
-    entries: Sequence[Entry] | None = None,
-) -> Iterator[Outcome | Calibration]:
-    """Yield what each witness shows, then the calibration.
-
-    Args:
-        config: what, and how long.
-        place: where they are searched.
-        search: searches witnesses, all unless it is stopped.
-        entries: the witnesses; all of the device by default.
-
-    Raises:
-        UsageError: if a glob matches no contract.
-    """
-    listed = list(roster(place.kind)) if entries is None else list(entries)
-    wanted = _selected(config.globs, listed)
+    backend, devices = resolve(device)
+    kind, first = backend.torch_type, devices[0]
+    listed = list(roster(kind)) if entries is None else list(entries)
+    wanted = _selected(globs, listed)
     chosen = [e for e in listed if _bears(e, wanted)]
     outcomes: dict[str, Outcome] = {}
-    for outcome in search(chosen):
-        outcomes[outcome.kernel] = outcome
-        yield outcome
+    # A calibration is about one kind of device.
+    with Pool(alike(backend, devices), cases=cases, seed=seed, jobs=jobs) as pool:
+        for why in pool.left_out:
+            notify(why)
+        for outcome in pool.search(chosen, stop):
+            outcomes[outcome.kernel] = outcome
+            yield outcome
     ordered = tuple(
         outcomes[e.witness.kernel] for e in chosen if e.witness.kernel in outcomes
     )
     left = [e for e in chosen if e.witness.kernel not in outcomes]
-    contracts = judged(wanted, ordered, unplanted(place.kind))
+    contracts = judged(wanted, ordered, unplanted(kind))
     yield Calibration(
-        seed=config.seed,
-        cases=config.cases,
-        conforming_cases=max(config.cases // CONFORMING_SHARE, 1),
-        device=place.device,
-        fingerprint=place.fingerprint,
+        seed=seed,
+        cases=cases,
+        conforming_cases=max(cases // CONFORMING_SHARE, 1),
+        device=first,
+        fingerprint=host_fingerprint(device=backend.device_name(first)),
         contracts=tuple(_without(left, contracts)),
         outcomes=ordered,
         unsearched=len(left),

@@ -137,8 +137,9 @@ def _signed(
         return canonical(document), "signature none: this is a statement, nobody signed"
     if not enveloped:
         raise signing.RefusedError("it is not signed: a statement, no certificate")
-    held = signing.verifier(key)
-    return signing.opened(document, held), f"signature holds, key {held.keyid[:16]}…"
+    public = signing.public_key(key)
+    keyid = signing.keyid(public)
+    return signing.opened(document, public), f"signature holds, key {keyid[:16]}…"
 
 
 def _files(digests: Mapping[str, str], root: Path) -> list[str]:

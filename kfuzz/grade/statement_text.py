@@ -14,7 +14,6 @@ from kfuzz.report.layout import Section, markdown_page, text_page
 from kfuzz.report.proofs import proof_lines, proof_summary
 from kfuzz.report.summary import verdict_lines
 from kfuzz.report.text import one_line
-from kfuzz.store import strict_json
 
 UNCALIBRATED: Final = "no calibration: an uncalibrated contract does not count"
 _LEGEND: Final = (
@@ -26,8 +25,6 @@ _UNCOUNTED: Final = " °: the contract is uncalibrated and does not count."
 # Of a SHA-256, what tells versions of a file apart at a glance.
 _DIGITS: Final = 12
 _COUNT: Final = re.compile(r"\b\d+ of\b")
-# Objects of JSON up to this width stand on one line.
-_WIDTH: Final = 100
 
 
 def statement_document(statement: Statement) -> dict[str, Any]:
@@ -48,35 +45,6 @@ def statement_document(statement: Statement) -> dict[str, Any]:
         },
         "statement": encode(statement),
     }
-
-
-def compact(value: Any, indent: str = "") -> str:
-    """Return strict JSON with every small object on a line of its own.
-
-    Raises:
-        ValueError: if a number is not finite.
-    """
-    line = strict_json.line(value)
-    flat = not isinstance(value, dict | list) or (
-        len(indent) + len(line) <= _WIDTH
-        and not any(
-            isinstance(inner, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else ())
-        )
-    )
-    if flat or not value:
-        return line
-    inner = indent + "  "
-    if isinstance(value, dict):
-        rows = [
-            f"{strict_json.line(str(k))}: {compact(v, inner)}" for k, v in value.items()
-        ]
-        opening, closing = "{", "}"
-    else:
-        rows = [compact(v, inner) for v in value]
-        opening, closing = "[", "]"
-    body = ",\n".join(inner + row for row in rows)
-    return f"{opening}\n{body}\n{indent}{closing}"
 
 
 def statement_text(statement: Statement) -> list[str]:

@@ -1,11 +1,9 @@
 """kfuzz grade: run the suite and state what a kernel, or the platform, is worth."""
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 from kfuzz.cli import values
 from kfuzz.cli.exit_codes import ExitCode, code_of_search
@@ -14,7 +12,6 @@ from kfuzz.cli.settings import (
     CorpusOption,
     DeviceOption,
     JobsOption,
-    OnOption,
     QuietOption,
     TargetsArgument,
     option,
@@ -24,11 +21,11 @@ from kfuzz.cli.standard_streams import follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
-from kfuzz.core.event import Event
 from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.report.output_files import require_writable, write_or_raise
+from kfuzz.store import strict_json
 from kfuzz.targets import importing
 
 DEFAULT_CASES: Final = 300
@@ -87,7 +84,6 @@ def grade(
     ] = False,
     jobs: JobsOption = None,
     device: DeviceOption = "auto",
-    on: OnOption = None,
     corpus: CorpusOption = None,
     fail_on: Annotated[
         str,
@@ -191,16 +187,13 @@ def grade(
                 jobs=jobs,
                 prove=prove,
             )
-            if on is None:
-                from kfuzz.grade.grading import Grading
+            from kfuzz.grade.grading import Grading
 
-                grading: Grades = Grading(config, platform=platform, calibration=rests)
-            else:
-                from kfuzz.fleet.grading import GradingOnRay
-
-                config = replace(config, calibration=calibration)
-                grading = GradingOnRay(on, config, platform=platform)
-            made = _graded(grading, quiet, project.corpus_option)
+            grading = Grading(config, platform=platform, calibration=rests)
+            with stopping() as stop:
+                events = grading.events(stop=stop)
+                follow(events, stop, quiet=quiet, corpus=project.corpus_option)
+            made = grading.statement()
         shown = _rendered(made, other, format)
         out.write(shown)
         for place, kind in ((markdown, "markdown"), (json, "json")):
@@ -218,7 +211,6 @@ def _certifier(
         return lambda made: None
     from kfuzz.grade import signing
     from kfuzz.grade.attestation import attestation, canonical
-    from kfuzz.store import strict_json
 
     if key is not None:
         signing.envelope(b"", key)
@@ -255,22 +247,6 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
     )
 
 
-class Grades(Protocol):
-    """A grade that is made here, or by a fleet."""
-
-    def events(self, *, stop: threading.Event) -> Iterator[Event]:
-        """Search, and yield the events."""
-
-    def statement(self) -> Statement:
-        """Return what they came to."""
-
-
-def _graded(grading: Grades, quiet: bool, corpus: str) -> Statement:
-    with stopping() as stop:
-        follow(grading.events(stop=stop), stop, quiet=quiet, corpus=corpus)
-    return grading.statement()
-
-
 def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     """Return a statement, and what comes of comparing it with another, as text."""
     from kfuzz.grade import against as sides
@@ -281,7 +257,7 @@ def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
         document = {"format": 1, **pages.statement_document(made)}
         if compared is not None:
             document["against"] = encode(compared)
-        return pages.compact(document) + "\n"
+        return strict_json.dumps(document)
     as_page = kind == "markdown"
     draw = pages.statement_markdown if as_page else pages.statement_text
     lines = draw(made)

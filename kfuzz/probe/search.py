@@ -103,7 +103,7 @@ class Probing:
             _require_dtypes(loaded, config.dtypes)
             corpus = Corpus(config.corpus)
             corpus.require_writable()
-            loaded = named_apart(loaded, corpus, config.root)
+            loaded = named_apart(loaded, corpus.homes, config.root)
             names = tuple(k.node_id for k in loaded)
             outside = outside_of(loaded)
             yield RunStarted(0, backend.name, names, utc_now(), outside=outside)

@@ -75,7 +75,7 @@ class ProofRun:
             corpus = Corpus(config.corpus)
             corpus.require_writable()
             proving = Proving(Task(config.targets, config.root, config.seconds))
-            loaded = named_apart(loaded, corpus, config.root)
+            loaded = named_apart(loaded, corpus.homes, config.root)
             names = tuple(k.node_id for k in loaded)
             outside = outside_of(loaded)
             yield RunStarted(0, backend.name, names, utc_now(), outside=outside)

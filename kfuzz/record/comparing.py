@@ -102,7 +102,6 @@ def compare(recordings: Sequence[Recording]) -> Compared:
     cases: list[Case] = []
     unpaired: list[str] = []
     declared: list[str] = []
-    moved: Counter[str] = Counter()
     for place in dict.fromkeys(k for r in recordings for k in r.kernels):
         kernel = f"{place[1]} of {place[0]}"
         own = [r.kernels.get(place) for r in recordings]
@@ -135,24 +134,9 @@ def compare(recordings: Sequence[Recording]) -> Compared:
             of = [e[key] for e in entries]
             told, why, contract = _told(kernels, of, names)
             cases.append(Case(*place, key, told, why, contract))
-            moved.update(
-                name
-                for name, other in zip(names[1:], of[1:], strict=True)
-                if _intervals_differ(of[0], other)
-            )
-    environment += [
-        f"{name[0]}: the allowed ranges differ in {n} cases"
-        for name, n in moved.items()
-    ]
     return Compared(
         names, tuple(environment), tuple(cases), tuple(unpaired), tuple(declared)
     )
-
-
-def _intervals_differ(a: Entry, b: Entry) -> bool:
-    mine = {r.name: r.allowed for r in a.results if r.allowed}
-    other = {r.name: r.allowed for r in b.results if r.allowed}
-    return any(mine[name] != other[name] for name in mine.keys() & other.keys())
 
 
 def _told(

@@ -248,13 +248,9 @@ def _unpacked(packed: bytes, path: Path) -> bytes:
 
 
 def _part(text: bytes, name: str, path: Path) -> object:
-    document = strict_json.loads(text, where=str(path))
-    if not isinstance(document, dict) or name not in document:
-        raise DecodeError(f"holds no {name}", where=str(path))
-    if document.get("format") != FORMAT:
-        raise DecodeError(
-            f"format {document.get('format')!r:.20} is not known",
-            where=str(path),
-            fix=f"this kfuzz reads format {FORMAT}",
-        )
+    where = str(path)
+    document = strict_json.loads(text, where=where)
+    document = strict_json.document(document, FORMAT, where=where)
+    if name not in document:
+        raise DecodeError(f"holds no {name}", where=where)
     return document[name]

@@ -23,13 +23,13 @@ def corpus_lines(entries: Iterable[Listed]) -> list[str]:
     for _, entry in entries:
         if isinstance(entry, Problem):
             continue
-        text = entry.message
-        if entry.mark is not None and entry.mark.reason:
-            why = f"{entry.mark.reason} {entry.mark.link}".strip()
-            text += f" (known: {why})"
+        finding, mark = entry.finding, entry.finding.mark
+        text = finding.failure.message
+        if mark is not None and mark.reason:
+            text += f" (known: {f'{mark.reason} {mark.link}'.strip()})"
+        kernel = one_line(finding.target.node_id)
         count = str(entry.input_elements)
-        kernel, message = one_line(entry.kernel), one_line(text)
-        rows.append((entry.id, str(entry.state), kernel, count, message))
+        rows.append((finding.id, str(finding.state), kernel, count, one_line(text)))
     if not rows:
         return []
     header = ("id", "state", "kernel", "elements", "message")
@@ -43,7 +43,8 @@ def corpus_document(entries: Iterable[Listed]) -> Document:
         if isinstance(entry, Problem):
             problems.append(problem_document(entry))
             continue
-        more = {"kernel": entry.kernel, "mark": encode(entry.mark)}
+        found = entry.finding
+        more = {"kernel": found.target.node_id, "mark": encode(found.mark)}
         findings.append(summary_document(entry, path) | more)
     return {"findings": findings, "problems": problems}
 

@@ -80,15 +80,7 @@ def read_events(lines: Iterable[str], *, where: str = "") -> Iterator[Event]:
 
 
 def _event(document: Any, told: dict[str, Finding], place: str) -> Event:
-    if not isinstance(document, dict):
-        raise DecodeError("not an object", where=place)
-    number = document.pop("format", None)
-    if isinstance(number, bool) or number != FORMAT:
-        raise DecodeError(
-            f"format {number!r:.20} is not known to this version, which reads {FORMAT}",
-            where=place,
-            fix="use the kfuzz that wrote it, or a newer one",
-        )
+    document = strict_json.document(document, FORMAT, where=place)
     name = document.pop("event", None)
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -101,10 +93,7 @@ def _event(document: Any, told: dict[str, Finding], place: str) -> Event:
         document.pop(_LEARNT, None)
     if kind is KernelFinished and isinstance(document.get("findings"), list):
         document["findings"] = [_named(f, told, place) for f in document["findings"]]
-    try:
-        event: Event = decode(kind, document)
-    except DecodeError as error:
-        raise DecodeError(error.what, where=f"{place}: {error.where}") from None
+    event: Event = decode(kind, document, f"{place}: ")
     return event
 
 

@@ -3,6 +3,7 @@
 Which parts there are, what each says, in which order and where room is short: here.
 """
 
+import math
 import re
 import textwrap
 from collections.abc import Iterable
@@ -18,13 +19,12 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.finding import Explanation, Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import FAILING, Feature, Kind, State
+from kfuzz.core.verdict import FAILING, Failure, Feature, Kind, State
 from kfuzz.execution.device.backends import named
 from kfuzz.report.accesses import accesses_words, draw_accesses
 from kfuzz.report.gathered import Shown
 from kfuzz.report.grids import Grid, grids
 from kfuzz.report.layout import LABEL, Section, fact_lines, section_lines
-from kfuzz.report.measured import measured
 from kfuzz.report.places import place_of
 from kfuzz.report.promises import bound_contract, parts_of, titled
 from kfuzz.report.text import (
@@ -54,6 +54,14 @@ _OF_GPUS: Final = re.compile(r"cuda|hip\b|rocm|gpu|device", re.IGNORECASE)
 _NO_CAUSE: Final = "no dependence found on data type, layout, shape or magnitude"
 _AT_POWERS: Final = "passes at power-of-two shapes"
 _RUNS: Final = re.compile(r"(\d+ of \d+) fresh processes")
+# What unwritten memory holds in every other call, `kfuzz.execution.memory.poison`.
+_POISON: Final = 2.0**100
+# The part of a message that repeats a failure's numbers, of earlier versions too.
+_NUMBERS: Final = re.compile(
+    r"^(\S+ in a gradient)?(?:: )?[^\s\[]+\[[\d, ]*\] = [^\s,]+, "
+    r"(?:allowed \[[^\]]*\]|admissible \S+ to [^\s,;]+|(?:exactly|expected) [^\s,;]+)"
+    r"(?:, \S+ x tolerance)?(?: \(\d+ of \d+ elements(?: wrong)?\))?[;, ]*"
+)
 
 
 @dataclass(frozen=True)
@@ -306,16 +314,16 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         f"in {finding.reduction.evaluations} runs; stopped by: "
         f"{finding.reduction.stopped}"
     )
-    said = measured(failure)
+    actual, expected, rest = measured(failure)
     accesses = accesses_words(failure.accesses, finding.case)
     # The message of an access out of bounds and the accesses say the same; where the
     # source line is known the accesses say more.
     outside = failure.kind in (Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE)
     precise = outside and any(access.line for access in failure.accesses)
 
-    yield _fact("actual", "" if precise else said.actual, Depth.SHORT)
+    yield _fact("actual", "" if precise else actual, Depth.SHORT)
     yield _list("actual", accesses if precise else [], Depth.SHORT)
-    yield _fact("expected", said.expected, Depth.SHORT)
+    yield _fact("expected", expected, Depth.SHORT)
     yield _list("access", [] if outside else accesses, Depth.SHORT)
     yield _list(
         "input",
@@ -323,7 +331,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         Depth.SHORT,
         grids=(*grids(finding.case), *map(Grid, _edge(finding))),
     )
-    cause = _cause(said.rest, finding.explanation, finding.case)
+    cause = _cause(rest, finding.explanation, finding.case)
     yield _list("cause", cause, Depth.SHORT)
     yield _fact("hint", gpu_hint(finding), Depth.SHORT)
     yield _fact("contract", titled(signature.contract), Depth.SHORT)
@@ -359,6 +367,32 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         f"kfuzz shrink {named}",
     )
     yield Part("next", commands, folded=True)
+
+
+def measured(failure: Failure) -> tuple[str, str, str]:
+    """Return what a kernel did, what was expected, and what else the message says.
+
+    Without numbers the message is all about what the kernel did.
+    """
+    message, got, expected = one_line(failure.message), failure.got, failure.expected
+    if got is None or expected is None:
+        return message, "", ""
+    place = failure.output or "output"
+    if failure.index:
+        place += f"[{', '.join(map(str, failure.index))}]"
+    counts = ["the finite poison of unwritten memory"] if got == _POISON else []
+    if failure.elements > 1:
+        all_ = f" of {math.prod(failure.errors.shape)}" if failure.errors else ""
+        counts.append(f"{failure.elements}{all_} elements wrong")
+    if failure.ratio:
+        counts.append(f"error {failure.ratio:.3g} x tolerance")
+    actual = f"{place} = {got:.9g}" + (f" ({', '.join(counts)})" if counts else "")
+    wanted, low, high = f"{expected:.9g}", failure.low, failure.high
+    if math.isfinite(expected) and low is not None and high is not None and low != high:
+        wanted += f", allowed [{low:.9g}, {high:.9g}]"
+    said = _NUMBERS.match(message)
+    rest = (said[1], message[said.end() :]) if said else ("", message)
+    return actual, wanted, "; ".join(filter(None, rest))
 
 
 def _arguments(case: Case) -> list[str]:

@@ -25,8 +25,6 @@ _ORDER: Final = (
     State.REGRESSED, State.CONFIRMED, State.WITNESSED, State.NEW, State.FLAKY,
     State.UNREPRODUCED, State.KNOWN, State.FIXED,
 )  # fmt: skip
-# Points of a curve; more cannot be told apart on paper.
-MAX_POINTS: Final = 400
 
 
 @dataclass(frozen=True)
@@ -87,25 +85,23 @@ class Gathered:
     started: RunStarted | None = None
     finished: RunFinished | None = None
     exited: Exited | None = None
-    timeline: list[Progress] = field(default_factory=list)
+    progress: Progress | None = None
     replayed: list[FindingReplayed] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     kernels: dict[str, KernelFinished] = field(default_factory=dict)
     _shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
     _pending: dict[str, Shown] = field(default_factory=dict)
     _outside: dict[str, str] = field(default_factory=dict)
-    _skipped: int = 0
-    _stride: int = 1
 
     def feed(self, event: Event) -> None:
         """Take the next event."""
         match event:
             case RunStarted():
                 self.started, self.finished, self.exited = event, None, None
-                self.timeline, self._stride, self._skipped = [], 1, 0
+                self.progress = None
                 self._outside |= event.outside
             case Progress():
-                self._point(event)
+                self.progress = event
             case FindingReplayed():
                 self.replayed.append(event)
             case Notice():
@@ -156,7 +152,7 @@ class Gathered:
         """Seconds that the run took, as far as is known."""
         if self.finished:
             return self.finished.elapsed_s
-        return self.timeline[-1].elapsed_s if self.timeline else 0.0
+        return self.progress.elapsed_s if self.progress else 0.0
 
     @property
     def startup_s(self) -> float:
@@ -167,7 +163,7 @@ class Gathered:
     def cases(self) -> int:
         """Cases run, as far as is known."""
         counted = sum(k.cases for k in self.kernels.values())
-        return max(counted, self.timeline[-1].cases if self.timeline else 0)
+        return max(counted, self.progress.cases if self.progress else 0)
 
     @property
     def ending(self) -> str:
@@ -179,18 +175,6 @@ class Gathered:
         if self.started and not self.finished:
             return "cut off before its end"
         return ""
-
-    def _point(self, event: Progress) -> None:
-        """Keep every so many points, and always the last."""
-        if self._skipped:
-            self.timeline[-1] = event
-        else:
-            self.timeline.append(event)
-        self._skipped = (self._skipped + 1) % self._stride
-        if len(self.timeline) > MAX_POINTS:
-            self.timeline = self.timeline[1::2]
-            self._stride *= 2
-            self._skipped = 0
 
     def _save(self, event: FindingSaved) -> None:
         whole = event.stage == "done"

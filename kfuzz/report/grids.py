@@ -29,15 +29,19 @@ _WORDS: Final = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One element.
+    """One cell of a table: what is printed, its class, and what it means.
 
     Attributes:
-        text: its value in the fewest digits.
-        mark: "nan", "inf", "sub" (subnormal), "zero" or "" for any other.
+        text: what is printed.
+        level: the class that colours it: of a value what is special about it.
+        label: the same in words.
+        link: where more of it is.
     """
 
     text: str
-    mark: str
+    level: str = ""
+    label: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)

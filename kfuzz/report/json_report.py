@@ -81,16 +81,17 @@ def finding_summary(finding: Finding, path: str | Path) -> Document:
 
 def summary_document(entry: Summary, path: str | Path) -> Document:
     """Return the same for one that was not read whole."""
+    finding = entry.finding
     return {
-        "id": entry.id,
-        "contract": entry.contract,
-        "kind": entry.kind,
-        "severity": entry.severity.words,
-        "bucket": entry.bucket,
-        "state": str(entry.state),
+        "id": finding.id,
+        "contract": finding.signature.contract,
+        "kind": str(finding.signature.kind),
+        "severity": finding.severity.words,
+        "bucket": finding.bucket,
+        "state": str(finding.state),
         "path": shown_path(path) if str(path) else "",
-        "message": entry.message,
-        "ratio": _finite(entry.ratio),
+        "message": finding.failure.message,
+        "ratio": _finite(finding.failure.ratio),
         "input_elements": entry.input_elements,
         "nonzero_elements": entry.nonzero_elements,
     }

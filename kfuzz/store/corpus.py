@@ -31,7 +31,6 @@ from kfuzz.store.entry import (
     FINDING,
     STAGED,
     Summary,
-    UnknownFormatError,
     files_of,
     misstated,
     read_entry,
@@ -44,6 +43,7 @@ from kfuzz.store.entry_writing import (
     write_entry,
 )
 from kfuzz.store.life import merged, with_marks
+from kfuzz.store.strict_json import UnknownFormatError
 
 if TYPE_CHECKING:  # it is for URLs alone
     from kfuzz.store.mirror import Mirror
@@ -294,7 +294,7 @@ class Corpus:
             UsageError: as for `entries`.
         """
         told = (summary for _, summary in self._each(read_summary, kernel))
-        homes = (each.target for each in told if isinstance(each, Summary))
+        homes = (each.finding.target for each in told if isinstance(each, Summary))
         return list(dict.fromkeys(homes))
 
     def _each(

@@ -18,7 +18,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
 from kfuzz.core.declaration import Declaration
@@ -26,15 +26,12 @@ from kfuzz.core.errors import DecodeError, HarnessError
 from kfuzz.core.finding import Explanation, Finding, Mark, Target
 from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case
-from kfuzz.core.severity import Severity
 from kfuzz.core.verdict import Failure, Signature, State
 from kfuzz.store import strict_json, tensorfile
 from kfuzz.store.durable import digest_of, replace_file
 from kfuzz.store.plain_file import MissingError, read_plain
 from kfuzz.store.tensorfile import StoredTensor
 from kfuzz.store.trust import unsafe_name, unsafe_reference
-
-T = TypeVar("T")
 
 FORMAT: Final = 1
 FINDING: Final = "finding.json"
@@ -66,42 +63,24 @@ _LISTED: Final[dict[str, Any]] = {
 }
 
 
-class UnknownFormatError(DecodeError):
-    """The entry was written in a format that this version does not know."""
-
-
 @dataclass(frozen=True)
 class Summary:
     """What a list says of a finding.
 
     Attributes:
-        id, contract, kind, bucket, state: its own.
-        kernel: node id of its kernel.
-        target: where that lives.
-        message, ratio: of its failure.
-        input_elements, nonzero_elements: of its minimal case, as `Finding` has them.
-        severity: how grave it is.
-        mark: why it is known; None in other states.
+        finding: the finding; what was read for a list alone has no case.
+        input_elements: elements over all tensor inputs of the minimal case.
+        nonzero_elements: non-zero ones, None where that is not known.
     """
 
-    id: str
-    kernel: str
-    target: Target
-    contract: str
-    kind: str
-    bucket: str
-    state: State
-    message: str
-    ratio: float | None
+    finding: Finding
     input_elements: int
     nonzero_elements: int | None
-    severity: Severity
-    mark: Mark | None = None
 
 
 def summary_of(finding: Finding) -> Summary:
     """Return what a list says of a finding."""
-    return _summary(finding, finding.input_elements, finding.nonzero_elements)
+    return Summary(finding, finding.input_elements, finding.nonzero_elements)
 
 
 def read_summary(folder: Path) -> Summary:
@@ -120,13 +99,11 @@ def read_summary(folder: Path) -> Summary:
     if document.get("explanation") is None or any(k not in document for k in needed):
         return summary_of(read_entry(folder))  # its id lies in its case
     where = f"{path}: "
-    elements, nonzero = (
-        _decode(_DERIVED[key], document[key], where, key) for key in counted
-    )
+    elements, nonzero = (_counted(document, key, where) for key in counted)
     empty = Case({}, {})
     finding = Finding(
         **{
-            name: _decode(kind, document[name], where, name)
+            name: decode(kind, document[name], where + name)
             for name, kind in _LISTED.items()
             if name in document
         },
@@ -139,25 +116,7 @@ def read_summary(folder: Path) -> Summary:
     )
     if problem := unsafe_reference(finding):
         raise DecodeError(problem[1], where=where + problem[0])
-    return _summary(finding, elements, nonzero)
-
-
-def _summary(finding: Finding, elements: int, nonzero: int | None) -> Summary:
-    return Summary(
-        id=finding.id,
-        kernel=finding.target.node_id,
-        target=finding.target,
-        contract=finding.signature.contract,
-        kind=str(finding.signature.kind),
-        bucket=finding.bucket,
-        state=finding.state,
-        message=finding.failure.message,
-        ratio=finding.failure.ratio,
-        input_elements=elements,
-        nonzero_elements=nonzero,
-        severity=finding.severity,
-        mark=finding.mark,
-    )
+    return Summary(finding, elements, nonzero)
 
 
 def files_of(finding: Finding) -> dict[str, bytes]:
@@ -263,12 +222,11 @@ def _parse(folder: Path, content: bytes) -> Finding:
     where = f"{folder / FINDING}: "
     document = _document(content, folder / FINDING)
     inputs = _read_inputs(folder, document.pop("inputs", "unsaid"))
-    for key, kind in _DERIVED.items():
-        if key in document:
-            _decode(kind, document.pop(key), where, key)
+    for key in _DERIVED.keys() & document.keys():
+        _counted(document, key, where)
     _insert_values(document, inputs, where)
     document["first"] = document.get("case")
-    finding = _decode(Finding, document, where)
+    finding = decode(Finding, document, where)
     _check_inputs(finding.case, inputs, f"{folder / INPUTS}: ")
     if problem := unsafe_reference(finding):
         raise DecodeError(problem[1], where=where + problem[0])
@@ -276,37 +234,25 @@ def _parse(folder: Path, content: bytes) -> Finding:
     if os.path.lexists(folder / FIRST):
         where = f"{folder / FIRST}: "
         first = _document(_read(folder / FIRST), folder / FIRST)
-        case = _decode(Case, first.get("case"), where, "case")
+        case = decode(Case, first.get("case"), f"{where}case")
         if problem := unsafe_name(case):
             raise DecodeError(problem[1], where=where + problem[0])
         finding = replace(finding, first=case)
     return finding
 
 
-def _decode(cls: type[T], data: Any, where: str, path: str = "") -> T:
-    try:
-        made = decode(cls, data, path)
-    except DecodeError as error:
-        raise DecodeError(error.what, where=where + error.where) from None
+def _counted(document: dict[str, Any], key: str, where: str) -> Any:
+    """Return what an entry says again of what follows from the rest."""
+    made = decode(_DERIVED[key], document.pop(key), f"{where}{key}")
     if isinstance(made, int) and made < 0:
-        raise DecodeError("is below 0", where=where + path)
+        raise DecodeError("is below 0", where=f"{where}{key}")
     return made
 
 
 def _document(content: bytes, path: Path) -> dict[str, Any]:
-    document = strict_json.loads(content, where=str(path))
-    if not isinstance(document, dict):
-        raise DecodeError("not an object", where=str(path))
-    if "format" not in document:
-        raise DecodeError("missing field", where=f"{path}: format")
-    number = document.pop("format")
-    if isinstance(number, bool) or number != FORMAT:
-        raise UnknownFormatError(
-            f"format {number!r:.20} is not known to this version, which reads {FORMAT}",
-            where=f"{path}: format",
-            fix="use the kfuzz that wrote it, or a newer one",
-        )
-    return document
+    value = strict_json.loads(content, where=str(path))
+    made: dict[str, Any] = strict_json.document(value, FORMAT, where=str(path))
+    return made
 
 
 def _read_inputs(folder: Path, said: Any) -> dict[str, StoredTensor]:

@@ -16,11 +16,11 @@ from kfuzz.store.entry import (
     FIRST,
     INPUTS,
     STAGED,
-    UnknownFormatError,
     files_of,
     read_entry,
     staged_name,
 )
+from kfuzz.store.strict_json import UnknownFormatError
 from kfuzz.store.trust import unsafe_reference
 
 # How folders in the root begin that are no kernel's: entries half written or removed.

@@ -212,13 +212,12 @@ def _began(finding: Finding) -> str:
 
 
 def _later_mark(ours: Finding, theirs: Finding) -> Mark | None:
-    made = [(_known_since(f), f.mark) for f in (theirs, ours) if f.mark is not None]
-    return max(made, key=lambda m: m[0])[1] if made else None
+    def since(finding: Finding) -> str:
+        when = (c.when for c in finding.history if c.state is State.KNOWN)
+        return max(when, default="")
 
-
-def _known_since(finding: Finding) -> str:
-    since = [c.when for c in finding.history if c.state is State.KNOWN]
-    return max(since, default="")
+    known = [f for f in (theirs, ours) if f.mark is not None]
+    return max(known, key=since).mark if known else None
 
 
 def _minimum(known: Finding, found: Finding, settled: Collection[State]) -> Finding:

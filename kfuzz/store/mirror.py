@@ -171,7 +171,8 @@ class Mirror:
                     changed.append(made)
         # What has moved is there under its new name before it is gone under the old.
         for version, held in sorted(changed, key=lambda made: made[0].files is None):
-            digest = self._objects.create(version.entry, _encoded(version))
+            text = strict_json.dumps({"format": FORMAT, **encode(version)})
+            digest = self._objects.create(version.entry, text.encode())
             with self._corpus.writing():
                 now = self._held(version.entry)
                 heads = {*now.heads, digest} - set(version.parents)
@@ -230,10 +231,7 @@ class Mirror:
         """
         if content is None:
             raise DecodeError("its content does not match its name")
-        document = strict_json.loads(content)
-        number = document.pop("format", None) if isinstance(document, dict) else None
-        if number != FORMAT:
-            raise DecodeError(f"format {number!r:.20} is not known to this version")
+        document = strict_json.document(strict_json.loads(content), FORMAT)
         version = decode(Version, document)
         if version.entry != entry:
             raise DecodeError(f"is of {version.entry!r:.80}", where="entry")
@@ -275,7 +273,8 @@ class Mirror:
         for name in beside if made is not None else ():
             if not (folder / name).exists():
                 attach(folder, name, beside[name])
-        content = _content(folder)
+        now = _own(folder)
+        content = _digest(files_of(now) | attachments(folder) if now else {})
         seen = tuple(sorted({*held.seen, *versions}))
         held = replace(held, heads=tuple(heads), seen=seen)
         if clean or [content] == [versions[h].content for h in heads if h in versions]:
@@ -383,16 +382,6 @@ def finish() -> None:
             mirror.push()
         except HarnessError as error:
             raise mirror.stays_here(error) from None
-
-
-def _encoded(version: Version) -> bytes:
-    document = {"format": FORMAT, **encode(version)}
-    return strict_json.dumps(document).encode()
-
-
-def _content(folder: Path) -> str:
-    finding = _own(folder)
-    return _digest({} if finding is None else files_of(finding) | attachments(folder))
 
 
 def _digest(files: Mapping[str, bytes]) -> str:

@@ -36,9 +36,8 @@ def keep_proof(corpus: Path, proof: KernelProof) -> None:
 def kept_proof(corpus: Path, kernel: str) -> KernelProof | None:
     """Return what was proved of a kernel last, None where nothing is kept."""
     try:
-        document = strict_json.loads(read_plain(_place(corpus, kernel), _MOST_BYTES))
-        if not isinstance(document, dict) or document.get("format") != _FORMAT:
-            return None
+        text = read_plain(_place(corpus, kernel), _MOST_BYTES)
+        document = strict_json.document(strict_json.loads(text), _FORMAT)
         return decode(KernelProof, document.get("proof"))
     except DecodeError:
         return None

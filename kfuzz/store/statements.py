@@ -1,7 +1,7 @@
 """Statements and calibrations as files: what others wrote, read with care."""
 
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from kfuzz.core.calibration import Calibration
 from kfuzz.core.codec import decode
@@ -24,8 +24,8 @@ def read_statement(path: Path) -> Statement:
         DecodeError: if the file cannot be read, or holds no statement of this
             format; names the field.
     """
-    document = read_document(path, "`kfuzz grade --json FILE` writes one")
-    return _part(Statement, document, "statement", path)
+    fix = "`kfuzz grade --json FILE` writes one"
+    return _read(Statement, "statement", path, fix)
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -36,39 +36,14 @@ def read_calibration(path: Path) -> Calibration:
             format; names the field.
     """
     fix = "`kfuzz calibrate --format json >FILE` writes one"
-    document = read_document(path, fix)
-    return _part(Calibration, document, "calibration", path)
+    return _read(Calibration, "calibration", path, fix)
 
 
-def _part(kind: type[T], document: dict[str, Any], name: str, path: Path) -> T:
-    if name not in document:
-        raise DecodeError(f"holds no {name}", where=str(path))
-    try:
-        return decode(kind, document[name], name)
-    except DecodeError as error:
-        place = f"{path}: {error.where}" if error.where else str(path)
-        raise DecodeError(error.what, where=place, fix=error.fix) from None
-
-
-def read_document(path: Path, fix: str) -> dict[str, Any]:
-    """Return a JSON object of the known format.
-
-    Args:
-        path: the file.
-        fix: how one comes by such a file.
-
-    Raises:
-        DecodeError: if the file cannot be read, is no JSON object, or is of
-            another format.
-    """
+def _read(kind: type[T], name: str, path: Path, fix: str) -> T:
+    where = str(path)
     text = read_plain(path, _MOST_BYTES, fix=fix)
-    document = strict_json.loads(text, where=str(path))
-    if not isinstance(document, dict):
-        raise DecodeError("is no JSON object", where=str(path), fix=fix)
-    if document.get("format") != FORMAT:
-        raise DecodeError(
-            f"format {document.get('format')!r:.20} is not known",
-            where=str(path),
-            fix=f"this kfuzz reads format {FORMAT}",
-        )
-    return document
+    document = strict_json.loads(text, where=where)
+    document = strict_json.document(document, FORMAT, where=where, fix=fix)
+    if name not in document:
+        raise DecodeError(f"holds no {name}", where=where, fix=fix)
+    return decode(kind, document[name], f"{path}: {name}")

@@ -45,6 +45,37 @@ def loads(text: bytes | str, *, where: str = "") -> Any:
     return value
 
 
+class UnknownFormatError(DecodeError):
+    """It was written in a format that this version does not know."""
+
+
+def document(value: Any, known: int, *, where: str = "", fix: str = "") -> Any:
+    """Return an object without its format number, which must be the known one.
+
+    Args:
+        value: as `loads` returns it.
+        known: the number.
+        where: the file or channel, for error messages.
+        fix: how one comes by such an object.
+
+    Raises:
+        DecodeError: if it is no object, or says no format.
+        UnknownFormatError: if it is of another format.
+    """
+    if not isinstance(value, dict):
+        raise DecodeError("not an object", where=where, fix=fix)
+    if "format" not in value:
+        raise DecodeError("missing field", where=f"{where}: format", fix=fix)
+    number = value.pop("format")
+    if isinstance(number, bool) or number != known:
+        raise UnknownFormatError(
+            f"format {number!r:.20} is not known to this version, which reads {known}",
+            where=where,
+            fix="use the kfuzz that wrote it, or a newer one",
+        )
+    return value
+
+
 def dumps(value: Any) -> str:
     """Return readable strict JSON: one line per field, flat lists on one line.
 

@@ -105,7 +105,7 @@ def main() -> None:
 def drive(folder: Path, *, here: bool) -> None:
     """Search, and print what is announced, a line each."""
     from kfuzz.cli import apart
-    from kfuzz.fleet.elsewhere import OnRay
+    from kfuzz.fleet.elsewhere import search_on
 
     os.chdir(folder)
     config = RunConfig(
@@ -116,7 +116,7 @@ def drive(folder: Path, *, here: bool) -> None:
     if here:
         events = apart.events(config, stop=stop)
     else:
-        events = OnRay().search("ray", config, stop=stop)
+        events = search_on("ray", config, stop=stop)
     for event in events:
         match event:
             case FindingSaved():

@@ -8,31 +8,9 @@ import pytest
 from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.store import strict_json
-from tests.helpers.command_line import paragraph, stored
+from tests.helpers.command_line import stored
 
 pytestmark = pytest.mark.usefixtures("project")
-
-
-def test_show_tells_about_one_finding(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    assert main(["show", one.id]) == 0
-    assert "off by 3" in capsys.readouterr().out
-    assert main(["show", one.id, "--format", "json"]) == 0
-    assert strict_json.loads(capsys.readouterr().out)["id"] == one.id
-
-
-def test_show_of_a_damaged_finding_names_file_and_field(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    file = project / "corpus" / one.folder / "finding.json"
-    file.write_text(file.read_text().replace('"confirmed"', '"solved"', 1))
-    assert main(["show", one.id]) == ExitCode.USAGE
-    shown = paragraph(capsys)
-    assert "finding.json" in shown
-    assert "state" in shown
 
 
 def test_corpus_list_and_check(
@@ -57,33 +35,6 @@ def test_corpus_list_and_check(
     assert main(["corpus", "list", "--format", "json"]) == 0
     document = strict_json.loads(capsys.readouterr().out)
     assert [f["id"] for f in document["findings"]] == [other.id]
-
-
-def test_a_repair_reports_what_it_did(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stored(project)
-    (project / "corpus" / ".tmp-dead").mkdir()
-    assert main(["corpus", "check"]) == ExitCode.VIOLATION
-    assert main(["corpus", "check", "--repair"]) == 0
-    out = capsys.readouterr().out
-    assert f"repaired: removed {project / 'corpus' / '.tmp-dead'}: left by" in out
-    assert main(["corpus", "check", "--repair"]) == 0
-    assert "repaired: nothing needed it" in capsys.readouterr().out
-    assert main(["corpus", "check", "--repair", "--format", "json"]) == 0
-    assert strict_json.loads(capsys.readouterr().out)["repaired"] == []
-
-
-def test_what_is_misplaced_is_repaired_where_that_is_asked(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = project / "corpus" / stored(project).folder
-    folder.rename(folder.with_name("ab" * 6))
-    assert main(["corpus", "check"]) == ExitCode.VIOLATION
-    assert "its name should be" in capsys.readouterr().out
-    assert main(["corpus", "check", "--repair"]) == 0
-    assert "1 readable, 0 problems" in capsys.readouterr().out
-    assert folder.is_dir()
 
 
 def test_contracts_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """`kfuzz replay` and `shrink`: which findings, what is said, the exit code."""
 
-import resource
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,8 @@ from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.verdict import State
 from kfuzz.engine.config import ReplayOutcome
-from kfuzz.engine.replay.replayer import jobs_for
-from kfuzz.engine.workers.processors import processors
-from kfuzz.execution.device.gpu import GPU
 from kfuzz.store import strict_json
-from kfuzz.store.corpus import Corpus, Problem, Stored
+from kfuzz.store.corpus import Problem, Stored
 from tests.helpers.command_line import Engine, paragraph, stored
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -78,23 +74,6 @@ def test_a_known_finding_that_fails_another_way_is_news(
     assert "known: why" in capsys.readouterr().out
 
 
-def test_findings_of_a_gpu_are_replayed_one_by_one(
-    project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entries = [stored(project, device="cuda", kernel=name) for name in "abcd"]
-    main(["replay"])
-    main(["replay", "--jobs", "3"])
-    assert [config.jobs for config in engine.replays] == [None, 3]
-    corpus = list(Corpus(project / "corpus").entries())
-    assert len(corpus) == len(entries)
-    assert jobs_for(corpus, None, None) == 1  # no such device: whoever replays says so
-    on_cpu = jobs_for(corpus, "cpu", None)
-    assert on_cpu == max(min(processors() // 2, 4), 1)
-    monkeypatch.setattr(GPU, "devices", lambda: ("cuda:0", "cuda:1", "cuda:2"))
-    assert jobs_for(corpus, None, None) == 3
-    assert jobs_for(corpus[:2], None, None) == 2
-
-
 def test_replay_takes_ids_files_and_folders_once_each(
     project: Path, engine: Engine
 ) -> None:
@@ -120,13 +99,6 @@ def test_replay_takes_ids_files_and_folders_once_each(
         assert found == {one.id, other.id}
 
 
-def test_an_id_may_bear_the_name_of_a_folder(project: Path, engine: Engine) -> None:
-    one = stored(project)
-    (project / one.id).mkdir()
-    main(["replay", one.id])
-    assert len(engine.replayed) == 1
-
-
 def test_a_damaged_finding_is_handed_on_not_hidden(
     project: Path, engine: Engine
 ) -> None:
@@ -139,13 +111,6 @@ def test_a_damaged_finding_is_handed_on_not_hidden(
         (entry,) = engine.replayed
         assert isinstance(entry, Problem)
         assert entry.path.resolve() == project / "corpus" / one.folder
-
-
-def test_nothing_to_replay_is_an_error(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["replay"]) == ExitCode.NOTHING_TO_RUN
-    assert "no finding to replay" in paragraph(capsys)
 
 
 def test_a_script_is_written_once_and_never_over_a_file(
@@ -165,35 +130,3 @@ def test_a_script_is_written_once_and_never_over_a_file(
     assert main(["replay", "--script", "s.py"]) == ExitCode.USAGE
     assert "holds one finding, 2 are chosen" in paragraph(capsys)
     assert not engine.replays
-
-
-def test_a_device_that_is_not_there_is_missing_as_for_a_run(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stored(project)
-    assert main(["replay", "--device", "cuda:99"]) == ExitCode.NO_BACKEND
-    assert "no device 'cuda:99'" in paragraph(capsys)
-
-
-def test_a_script_that_does_not_fit_leaves_no_file(
-    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
-    try:
-        code = main(["replay", one.id, "--script", "r.py"])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert code == ExitCode.USAGE
-    assert "cannot be written: File too large" in paragraph(capsys)
-    assert not (project / "r.py").exists()
-    assert main(["replay", one.id, "--script", "r.py"]) == 0
-
-
-def test_shrink_shows_the_smaller_finding(
-    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    assert main(["shrink", one.id[:12], "--corpus", "corpus"]) == 0
-    assert f"kfuzz replay {one.id} --corpus corpus" in capsys.readouterr().out

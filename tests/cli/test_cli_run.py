@@ -1,9 +1,7 @@
 """`kfuzz run`: what is asked of the engine, printed, and exited with."""
 
-import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,34 +53,6 @@ def test_what_is_asked_reaches_the_engine(project: Path, engine: Engine) -> None
         ("K-MEM-*",),
     )
     assert (config.device, config.isolate) == ("cuda:1", "none")
-
-
-def test_defaults_are_a_minute_a_fresh_seed_and_the_projects_corpus(
-    project: Path, engine: Engine
-) -> None:
-    main(["run", "a.py"])
-    main(["run", "a.py"])
-    first, second = engine.runs
-    assert first.budget.max_time == 60.0
-    assert first.budget.max_cases is None
-    assert first.seed != second.seed
-    assert first.corpus == project / "corpus"
-
-
-def test_the_engine_is_hypothesis_unless_another_is_asked_for(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["run", "a.py"])
-    main(["run", "a.py", "--engine", "atheris"])
-    assert [str(run.engine) for run in engine.runs] == ["hypothesis", "atheris"]
-    assert "--engine atheris" in capsys.readouterr().out
-    assert main(["run", "a.py", "--engine", "atheri"]) == ExitCode.USAGE
-    assert "did you mean 'atheris'" in capsys.readouterr().err
-
-
-def test_cases_without_a_time_have_no_time_limit(engine: Engine) -> None:
-    main(["run", "a.py", "--max-cases", "5"])
-    assert engine.runs[0].budget.max_time is None
 
 
 def test_targets_and_corpus_come_from_the_nearest_pyproject(
@@ -179,33 +149,6 @@ def test_a_second_interrupt_aborts(
     assert capsys.readouterr().err.endswith("kfuzz: aborted\n")
 
 
-def test_an_interrupt_that_an_import_swallows_is_heeded(
-    engine: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def swallowing(*given: object) -> str:
-        with contextlib.suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        return ""
-
-    monkeypatch.setattr(sys.modules["kfuzz.cli.run"], "_command", swallowing)
-    assert main(["run", "a.py"]) == ExitCode.INTERRUPTED
-    assert engine.runs == []
-    assert capsys.readouterr().err.splitlines()[-1] == "kfuzz: aborted"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_who_ignores_hangups_goes_on(engine: Engine) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        engine.before = lambda stop: os.kill(os.getpid(), signal.SIGHUP)
-        engine.events = campaign()
-        assert main(["run", "a.py"]) == ExitCode.OK
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 def test_json_is_alone_on_stdout(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,26 +163,6 @@ def test_json_is_alone_on_stdout(
     assert "violates" in err
 
 
-def test_quiet_json_says_nothing_else(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    engine.events = campaign(finding())
-    assert main(["run", "a.py", "--format", "json", "-q"]) == 1
-    out, err = capsys.readouterr()
-    strict_json.loads(out)
-    assert err == ""
-
-
-def test_the_run_says_how_to_repeat_it(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["run", "a b.py", "--max-cases", "5", "--contracts", "C-*"])
-    out = capsys.readouterr().out
-    assert "seed 7" in out
-    command = "kfuzz run 'a b.py' --max-cases 5 --contracts 'C-*' --seed 7"
-    assert f"repeat: {command}\n" in out
-
-
 def test_a_report_that_breaks_costs_no_finding(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,17 +174,3 @@ def test_a_report_that_breaks_costs_no_finding(
     monkeypatch.setattr(TerminalReport, "feed", full)
     assert main(["run", "a.py"]) == ExitCode.INTERNAL
     assert engine.ended
-
-
-def test_a_mistyped_contract_replaces_no_report(
-    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = project / "run.jsonl"
-    report.write_text("earlier\n")
-    code = main(
-        ["run", "a.py", "--contracts", "C-PRC-1", "--report", f"jsonl={report}"]
-    )
-    assert code == ExitCode.USAGE
-    assert "no contract matches 'C-PRC-1'" in capsys.readouterr().err
-    assert report.read_text() == "earlier\n"
-    assert engine.runs == []

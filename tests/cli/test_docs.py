@@ -1,11 +1,6 @@
 """What the documents list is what the tree has."""
 
-import ast
-import os
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +9,6 @@ from typer.main import get_command
 
 import kfuzz
 from kfuzz.app import app
-from kfuzz.contracts.operators import OPERATORS
-from kfuzz.core.severity import Severity
-from kfuzz.core.value_families import (
-    BOOL_FAMILIES,
-    FAMILIES,
-    INDEX_FAMILIES,
-    INTEGER_FAMILIES,
-)
-from kfuzz.execution.processes import limits
-from kfuzz.store import cache
 from tests.helpers.generated_docs import COMMAND, DOCUMENTS
 
 ROOT = Path(__file__).parents[2]
@@ -55,68 +40,10 @@ def test_a_folders_readme_names_its_files_and_no_others(folder: str) -> None:
     assert sorted(named - {path.stem for path in place.rglob("*.py")}) == []
 
 
-def test_the_changelog_counts_the_families_that_there_are() -> None:
-    words = " ".join((ROOT / "CHANGELOG.md").read_text().split())
-    assert (
-        f"{len(FAMILIES)} value families, {len(INDEX_FAMILIES)} of indices, "
-        f"{len(BOOL_FAMILIES)} of masks and {len(INTEGER_FAMILIES)} of integers"
-    ) in words
-
-
-def test_the_variables_that_are_no_settings_are_documented() -> None:
-    text = (ROOT / "kfuzz" / "cli" / "README.md").read_text()
-    for name in (cache.VARIABLE, limits.VARIABLE):
-        assert f"`{name}`" in text
-
-
 @pytest.mark.parametrize("path", DOCUMENTS)
 def test_a_generated_document_is_what_the_code_gives(path: str) -> None:
     committed = (ROOT / path).read_text()
     assert committed == DOCUMENTS[path](), f"run `{COMMAND}` and commit {path}"
-
-
-def test_ci_runs_the_commands_of_the_readme(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    search, test = re.findall(r"^```sh\n(python3 .*)\n```$", readme, re.MULTILINE)
-    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
-    (tmp_path / "README.md").write_text(readme)
-    tools = tmp_path / ".venv" / "bin"
-    tools.mkdir(parents=True)
-    stub = '#!/bin/bash\necho "$(basename "$0") $*" >> {calls}\nexit {code}\n'
-    calls = tmp_path / "calls"
-    for name in ("snake", "pip", "python", "ruff", "mypy", "kfuzz"):
-        file = tools / name
-        file.write_text(stub.format(calls=calls, code=int(name == "kfuzz")))
-        file.chmod(0o755)
-    environment = {**os.environ, "PYTHON": str(tools / "snake")}
-    script = ["bash", str(tmp_path / ".ci" / "run")]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    expected = [
-        command.replace("python3 ", "snake ").replace(".venv/bin/", "").replace("'", "")
-        for line in (search, test)
-        for command in line.split(" && ")
-    ]
-    told = calls.read_text().splitlines()
-    assert [line for line in told if line in expected] == expected
-    assert {"ruff check", "ruff format --check", "mypy "} <= set(told)
-
-    (tools / "kfuzz").write_text("#!/bin/bash\nexit 0\n")  # it finds nothing
-    done = subprocess.run(script, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "exit code 0, expected 1" in done.stderr
-
-
-def test_the_readme_is_short_and_counts_the_operators_that_there_are() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 150
-    assert f"kfuzz has {len(OPERATORS)} operators" in text
-
-
-def test_severities_are_listed_in_their_order() -> None:
-    text = (ROOT / "kfuzz" / "cli" / "README.md").read_text()
-    listed = re.findall(r"^\d\. ([^:;,]*)", text.partition("## Findings")[2], re.M)
-    assert listed == [severity.words for severity in Severity]
 
 
 @pytest.mark.parametrize("path", DOCUMENTATION)
@@ -161,28 +88,6 @@ def test_the_commands_in_a_document_exist(path: str) -> None:
         valid = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
         given = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert given <= valid, span
-
-
-def test_each_message_of_the_faq_is_printed_by_the_code() -> None:
-    faq = (ROOT / "kfuzz" / "cli" / "FAQ.md").read_text()
-    headings = re.findall(r"^### (.*)$", faq, re.MULTILINE)
-    assert len(headings) >= 20
-    printed = "\n".join(set(texts_of_the_code()))
-    for heading in headings:
-        pieces = [p.strip() for p in heading.strip("`").split("…")]
-        assert max(map(len, pieces)) >= 10, f"{heading} could be anything"
-        assert [p for p in pieces if p not in printed] == [], heading
-
-
-def texts_of_the_code() -> Iterator[str]:
-    """Yield every text of the code but docstrings, each on a line of its own."""
-    for folder in ("kfuzz", "contracts", "strategies"):
-        for path in (ROOT / folder).rglob("*.py"):
-            tree = list(ast.walk(ast.parse(path.read_text())))
-            docstrings = {id(n.value) for n in tree if isinstance(n, ast.Expr)}
-            for node in tree:
-                if isinstance(node, ast.Constant) and id(node) not in docstrings:
-                    yield " ".join(str(node.value).split())
 
 
 def test_the_kernels_of_the_readme_can_be_bound() -> None:

@@ -1,7 +1,6 @@
 """Kernels that need a GPU where there is none: no fault of theirs, and said so."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,11 +11,9 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.contracts import operators as ops
 from kfuzz.core.errors import BackendError
 from kfuzz.core.event import ContractTally, RunFinished, RunStarted
-from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import Kind, Verdict
+from kfuzz.core.verdict import Verdict
 from kfuzz.execution.calls.raised import raised_by
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.report.finding_view import gpu_hint
 from tests.helpers.command_line import Engine
 from tests.helpers.events import NODE, finished
 from tests.helpers.findings import finding
@@ -133,29 +130,3 @@ def test_a_run_that_lacks_a_gpu_exits_with_the_backends_code(engine: Engine) -> 
     assert main(["run", "a.py"]) == ExitCode.VIOLATION
     engine.events = [begun, lacking, finished(contracts=errors), ended]
     assert main(["run", "a.py"]) == ExitCode.INTERNAL
-
-
-def raising(message: str, line: str, *, device: str = "interpret") -> Finding:
-    made = finding(device=device)
-    failure = replace(
-        made.failure,
-        kind=Kind.RAISES,
-        message=f"raises {message}",
-        trace=f"Traceback …\n  File a.py, line 3, in relu\n    {line}\n{message}\n",
-    )
-    return replace(made, failure=failure)
-
-
-def test_refusals_that_speak_of_gpus_are_told_with_the_way_out() -> None:
-    hint = (
-        "the kernel ran in Triton's interpreter; if it needs a GPU, use `--device cuda`"
-    )
-    assert gpu_hint(raising("AssertionError", "assert x.is_cuda")) == hint
-    marked = raising("AssertionError", "assert x.is_cuda\n           ~^^^^^^^^")
-    assert gpu_hint(marked) == hint
-    assert gpu_hint(raising("ValueError: expected a CUDA tensor", "raise e")) == hint
-    on_cpu = raising("ValueError: wrong device", "raise e", device="cpu")
-    assert "on the CPU" in gpu_hint(on_cpu)
-    assert gpu_hint(raising("ValueError: rank 3", "raise e")) == ""
-    assert gpu_hint(raising("AssertionError", "assert x.is_cuda", device="cuda")) == ""
-    assert gpu_hint(finding(device="cpu")) == ""

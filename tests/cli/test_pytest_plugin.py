@@ -1,6 +1,5 @@
 """The pytest plugin: what is collected, what passes and fails, what is printed."""
 
-import inspect
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,12 +11,10 @@ from typing import Any
 import pytest
 
 import kfuzz
-from kfuzz.core.errors import UsageError
 from kfuzz.core.finding import Finding, Mark
 from kfuzz.core.verdict import Kind, State
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
 from kfuzz.engine.replay import replayer as engine
-from kfuzz.mark import OPTIONS
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import marked
 from tests.helpers.findings import finding
@@ -135,15 +132,6 @@ def test_a_failure_is_short_and_says_what_to_type(
     )
     assert "pytest_plugin.py" not in done.stdout.str()
     assert "Traceback" not in done.stdout.str()
-
-
-def test_that_chance_hides_a_known_one_is_no_sign_of_a_fix(
-    pytester: pytest.Pytester, outcomes: dict[str, str]
-) -> None:
-    race = finding().signature.__class__("softmax", "C-ORD-02", Kind.RACE, "out")
-    store(pytester, finding(signature=race, state=State.KNOWN))
-    outcomes["softmax"] = "FIXED"
-    run(pytester).assert_outcomes(passed=1)
 
 
 def test_findings_stand_beside_other_tests_and_can_be_chosen(
@@ -272,9 +260,3 @@ def test_a_search_in_a_class_of_unittest(
     pytester.makepyfile(IN_A_CLASS)
     pytester.makepyprojecttoml("")
     pytester.runpytest_inprocess(*LOAD).assert_outcomes(failed=1)
-
-
-def test_the_marks_options_are_those_of_falsify() -> None:
-    assert tuple(inspect.signature(kfuzz.falsify).parameters)[1:] == OPTIONS
-    with pytest.raises(UsageError, match="did you mean 'max_cases'"):
-        kfuzz.mark.falsify(None, max_case=3)

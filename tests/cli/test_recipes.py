@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from typer.main import get_command
 
-from kfuzz import pytest_plugin
-from kfuzz.app import app, main
+from kfuzz.app import app
 from kfuzz.cli.exit_codes import ExitCode
-from tests.helpers.command_line import Engine
 
 PAGE = (Path(__file__).parents[2] / "kfuzz" / "cli" / "CI.md").read_text()
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -73,31 +70,6 @@ def test_workflows_are_what_github_reads() -> None:
     assert any("GITHUB_STEP_SUMMARY" in str(job) for job in jobs())
 
 
-def test_the_crontab_is_one() -> None:
-    limits = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-    [text] = blocks("crontab")
-    lines = [s for s in text.splitlines() if s and not s.startswith("#")]
-    assert lines
-    for line in lines:
-        *times, command = line.split(maxsplit=5)
-        for time, (low, high) in zip(times, limits, strict=True):
-            assert time == "*" or low <= int(time) <= high, line
-        assert "%" not in command  # cron makes a newline of it
-
-
-def test_the_batch_script_is_bash_with_its_options_on_top(tmp_path: Path) -> None:
-    [text] = blocks("bash", "#SBATCH")
-    script = tmp_path / "kfuzz.sbatch"
-    script.write_text(text)
-    done = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    first, *lines = text.splitlines()
-    assert first == "#!/bin/bash"
-    options = [line for line in lines if line.startswith("#SBATCH ")]
-    assert lines[: len(options)] == options  # sbatch stops at the first command
-    assert all(re.fullmatch(r"#SBATCH --[a-z-]+=\S+", line) for line in options)
-
-
 def test_a_batch_job_shares_a_corpus_and_ends_as_its_search(tmp_path: Path) -> None:
     tools = tmp_path / ".venv" / "bin"
     tools.mkdir(parents=True)
@@ -126,28 +98,3 @@ def test_every_option_in_the_recipes_exists() -> None:
         valid = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
         given = {word.partition("=")[0] for word in words if word.startswith("-")}
         assert given <= valid, words
-
-
-@pytest.mark.parametrize("words", [w for w in commands() if w[0] == "run"])
-def test_a_search_in_the_recipes_can_be_obeyed(
-    words: list[str], project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KFUZZ_CACHE", str(project / "cache"))
-    for folder in ("report", "nightly"):
-        (project / folder).mkdir()
-    (project / "pyproject.toml").write_text('[tool.kfuzz]\ntargets = ["a.py"]\n')
-    assert main([w.replace("$PWD", str(project)) for w in words]) == ExitCode.OK
-    [config] = engine.runs
-    assert config.budget.max_time is not None
-
-
-def test_the_options_of_pytest_are_the_plugins(pytestconfig: pytest.Config) -> None:
-    parser = pytest.Parser(_ispytest=True)
-    pytest_plugin.pytest_addoption(parser)
-    valid = {
-        name for group in parser._groups for o in group.options for name in o.names()
-    }
-    runs = [s["run"] for job in jobs() for s in job["steps"] if "run" in s]
-    [words] = [shlex.split(run) for run in runs if run.startswith("pytest")]
-    assert {w for w in words if w.startswith("--")} <= valid
-    assert set(re.findall(r"--kfuzz-[a-z-]+", PAGE)) <= valid

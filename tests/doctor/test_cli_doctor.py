@@ -8,11 +8,9 @@ from kfuzz.app import main
 from kfuzz.doctor import verb as doctor_module
 from kfuzz.doctor.verb import (
     Health,
-    low_precision_check,
     pair_check,
     version_check,
 )
-from kfuzz.execution.processes import ChildDied
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -42,14 +40,6 @@ def test_numpy_and_triton_that_do_not_fit_are_told() -> None:
     assert check.health is Health.BROKEN
     assert "numpy<2.4" in check.fix
     assert pair_check("2.3.9", "3.6.0") == pair_check("2.4.6", "3.9.0") == []
-
-
-def test_whether_low_precision_can_be_judged_is_told() -> None:
-    assert low_precision_check("0.6.0").health is Health.OK
-    absent = low_precision_check("")
-    assert absent.health is Health.MISSING
-    assert "bfloat16" in absent.text
-    assert absent.fix == "pip install ml_dtypes"
 
 
 @pytest.mark.parametrize(("health", "code"), [(Health.OK, 0), (Health.BROKEN, 5)])
@@ -89,41 +79,6 @@ class _Asked:
         if isinstance(reply, Exception):
             raise reply
         return dict(reply)
-
-
-@pytest.mark.parametrize(
-    ("replies", "health", "text"),
-    [
-        (
-            [{"unfenced": ""}, {"fault": "illegal_address", "struck": True}],
-            Health.OK,
-            "a planted load past the end faults",
-        ),
-        ([{"unfenced": "no cuda-bindings"}], Health.MISSING, "no cuda-bindings"),
-        (
-            [{"unfenced": ""}, {"fault": "", "struck": False}],
-            Health.BROKEN,
-            "a planted load past the end passed",
-        ),
-        (
-            [{"unfenced": ""}, {"fault": "launch_failure", "struck": False}],
-            Health.BROKEN,
-            "a planted load past the end gave launch_failure",
-        ),
-        (
-            [{"unfenced": ""}, ChildDied(1, None, "SIGABRT", "")],
-            Health.BROKEN,
-            "ends the process",
-        ),
-    ],
-)
-def test_guard_pages_of_a_gpu_are_tried(
-    replies: list[Any], health: Health, text: str
-) -> None:
-    check = doctor_module._device_pages(_Asked(*replies))  # type: ignore[arg-type]
-    assert (check.name, check.health) == ("guard pages on cuda", health)
-    assert text in check.text
-    assert bool(check.fix) is (health is not Health.OK)
 
 
 @pytest.mark.slow

@@ -295,7 +295,7 @@ def test_which_entries_are_another_kernel_s(
         (LoadedKernel(bound, target, source), refused),
         (LoadedKernel(bound, Target("", "wrong"), Source()), False),  # a notebook's
     ):
-        [made] = named_apart([kernel], corpus, project)
+        [made] = named_apart([kernel], corpus.homes, project)
         assert made.name == (made.full_name if wanted else "wrong")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfuzz.cli.exit_codes import ExitCode, exit_code_of
+from kfuzz.cli.exit_codes import ExitCode, code_of
 from kfuzz.core.budget import Budget, Depth
 from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.codec import encode
@@ -249,7 +249,7 @@ def test_a_run_whose_device_is_gone_exits_5_and_says_so(
     )  # fmt: skip
     with pytest.raises(BackendError) as raised:
         list(campaign.run(config, stop=threading.Event()))
-    assert exit_code_of(raised.value) == ExitCode.NO_BACKEND
+    assert code_of(raised.value) == ExitCode.NO_BACKEND
     told = str(raised.value)
     assert "it has no answer" in told
     assert "saved in the corpus" in told

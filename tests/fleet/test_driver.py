@@ -19,20 +19,12 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import ReplayOutcome, State, Verdict
-from kfuzz.engine.config import ReplayResult, RunConfig
+from kfuzz.core.verdict import State, Verdict
+from kfuzz.engine.config import RunConfig
+from kfuzz.fleet.dispatch import ATTEMPTS
 from kfuzz.fleet.driver import Driver
 from kfuzz.fleet.versions import versions
-from kfuzz.fleet.work import (
-    Failed,
-    Gone,
-    Happened,
-    Place,
-    Replay,
-    Search,
-    Surveyed,
-    Work,
-)
+from kfuzz.fleet.work import About, Happened, Place, Report, Search, Surveyed
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.life import marked
 from tests.helpers.events import NODE, finished
@@ -41,6 +33,7 @@ from tests.helpers.findings import finding
 
 PLACE = Place(NODE, NODE, "softmax")
 FOUND = finding()
+LOST = Report("", About.GONE, "killed")
 
 
 def early(found: Finding) -> Finding:
@@ -81,18 +74,9 @@ class Bench:
     def run(
         self,
         of: Callable[[Search, str], Script],
-        replayed: Callable[[Replay], ReplayOutcome] | None = None,
         before: Callable[[Event], None] = lambda event: None,
     ) -> list[Event]:
-        searched = survey_or(Surveyed("cuda", self.places), of)
-
-        def script(work: Work, worker: str) -> Script:
-            if isinstance(work, Replay):
-                assert replayed is not None
-                made = ReplayResult(work.finding, Path(), replayed(work), 3, 3, "so")
-                return iter([(1.0, made)])
-            return searched(work, worker)
-
+        script = survey_or(Surveyed("cuda", self.places), of)
         self.fleet = FakeFleet(self.workers, script)
         made = []
         for event in Driver(self.config, self.fleet, self.stop).events():
@@ -158,7 +142,7 @@ def test_what_a_lost_worker_had_is_done_anew_and_told_once(bench: Bench) -> None
         if worker == "w2":
             yield 1.0, told(FOUND, "found")
             yield 1.0, told(FOUND, "done")
-            yield 1.0, Gone("killed")
+            yield 1.0, LOST
         yield from whole(FOUND)
 
     events = bench.run(script)
@@ -174,7 +158,7 @@ def test_what_was_begun_when_a_worker_was_lost_comes_to_one_entry(
     def script(work: Search, worker: str) -> Script:
         if worker == "w2":
             yield 1.0, told(FOUND, "found")
-            yield 1.0, Gone("killed")
+            yield 1.0, LOST
         yield from whole(FOUND)
 
     events = bench.run(script)
@@ -187,7 +171,7 @@ def test_announced_before_the_last_worker_is_lost_is_in_the_corpus(
 ) -> None:
     def script(work: Search, worker: str) -> Script:
         yield 1.0, told(FOUND, "found")
-        yield 1.0, Gone("killed")
+        yield 1.0, LOST
 
     with pytest.raises(BackendError, match="no worker came up"):
         bench.run(script)
@@ -196,7 +180,8 @@ def test_announced_before_the_last_worker_is_lost_is_in_the_corpus(
 
 def test_a_kernel_whose_units_end_their_processes_is_not_green(bench: Bench) -> None:
     def script(work: Search, worker: str) -> Script:
-        yield 1.0, Failed(2, HarnessError("the process of a unit ended: SIGKILL"))
+        error = HarnessError("the process of a unit ended: SIGKILL")
+        yield 1.0, Report("", About.FAILED, error)
 
     events = bench.run(script)
     assert "SIGKILL" in kernel(events).uncompared
@@ -206,7 +191,7 @@ def test_a_kernel_whose_units_end_their_processes_is_not_green(bench: Bench) -> 
 
 def test_what_is_wrong_with_a_target_ends_the_run(bench: Bench) -> None:
     def script(work: Search, worker: str) -> Script:
-        yield 1.0, Failed(2, BindingError("no shape fits"))
+        yield 1.0, Report("", About.FAILED, BindingError("no shape fits"))
 
     with pytest.raises(BindingError, match="no shape fits"):
         bench.run(script)
@@ -227,29 +212,51 @@ def test_a_fleet_with_other_versions_is_an_error_that_names_them(bench: Bench) -
         bench.run(lambda work, worker: whole())
 
 
-@pytest.mark.parametrize("outcome", [ReplayOutcome.FAILS, ReplayOutcome.FIXED])
-def test_the_last_case_of_a_wedged_device_counts_once_another_confirms_it(
-    bench: Bench, outcome: ReplayOutcome
+def test_a_wedged_device_counts_for_nothing_and_its_unit_is_done_anew(
+    bench: Bench,
 ) -> None:
     bench.workers["w2"].ailing = True
-    asked: list[Finding] = []
-
-    def replayed(work: Replay) -> ReplayOutcome:
-        asked.append(work.finding)
-        return outcome
+    bench.workers["w3"] = FakeWorker("gpu 2", "node 2", ailing=True)
 
     def script(work: Search, worker: str) -> Script:
-        return whole(FOUND) if worker == "w2" else whole()
+        return whole() if worker == "w1" else whole(FOUND)
 
-    events = bench.run(script, replayed)
-    assert [f.first for f in asked] == [FOUND.first]
-    assert "gpu 2 is quarantined" in notices(events)
-    assert bench.fleet.dismissed == ["w2"]
-    counted = outcome is ReplayOutcome.FAILS
-    assert len(saved(events)) == len(bench.stored()) == counted
-    assert ("does not count" in notices(events)) == (not counted)
-    # The unit itself was done anew.
+    events = bench.run(script)
+    assert "gpu 2 is quarantined: a sum is wrong" in notices(events)
+    assert set(bench.fleet.dismissed) == {"w2", "w3"}
+    assert not saved(events, "found")
+    assert not bench.stored()
     assert kernel(events).cases == finished().cases
+
+
+def test_a_unit_that_loses_its_workers_is_given_up(bench: Bench) -> None:
+    for number in range(3, ATTEMPTS + 3):
+        bench.workers[f"w{number}"] = FakeWorker(f"gpu {number}", f"node {number}")
+
+    def script(work: Search, worker: str) -> Script:
+        yield 1.0, LOST
+
+    events = bench.run(script)
+    assert "given up" in notices(events)
+    assert "is lost: killed" in kernel(events).uncompared
+    searches = [work for _, work in bench.fleet.assigned if isinstance(work, Search)]
+    assert len(searches) == ATTEMPTS
+
+
+def test_each_kernel_has_a_unit_although_starting_takes_the_time(bench: Bench) -> None:
+    names = ["a", "b", "c"]
+    bench.places = tuple(Place(f"k.py::{n}", f"k.py::{n}", n) for n in names)
+    bench.config = replace(bench.config, budget=Budget(15.0))
+    asked: list[Search] = []
+
+    def script(work: Search, worker: str) -> Script:
+        asked.append(work)
+        yield 18.0, Happened(finished())
+
+    bench.run(script)
+    searched = [work.config.chosen.name for work in asked if work.config.chosen]
+    assert searched == names
+    assert asked[-1].config.budget.max_time == 10.0
 
 
 def test_a_wedged_device_alone_counts_nothing(bench: Bench) -> None:

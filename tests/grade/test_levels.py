@@ -9,7 +9,7 @@ from kfuzz.contracts.classes import CLASSES as EVERY_CLASS
 from kfuzz.core.calibration import Soundness
 from kfuzz.core.statement import Graded, Instrument, KernelStatement
 from kfuzz.core.verdict import Tried, Verdict
-from kfuzz.grade.levels import LEVELS, standing_of, weakest
+from kfuzz.grade.levels import LEVELS, standing_of
 from tests.helpers.statements import CLASSES, WELL, but, kernel, statement
 
 VIOLATED = Graded(Verdict.VIOLATES, 20_000, 0, Soundness.SOUND)
@@ -63,11 +63,6 @@ def test_a_class_that_a_share_of_cases_bears_on_needs_a_third_of_them() -> None:
         assert level_of(but(kernel(), **{name: lacking})) == 1
 
 
-@pytest.mark.parametrize(("cases", "level"), [(99, 0), (299, 1), (999, 2), (1_000, 3)])
-def test_a_level_needs_a_number_of_cases(cases: int, level: int) -> None:
-    assert level_of(kernel(cases=cases)) == level
-
-
 @pytest.mark.parametrize(
     ("tried", "lack"),
     [
@@ -90,18 +85,6 @@ def test_what_was_left_out_of_the_run_is_not_granted() -> None:
     assert level_of(made) == 3
 
 
-def test_a_kernel_without_configurations_owes_no_evidence_about_them() -> None:
-    assert level_of(but(kernel(), C_CMP_02=UNEXERCISED)) == 3
-    assert level_of(but(kernel(), C_CMP_02=UNDECIDED)) == 2
-
-
-def test_a_run_of_no_case_grants_nothing() -> None:
-    idle = kernel(cases=0, contracts=dict.fromkeys(CLASSES, UNEXERCISED))
-    assert level_of(idle) == 0
-    assert level_of(kernel(contracts={})) == 0
-    assert weakest(replace(statement(), kernels=())) is None
-
-
 def test_without_calibration_nothing_counts() -> None:
     raw = replace(WELL, calibration=Soundness.UNCALIBRATED)
     made = kernel(contracts=dict.fromkeys(CLASSES, raw))
@@ -109,26 +92,3 @@ def test_without_calibration_nothing_counts() -> None:
     assert standing.level == 0
     assert "K-VAL-01 is uncalibrated" in standing.lacks
     assert level_of(made, trusting=True) == 3
-
-
-def test_an_uncalibrated_contract_neither_grants_nor_costs_a_level() -> None:
-    raw = Graded(Verdict.UNDER_SPECIFIED, 0, 9)
-    made = but(kernel(), C_PRC_04=raw)
-    standing = standing_of(statement(made), made)
-    assert standing.level == 3
-    assert standing.left_out == ("C-PRC-04",)
-    # A finding is confirmed by itself.
-    broken = but(kernel(), C_PRC_04=Graded(Verdict.VIOLATES, 9))
-    assert level_of(broken) == 1
-
-
-def test_an_unsound_contract_costs_its_level() -> None:
-    unsound = replace(WELL, calibration=Soundness.UNSOUND)
-    assert level_of(but(kernel(), C_PRC_01=unsound)) == 1
-
-
-def test_a_platform_is_worth_its_weakest_kernel() -> None:
-    weak = but(kernel("weak"), K_REF_01=VIOLATED)
-    made = weakest(statement(kernel(), weak))
-    assert made is not None
-    assert made.name == "KL-2"

@@ -1,4 +1,4 @@
-"""A fleet that is made up: what workers would tell comes at the times they would.
+"""A fleet that is made up: what workers would report comes at the times they would.
 
 The driver is the real one. Time is simulated, so that a night passes in minutes.
 """
@@ -7,28 +7,14 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfuzz.fleet.versions import versions
-from kfuzz.fleet.work import (
-    About,
-    Done,
-    Failed,
-    Gone,
-    Item,
-    Replay,
-    Report,
-    Search,
-    Survey,
-    Told,
-    Tried,
-    Unit,
-    Work,
-)
+from kfuzz.fleet.work import About, Report, Search, Survey, Work
 
 Script = Iterator[tuple[float, Any]]
-"""What a unit tells, and after how many seconds each."""
+"""What a unit reports, after how many seconds each; a `Report` is taken as it is."""
 
 
 @dataclass
@@ -40,15 +26,15 @@ class FakeWorker:
         node: the machine.
         versions: what it says of itself.
         ailing: whether its canaries fail from the first finding on.
-        unit: what it does.
-        epoch: changes whenever what it was about to tell comes no more.
+        unit: number of what it does.
+        epoch: changes whenever what it was about to report comes no more.
     """
 
     device: str
     node: str
     versions: dict[str, str] = field(default_factory=versions)
     ailing: bool = False
-    unit: Unit | None = None
+    unit: int = 0
     epoch: int = 0
 
 
@@ -77,12 +63,12 @@ class FakeFleet:
         self._script = script
         self._time = 0.0
         self._order = itertools.count()
-        self._events: list[tuple[float, int, str, int, Told | None]] = []
+        self._events: list[tuple[float, int, str, int, Report | None]] = []
         self._scripts: dict[str, Script] = {}
         self._random = random.Random(seed)
         self._losses, self._returns = node_losses, returns
         self.workers: dict[str, FakeWorker] = {}
-        self.assigned: list[tuple[str, Unit]] = []
+        self.assigned: list[tuple[str, Work]] = []
         self.dismissed: list[str] = []
         self.recalled: list[str] = []
         self.lost_nodes = 0
@@ -100,26 +86,25 @@ class FakeFleet:
         reports: list[Report] = []
         until = self._time + seconds
         while self._events and (self._events[0][0] <= until or not reports):
-            when, _, name, epoch, told = heapq.heappop(self._events)
+            when, _, name, epoch, report = heapq.heappop(self._events)
             self._time = max(self._time, when)
-            reports += self._happen(name, epoch, told)
+            reports += self._happen(name, epoch, report)
             if reports:
                 return reports
         self._time = max(self._time, until)
         return reports
 
-    def assign(self, worker: str, unit: Unit) -> None:
-        self.assigned.append((worker, unit))
-        self.workers[worker].unit = unit
-        self._scripts[worker] = self._script(unit.work, worker)
+    def assign(self, worker: str, number: int, work: Work) -> None:
+        self.assigned.append((worker, work))
+        self.workers[worker].unit = number
+        self._scripts[worker] = self._script(work, worker)
         self._step(worker)
 
     def recall(self, worker: str) -> None:
         self.recalled.append(worker)
         held = self.workers[worker]
         held.epoch += 1
-        assert held.unit is not None
-        self._push(1.0, worker, held.epoch, Done(held.unit.number))
+        self._push(1.0, held.epoch, Report(worker, About.DONE, unit=held.unit))
 
     def dismiss(self, worker: str) -> None:
         self.dismissed.append(worker)
@@ -131,50 +116,50 @@ class FakeFleet:
     def lose(self, worker: str, why: str = "killed") -> list[Report]:
         """Lose a worker now; return what is told of it."""
         del self.workers[worker]
-        return [Report(worker, Gone(why))]
+        return [Report(worker, About.GONE, why)]
 
-    def _happen(self, name: str, epoch: int, told: Told | None) -> list[Report]:
-        if told is None:
+    def _happen(self, name: str, epoch: int, report: Report | None) -> list[Report]:
+        if report is None:
             return self._lose_node(name)
         held = self.workers.get(name)
         if held is None or held.epoch != epoch:
             return []
         self.told += 1
-        reports = [Report(name, told)]
-        if isinstance(told, Item):
-            if told.suspect:
-                reports += [Report(name, Tried("a sum is wrong"))] * 2
-                return reports
+        if report.about is About.ITEM:
             self._step(name)
-        elif isinstance(told, Gone):
+        elif report.about is About.GONE:
             del self.workers[name]
-        return reports
+        return [report]
 
     def _step(self, name: str) -> None:
-        """Schedule the next thing that a worker's unit tells."""
+        """Schedule the next thing that a worker's unit reports."""
         held = self.workers[name]
-        assert held.unit is not None
-        number = held.unit.number
-        seconds, value = next(self._scripts[name], (0.0, Done(number)))
-        told: Told
-        if isinstance(value, Done | Gone | Failed):
-            told = value
-        else:
-            finding = getattr(value, "finding", None)
-            told = Item(number, value, held.ailing and finding is not None)
-        self._push(seconds, name, held.epoch, told)
+        done = Report(name, About.DONE)
+        seconds, value = next(self._scripts[name], (0.0, done))
+        if held.ailing and getattr(value, "finding", None) is not None:
+            value = Report(name, About.AILING, "a sum is wrong")
+        report = value
+        if not isinstance(report, Report):
+            report = Report(name, About.ITEM, value)
+        made = replace(report, worker=name, unit=held.unit)
+        self._push(seconds, held.epoch, made)
 
-    def _push(self, seconds: float, name: str, epoch: int, told: Told | None) -> None:
+    def _push(self, seconds: float, epoch: int, report: Report) -> None:
+        self._schedule(seconds, report.worker, epoch, report)
+
+    def _schedule(
+        self, seconds: float, name: str, epoch: int, report: Report | None
+    ) -> None:
         when = self._time + seconds
-        heapq.heappush(self._events, (when, next(self._order), name, epoch, told))
+        heapq.heappush(self._events, (when, next(self._order), name, epoch, report))
 
     def _join(self, name: str, worker: FakeWorker, seconds: float) -> None:
         self.workers[name] = worker
-        about = About(worker.node, worker.device, worker.versions)
-        self._push(seconds, name, worker.epoch, about)
+        about = worker.node, worker.device, worker.versions
+        self._push(seconds, worker.epoch, Report(name, About.READY, about))
 
     def _schedule_loss(self, node: str) -> None:
-        self._push(self._random.expovariate(self._losses), node, 0, None)
+        self._schedule(self._random.expovariate(self._losses), node, 0, None)
 
     def _lose_node(self, node: str) -> list[Report]:
         self.lost_nodes += 1
@@ -200,8 +185,6 @@ def survey_or(
                 return iter([(1.0, surveyed)])
             case Search():
                 return of(work, worker)
-            case Replay():
-                raise AssertionError("no replay was expected")
         raise AssertionError(work)
 
     return script

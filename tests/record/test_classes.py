@@ -55,13 +55,6 @@ def test_a_probe_names_the_cause_in_the_format_that_it_looked_at() -> None:
         assert cause in compare([a, b]).cases[0].why
 
 
-def test_where_answers_are_not_unique_another_one_is_the_cause() -> None:
-    other = entry(results=(replace(Y, bits="other", values="1", flushed="1"), Z))
-    for operator, cause in (("sort", "several right answers"), ("sum", "no probe")):
-        pair = [recording(e, operator=operator) for e in (entry(), other)]
-        assert cause in compare(pair).cases[0].why
-
-
 def test_what_is_outside_is_charged_to_it_or_to_the_contract() -> None:
     assert told(entry(), outside()) is Told.OUTSIDE
     assert told(entry(), outside(exact=True)) is Told.EXACT
@@ -80,20 +73,6 @@ def test_what_devices_declare_differently_is_named() -> None:
     assert made.declared == (
         "mine of softmax: accumulator is the default on A, tf32 on B",
     )
-
-
-def test_intervals_that_differ_are_counted() -> None:
-    other = replace(Y, allowed="another range")
-    made = compare([recording(entry()), recording(entry(results=(other, Z)))])
-    assert "differ in 1 cases" in made.environment[0]
-
-
-def test_a_name_is_no_markup() -> None:
-    bad = recording(entry(), name="<script>alert(1)</script>", operator="<b>")
-    page = pages.html(compare([bad, bad]))
-    assert "<script>" not in page
-    assert "<b>" not in page
-    assert "&lt;b&gt;" in page
 
 
 def test_what_a_recording_says_is_one_line() -> None:

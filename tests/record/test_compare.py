@@ -52,14 +52,6 @@ ONCE = """
     seen.touch()
     return _serial(x, dim) + 1
 """
-COPIES = """
-import torch, kfuzz
-from kfuzz.contracts import operators as ops
-
-@kfuzz.kernel(ops.{op}, dtypes="float32", name="same")
-def kernel(x):
-    return {call}
-"""
 
 
 def record(folder: Path, *words: str) -> int:
@@ -106,14 +98,6 @@ def test_a_recording_equals_itself(
     assert set(made["counts"]) <= {"equal bits", "not judged"}
 
 
-def test_another_order_is_told(
-    recorded: Recorded, capsys: pytest.CaptureFixture[str]
-) -> None:
-    causes = compared(recorded, "turned", capsys, 0)["causes"]
-    assert set(causes) <= {"order of additions", "signs of zeros or payloads of NaN"}
-    assert causes["order of additions"] > 1
-
-
 def test_flushed_subnormals_are_told(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,19 +129,6 @@ def test_the_page_has_a_map_by_operator_and_runs_nothing(
     assert re.search(r'<td class="x\d">', row[1])
     assert "<script" not in html
     assert "http" not in html.replace("http-equiv", "")
-
-
-def test_two_kernels_of_one_name_have_a_file_each(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = [tmp_path / "a.py", tmp_path / "b.py"]
-    for file, call in zip(files, ("torch.relu(x)", "x.clamp(min=0)"), strict=True):
-        file.write_text(COPIES.format(op="relu", call=call))
-    out = tmp_path / "out"
-    assert record(out, *map(str, files), "--max-cases", "2") == 0
-    assert main(["compare", str(out), str(out), "--format", "json"]) == 0
-    cases = json.loads(capsys.readouterr().out)["cases"]
-    assert len({c["kernel"] for c in cases}) == 2
 
 
 @pytest.mark.slow
@@ -192,16 +163,3 @@ def test_a_file_that_is_cut_off_is_refused(
         (tmp_path / file.name).write_bytes(content[:-20] if cut else content)
     assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
     assert "is cut off" in capsys.readouterr().err
-
-
-def test_another_recording_in_the_folder_is_refused(
-    recorded: Recorded, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [str(recorded("plain").with_suffix(".py")), "--max-cases", "20"]
-    assert record(recorded("plain"), *words) == 2  # without --probe
-    assert "another recording" in capsys.readouterr().err
-
-
-def test_a_case_takes_less_than_four_kilobytes(recorded: Recorded) -> None:
-    sizes = [file.stat().st_size for file in recorded("plain").glob("*.z")]
-    assert sum(sizes) < 20 * 4_000

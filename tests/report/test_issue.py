@@ -12,13 +12,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.finding import Target
 from kfuzz.report.kinds import issue
-from tests.helpers.command_line import paragraph, stored
 from tests.helpers.events import saved
-from tests.helpers.findings import finding
 from tests.helpers.reported import HOSTILE, gathered, hostile
 
 ROOT = Path(__file__).parents[2]
@@ -89,66 +84,3 @@ def test_no_text_of_a_finding_is_markup() -> None:
     assert not any("\x1b" in t.content for t in every)
     assert not {"link_open", "image", "em_open"} & {t.type for t in every}
     compile(script_of(issue_of(made)), "repro.py", "exec")
-
-
-def test_packages_that_the_file_of_a_kernel_imports_have_their_version(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "pyproject.toml").write_text(
-        '[project]\nname = "mine"\nversion = "1.5"\n'
-    )
-    (tmp_path / "k.py").write_text("import os\nfrom jinja2.ext import Extension\n")
-    made = finding(target=Target("k.py", "softmax"))
-    text = issue.document(gathered([saved(made, "done")]), root=tmp_path)
-    assert "| mine (installed now) | 1.5 |" in text
-    assert re.search(r"\| Jinja2 \(installed now\) \| 3\.\d", text, re.IGNORECASE)
-
-
-def test_where_there_is_no_script_it_says_why() -> None:
-    assert "values are not explicit" in issue_of(finding(case=finding().first))
-    assert "no importable home" in issue_of(finding(target=Target("", "softmax")))
-    large = finding(n=9000, declaration=Declaration())
-    text = issue_of(large)
-    assert f"`kfuzz replay {large.id} --script repro.py` writes it" in text
-    assert len(text) < 10_000
-
-
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        ("issue=a.md", "is of one finding, and there are 2"),
-        ("issue=a.md", "write `kfuzz report issue=a.md ID` with one of: "),
-        ("issue=a.md so", "'so' is the beginning of 2 ids"),
-        ("issue=a.md none", "'none' is no finding's id"),
-        ("issue=a.md softmax- soft_min-", "is of one finding, and there are 2"),
-    ],
-)
-def test_one_finding_is_named(
-    project: Path, words: str, what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for kernel in ("softmax", "soft_min"):
-        assert stored(project, kernel=kernel).id.startswith(f"{kernel}-")
-    assert main(["report", *words.split()]) == ExitCode.USAGE
-    assert what in paragraph(capsys)
-    assert not Path("a.md").exists()
-
-
-@pytest.mark.usefixtures("project")
-def test_an_id_may_be_left_out_or_its_end_and_holds_for_every_kind(
-    project: Path,
-) -> None:
-    found = stored(project)
-    assert main(["report", "issue=a.md"]) == 0
-    other = stored(project, kernel="other")
-    assert main(["report", "issue=b.md", "markdown=r.md", "softm"]) == 0
-    assert Path("a.md").read_text() == Path("b.md").read_text()
-    assert found.id in Path("r.md").read_text()
-    assert other.id not in Path("r.md").read_text()
-
-
-@pytest.mark.usefixtures("project")
-def test_a_run_makes_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "a.py", "--report", "issue=a.md"]) == ExitCode.USAGE
-    fix = "make it afterwards: `kfuzz report issue=a.md ID`"
-    assert fix in paragraph(capsys)

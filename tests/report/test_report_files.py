@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ from kfuzz.app import main
 from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.event import Event, Exited
-from kfuzz.core.verdict import State
 from kfuzz.report.event_lines import read_events
 from kfuzz.report.files import ReportFiles
-from kfuzz.report.kinds import ReportFile, ReportKind, html
-from tests.helpers.command_line import Engine, config_says, paragraph, stored
+from kfuzz.report.kinds import ReportFile
+from tests.helpers.command_line import Engine, paragraph, stored
 from tests.helpers.events import campaign
 from tests.helpers.findings import finding
 
@@ -46,71 +44,6 @@ def test_a_run_writes_every_report_it_is_asked_for(engine: Engine) -> None:
     assert not leftovers()
 
 
-def test_the_option_is_repeatable_and_replay_lines_name_the_corpus(
-    engine: Engine,
-) -> None:
-    engine.events = campaign(finding())
-    words = "run a.py --corpus bugs --report junit=r.xml --report markdown=r.md"
-    main(words.split())
-    for name in ("r.xml", "r.md"):
-        line = f"kfuzz replay {finding().id} --corpus bugs"
-        assert line in Path(name).read_text()
-
-
-def test_no_report_no_file(engine: Engine) -> None:
-    main(["run", "a.py"])
-    assert not leftovers()
-    assert not set(FILES) & set(os.listdir())
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_is_reported(number: int, engine: Engine) -> None:
-    engine.before = lambda stop: os.kill(os.getpid(), number)
-    engine.events = campaign(finding())
-    assert main(["run", "a.py", "--report", ALL]) == ExitCode.INTERRUPTED
-    assert "interrupted" in Path("r.md").read_text()
-    assert finding().id in Path("r.html").read_text()
-    assert kept()[-1] == Exited(130, "", kept()[-1].command)  # type: ignore[union-attr]
-
-
-def test_what_was_known_when_an_internal_error_came_is_reported(engine: Engine) -> None:
-    engine.events = [*campaign(finding())[:5], ZeroDivisionError("oh no")]
-    assert main(["run", "a.py", "--report", ALL]) == ExitCode.INTERNAL
-    for name in FILES:
-        text = Path(name).read_text()
-        assert "internal error: ZeroDivisionError: oh no" in text
-        assert finding().id in text
-
-
-def test_a_run_that_could_not_begin_replaces_the_report_of_the_last(
-    engine: Engine,
-) -> None:
-    engine.events = campaign(finding())
-    main(["run", "a.py", "--report", ALL])
-    engine.events = [HarnessError("no device is left", where="cuda:0")]
-    main(["run", "a.py", "--report", ALL])
-    for name in FILES:
-        text = Path(name).read_text()
-        assert "cuda:0: no device is left" in text
-        assert finding().id not in text
-
-
-def test_reports_hear_of_what_comes_after_the_reader_has_left(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kfuzz.report.terminal import TerminalReport
-
-    def gone(self: TerminalReport, event: Event) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(TerminalReport, "feed", gone)
-    engine.events = campaign(finding())
-    assert main(["run", "a.py", "--report", ALL]) == ExitCode.INTERRUPTED
-    assert engine.ended
-    assert finding().id in Path("r.xml").read_text()
-    assert "nobody reads standard output" in Path("r.md").read_text()
-
-
 def test_a_full_disk_is_an_error_that_costs_no_finding_and_no_other_report(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,17 +58,6 @@ def test_a_full_disk_is_an_error_that_costs_no_finding_and_no_other_report(
     assert "report jsonl=/dev/full could not be written: No space left" in error
     assert "`kfuzz report` makes reports of it" in error
     assert finding().id in Path("r.xml").read_text()
-
-
-def test_an_error_that_ends_a_run_hides_no_report_that_was_not_written(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    engine.events = [*campaign(finding())[:5], HarnessError("no room", where="corpus")]
-    words = "html=/dev/full,junit=r.xml"
-    assert main(["run", "a.py", "-q", "--report", words]) == ExitCode.INTERNAL
-    error = capsys.readouterr().err
-    assert "report html=/dev/full could not be written: No space left" in error
-    assert error.splitlines()[-1].endswith("corpus: no room")
 
 
 def test_a_file_without_events_makes_no_report_of_a_run_without_findings(
@@ -170,29 +92,6 @@ def test_a_report_that_cannot_be_replaced_stays_as_it_was(
     assert finding().id in Path("r.markdown").read_text()
 
 
-def test_a_report_that_cannot_be_made_costs_no_other(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(run: object, *, root: Path, options: str) -> str:
-        raise KeyError("oops")
-
-    monkeypatch.setattr(html, "KIND", ReportKind(broken))
-    wanted = [ReportFile(k, Path(f"r.{k}")) for k in ("html", "junit")]
-    files = ReportFiles(wanted, root=project)
-    files.finish(Exited(0))
-    with pytest.raises(HarnessError, match="KeyError: 'oops'"):
-        files.require_written()
-    assert Path("r.junit").is_file()
-
-
-def test_a_link_is_followed(project: Path, engine: Engine) -> None:
-    (project / "there").mkdir()
-    os.symlink("there/r.md", "r.md")
-    main(["run", "a.py", "--report", "markdown=r.md"])
-    assert Path("r.md").is_symlink()
-    assert Path("there/r.md").read_text().startswith("## kfuzz")
-
-
 @pytest.mark.parametrize(
     ("words", "what"),
     [
@@ -213,22 +112,6 @@ def test_a_report_that_cannot_be_asked_for_ends_the_run_before_it_begins(
     assert main(["run", "a.py", "--report", words]) == ExitCode.USAGE
     assert what in capsys.readouterr().err
     assert not leftovers()
-
-
-def test_the_folder_of_a_configured_report_is_made(
-    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config_says(project, 'report = { html = "report/new/kfuzz.html" }')
-    assert main(["run", "a.py"]) == 0
-    assert Path("report/new/kfuzz.html").read_text().startswith("<!doctype html>")
-    config_says(project, 'report = { html = "report/new/kfuzz.html/a.html" }')
-    assert main(["run", "a.py"]) == ExitCode.USAGE
-    assert "cannot be written here: Not a directory" in capsys.readouterr().err
-
-
-def test_a_file_name_may_hold_a_comma(engine: Engine) -> None:
-    main(["run", "a.py", "--report", "markdown=a,b.md,html=c.html"])
-    assert {"a,b.md", "c.html"} <= set(os.listdir())
 
 
 @pytest.fixture
@@ -259,26 +142,6 @@ def test_reports_can_be_made_of_a_corpus_alone(project: Path) -> None:
     notes = Path("r.md").read_text()
     assert "skipped" in notes
     assert "cut off" not in notes
-
-
-def test_what_the_corpus_says_of_a_finding_is_newer(
-    project: Path, events_kept: str
-) -> None:
-    stored(project, state=State.KNOWN)
-    words = ["report", "markdown=r.md", "--events", events_kept]
-    main(words)
-    assert "1 violation" in Path("r.md").read_text()
-    main([*words, "--corpus", "corpus"])
-    assert "## kfuzz: no violation, 1 known" in Path("r.md").read_text()
-
-
-def test_a_run_that_was_killed_can_still_be_reported(
-    project: Path, events_kept: str
-) -> None:
-    text = Path(events_kept).read_text()
-    Path("cut.jsonl").write_text(text[: len(text) // 2])
-    assert main(["report", "markdown=r.md", "--events", "cut.jsonl"]) == 0
-    assert "cut off before its end" in Path("r.md").read_text()
 
 
 @pytest.mark.parametrize(

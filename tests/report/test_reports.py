@@ -13,14 +13,11 @@ import pytest
 import xmlschema
 from markdown_it import MarkdownIt
 
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.event import Event, Exited, Notice, Progress, RunFinished
-from kfuzz.core.finding import Explanation
+from kfuzz.core.event import Event, Notice, RunFinished
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
-from kfuzz.core.verdict import State, Tried
 from kfuzz.report.event_lines import EventLines, read_events
-from kfuzz.report.gathered import MAX_POINTS, Gathered
+from kfuzz.report.gathered import Gathered
 from kfuzz.report.kinds import html, junit, markdown, sarif
 from kfuzz.store import strict_json
 from tests.helpers.events import NODE, UNDECIDED, campaign, finished, saved
@@ -73,17 +70,6 @@ def test_lines_give_back_the_events_they_were_made_of(name: str) -> None:
         assert next(iter(strict_json.loads(line))) == "format"
 
 
-def test_a_finding_is_written_once_more_only_if_it_has_changed() -> None:
-    found = finding()
-    events = campaign(found)
-    told = json.loads(lines_of(events)[-2])
-    assert told["findings"] == [found.id]
-    events[-2] = finished(replace(found, state=State.FLAKY))
-    (again,) = json.loads(lines_of(events)[-2])["findings"]
-    assert again["state"] == "flaky"
-    assert list(read_events(lines_of(events))) == events
-
-
 def test_a_killed_run_leaves_lines_that_can_be_read() -> None:
     lines = lines_of(mixed())
     cut = [*lines[:4], lines[4][:-40]]
@@ -96,7 +82,7 @@ def test_a_killed_run_leaves_lines_that_can_be_read() -> None:
         ("[]", "run.jsonl:2: not an object"),
         ("{", "run.jsonl:2: not JSON"),
         ('{"format": 2, "event": "notice"}', "format 2 is not known"),
-        ('{"event": "notice"}', "format None is not known"),
+        ('{"event": "notice"}', "format: missing field"),
         ('{"format": 1, "event": "notise"}', "'notise' is no event"),
         ('{"format": 1, "event": []}', "is no event"),
         ('{"format": 1, "event": "notice", "kernel": 3, "message": ""}',
@@ -109,12 +95,6 @@ def test_a_damaged_line_is_named(line: str, what: str) -> None:
     with pytest.raises(DecodeError) as caught:
         list(read_events([whole, line + "\n"], where="run.jsonl"))
     assert what in str(caught.value)
-
-
-def test_a_finding_that_no_line_tells_of_is_no_finding() -> None:
-    lines = lines_of(campaign(finding()))
-    with pytest.raises(DecodeError, match="no line before has the finding"):
-        list(read_events([lines[0], lines[-2]]))
 
 
 @every_run
@@ -181,13 +161,6 @@ def test_every_report_says_that_nothing_was_compared() -> None:
     assert list(read_events(lines_of(events))) == events
 
 
-def test_what_an_error_cut_off_is_an_error_and_what_was_found_by_then_is_told() -> None:
-    made = results(gathered(cut_off()))
-    assert made["C-PRC-01"] == ("error", "not confirmed: off by 3")
-    assert made["run"] == ("error", "internal error: OSError: no")
-    assert made["kfuzz"][0] == "error"
-
-
 def sarif_of(events: Iterable[Event], root: Path = Path("nowhere")) -> Any:
     return json.loads(sarif.document(gathered(events), root=root))
 
@@ -232,64 +205,6 @@ def test_sarif_tells_rule_place_bucket_and_what_is_suppressed(tmp_path: Path) ->
     assert str(tmp_path) not in json.dumps(run)
 
 
-def test_sarif_of_a_run_that_failed_says_so() -> None:
-    (run,) = sarif_of(cut_off())["runs"]
-    (invocation,) = run["invocations"]
-    assert (invocation["exitCode"], invocation["executionSuccessful"]) == (3, False)
-    (told,) = invocation["toolExecutionNotifications"]
-    assert told["level"] == "error"
-    assert "OSError: no" in told["message"]["text"]
-
-
-def test_a_kernel_is_found_by_the_name_that_it_is_bound_to(tmp_path: Path) -> None:
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "mine.py").write_text(
-        "def softmax(x): ...\n\nbound = kfuzz.kernel(ops.softmax, name='softmax')(f)\n"
-    )
-    (run,) = sarif_of(mixed(), tmp_path)["runs"]
-    place = run["results"][0]["locations"][0]["physicalLocation"]
-    assert place["region"] == {"startLine": 3}
-
-
-@pytest.mark.parametrize("text", ["def (", "x = '\0'", "softmax = 1" * 0])
-def test_a_source_that_does_not_tell_costs_no_report(text: str, tmp_path: Path) -> None:
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "mine.py").write_text(text)
-    (run,) = sarif_of(mixed(), tmp_path)["runs"]
-    assert "region" not in run["results"][0]["locations"][0]["physicalLocation"]
-
-
-def test_every_class_has_a_rule_even_under_a_users_own_operator() -> None:
-    made = finding()
-    found = [
-        replace(made, signature=replace(made.signature, contract=c), operator="mine")
-        for c in CLASSES
-    ]
-    (run,) = sarif_of(saved(f, "done") for f in found)["runs"]
-    rules = {
-        rule["id"]: rule["help"]["text"] for rule in run["tool"]["driver"]["rules"]
-    }
-    assert set(rules) == {f"{c}/mine" for c in CLASSES}
-    assert all("postcondition:" in text for text in rules.values())
-    assert "as the author of the operator 'mine' gave it" in rules["K-VAL-01/mine"]
-
-
-def test_markdown_is_a_table_and_the_lines_to_run_next() -> None:
-    text = markdown.document(gathered(mixed()), options=" --corpus found")
-    assert text.startswith("## kfuzz: 1 violation, 1 known, 1 not confirmed\n")
-    assert f"kfuzz replay {finding().id} --corpus found" in text
-    assert "| known: by design | C-EXC-01 |" in text
-    assert COMMAND in text
-    assert "no finding" in markdown.document(gathered(campaign()))
-    cut = markdown.document(gathered(cut_off()))
-    assert "ended by: internal error: OSError: no" in cut
-
-
-def test_markdown_says_where_little_was_tried() -> None:
-    text = markdown.document(gathered([finished(tried=Tried(14, 9, 9))]))
-    assert "| 1 (barely tried: 14 cases) |" in text
-
-
 def test_markdown_lets_no_text_of_a_finding_be_markup() -> None:
     notice = Notice(HOSTILE, HOSTILE)
     text = markdown.document(gathered([*campaign(hostile()), notice]))
@@ -310,44 +225,3 @@ def test_markdown_stays_below_what_a_job_summary_may_have() -> None:
     text = markdown.document(gathered([*(saved(f, "done") for f in many), *notices]))
     assert len(text.encode()) < markdown.MAX_BYTES
     assert text.endswith("The rest is left out here; `kfuzz corpus list` names all.\n")
-
-
-def test_a_later_word_on_a_finding_replaces_the_earlier() -> None:
-    found = finding()
-    marked = replace(found, state=State.KNOWN)
-    run = gathered([*campaign(found), saved(marked, "done", is_new=False)])
-    (shown,) = run.findings
-    assert (shown.finding.state, shown.is_new) == (State.KNOWN, True)
-    assert results(run)["C-PRC-01"][0] == "skipped"
-
-
-def test_a_finding_reduced_further_takes_the_place_of_its_earlier_form() -> None:
-    early, found = finding(n=20), finding(explanation=Explanation())
-    again = replace(saved(found, "done"), replaces=early.id)
-    run = gathered([saved(early, "done"), again])
-    assert [s.finding for s in run.findings] == [found]
-    assert run.findings[0].is_new
-
-
-def test_a_curve_keeps_few_points_and_the_last() -> None:
-    points = [Progress(NODE, float(i), 9 * i, 0.5, 0, 0, i) for i in range(10_000)]
-    run = gathered(points)
-    assert len(run.timeline) <= MAX_POINTS
-    assert run.timeline[-1] == points[-1]
-    assert [p.elapsed_s for p in run.timeline] == sorted(
-        p.elapsed_s for p in run.timeline
-    )
-
-
-def test_a_run_says_how_it_ended() -> None:
-    assert gathered(campaign()).ending == ""
-    assert "interrupted" in gathered(campaign(interrupted=True)).ending
-    assert "cut off" in gathered(campaign()[:2]).ending
-    assert HOSTILE in gathered([Exited(3, HOSTILE)]).ending
-
-
-@pytest.mark.parametrize("kind", [junit, sarif, markdown, html])
-def test_every_report_says_what_is_proved(kind: Any) -> None:
-    text = kind.document(gathered(RUNS["proved"]()))
-    assert "of 2 properties 1 proved for all sizes, 1 open" in text
-    assert "1 of 4 structures went unwatched" in text

@@ -63,42 +63,6 @@ def test_any_finding_comes_back_equal(tmp_path_factory: Any, value: Finding) -> 
     assert corpus.check() == []
 
 
-def test_a_message_that_no_encoding_has_is_kept(tmp_path: Path) -> None:
-    value = finding()
-    failure = replace(value.failure, message="half \udc80 of a pair")
-    value = replace(value, failure=failure)
-    corpus = Corpus(tmp_path)
-    path = corpus.save(value)
-    (path / FINDING).read_text(encoding="utf-8")
-    assert corpus.find(value.id) == Stored(value, path)
-
-
-def test_files_say_what_people_and_tools_look_for(tmp_path: Path) -> None:
-    path = Corpus(tmp_path).save(finding())
-    document = json.loads((path / FINDING).read_text())
-    assert next(iter(document.items())) == ("format", 1)
-    assert document["id"] == finding().id
-    assert document["bucket"] == "softmax C-PRC-01 value out tail"
-    assert (document["input_elements"], document["nonzero_elements"]) == (3, 3)
-    assert document["case"]["tensors"]["x"]["values"] == [1.0, 1.0, 1.0]
-    assert "first" not in document
-    assert json.loads((path / FIRST).read_text())["case"]["tensors"]["x"]["fill"]
-
-
-def test_many_values_live_only_in_the_tensor_file(tmp_path: Path) -> None:
-    corpus, big = Corpus(tmp_path), finding(n=257)
-    path = corpus.save(big)
-    document = json.loads((path / FINDING).read_text())
-    assert document["case"]["tensors"]["x"]["values"] == {"file": INPUTS}
-    assert found(corpus) == [big]
-
-
-def test_other_tools_read_the_tensor_file(tmp_path: Path) -> None:
-    reference = pytest.importorskip("safetensors.numpy")
-    path = Corpus(tmp_path).save(finding())
-    assert reference.load_file(path / INPUTS)["x"].tolist() == [[1.0, 1.0, 1.0]]
-
-
 def test_reading_needs_no_torch(tmp_path: Path) -> None:
     Corpus(tmp_path).save(finding())
     code = (
@@ -110,16 +74,6 @@ def test_reading_needs_no_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
     assert done.stdout.strip() == f"{finding().id} set()", done.stderr
-
-
-def test_a_lone_finding_json_is_enough(tmp_path: Path) -> None:
-    path = Corpus(tmp_path / "a").save(finding())
-    copy = tmp_path / "mail" / FINDING
-    copy.parent.mkdir()
-    shutil.copy(path / FINDING, copy)
-    edit(copy, lambda d: d.pop("inputs"))
-    stored = Corpus(tmp_path / "none").find(str(copy))
-    assert stored.finding == replace(finding(), first=finding().case)
 
 
 def test_shrinking_replaces_in_place_and_explaining_moves_the_folder(
@@ -193,25 +147,6 @@ def test_find_takes_ids_prefixes_and_paths(tmp_path: Path) -> None:
             corpus.find(nothing)
 
 
-def test_entries_are_sorted_and_strays_are_no_entries(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "corpus")
-    assert list(corpus.entries()) == []
-    for name in ("b", "a", "c"):
-        corpus.save(finding(kernel=name))
-    (corpus.root / "README.md").write_text("about")
-    (corpus.root / "a" / "notes.txt").write_text("about a")
-    assert [f.signature.kernel for f in found(corpus)] == ["a", "b", "c"]
-    assert corpus.check() == []
-
-
-def test_a_root_that_is_a_file_is_a_usage_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be listed"):
-        list(Corpus(tmp_path / "file").entries())
-    with pytest.raises(HarnessError, match="cannot be written"):
-        Corpus(tmp_path / "file").save(finding())
-
-
 @pytest.mark.parametrize(
     "kernel",
     ["../../etc", "/etc/passwd", "..", ".", "", "a/b", "a\\b", "<lambda>", "größe",
@@ -230,13 +165,6 @@ def test_kernel_names_stay_inside_the_corpus(tmp_path: Path, kernel: str) -> Non
     assert not stored.id.startswith("-")
     assert corpus.find(stored.id).path == path
     assert os.listdir(tmp_path) == ["corpus"]
-
-
-def test_names_that_look_alike_stay_apart(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path)
-    for kernel in ("a/b", "a_b", "a b"):
-        corpus.save(replace(unexplained(), signature=finding(kernel=kernel).signature))
-    assert len(found(corpus)) == 3
 
 
 @pytest.mark.parametrize(
@@ -399,20 +327,6 @@ def test_inputs_of_another_case_are_refused(
     shutil.rmtree(tmp_path / "o")
     assert what in problem(corpus).what
     assert f"{path / INPUTS}: header.x" in problem(corpus).what
-
-
-@pytest.mark.parametrize(
-    "reference", [{"file": "/etc/passwd"}, {"file": "../x"}, {}, {"file": [INPUTS]}]
-)
-def test_values_may_refer_to_no_other_file(tmp_path: Path, reference: Any) -> None:
-    corpus = Corpus(tmp_path)
-    path = corpus.save(finding())
-
-    def refer(document: Any) -> None:
-        document["case"]["tensors"]["x"]["values"] = reference
-
-    edit(path / FINDING, refer)
-    assert "case.tensors.x.values: may only refer" in problem(corpus).what
 
 
 @pytest.mark.parametrize("name", [FINDING, INPUTS, FIRST])
@@ -601,24 +515,6 @@ def test_what_killed_writers_leave_is_reported_and_cleared(tmp_path: Path) -> No
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_the_next_writer_clears_up_unasked(tmp_path: Path) -> None:
-    path = Corpus(tmp_path).save(finding())
-    shutil.copytree(path, tmp_path / ".tmp-dead")
-    Corpus(tmp_path).save(finding(kernel="other"))
-    assert not (tmp_path / ".tmp-dead").exists()
-
-
-def test_a_folder_without_finding_json_is_reported_not_deleted(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path)
-    path = corpus.save(finding())
-    (path / FINDING).unlink()
-    assert found(corpus) == []
-    assert corpus.repair() == []
-    (only,) = corpus.check()
-    assert only.kind is ProblemKind.DAMAGED
-    assert (path / FIRST).exists()
-
-
 def test_a_stuck_writer_ends_the_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -667,3 +563,45 @@ def test_a_corpus_that_cannot_be_written_is_a_usage_error(
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     with pytest.raises(UsageError, match="Read-only file system"):
         Corpus(tmp_path).require_writable()
+
+
+@pytest.mark.parametrize(
+    "reference", [{"file": "/etc/passwd"}, {"file": "../x"}, {}, {"file": [INPUTS]}]
+)
+def test_values_may_refer_to_no_other_file(tmp_path: Path, reference: Any) -> None:
+    corpus = Corpus(tmp_path)
+    path = corpus.save(finding())
+
+    def refer(document: Any) -> None:
+        document["case"]["tensors"]["x"]["values"] = reference
+
+    edit(path / FINDING, refer)
+    assert "case.tensors.x.values: may only refer" in problem(corpus).what
+
+
+def test_a_folder_without_finding_json_is_reported_not_deleted(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path)
+    path = corpus.save(finding())
+    (path / FINDING).unlink()
+    assert found(corpus) == []
+    assert corpus.repair() == []
+    (only,) = corpus.check()
+    assert only.kind is ProblemKind.DAMAGED
+    assert (path / FIRST).exists()
+
+
+def test_a_lone_finding_json_is_enough(tmp_path: Path) -> None:
+    path = Corpus(tmp_path / "a").save(finding())
+    copy = tmp_path / "mail" / FINDING
+    copy.parent.mkdir()
+    shutil.copy(path / FINDING, copy)
+    edit(copy, lambda d: d.pop("inputs"))
+    stored = Corpus(tmp_path / "none").find(str(copy))
+    assert stored.finding == replace(finding(), first=finding().case)
+
+
+def test_the_next_writer_clears_up_unasked(tmp_path: Path) -> None:
+    path = Corpus(tmp_path).save(finding())
+    shutil.copytree(path, tmp_path / ".tmp-dead")
+    Corpus(tmp_path).save(finding(kernel="other"))
+    assert not (tmp_path / ".tmp-dead").exists()

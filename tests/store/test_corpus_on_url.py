@@ -2,9 +2,6 @@
 
 import json
 import logging
-import re
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +11,7 @@ from typing import Any
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.core.errors import StorageError, UsageError
+from kfuzz.core.errors import StorageError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
 from kfuzz.store import mirror, objects
@@ -23,8 +19,6 @@ from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.entry import attach, attachments
 from kfuzz.store.life import enter, marked
 from tests.helpers.findings import finding
-
-ROOT = Path(__file__).parents[2]
 
 Machine = Callable[[str], Corpus]
 
@@ -113,16 +107,6 @@ def test_what_one_removes_and_the_other_changes_stays(machine: Machine) -> None:
     for name in ("one", "two", "three"):
         (left,) = held(machine(name))
         assert left.state is State.FIXED
-
-
-def test_equal_findings_are_there_once(machine: Machine, url: str) -> None:
-    machine("one")
-    two, one = machine("two"), machine("one")
-    one.save(finding())
-    two.save(finding())
-    assert held(machine("three")) == [finding()]
-    (digests,) = _versions(url).values()
-    assert len(digests) == 1
 
 
 def _versions(url: str) -> dict[str, set[str]]:
@@ -236,23 +220,6 @@ def test_a_server_that_is_gone_is_told_and_the_next_command_writes(
     assert len(held(machine("two"))) == 4
 
 
-def test_a_server_that_refuses_is_asked_once(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
-    one, asked = machine("one"), []
-
-    def refuse(*args: Any, **more: Any) -> None:
-        asked.append(args)
-        raise PermissionError("Forbidden")
-
-    system, _ = one.mirror._objects._system  # type: ignore[union-attr]
-    monkeypatch.setattr(system, "pipe_file", refuse)
-    monkeypatch.setattr(objects, "_link", refuse)
-    with pytest.raises(StorageError, match="Forbidden"):
-        one.require_writable()
-    assert len(asked) == 1
-
-
 def test_a_folder_that_calls_itself_a_mirror_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,54 +228,6 @@ def test_a_folder_that_calls_itself_a_mirror_is_none(
     folder.mkdir(parents=True)
     folder.with_name("url").write_text("s3://stranger/bucket")
     assert Corpus(folder).mirror is None
-
-
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("ftp://host/x", "valid: file://, gs://, memory://, s3://"),
-        ("file://here", "write file:///folder"),
-        ("s3://bucket/*", "holds one of"),
-    ],
-)
-def test_what_no_corpus_can_be_on_is_said(url: str, message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        mirror.folder_of(url)
-
-
-@pytest.mark.parametrize(
-    ("missing", "url", "fix"),
-    [
-        ("fsspec.core", "memory://x", "pip install 'kfuzz[url]'"),
-        ("s3fs", "s3://bucket/x", "pip install s3fs"),
-        ("gcsfs", "gs://bucket/x", "pip install gcsfs"),
-    ],
-)
-def test_without_the_extra_one_line_names_it(
-    missing: str,
-    url: str,
-    fix: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("KFUZZ_CACHE", str(tmp_path))
-    monkeypatch.setitem(sys.modules, missing, None)
-    assert main(["corpus", "list", "--corpus", url]) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert url in line
-    assert fix in line
-
-
-def test_a_local_corpus_imports_nothing_of_it(tmp_path: Path) -> None:
-    Corpus(tmp_path).save(finding())
-    code = (
-        "import sys; from kfuzz.app import main\n"
-        f"code = main(['corpus', 'list', '--corpus', {str(tmp_path)!r}])\n"
-        "sys.exit('fsspec' in sys.modules or code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("url", ["file"], indirect=True)

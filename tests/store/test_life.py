@@ -7,7 +7,7 @@ import pytest
 
 from kfuzz.core.finding import Change, Explanation, Finding, Mark
 from kfuzz.core.verdict import Feature, State
-from kfuzz.store.life import covering, covers, joined, marked, merged, under
+from kfuzz.store.life import covers, joined, marked, merged
 from tests.helpers.findings import finding
 
 NEW, CONFIRMED, FLAKY = State.NEW, State.CONFIRMED, State.FLAKY
@@ -22,10 +22,6 @@ def day(state: State, number: int, *, by_hand: bool = False) -> Change:
 
 def lived(*changes: Change, n: int = 3, **more: Any) -> Finding:
     return finding(n=n, state=changes[-1].state, history=changes, **more)
-
-
-def states(made: Finding) -> list[State]:
-    return [change.state for change in made.history]
 
 
 FOUND = (day(NEW, 1), day(CONFIRMED, 1))
@@ -69,19 +65,6 @@ def test_what_regressed_has_the_minimum_that_fails_now_and_says_so() -> None:
     assert merged(made, lived(day(NEW, 12), day(CONFIRMED, 12), n=9)) == made
 
 
-def test_a_mark_says_who_why_and_goes_with_its_state() -> None:
-    mark = Mark("upstream bug", "https://example.com/7")
-    known = marked(lived(*FOUND), KNOWN, mark=mark)
-    assert known.mark == mark
-    last = known.history[-1]
-    assert (last.state, last.marked) == (KNOWN, True)
-    assert last.note == "upstream bug (https://example.com/7)"
-    assert merged(known, lived(day(CONFIRMED, 9))).mark == mark
-    fixed = marked(known, FIXED, "1.2")
-    assert (fixed.state, fixed.mark) == (FIXED, None)
-    assert states(fixed) == [NEW, CONFIRMED, KNOWN, FIXED]
-
-
 def test_a_mark_covers_its_signature_or_what_needs_its_features() -> None:
     wide = marked(lived(*FOUND), KNOWN, mark=Mark("why"))
     other = lived(*FOUND, explanation=Explanation((Feature.NAN,)))
@@ -96,14 +79,6 @@ def test_a_mark_covers_its_signature_or_what_needs_its_features() -> None:
     signature = replace(other.signature, contract="K-VAL-01")
     assert not covers(wide, replace(other, signature=signature))
     assert not covers(lived(*FOUND), other)
-
-
-def test_what_is_known_through_another_covers_nothing_itself() -> None:
-    narrow = marked(lived(*FOUND), KNOWN, mark=Mark("why", features=(Feature.TAIL,)))
-    follower = under(narrow, lived(*FOUND, explanation=Explanation((Feature.TAIL,))))
-    assert (follower.state, follower.mark and follower.mark.of) == (KNOWN, narrow.id)
-    assert covering([follower], lived(*FOUND, explanation=Explanation())) is None
-    assert covering([narrow], marked(lived(*FOUND), FIXED)) is None
 
 
 @pytest.mark.parametrize(

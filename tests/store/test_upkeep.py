@@ -14,9 +14,10 @@ from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.finding import Change, Explanation, Finding, Mark
 from kfuzz.core.verdict import Feature, State
 from kfuzz.engine.search.filed import FiledFinding
+from kfuzz.report.json_report import finding_summary, summary_document
 from kfuzz.store import strict_json
 from kfuzz.store.corpus import Corpus, Stored
-from kfuzz.store.entry import attach, summary_of
+from kfuzz.store.entry import Summary, attach
 from kfuzz.store.life import MARKS, enter, marked
 from tests.helpers.command_line import paragraph, stored
 from tests.helpers.findings import finding, findings
@@ -33,55 +34,6 @@ def held(folder: Path) -> dict[str, Finding]:
 
 def state_of(project: Path, one: Finding) -> State:
     return held(project / "corpus")[one.id].state
-
-
-def test_a_mark_is_kept_with_reason_link_and_history(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    words = ["corpus", "mark", one.id, "known", "--reason", "upstream bug"]
-    assert main([*words, "--link", "https://example.com/7"]) == 0
-    assert f"marked    {one.id} (confirmed -> known)" in capsys.readouterr().out
-    known = held(project / "corpus")[one.id]
-    assert known.mark == Mark("upstream bug", "https://example.com/7")
-    assert known.history[-1].marked
-    assert main(["corpus", "list"]) == 0
-    assert "known: upstream bug https://example.com/7" in capsys.readouterr().out
-    assert main(["show", one.id]) == 0
-    assert "known upstream bug (https://example.com/7)" in capsys.readouterr().out
-    assert main(["corpus", "mark", one.id, "fixed", "--format", "json"]) == 0
-    [entry] = strict_json.loads(capsys.readouterr().out)["entries"]
-    assert (entry["before"], entry["after"]) == ("known", "fixed")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["known"], "needs a reason"),
-        (["solved"], "valid: fixed, known, new"),
-        (["known", "--reason", "x", "--features", "tial"], "did you mean 'tail'"),
-        (["known", "--reason", "x", "--features", "tail,nan"], "does not need nan"),
-        (["known", "--reason", "x", "--link", "javascript:alert(1)"], "http"),
-        (["fixed", "--features", "tail"], "only a known"),
-        (["known", "--reason", "\x1b[2J"], "control"),
-    ],
-)
-def test_a_mark_that_says_nothing_is_refused(
-    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
-    one = stored(project)
-    assert main(["corpus", "mark", one.id, *words]) == ExitCode.USAGE
-    assert said in paragraph(capsys)
-    assert state_of(project, one) is State.CONFIRMED
-
-
-def test_one_id_that_is_not_there_leaves_the_others_alone(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    assert main(["corpus", "mark", one.id, "nothing", "fixed"]) == ExitCode.USAGE
-    assert "no finding 'nothing'" in paragraph(capsys)
-    assert state_of(project, one) is State.CONFIRMED
 
 
 def test_findings_of_the_signature_follow_a_mark_there_and_back(project: Path) -> None:
@@ -215,38 +167,6 @@ def test_a_mark_from_elsewhere_holds_here_and_a_fix_is_not_forgotten(
     assert state_of(project, one) is State.FIXED  # the later of the two marks
 
 
-def test_an_entry_of_a_newer_format_is_never_merged_over(
-    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    file = project / "corpus" / one.folder / "finding.json"
-    file.write_text(json.dumps({"format": 2}))
-    Corpus(tmp_path / "other").save(one)
-    assert main(["corpus", "merge", str(tmp_path / "other")]) == ExitCode.VIOLATION
-    assert "will not be overwritten" in capsys.readouterr().out
-    assert json.loads(file.read_text()) == {"format": 2}
-
-
-def test_an_entry_of_a_newer_format_is_not_replayed_unless_it_is_named(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = project / "corpus" / stored(project).folder / "finding.json"
-    file.write_text(json.dumps({"format": 2}))
-    assert main(["replay"]) == ExitCode.NOTHING_TO_RUN
-    assert "kfuzz: skipped: format: " in capsys.readouterr().err
-    assert main(["replay", str(file)]) == ExitCode.INTERNAL
-
-
-def test_a_link_in_the_corpus_is_told_once(
-    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = project / "corpus" / stored(project).folder
-    (tmp_path / "elsewhere").mkdir()
-    (folder.parent / "C-EXC-01-00000000").symlink_to(tmp_path / "elsewhere")
-    assert main(["corpus", "check"]) == ExitCode.VIOLATION
-    assert "1 readable, 1 problem\n" in capsys.readouterr().out
-
-
 def test_pruning_says_first_and_does_it_with_yes(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,4 +252,17 @@ def test_a_list_says_what_the_whole_entry_says(
     corpus = Corpus(tmp_path_factory.mktemp("corpus"))
     path = corpus.save(value)
     [listed] = corpus.summaries()
-    assert repr(listed) == repr((path, summary_of(value)))  # a ratio may be NaN
+    assert isinstance(listed[1], Summary)
+    assert summary_document(listed[1], path) == finding_summary(value, path)
+
+
+def test_an_entry_of_a_newer_format_is_never_merged_over(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    file = project / "corpus" / one.folder / "finding.json"
+    file.write_text(json.dumps({"format": 2}))
+    Corpus(tmp_path / "other").save(one)
+    assert main(["corpus", "merge", str(tmp_path / "other")]) == ExitCode.VIOLATION
+    assert "will not be overwritten" in capsys.readouterr().out
+    assert json.loads(file.read_text()) == {"format": 2}

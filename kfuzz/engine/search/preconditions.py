@@ -5,10 +5,10 @@ from one another.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from kfuzz.core.budget import Scale
 from kfuzz.core.errors import BackendError, UsageError
@@ -92,15 +92,10 @@ def no_fences(backend: Backend) -> str:
 _PLATFORM: Final = "kfuzz.contracts.platform."
 
 
-class Homes(Protocol):
-    """A corpus, as far as kernels are told apart by it."""
-
-    def homes(self, kernel: str) -> list[Target]:
-        """Return where the entries of a kernel's name say that it lives."""
-
-
 def named_apart(
-    loaded: Sequence[LoadedKernel], corpus: Homes, root: Path
+    loaded: Sequence[LoadedKernel],
+    homes_of: Callable[[str], Sequence[Target]],
+    root: Path,
 ) -> list[LoadedKernel]:
     """Return a run's kernels, each with a name of its own for its findings.
 
@@ -116,8 +111,8 @@ def named_apart(
 
     Args:
         loaded: the run's kernels.
-        corpus: where their findings will be stored; only entries under their names are
-            looked at.
+        homes_of: returns where the entries of the corpus under a name say that its
+            kernel lives.
         root: the project.
     """
     counts = Counter(kernel.kernel.name for kernel in loaded)
@@ -126,14 +121,14 @@ def named_apart(
         here = _file_of(kernel, root)
         alias = ""
         if here is not None:
-            homes = corpus.homes(kernel.kernel.name)
+            homes = homes_of(kernel.kernel.name)
             own = kernel.target in homes
             taken = any(
                 other != kernel.target and _is_elsewhere(other, kernel, here, root)
                 for other in homes
             )
             shared = counts[kernel.kernel.name] > 1 and not own
-            if taken or shared or kernel.target in corpus.homes(kernel.full_name):
+            if taken or shared or kernel.target in homes_of(kernel.full_name):
                 alias = kernel.full_name
         made.append(replace(kernel, alias=alias))
     return made
@@ -145,7 +140,7 @@ def kernels_of(config: RunConfig, loaded: Sequence[LoadedKernel]) -> list[Loaded
     Each bears a name of its own, see `named_apart`.
     """
     if (chosen := config.chosen) is None:
-        return named_apart(loaded, Corpus(config.corpus), config.root)
+        return named_apart(loaded, Corpus(config.corpus).homes, config.root)
     found = [kernel for kernel in loaded if kernel.kernel.name == chosen.name]
     return [replace(kernel, alias=chosen.alias) for kernel in found]
 

@@ -12,7 +12,7 @@ from kfuzz import __version__
 from kfuzz.report.finding_view import FindingView, view
 from kfuzz.report.gathered import Gathered, Shown, headline
 from kfuzz.report.kinds import ReportKind
-from kfuzz.report.kinds.html import charts, grades
+from kfuzz.report.kinds.html import grades
 from kfuzz.report.kinds.html.maps import LEVELS, MapView, map_view
 from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.promises import promised, title
@@ -65,8 +65,6 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
             for key in contracts
             if key in places
         ],
-        "charts": charts.charts(run.timeline),
-        "frame": charts,
         "kernels": [grades.kernel_view(kernel) for kernel in run.kernels.values()],
         "replayed": [
             " ".join(line.strip() for line in replay_lines(r, options=options))

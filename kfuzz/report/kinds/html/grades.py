@@ -1,12 +1,12 @@
 """The table of kernels and contracts, and what is known of each kernel."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from kfuzz.core.event import ContractTally, KernelFinished, Region
 from kfuzz.core.verdict import Verdict
 from kfuzz.report.gathered import Gathered, Shown, by_contract, is_known_only
+from kfuzz.report.grids import Cell
 from kfuzz.report.kinds.html.maps import ratio_level, ratio_text
 from kfuzz.report.promises import title, titled
 from kfuzz.report.summary import barely, nothing_compared, remarks
@@ -29,71 +29,9 @@ _ROWS: Final = ("one", "several")
 _SIZES: Final = ("0-d", "empty", *(f"{a} {r}" for r in _ROWS for a in _AXIS))
 
 
-@dataclass(frozen=True)
-class GradeCell:
-    """One kernel under one contract: sign, class, words, and a link to a finding."""
-
-    sign: str
-    level: str
-    label: str
-    link: str = ""
-
-
-@dataclass(frozen=True)
-class GradeRow:
-    """One kernel."""
-
-    kernel: str
-    operator: str
-    cells: tuple[GradeCell, ...]
-
-
-@dataclass(frozen=True)
-class Grades:
-    """The table.
-
-    Attributes:
-        columns: id and promise of each contract class that applies somewhere.
-        rows: one per kernel.
-        nowhere: names of the classes that apply to none of the kernels.
-    """
-
-    columns: tuple[tuple[str, str], ...]
-    rows: tuple[GradeRow, ...]
-    nowhere: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class HeatCell:
-    """Cases of one kind: greatest |error| / tolerance, class, and how many."""
-
-    text: str
-    level: str
-    label: str
-
-
-@dataclass(frozen=True)
-class KernelView:
-    """One kernel's numbers, refusals and notes, and where its errors are large.
-
-    Attributes:
-        kernel: node id.
-        facts: label and text.
-        told: refusals and notes, one line each.
-        sizes: classes of sizes, across.
-        families: each value family with its cells; None where no case was drawn.
-    """
-
-    kernel: str
-    facts: tuple[tuple[str, str], ...]
-    told: tuple[str, ...]
-    sizes: tuple[str, ...]
-    families: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
-
-
 def grades(
     run: Gathered, findings: list[Shown], anchors: Mapping[tuple[str, str], str]
-) -> Grades:
+) -> dict[str, Any]:
     """Return the table of all kernels.
 
     Args:
@@ -102,7 +40,7 @@ def grades(
         anchors: of the page's findings, by node id and contract class.
     """
     found = by_contract(findings)
-    rows: dict[str, dict[str, GradeCell]] = {}
+    rows: dict[str, dict[str, Cell]] = {}
     for node in run.nodes():
         kernel = run.kernels.get(node)
         tallies = dict(kernel.contracts) if kernel else {}
@@ -127,22 +65,22 @@ def grades(
             if c in cells
         )
     ]
-    unknown = GradeCell(SIGNS["none"][0], "v-none", SIGNS["none"][1])
-    return Grades(
-        columns=tuple((c, title(c)) for c in applying),
-        rows=tuple(
-            GradeRow(
+    unknown = Cell(SIGNS["none"][0], "v-none", SIGNS["none"][1])
+    return {
+        "columns": [(c, title(c)) for c in applying],
+        "rows": [
+            (
                 one_line(node),
-                one_line(_operator(run.kernels.get(node))),
-                tuple(cells.get(c, unknown) for c in applying),
+                one_line(run.kernels[node].operator) if node in run.kernels else "",
+                [cells.get(c, unknown) for c in applying],
             )
             for node, cells in rows.items()
-        ),
-        nowhere=tuple(titled(c) for c in sorted(every) if c not in applying),
-    )
+        ],
+        "nowhere": [titled(c) for c in sorted(every) if c not in applying],
+    }
 
 
-def kernel_view(kernel: KernelFinished) -> KernelView:
+def kernel_view(kernel: KernelFinished) -> dict[str, Any]:
     """Return what is known of one kernel."""
     rate, ratio = f"{kernel.cases_per_s:.1f}", ratio_text(kernel.worst_ratio)
     facts = [
@@ -159,20 +97,15 @@ def kernel_view(kernel: KernelFinished) -> KernelView:
     sizes = _ordered_sizes(kernel.regions)
     places = {(r.family, r.sizes): r for r in kernel.regions}
     families = sorted({r.family for r in kernel.regions})
-    return KernelView(
-        kernel=one_line(kernel.kernel),
-        facts=tuple(facts),
-        told=tuple(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
-        sizes=sizes,
-        families=tuple(
-            (one_line(f), tuple(_heat(places.get((f, s))) for s in sizes))
-            for f in families
-        ),
-    )
-
-
-def _operator(kernel: KernelFinished | None) -> str:
-    return kernel.operator if kernel else ""
+    return {
+        "kernel": one_line(kernel.kernel),
+        "facts": facts,
+        "told": list(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
+        "sizes": sizes,
+        "families": [
+            (one_line(f), [_heat(places.get((f, s))) for s in sizes]) for f in families
+        ],
+    }
 
 
 def _grade(
@@ -181,7 +114,7 @@ def _grade(
     findings: list[Shown],
     anchor: str,
     few: str,
-) -> GradeCell:
+) -> Cell:
     verdict = tally.verdict if tally else Verdict.UNDER_SPECIFIED
     known = tally is None and any(shown.known for shown in findings)
     if known or any(shown.fails for shown in findings):
@@ -194,7 +127,7 @@ def _grade(
     if tally and (tally.decided or tally.undecided):
         failed = f"{tally.failed} failed of " if tally.failed else ""
         label += f" ({failed}{tally.decided} decided, {tally.undecided} undecided)"
-    return GradeCell(sign, f"v-{kind}", label, anchor)
+    return Cell(sign, f"v-{kind}", label, anchor)
 
 
 def _ordered_sizes(regions: tuple[Region, ...]) -> tuple[str, ...]:
@@ -203,7 +136,7 @@ def _ordered_sizes(regions: tuple[Region, ...]) -> tuple[str, ...]:
     return (*known, *sorted(met.difference(known)))
 
 
-def _heat(region: Region | None) -> HeatCell | None:
+def _heat(region: Region | None) -> Cell | None:
     if region is None:
         return None
     ratio, fails = region.worst_ratio, region.failing > 0
@@ -214,4 +147,4 @@ def _heat(region: Region | None) -> HeatCell | None:
     cases = counted(region.cases, "case")
     told = f"{cases}, {region.failing} failing" if fails else cases
     label = told if unnumbered else f"{told}, at most {text} of the tolerance"
-    return HeatCell(f"{'✗' if fails else ''}{text}", level, label)
+    return Cell(f"{'✗' if fails else ''}{text}", level, label)

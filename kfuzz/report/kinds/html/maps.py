@@ -15,6 +15,7 @@ from kfuzz.core.error_map import (
     ErrorMap,
     ratio_of,
 )
+from kfuzz.report.grids import Cell
 
 # Cells along a side of which numbers can be read.
 NUMBERS: Final = 12
@@ -42,14 +43,6 @@ _PLACES: Final = {name: i for i, (name, *_) in enumerate(LEVELS)}
 
 
 @dataclass(frozen=True)
-class MapCell:
-    """One cell of a small map: what to print, and its level's class."""
-
-    text: str
-    level: str
-
-
-@dataclass(frozen=True)
 class MapView:
     """A map as the page shows it.
 
@@ -64,7 +57,7 @@ class MapView:
 
     caption: str
     summary: str
-    rows: tuple[tuple[MapCell, ...], ...] = ()
+    rows: tuple[tuple[Cell, ...], ...] = ()
     image: str = ""
     width: int = 0
     height: int = 0
@@ -111,12 +104,12 @@ def ratio_text(ratio: float) -> str:
 _LEVEL_OF: Final = bytes(_PLACES[level_of(code)] for code in range(256))
 
 
-def _cell(code: int) -> MapCell:
+def _cell(code: int) -> Cell:
     level = level_of(code)
     sign = LEVELS[_PLACES[level]][2]
     number = "" if code in (UNDECIDED, EXACT, UNBOUNDED) else ratio_text(ratio_of(code))
     beyond = "≥" if code == GREATEST else ""
-    return MapCell(f"{sign}{beyond}{number}", level)
+    return Cell(f"{sign}{beyond}{number}", level)
 
 
 def _png(levels: bytes, width: int) -> bytes:
