@@ -8,7 +8,7 @@ from kfuzz.core.case_surroundings import poison_of
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.execution.calls.compiling import compiling_only
-from kfuzz.execution.calls.tuners import choosing
+from kfuzz.execution.calls.tuners import held
 
 
 def compile_for(evaluator: Evaluator, case: Case) -> bool:
@@ -35,7 +35,7 @@ def compile_for(evaluator: Evaluator, case: Case) -> bool:
     # Shapes of outputs are asked for where the kernel is given memory for them.
     accepted = caller.accepted(derived) if kernel.declaration.out else None
     expected = {} if accepted is None else expected_metadata(accepted)
-    call = choosing(kernel.taking(case.tensors), kernel)
+    call = held(kernel.taking(case.tensors), kernel.tuners)
 
     def compiles(*args: Any, **kwargs: Any) -> Any:
         with compiling_only():

@@ -16,8 +16,6 @@ from typing import Any, Final
 import numpy as np
 
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter import block_pointers
-from kfuzz.execution.interpreter.block_pointers import number
 from kfuzz.execution.interpreter.traps import NoForm
 
 _STUBS: Final = "triton.language.extra.libdevice"
@@ -210,16 +208,10 @@ class _Names:
 
     def _replace_in_language(self, scope: Any) -> None:
         """Replace names in Triton's own module, which the launch's scope restores."""
-        module, tl = self._module, self._tl
+        tl = self._tl
         scope.set_attr(tl, "range", self._loop)
         # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
         scope.set_attr(tl.tensor, "__index__", number)
-        if hasattr(tl.core, "_block_ptr") or hasattr(module, "BlockPointerHandle"):
-            return
-        scope.set_attr(tl, "load", block_pointers.loaded(tl.load, module))
-        scope.set_attr(tl, "store", block_pointers.stored(tl.store, module))
-        scope.set_attr(tl, "make_block_ptr", block_pointers.made)
-        scope.set_attr(tl, "advance", block_pointers.BlockPointer.advance)
 
 
 def _enclosed(fn: Any) -> dict[str, Any]:
@@ -231,3 +223,10 @@ def _enclosed(fn: Any) -> dict[str, Any]:
         except ValueError:  # not assigned yet
             continue
     return found
+
+
+def number(value: Any) -> int:
+    """Return a whole number that may be a constexpr or a tensor of one element."""
+    value = getattr(value, "value", value)
+    handle = getattr(value, "handle", None)
+    return int(value) if handle is None else int(np.asarray(handle.data).squeeze())

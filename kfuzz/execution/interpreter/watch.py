@@ -26,7 +26,7 @@ from torch import Tensor
 
 from kfuzz.core.errors import chain, message_of
 from kfuzz.core.verdict import Access
-from kfuzz.execution.calls import autotuning, tuners
+from kfuzz.execution.calls import autotuning
 from kfuzz.execution.calls.occupied import gets_on
 from kfuzz.execution.calls.patches import Again, Patches
 from kfuzz.execution.device import declared
@@ -250,7 +250,7 @@ def _choose(patches: Patches) -> None:
             _note_config,
             patches,
         )
-    tuners.install(lambda: _current.tuned, _note_config, patches)
+    autotuning.measure_nothing(patches)
 
 
 def _install(patches: Patches) -> None:
