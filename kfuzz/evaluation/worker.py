@@ -20,7 +20,6 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Signature
-from kfuzz.evaluation.ahead import compile_for
 from kfuzz.evaluation.case_calls import Builder
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.observing import observe
@@ -101,8 +100,6 @@ class Worker:
                 observed = observe(evaluator, case, message["times"])
                 reply = {"observed": encode(observed), "spent": evaluator.spent}
                 return {**reply, "branches": self._branches()}
-            case "compile":
-                return self._compile(decode(Case, message["case"], "case"))
             case other:
                 raise ValueError(f"unknown request {other!r}")
 
@@ -122,19 +119,6 @@ class Worker:
                 break
         reply = {"reports": reports, "spent": evaluator.spent}
         return {**reply, "branches": self._branches()}
-
-    def _compile(self, case: Case) -> Reply:
-        """Compile what a case needs; whatever goes wrong is nobody's verdict."""
-        evaluator = self._need()
-        device = evaluator.setting.device
-        free = backend_of(device).free_bytes(device)
-        self._phases.begin()
-        try:
-            returned = compile_for(evaluator, case)
-        except Exception:
-            returned = False
-        spending = encode(self._phases.end())
-        return {"returned": returned, "spending": spending, "free": free}
 
     def adopt(self, evaluator: Evaluator) -> None:
         """Serve a kernel that is loaded."""

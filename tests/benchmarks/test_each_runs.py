@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 RUNS = {
     "aten": "--cases 20 --jobs 1 --only exp add.Tensor",
     "buckets": "--kernels relu_native_over_read --cases 8",
-    "compiled_ahead": "--device interpret --seconds 5 --kernels softmax_4_warps",
     "correct_operators": "kl_div conv1d --cases 20",
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
     "fleet_calamities": "--kernels 3 --kills 2 --drivers 1",

@@ -4,7 +4,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.engine.search.costs import Costs, Curve, traits_of
 from kfuzz.engine.search.plan import Pace
 from kfuzz.engine.search.strata import Ledger
-from kfuzz.engine.workers.compile_ahead import Compiled
 
 LIMIT = 3.0
 RUN = 0.01
@@ -76,10 +74,8 @@ class Search:
             case = next(draws)
             if plan.is_quick(case):
                 self._judge(case)
-            self.pace.compile_ahead(plan)
             while (other := plan.due()) is not None:
                 self._judge(other)
-                self.pace.compile_ahead(plan)
             self.seconds += 0.002
 
     def _judge(self, case: Case) -> None:
@@ -94,32 +90,6 @@ class Search:
         self.ran.append(case)
         self.seconds += spending.total
         self.dearest = max(self.dearest, spending.total)
-
-
-class Compilers:
-    """Children that compile ahead, by the clock of a search."""
-
-    def __init__(self, search: Search, children: int) -> None:
-        self.search, self.children = search, children
-        self.limit = 120.0
-        self.busy: list[tuple[float, Compiled]] = []
-        self.asked: list[Case] = []
-
-    def room(self) -> bool:
-        return len(self.busy) < self.children
-
-    def ask(self, case: Case) -> None:
-        self.asked.append(case)
-        seconds = self.search.compile(case)
-        done = self.search.seconds + seconds
-        spent = Spending(compiling=seconds, compiled=int(seconds > 0))
-        self.busy.append((done, Compiled(case, spent, done=True)))
-
-    def made(self) -> list[Compiled]:
-        now = self.search.seconds
-        made = [compiled for done, compiled in self.busy if done <= now]
-        self.busy = [each for each in self.busy if each[0] > now]
-        return made
 
 
 def row(case: Case) -> int:
@@ -194,43 +164,8 @@ def test_with_little_time_ordinary_compilations_are_not_left_out() -> None:
     assert not rows & {17, 18, 19, 20}
 
 
-def test_what_has_been_compiled_elsewhere_runs_as_it_is_drawn() -> None:
-    search = Search(lambda case: 1.0)
-    case = case_of(4, 100)
-    assert not search.pace.cases.is_quick(case)
-    search.pace.costs.take_built(traits_of(case), COMPILED)
-    assert search.pace.cases.due() is case
-    assert search.pace.cases.is_quick(case_of(4, 100))
-
-
 def one_block(case: Case) -> float:
     return 0.3 + 4.0 ** (row(case) - 15)
-
-
-def test_with_children_that_compile_ahead_the_search_hardly_compiles() -> None:
-    alone, helped = Search(one_block), Search(one_block)
-    compilers: Any = Compilers(helped, 8)
-    helped.pace.ahead = compilers
-    alone.run(20.0)
-    helped.run(20.0)
-    assert len(helped.compiled) > 2 * len(alone.compiled)
-    assert len(helped.ran) > len(alone.ran)
-    # Nothing is asked for twice, and what is dear for itself alone.
-    kernels = [(traits_of(case).common, row(case)) for case in compilers.asked]
-    assert len(kernels) < 2 * len(set(kernels))
-    dear = [case for _, each in compilers.busy if one_block(case := each.case) > LIMIT]
-    assert len(dear) <= 1
-
-
-@pytest.mark.slow
-def test_what_is_too_dear_runs_once_it_was_compiled_beside_the_search() -> None:
-    search = Search(one_block)
-    compilers: Any = Compilers(search, 8)
-    search.pace.ahead = compilers
-    search.run(40.0)
-    ran = {row(case) for case in search.ran}
-    assert {16, 17} & ran
-    assert search.dearest <= 2 * LIMIT
 
 
 def test_a_cache_that_holds_short_rows_promises_no_long_ones() -> None:
@@ -242,14 +177,6 @@ def test_a_cache_that_holds_short_rows_promises_no_long_ones() -> None:
     search.run(20.0)
     assert search.dearest <= 2 * LIMIT
     assert len(search.ran) > 500
-
-
-def test_where_nothing_is_compiled_nobody_compiles_ahead() -> None:
-    search = Search(lambda case: 0.0)
-    compilers: Any = Compilers(search, 8)
-    search.pace.ahead = compilers
-    search.run(5.0)
-    assert not compilers.asked
 
 
 def test_of_what_waits_the_new_and_cheap_comes_before_the_known() -> None:

@@ -176,10 +176,8 @@ class BatchRound:
             self.take(batch)
         else:
             self.waiting = True
-        pace.compile_ahead(pace.batches)
         while not self.is_over() and (other := pace.batches.due()) is not None:
             self.take(other)
-            pace.compile_ahead(pace.batches)
 
     def take(self, batch: Burst) -> None:
         """Submit a burst once the one before is back; never raises."""

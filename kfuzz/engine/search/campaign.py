@@ -69,7 +69,6 @@ from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.engine.workers.canaries import keep_sound
-from kfuzz.engine.workers.compile_ahead import MOST, Slots, idle_processors
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.templates import home_of
@@ -182,7 +181,6 @@ class Campaign:
             predicted=lambda: max(k.runner.predicted for k in self.kernels),
             reduces=config.reduce,
         )
-        self._slots = Slots(min(MOST, idle_processors(self.jobs)))
         devices = backend.devices[: self.jobs]
         self.kernels = [
             self._prepare(kernel, classes, devices[number % len(devices)])
@@ -237,7 +235,6 @@ class Campaign:
         if self._is_paced():
             compiles = self.backend.on.has.asynchronous
             kernel.pace = Pace(kernel.discovery.ledger, compiles=compiles)
-            kernel.pace.ahead = runner.compile_ahead(self._slots)
         return kernel
 
     def _is_paced(self) -> bool:

@@ -286,19 +286,17 @@ class Compilations:
         """Whether a structure was compiled for that shares all that seems to count."""
         return self._rate(traits)[1]
 
-    def take(self, traits: Traits, spent: Spending, *, beside: bool = False) -> None:
+    def take(self, traits: Traits, spent: Spending) -> None:
         """Take what was compiled for a structure, which was enough.
 
         Args:
             traits: of the structure.
             spent: what it took.
-            beside: whether other things were compiled meanwhile, that might have done.
         """
         compiled = spent.compiling > 0
-        if not (compiled and beside):
-            for odds in self._witnessed(traits, compiled=compiled):
-                loaded = odds is self._again or odds is self._configured
-                odds.seen.append(spent.compiling > QUICK_SECONDS * loaded)
+        for odds in self._witnessed(traits, compiled=compiled):
+            loaded = odds is self._again or odds is self._configured
+            odds.seen.append(spent.compiling > QUICK_SECONDS * loaded)
         if compiled:
             self._needed.take(traits.row, spent.compiling)
         if spent.compiled:
@@ -320,21 +318,12 @@ class Compilations:
         for made in self._whole.values():
             self._note(made)
 
-    def take_failed(self, traits: Traits, seconds: float) -> None:
-        """Take it that compiling for a structure takes longer than some seconds."""
-        self._needed.take(traits.row, seconds)
-        self._compiled.take(traits.row, seconds)
-
     def take_given_up(self, traits: Traits, seconds: float) -> None:
         """Take it that a structure needs one, which was given up after some seconds."""
-        self.take_failed(traits, seconds)
+        self._needed.take(traits.row, seconds)
+        self._compiled.take(traits.row, seconds)
         for odds in self._witnessed(traits, compiled=True):
             odds.seen.append(True)
-
-    def key(self, traits: Traits) -> Key:
-        """Return what structures have in common that share compiled kernels."""
-        config = self._config(traits) if self._configured.rate > 1 / 2 else None
-        return (traits.common, self._sizes(traits), config)
 
     def _config(self, traits: Traits) -> int | None:
         """Return the configuration, None once it has made no difference for long."""
@@ -488,18 +477,4 @@ class Costs:
     def take_given_up(self, traits: Traits, seconds: float) -> None:
         """Take it that compiling for a structure was given up after some seconds."""
         self.compilations.take_given_up(traits, seconds)
-        self.version += 1
-
-    def take_built(self, traits: Traits, spent: Spending, *, done: bool = True) -> None:
-        """Take what came of compiling for a structure beside the search.
-
-        Args:
-            traits: of the structure.
-            spent: what it took; once it was given up, until then.
-            done: whether its kernels lie in the cache now.
-        """
-        if done:
-            self.compilations.take(traits, spent, beside=True)
-        elif spent.total > QUICK_SECONDS:
-            self.compilations.take_failed(traits, spent.total)
         self.version += 1

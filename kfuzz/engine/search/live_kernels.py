@@ -11,8 +11,8 @@ from kfuzz.engine.search.case_source import GuidedSearch
 from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.search.scheduler import Scheduler
-from kfuzz.engine.workers.compile_ahead import idle_processors
 from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.engine.workers.processors import processors
 
 # What users brought is compared with so many seconds of kernels before any is searched.
 COMPARING_SECONDS: Final = 3.0
@@ -62,7 +62,7 @@ class LiveKernels:
             if not self._guided:
                 kernel.runner.open()
                 few = len(self._kernels) <= EARLY
-                if few and idle_processors(self._scheduler.jobs) > EARLY:
+                if few and processors() - self._scheduler.jobs - 1 > EARLY:
                     kernel.runner.prepare(0)  # only the one that imports: it takes long
                 self._bindings.compare(kernel)
 

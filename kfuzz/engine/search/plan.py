@@ -21,12 +21,10 @@ from kfuzz.engine.search.costs import (
     QUICK_SECONDS,
     Costs,
     Expected,
-    Key,
     Traits,
     traits_of,
 )
 from kfuzz.engine.search.strata import Ledger, Stratum, stratum_of
-from kfuzz.engine.workers.compile_ahead import CompileAhead
 
 T = TypeVar("T", Case, Burst)
 
@@ -93,13 +91,11 @@ class Plan(Generic[T]):
 
     Attributes:
         waiting: in the order in which they were drawn.
-        elsewhere: whether something compiles for a structure beside the search.
     """
 
     def __init__(
         self, costs: Costs, ledger: Ledger, limit: Callable[[], float]
     ) -> None:
-        self.elsewhere: Callable[[Traits], bool] = lambda traits: False
         self.waiting: list[Waiting[T]] = []
         self._costs = costs
         self._ledger = ledger
@@ -141,9 +137,7 @@ class Plan(Generic[T]):
         if not (is_turn or self._in_vain):
             return None
         most = self._most()
-        admitted = [
-            w for w in self.waiting if w.within(most) and not self.elsewhere(w.traits)
-        ]
+        admitted = [w for w in self.waiting if w.within(most)]
         if not admitted:
             return self._cheapest() if self._in_vain >= _STUCK else None
         kind, chosen = _OLDEST, admitted[0]
@@ -180,18 +174,6 @@ class Plan(Generic[T]):
             return math.inf
         expected = compilations.expected(traits)
         return _PATIENCE * max(self._limit(), compilations.ordinary, expected)
-
-    def to_compile(self) -> Iterator[tuple[Waiting[T], bool]]:
-        """Yield what waits for a compilation, and whether it is too dear to run now.
-
-        What may run now comes first, then the cheapest.
-        """
-        self._review()
-        most = self._most()
-        wanted = [w for w in self.waiting if w.expected.compiling > QUICK_SECONDS]
-        dear = [w for w in wanted if not w.within(most)]
-        yield from ((w, False) for w in wanted if w.within(most))
-        yield from ((w, True) for w in sorted(dear, key=lambda w: w.expected.total))
 
     def ran(self, item: T, seconds: float) -> None:
         """Count what something that was to run took."""
@@ -279,22 +261,15 @@ class Pace:
         costs: what was measured of them.
         cases: those that wait.
         batches: those that wait.
-        ahead: compiles for them, where something does.
     """
 
     def __init__(self, ledger: Ledger, *, compiles: bool) -> None:
         self.limit = math.inf
-        self.ahead: CompileAhead | None = None
-        # By the identity of a case, for what is being compiled and whether that is
-        # dear; for what it was in vain.
-        self._asked: dict[int, tuple[Key, bool]] = {}
-        self._in_vain: set[Key] = set()
         self.costs = Costs(compiles=compiles)
         self.cases: Plan[Case] = Plan(self.costs, ledger, lambda: self.limit)
         self.batches: Plan[Burst] = Plan(self.costs, ledger, lambda: self.limit)
         # What the compiler ran for, in cases that conform.
         self._compiled: deque[Case] = deque(maxlen=_MOST)
-        self.cases.elsewhere = self.batches.elsewhere = self._is_asked
 
     def take(self, case: Case, report: CaseReport, spending: Spending | None) -> None:
         """Take it that a case has run; what was compiled for it may serve more.
@@ -315,41 +290,6 @@ class Pace:
         """
         while self._compiled:
             yield self._compiled.popleft()
-
-    def compile_ahead(self, plan: Plan[T]) -> None:
-        """Have compiled what waits in a plan, as far as there is who does.
-
-        Of what is too dear for the child that judges, one at a time.
-        """
-        ahead = self.ahead
-        if ahead is None:
-            return
-        compilations = self.costs.compilations
-        for made in ahead.made():
-            traits = traits_of(made.case)
-            self._asked.pop(id(made.case), None)
-            self.costs.take_built(traits, made.spent, done=made.done)
-            if not made.done and made.spent.total:
-                self._in_vain.add(compilations.key(traits))
-        if not (plan.waiting and compilations.measured):
-            return
-        for each, dear in plan.to_compile():
-            key = compilations.key(each.traits)
-            if key in self._in_vain or any(key == k for k, _ in self._asked.values()):
-                continue
-            others = [other for _, other in self._asked.values()]
-            if dear and (any(others) or each.expected.total > ahead.limit):
-                return
-            if not ahead.room():
-                return
-            self._asked[id(each.case)] = key, dear
-            ahead.ask(each.case)
-
-    def _is_asked(self, traits: Traits) -> bool:
-        if not self._asked:
-            return False
-        key = self.costs.compilations.key(traits)
-        return any(key == asked for asked, _ in self._asked.values())
 
     def told(self) -> str:
         """Return what is tried late, in words; "" if nothing is."""

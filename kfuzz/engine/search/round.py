@@ -286,10 +286,8 @@ class Round:
         report = None
         if pace.cases.is_quick(case):
             report = self._judge_due(pace, case)
-        pace.compile_ahead(pace.cases)
         while not self.over and (other := pace.cases.due()) is not None:
             self._judge_due(pace, other)
-            pace.compile_ahead(pace.cases)
         return report
 
     def _judge_due(self, pace: Pace, case: Case) -> CaseReport | None:

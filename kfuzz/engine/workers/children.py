@@ -234,23 +234,6 @@ class Children:
             raise
         return started
 
-    def beside(self) -> Served:
-        """Return another child that is ready; any thread may ask for one.
-
-        Raises:
-            BindingError: if the kernel cannot be opened.
-            HarnessError: if it does not get ready.
-        """
-        served = self._start()
-        try:
-            ailment = self._ready(served)
-            if ailment:
-                raise _gone(self.place.label, ailment)
-        except BaseException:
-            served.discard()
-            raise
-        return served
-
     def replace(self, served: Served) -> None:
         """End a child; on a device another one gets ready meanwhile.
 

@@ -14,7 +14,7 @@ commands at once, 14 had over 2,000 cases in a minute. Of 24 searched one after 
 other in four minutes, with a device that was mostly idle, 14 had fewer than 500.
 """
 PROCESSORS_EACH: Final = 4
-"""For each of them: a child that judges, and those that compile ahead for it."""
+"""For each of them: the campaign, a child that judges, and those that confirm."""
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUP: Final = Path("/proc/self/cgroup")
 

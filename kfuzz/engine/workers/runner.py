@@ -17,7 +17,6 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
 from kfuzz.engine.workers import asking, faults
 from kfuzz.engine.workers.asking import Asking
-from kfuzz.engine.workers.compile_ahead import CompileAhead, Slots
 from kfuzz.engine.workers.faults import is_fault
 from kfuzz.engine.workers.templates import OPEN_SECONDS
 from kfuzz.execution.device.backends import BACKENDS
@@ -49,13 +48,7 @@ def _survived(
 
 
 class Runner(Asking):
-    """Runs cases of one kernel in children, as a campaign asks for them.
-
-    Attributes:
-        ahead: children that compile for the cases to come, if there are any.
-    """
-
-    ahead: CompileAhead | None = None
+    """Runs cases of one kernel in children, as a campaign asks for them."""
 
     @property
     def device_name(self) -> str:
@@ -389,21 +382,8 @@ class Runner(Asking):
             self._children.replace(peer)
         return made
 
-    def compile_ahead(self, slots: Slots) -> CompileAhead | None:
-        """Return what compiles for the cases to come; None where nothing can.
-
-        Args:
-            slots: how many children may.
-        """
-        if not (self._children.apart and self.place.has.asynchronous):
-            return None
-        self.ahead = CompileAhead(self._children.beside, slots, self._expired)
-        return self.ahead
-
     def close(self) -> None:
         """End the children that are kept."""
-        if self.ahead is not None:
-            self.ahead.close()
         self._children.close()
 
 

@@ -180,11 +180,6 @@ class Served:
         told = os.pread(self.pulse, STACK_BYTES, PULSE_BYTES)
         return told.decode(errors="replace")
 
-    def kill(self) -> None:
-        """End the peer at once, and forget its pulse."""
-        self.peer.kill()
-        self.discard()
-
     def discard(self) -> None:
         """End the peer and forget its pulse."""
         if not self.lost:

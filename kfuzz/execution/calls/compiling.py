@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
-from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.processes.interrupts import is_child
 
 LONGEST_SECONDS: Final = 120.0
@@ -148,29 +147,6 @@ def at_work() -> Iterator[None]:
         yield
     finally:
         ends()
-
-
-@contextmanager
-def compiling_only() -> Iterator[None]:
-    """Have Triton compile what the block launches, and launch nothing.
-
-    Its interpreter, which compiles nothing, goes on as ever.
-    """
-    jit: Any = sys.modules.get("triton.runtime.jit")
-    if jit is None:
-        yield
-        return
-    launch = jit.JITFunction.run
-
-    def run(self: Any, *args: Any, warmup: bool = True, **kwargs: Any) -> Any:
-        return launch(self, *args, warmup=True, **kwargs)
-
-    patches = Patches()
-    patches.set(jit.JITFunction, "run", run)
-    try:
-        yield
-    finally:
-        patches.undo()
 
 
 class _Beating:

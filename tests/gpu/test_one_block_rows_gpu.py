@@ -1,7 +1,6 @@
-"""Compiled ahead on a GPU: the judging child finds all, and says the same."""
+"""Kernels that take a row as one block, each length compiled, on a GPU."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.compile_ahead import CompileAhead, Slots
 from kfuzz.engine.workers.opening import runner_of
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.targets.load import load_all
@@ -62,30 +60,6 @@ def runner(
 def verdicts(runner: Runner) -> list[dict[str, Verdict]]:
     """Return what one call of each case tells: further ones have other sizes."""
     return [dict(runner.judge(case, Depth.BASE).verdicts) for case in cases()]
-
-
-def test_what_was_compiled_ahead_is_not_compiled_again(
-    runner: tuple[Runner, Path],
-) -> None:
-    judging, cache = runner
-    ahead = judging.compile_ahead(Slots(4))
-    assert isinstance(ahead, CompileAhead)
-    until, done = time.monotonic() + PATIENCE, 0
-    waiting = cases()
-    while done < len(LENGTHS) and time.monotonic() < until:
-        while waiting and ahead.room():
-            ahead.ask(waiting.pop())
-        for made in ahead.made():
-            assert made.done
-            done += 1
-        time.sleep(0.01)
-    assert done == len(LENGTHS)
-    ahead.close()
-    before = compiled(cache)
-    assert before == len(LENGTHS)
-    with_it = verdicts(judging)
-    assert compiled(cache) == before
-    assert all(told["K-VAL-01"] is Verdict.CONFORMS for told in with_it)
 
 
 def test_a_child_that_compiles_by_itself_says_the_same(
