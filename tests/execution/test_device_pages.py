@@ -18,7 +18,7 @@ from kfuzz.execution.device import gpu_fences as pages
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.gpu_fences import Pool, Range, fenced_memory
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.arena import Arena, FencedBuffer
+from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.host_fences import NoAddressSpace
 from kfuzz.execution.memory.own_fences import EDGE_ALIGNMENT
 from kfuzz.execution.memory.placement import place
@@ -258,9 +258,7 @@ def test_so_many_allocations_and_no_more_lie_at_fences(driver, monkeypatch):
 @pytest.mark.parametrize("side", ["start", "end"])
 def test_writes_beyond_an_argument_into_a_readable_fence_are_located(driver, side):
     made = fenced_memory(4 * GRAIN, CPU, readable=True, driver=driver)
-    buffer = FencedBuffer(
-        made.memory, torch.empty_like(made.memory), True, made.start, made.stop
-    )
+    buffer = made, torch.empty_like(made.memory)
     arena = Arena("cpu")
     arena.fenced = lambda number, nbytes, *, readable: buffer
     x = torch.arange(32.0).reshape(4, 8)

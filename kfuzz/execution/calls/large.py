@@ -85,9 +85,9 @@ class LargePlacement:
     def touches(self) -> list[Touch]:
         """Return what was written around the arguments; waits for the device."""
         return [
-            Touch(name, s.where, s.count, s.distance, guarded.dtype.itemsize)
+            Touch(name, *stray, guarded.dtype.itemsize)
             for name, guarded in self._guarded.items()
-            for s in guarded.strays()
+            for stray in guarded.strays()
         ]
 
 

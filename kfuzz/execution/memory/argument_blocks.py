@@ -274,14 +274,11 @@ def at_edge(
     """Lay an argument out against one end of fenced memory."""
     a = argument
     need = rounded(a.nbytes + a.guard + edge.slack + 2 * a.align)
-    buffer = arena.fenced(number, need, readable=edge.readable)
-    slot = edge_slot(
-        edge, buffer.memory.numel(), buffer.start, buffer.stop, a.nbytes, a.guard,
-        alignment=a.align,
-    )  # fmt: skip
+    buffer, snapshot = arena.fenced(number, need, readable=edge.readable)
+    slot = edge_slot(edge, buffer, a.nbytes, a.guard, alignment=a.align)
     within = slot.start // ROUND_BYTES * ROUND_BYTES, rounded(slot.end)
     return Dense(
-        buffer.memory, buffer.snapshot, [(a, slot)], around, items=1,
+        buffer.memory, snapshot, [(a, slot)], around, items=1,
         pitch=buffer.memory.numel(), within=within,
     )  # fmt: skip
 

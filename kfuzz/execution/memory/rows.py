@@ -5,7 +5,6 @@ zones, at the same place in every row.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -133,22 +132,6 @@ class Rows:
         return own
 
 
-@dataclass(frozen=True)
-class Stray:
-    """Bytes that were changed in one zone of a slot.
-
-    Attributes:
-        where: "before" or "after" the storage.
-        count: elements changed there.
-        distance: elements from the nearest changed one to the storage: 1 is one past
-            the end.
-    """
-
-    where: Side
-    count: int
-    distance: int
-
-
 class PoisonedSlot:
     """One slot in each row, whose zones are held against the poison that they got."""
 
@@ -187,7 +170,7 @@ class PoisonedSlot:
         before, after = ((zone != self._value).any(-1) for zone in self._zones)
         return (before | after).view(-1)
 
-    def strays(self) -> list[Stray]:
+    def strays(self) -> list[tuple[Side, int, int]]:
         """Return the changes in the first row; waits for the device."""
         found = []
         sides: tuple[Side, Side] = ("before", "after")
@@ -199,7 +182,7 @@ class PoisonedSlot:
             moved = torch.unique(moved)
             if moved.numel():
                 near = -int(moved[-1]) if where == "before" else int(moved[0]) + 1
-                found.append(Stray(where, moved.numel(), near))
+                found.append((where, moved.numel(), near))
         return found
 
     def _words(self, start: int, stop: int) -> Tensor:
