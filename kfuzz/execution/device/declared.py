@@ -9,7 +9,7 @@ that they are on it, and what asks for memory there gets the host's.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any, Final
@@ -121,26 +121,23 @@ def _answer(patches: Patches) -> None:
             patches.set(torch.cuda, name, answer)
     patches.set(torch, "compile", _compiling(torch.compile))
     if hasattr(torch.autograd, _ENGINE):
-        run = getattr(torch.autograd, _ENGINE)
-        patches.set(torch.autograd, _ENGINE, _differentiating(run))
+        real = getattr(torch.autograd, _ENGINE)
+
+        # `torch.autograd.grad` is torch's own, and the mode is off within it: backward
+        # functions run beside the GPU as well.
+        @wraps(real)
+        def run(*arguments: Any, **named: Any) -> Any:
+            with _OnHost():
+                return real(*arguments, **named)
+
+        patches.set(torch.autograd, _ENGINE, run)
     if torch.version.cuda is None:
         patches.set(torch.version, "cuda", "12.8")
-    if (driver := _triton_driver()) is not None:
-        patches.set(driver, "_active", _driver())
+    with suppress(ImportError):
+        from triton.runtime.driver import driver
 
-
-def _differentiating(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an autograd engine that runs backward functions beside the GPU as well.
-
-    `torch.autograd.grad` is a function of torch's, and the mode is off within one.
-    """
-
-    @wraps(real)
-    def run(*arguments: Any, **named: Any) -> Any:
-        with _OnHost():
-            return real(*arguments, **named)
-
-    return run
+        if "_active" in vars(driver):
+            patches.set(driver, "_active", _driver())
 
 
 def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -319,12 +316,3 @@ def _driver() -> SimpleNamespace:
         get_current_stream=lambda device=None: 0,
         get_benchmarker=lambda: do_bench,
     )  # fmt: skip
-
-
-def _triton_driver() -> Any:
-    """Return what has Triton's active driver, None where Triton is not there."""
-    try:
-        from triton.runtime.driver import driver
-    except ImportError:
-        return None
-    return driver if "_active" in vars(driver) else None

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from linecache import getline
 from operator import index
 from traceback import walk_tb
-from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -157,7 +156,8 @@ def _is_own_fault(error: BaseException) -> bool:
     None: an optional pointer whose absence it does not ask for.
     """
     frames = list(walk_tb(error.__traceback__))
-    own = [(f, at) for f, at in frames if not _is_tritons(f)]
+    names = [str(f.f_globals.get("__name__", "")) for f, _ in frames]
+    own = [f for f, n in zip(frames, names, strict=True) if not n.startswith("triton.")]
     if not own:
         return False
     frame, at = own[-1]
@@ -169,10 +169,6 @@ def _is_own_fault(error: BaseException) -> bool:
     words = set(re.findall(r"\w+", getline(code.co_filename, at)))
     given = code.co_varnames[: code.co_argcount]
     return any(n in words and frame.f_locals.get(n, at) is None for n in given)
-
-
-def _is_tritons(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith("triton.")
 
 
 def current() -> Launches:

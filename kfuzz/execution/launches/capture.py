@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
+from kfuzz.core.recipe import Case, TensorSpec, is_dtype
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import declared
 from kfuzz.execution.interpreter.watch import watch
@@ -124,10 +124,11 @@ def capture(
                 strayed, index = stray or ("", 0)
                 mode.equal[storage_of(tensor)] = index if strayed == name else 0
             tensors.append(tensor)
+        taken = kernel.arguments.scalars
         keywords: dict[str, object] = {
-            name: _as_argument(case.scalars[name])
-            for name in kernel.arguments.scalars
-            if name in case.scalars
+            name: getattr(torch, str(value)) if is_dtype(value) else value
+            for name, value in case.scalars.items()
+            if name in taken
         }
         keywords |= kernel.declaration.config(config)
         given = _Given(made, mode, names, sizes_of(case))
@@ -333,10 +334,6 @@ def _tensor(spec: TensorSpec) -> Tensor:
     held = getattr(torch, spec.dtype)
     room = torch.empty(spec.offset + max(spec.span, 0), dtype=held)
     return room.as_strided(spec.shape, spec.element_strides, spec.offset)
-
-
-def _as_argument(value: Scalar) -> object:
-    return getattr(torch, str(value)) if is_dtype(value) else value
 
 
 def _text(value: Any) -> str:
