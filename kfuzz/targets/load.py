@@ -408,13 +408,12 @@ def _told_of_exits() -> Iterator[None]:
             leave(status)
         raise SystemExit(f"os._exit({status})")
 
-    patches = Patches()
-    patches.set(os, "_exit", raise_instead)
-    try:
-        yield
-    finally:
-        meanwhile = False
-        patches.undo()
+    with Patches() as patches:
+        patches.set(os, "_exit", raise_instead)
+        try:
+            yield
+        finally:
+            meanwhile = False
 
 
 def _forget(name: str) -> None:

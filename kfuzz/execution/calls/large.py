@@ -78,8 +78,8 @@ class LargePlacement:
             dtype: torch.dtype = getattr(torch, spec.dtype)
             rows = _row(spec.numel * dtype.itemsize, dtype.itemsize, device, alignment)
             self._guarded[name] = PoisonedSlot(rows, dtype, (poison,), zones_only=True)
-            form = dtype, spec.shape, contiguous_strides(spec.shape)
-            self.tensors[name] = rows.isolated(0, rows.slots[0], *form)
+            form = dtype, spec.shape, contiguous_strides(spec.shape), 0
+            self.tensors[name] = rows.isolated(0, rows.slots[0], form)
             self.elements[name] = self.tensors[name].data.view(-1)
 
     def touches(self) -> list[Touch]:

@@ -225,13 +225,12 @@ def _session(install: Callable[[Patches], None]) -> Iterator[None]:
     if _installed:
         yield
         return
-    patches = Patches()
     try:
-        _installed = True
-        install(patches)
-        yield
+        with Patches() as patches:
+            _installed = True
+            install(patches)
+            yield
     finally:
-        patches.undo()
         _installed = False
 
 

@@ -7,7 +7,6 @@ real data gives are compared with what is captured here.
 """
 
 import inspect
-import math
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -228,10 +227,10 @@ class Recorder:
         if kind not in _TYPES:
             raise NotCapturedError(f"a tensor of {kind}", limit=True)
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-        return TensorArgument(
-            f"*{_TYPES[kind]}", tensor.itemsize, shape, strides, 0, 0,
-            span(shape, strides),
-        )  # fmt: skip
+        made = TensorArgument(
+            f"*{_TYPES[kind]}", tensor.itemsize, shape, strides, 0, 0, 0
+        )
+        return replace(made, after=made.span)
 
 
 class _Given(Recorder):
@@ -311,17 +310,16 @@ class _Given(Recorder):
 def _instead(launch: Any) -> Iterator[None]:
     """Have launches recorded, not made."""
     jit: Any = sys.modules.get("triton.runtime.jit")
-    patches = Patches()
-    if jit is not None:
+    with Patches() as patches:
+        if jit is not None:
 
-        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-            launch(self, *args, grid=grid, **kwargs)
+            def run(
+                self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any
+            ) -> None:
+                launch(self, *args, grid=grid, **kwargs)
 
-        patches.set(jit.JITFunction, "run", run)
-    try:
+            patches.set(jit.JITFunction, "run", run)
         yield
-    finally:
-        patches.undo()
 
 
 @cache
@@ -340,10 +338,3 @@ def _text(value: Any) -> str:
     if hasattr(value, "fn"):
         return f"function {value.fn.__qualname__}"
     return repr(value) if not isinstance(value, float) else value.hex()
-
-
-def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Return elements from the first to the last addressed one."""
-    if not math.prod(shape):
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))

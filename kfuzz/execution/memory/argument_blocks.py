@@ -148,7 +148,7 @@ class Dense:
         """
         argument, slot = self.placed[name]
         rows = self._snapshot if was else self.rows
-        return argument.single(rows.every(slot, *argument.form))
+        return argument.single(rows.every(slot, argument.form))
 
     def snap(self) -> None:
         """Keep the present state to compare with."""
@@ -211,11 +211,7 @@ class Sparse:
     """One argument in memory that is filled and compared in windows; a single row."""
 
     def __init__(self, argument: Argument, around: Poison, arena: Arena) -> None:
-        self._windows = Windows(
-            argument.spec, argument.dtype, guard=argument.guard,
-            alignment=argument.align, exact=argument.exact, poison=around,
-            device=arena.device,
-        )  # fmt: skip
+        self._windows = Windows(argument, around, arena.device)
         slot = self._windows.slot
         self.rows = Rows(self._windows.memory, (slot,))
         self.placed = {argument.name: (argument, slot)}
@@ -223,7 +219,7 @@ class Sparse:
     def elements(self, name: str) -> Tensor:
         """Return elements, those that share memory once."""
         argument, slot = self.placed[name]
-        whole = self.rows.isolated(0, slot, *argument.form)
+        whole = self.rows.isolated(0, slot, argument.form)
         return argument.single(whole.unsqueeze(0))
 
     def snap(self) -> None:

@@ -273,8 +273,8 @@ class Prepared:
             )
             rows = Rows(memory, (slot,), need // pitch, pitch)
             self._guarded.append(PoisonedSlot(rows, made.dtype, poisons))
-            form = made.dtype, made.shape, made.stride()
-            tensors = rows.tensors(self._isolated, slot, *form)
+            form = made.dtype, made.shape, made.stride(), 0
+            tensors = rows.tensors(self._isolated, slot, form)
         self.columns.append(rows)  # views of it are looked at from here on
         return tuple(tensors)
 

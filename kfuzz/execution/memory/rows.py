@@ -14,6 +14,9 @@ from kfuzz.execution.memory.poison import Poison, poison_word
 from kfuzz.execution.memory.zones import Slot
 from kfuzz.numerics.run import Side
 
+Form = tuple[torch.dtype, Sequence[int], Sequence[int], int]
+"""The dtype, shape and strides of elements, and how many lie in front of the first."""
+
 
 class Rows:
     """Memory in which rows that are laid out alike follow one another.
@@ -58,69 +61,43 @@ class Rows:
         shape, strides = (self.count, (stop - start) // size), (self.pitch // size, 1)
         return typed.as_strided(shape, strides, typed.storage_offset() + start // size)
 
-    def every(
-        self,
-        slot: Slot,
-        dtype: torch.dtype,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        offset: int = 0,
-    ) -> Tensor:
+    def every(self, slot: Slot, form: Form) -> Tensor:
         """Return the elements in all rows, [rows, *shape].
 
         Args:
             slot: where they lie in a row.
-            dtype: element type.
-            shape: sizes.
-            strides: in elements.
-            offset: elements in front of the first.
+            form: what they are.
         """
+        dtype, shape, strides, offset = form
         typed, size = self.memory.view(dtype), dtype.itemsize
         first = typed.storage_offset() + slot.base // size + offset
         shape = (self.count, *shape)
         return typed.as_strided(shape, (self.pitch // size, *strides), first)
 
-    def isolated(
-        self,
-        row: int,
-        slot: Slot,
-        dtype: torch.dtype,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        offset: int = 0,
-    ) -> Tensor:
+    def isolated(self, row: int, slot: Slot, form: Form) -> Tensor:
         """Return the elements in one row, in a storage that begins and ends there.
 
-        It has a version counter of its own: a kernel's caller sees 0. The arguments are
-        those of `every`.
+        It has a version counter of its own: a kernel's caller sees 0.
         """
+        dtype, shape, strides, offset = form
         made = torch.empty(0, dtype=dtype, device=self.memory.device)
         made.set_(self.storage(row, slot), offset, tuple(shape), tuple(strides))
         return made.data
 
     def tensors(
-        self,
-        isolated: Collection[int],
-        slot: Slot,
-        dtype: torch.dtype,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        offset: int = 0,
+        self, isolated: Collection[int], slot: Slot, form: Form
     ) -> list[Tensor]:
         """Return the elements of each row, as objects that no kernel has had.
 
         Args:
             isolated: rows whose tensors have a storage of their own.
-            slot: as the rest, see `every`.
-            dtype: see there.
-            shape: see there.
-            strides: see there.
-            offset: see there.
+            slot: where they lie in a row.
+            form: what they are.
         """
-        form = (slot, dtype, shape, strides, offset)
-        shared = self.every(*form).unbind(0) if self.count > len(isolated) else ()
+        several = self.count > len(isolated)
+        shared = self.every(slot, form).unbind(0) if several else ()
         return [
-            self.isolated(row, *form) if row in isolated else shared[row]
+            self.isolated(row, slot, form) if row in isolated else shared[row]
             for row in range(self.count)
         ]
 
