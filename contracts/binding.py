@@ -67,6 +67,8 @@ class BoundKernel(Generic[P, R]):
         top_level: whether it was bound at module level, where importing the
             module binds it again.
         sizes: of dimensions that callers are known to use: drawn besides others.
+        tuners: lists of configurations of its own tuners, and the tables in which these
+            keep what they have chosen.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class BoundKernel(Generic[P, R]):
         self.line = line
         self.top_level = top_level
         self.sizes: tuple[int, ...] = ()
+        self.tuners: tuple[list[Any] | dict[Any, Any], ...] = ()
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the implementation, unchanged."""
@@ -153,6 +156,7 @@ def kernel(
     name: str | None = None,
     gradients: bool | Sequence[str] = False,
     sizes: Sequence[int] = (),
+    tuners: Sequence[list[Any] | dict[Any, Any]] = (),
     **claims: Unpack[Claims],
 ) -> Binder:
     """Bind an implementation to an operator.
@@ -171,6 +175,9 @@ def kernel(
             the operator is differentiable. See contracts/README.md.
         sizes: sizes of dimensions that its callers use; drawn besides the sizes at
             which kernels mostly go wrong.
+        tuners: where the implementation times configurations by means of its own: their
+            lists, which hold one for each case, and the tables in which it keeps what
+            was chosen, which are empty during a call. `@triton.autotune` needs none.
         claims: the declaration of the kernel: `dtypes=`, `layouts=`, `accumulator=`, ….
             `kfuzz.core.declaration.Declaration` and contracts/README.md explain each
             keyword, `Claims` lists the accepted values.
@@ -214,6 +221,13 @@ def kernel(
             top_level=caller.f_code.co_name == "<module>",
         )
         bound.sizes = _sizes(sizes, f"kernel {bound.name}")
+        bound.tuners = tuple(tuners)
+        if not all(isinstance(each, list | dict) for each in tuners):
+            raise BindingError(
+                f"tuners={tuners!r:.60} holds what is no list or dictionary",
+                where=f"kernel {bound.name}",
+                fix="name those that the tuner reads: tuners=(CONFIGS, _best)",
+            )
         siblings = REGISTRY.setdefault(module, [])
         if any(b.name == bound.name for b in siblings) and module != "__main__":
             raise BindingError(

@@ -73,6 +73,7 @@ def bind_gradients(forward: BoundKernel, wanted: bool | Sequence[str]) -> None:
             line=forward.line,
             top_level=forward.top_level,
         )
+        bound.tuners = forward.tuners
         functools.update_wrapper(bound, forward.function, updated=())
         setattr(forward, attribute, bound)
         REGISTRY[forward.module].append(bound)

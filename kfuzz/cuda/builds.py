@@ -93,9 +93,9 @@ def key_of(unit: Unit, architecture: str, version: str) -> str:
 
 def _included(unit: Unit) -> Iterator[tuple[str, bytes]]:
     """Yield what a source includes, and what that does, each file once."""
-    folders = _folders(unit.options)
+    folders = [Path(each) for each in _given(unit.options, *_FOLDERS)]
     pending = [(unit.text, unit.folder)]
-    for option in _forced(unit.options):
+    for option in _given(unit.options, "-include", "--pre-include"):
         pending.append((f'#include "{option}"', Path.cwd()))
     seen: set[Path] = set()
     while pending:
@@ -120,26 +120,14 @@ def _included(unit: Unit) -> Iterator[tuple[str, bytes]]:
                 break
 
 
-def _folders(options: Sequence[str]) -> list[Path]:
-    """Return the folders that options add to the search for includes."""
-    found = []
+def _given(options: Sequence[str], *names: str) -> Iterator[str]:
+    """Yield what options of some names are given, apart, joined or after a "="."""
     for at, option in enumerate(options):
-        for prefix in _FOLDERS:
-            if option == prefix and at + 1 < len(options):
-                found.append(Path(options[at + 1]))
-            elif option.startswith(prefix) and option != prefix:
-                found.append(Path(option.removeprefix(prefix).lstrip("=")))
-    return found
-
-
-def _forced(options: Sequence[str]) -> Iterator[str]:
-    """Yield the files that options include ahead of a source."""
-    for at, option in enumerate(options):
-        for prefix in ("-include", "--pre-include"):
-            if option == prefix and at + 1 < len(options):
+        for name in names:
+            if option == name and at + 1 < len(options):
                 yield options[at + 1]
-            elif option.startswith(f"{prefix}="):
-                yield option.removeprefix(f"{prefix}=")
+            elif option.startswith(name) and option != name:
+                yield option.removeprefix(name).lstrip("=")
 
 
 def _entry(key: str) -> Path | None:

@@ -2,8 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -12,9 +11,10 @@ import torch
 from kfuzz.cuda.arguments import packed
 from kfuzz.cuda.compilers import Nvrtc, Unit, bindings
 from kfuzz.cuda.driver import Driver, load_driver
-from kfuzz.cuda.prototypes import Prototype, prototype
+from kfuzz.cuda.prototypes import prototype
 
 Sizes = int | Sequence[int]
+Kernel = Callable[..., None]
 
 DEFAULT_SHARED_BYTES: Final = 48 * 1024
 """Dynamic shared memory that a launch may have without asking for more."""
@@ -100,35 +100,11 @@ class Device:
         return Function(self._driver, self._device, handle)
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel of kfuzz's own, launched with tensors and Python's numbers."""
-
-    name: str
-    function: Function
-    prototype: Prototype | None
-
-    def __call__(
-        self,
-        grid: Sizes,
-        block: Sizes,
-        values: Sequence[Any],
-        shared: int = 0,
-        stream: torch.cuda.Stream | None = None,
-    ) -> None:
-        """Launch it, as `Function` does, with arguments of the types that it declares.
-
-        Raises:
-            TypeError: if an argument is not what it takes.
-            OverflowError: if a number is too large for its parameter.
-            DriverError: where the driver refuses.
-        """
-        arguments = packed(self.prototype, values, self.name)
-        self.function(grid, block, arguments, shared, stream)
-
-
 def compiled(source: str, name: str, device: torch.device) -> Kernel:
     """Return a function of CUDA C++ source, compiled once for a process and device.
+
+    It is launched as `Function` is, with tensors and Python's numbers of the types that
+    it declares.
 
     It is kept in memory alone: the cache on disk holds what users' sources compile to.
 
@@ -150,15 +126,14 @@ def compiled(source: str, name: str, device: torch.device) -> Kernel:
 @cache
 def _kernel(process: int, index: int, source: str, name: str) -> Kernel:
     place = Device(torch.device("cuda", index))
-    found = place.function(_module(process, index, source), name)
-    return Kernel(name, found, prototype(source, name))
-
-
-@cache
-def _module(process: int, index: int, source: str) -> int:
-    place = Device(torch.device("cuda", index))
     made = Nvrtc().build(Unit(source, "kernel.cu"), place.architecture())
-    return place.load(made.code)
+    function = place.function(place.load(made.code), name)
+    declared = prototype(source, name)
+
+    def launch(grid: Sizes, block: Sizes, values: Sequence[Any], *others: Any) -> None:
+        function(grid, block, packed(declared, values, name), *others)
+
+    return launch
 
 
 def largest_shared(device: torch.device) -> int:

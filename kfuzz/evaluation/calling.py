@@ -29,7 +29,7 @@ from kfuzz.core.recipe import NOWHERE, Case, Edge, Scalar, is_dtype
 from kfuzz.evaluation.bindings.places import raised
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import PLAIN, Held, Manner, execute
-from kfuzz.execution.calls.tuners import choosing
+from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
@@ -290,7 +290,7 @@ def invocation(
     if destinations is None:
         return None
     return Invocation(
-        choosing(kernel.taking(case.tensors), kernel, twice=not claims.inplace),
+        held(kernel.taking(case.tensors), kernel.tuners),
         case,
         expected,
         alignment=claims.alignment,

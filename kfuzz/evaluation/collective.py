@@ -26,7 +26,7 @@ from kfuzz.core.results import named
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
 from kfuzz.execution import parent
-from kfuzz.execution.calls.tuners import choosing
+from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank
@@ -108,7 +108,7 @@ def caller(
 
     def call(number: int) -> dict[str, Tensor]:
         with torch.no_grad(), watch(config=config):
-            called = choosing(kernel.taking(case.tensors), kernel)
+            called = held(kernel.taking(case.tensors), kernel.tuners)
             returned = called(*steps[number], **keywords)
         return named(returned, names)  # type: ignore[return-value]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.evaluation.calling import as_argument
-from kfuzz.execution.calls.tuners import choosing
+from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.numerics.domains import fitted
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
@@ -64,7 +64,7 @@ def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
         given = [torch.empty_like(y, dtype=dtype) for y in expected]
         given = given[: len(kernel.arguments.destinations)]
         with watch(config=seed):
-            returned = choosing(kernel.on, kernel)(*inputs, *given, **taken, **own)
+            returned = held(kernel.on, kernel.tuners)(*inputs, *given, **taken, **own)
         if given:
             returned = given
         elif returned is None:

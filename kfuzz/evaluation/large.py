@@ -42,7 +42,7 @@ from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.execution.calls import large
 from kfuzz.execution.calls.large import LargePlacement
 from kfuzz.execution.calls.results import read_results
-from kfuzz.execution.calls.tuners import choosing
+from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.poison import fill_poison
 from kfuzz.execution.values.fills import logical_values, stretch
@@ -172,7 +172,7 @@ class LargeJudge:
                 raw = elements.view(torch.uint8)
                 fill_poison(raw, elements.dtype, poison)
         self._step()
-        called = choosing(self.kernel.taking(self.case.tensors), self.kernel)
+        called = held(self.kernel.taking(self.case.tensors), self.kernel.tuners)
         run, strays = large.run_large(
             partial(called, *placement.tensors.values(), **self._keywords),
             device=self.device,

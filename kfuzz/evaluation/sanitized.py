@@ -22,7 +22,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.execution.calls.raised import raised_by
-from kfuzz.execution.calls.tuners import choosing
+from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import logical_values
@@ -67,7 +67,7 @@ def call(kernel: BoundKernel, case: Case, device: torch.device) -> None:
     keywords = keywords_of(kernel, case, values, config)
     backend_of(device).wait(device)
     with watch(config=config), seeded(device, SEED), torch.no_grad():
-        choosing(kernel.taking(case.tensors), kernel)(*arguments, **keywords)
+        held(kernel.taking(case.tensors), kernel.tuners)(*arguments, **keywords)
     backend_of(device).wait(device)
 
 

@@ -29,8 +29,8 @@ from kfuzz.execution.calls.compiling import beat_while_compiling, clock
 from kfuzz.execution.calls.occupied import Holder, follow, tell
 from kfuzz.execution.calls.phases import Phases
 from kfuzz.execution.device import declared
+from kfuzz.execution.device.apart import answered_apart
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.facts import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.processes.interrupts import is_child

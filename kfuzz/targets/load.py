@@ -240,7 +240,9 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
                     f"no kernel {wanted!r}", where=_shown(where, root), fix=fix
                 )
         bound = [b for b in bound if b.name in source.only]
-    if any(_is_custom_op(b) for b in bound):
+    given = (b.function for b in bound)
+    forwards = (f.forward if isinstance(f, Backward) else f for f in given)
+    if any(isinstance(f, CustomOp) for f in forwards):
         import_compiler()
     return [LoadedKernel(b, target_of(source, b, root), source) for b in bound]
 
@@ -274,13 +276,6 @@ def _imported_here(source: Source) -> str:
 
         return bind_overrides(source.module.removeprefix(ATEN), _import_name)
     return _import_name(source.module).__name__
-
-
-def _is_custom_op(bound: BoundKernel) -> bool:
-    """Whether a kernel, or what its gradients are of, is an operator of a library."""
-    function = bound.function
-    forward = function.forward if isinstance(function, Backward) else function
-    return isinstance(forward, CustomOp)
 
 
 def _gradients(source: Source, root: Path) -> list[LoadedKernel]:
@@ -413,13 +408,12 @@ def _told_of_exits() -> Iterator[None]:
             leave(status)
         raise SystemExit(f"os._exit({status})")
 
-    patches = Patches()
-    patches.set(os, "_exit", raise_instead)
-    try:
-        yield
-    finally:
-        meanwhile = False
-        patches.undo()
+    with Patches() as patches:
+        patches.set(os, "_exit", raise_instead)
+        try:
+            yield
+        finally:
+            meanwhile = False
 
 
 def _forget(name: str) -> None:

@@ -101,7 +101,8 @@ class ModuleForm(Form):
             )
         if isinstance(self._source, torch.nn.Module):
             forward = self._source.forward
-            scalars = _scalars_of(forward, operator)
+            known = inspect.signature(forward).parameters
+            scalars = tuple(name for name in operator.scalars if name in known)
             return _Function(self, operator, taken, scalars, (), forward)
         sizes, scalars = _sizes_of(self._source, operator, where)
         return _Function(self, operator, taken, scalars, sizes, self._source)
@@ -229,12 +230,6 @@ def _check_names(
                 where=where,
                 fix=suggestion(name, known) if known else "it has none",
             )
-
-
-def _scalars_of(forward: Callable[..., Any], operator: "Operator") -> tuple[str, ...]:
-    """Return the operator's scalars that a `forward` takes by name."""
-    names = inspect.signature(forward).parameters
-    return tuple(name for name in operator.scalars if name in names)
 
 
 def _sizes_of(

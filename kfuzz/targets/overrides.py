@@ -124,12 +124,9 @@ def recorded() -> Iterator[list[Override]]:
             found.append(Override(_plain(op_name), fn, key))
         return None
 
-    patches = Patches()
-    patches.set(torch.library.Library, "impl", record)
-    try:
+    with Patches() as patches:
+        patches.set(torch.library.Library, "impl", record)
         yield found
-    finally:
-        patches.undo()
 
 
 def _plain(op_name: Any) -> str:

@@ -29,7 +29,10 @@ def own_functions(kernel: BoundKernel) -> list[FunctionType]:
     Where Triton compiles, the bodies of its kernels are not among them.
     """
     files = _own_files(kernel)
-    interpreted, compiled = _triton_classes()
+    interpreter = sys.modules.get("triton.runtime.interpreter")
+    interpreted = getattr(interpreter, "InterpretedFunction", None)
+    jit = sys.modules.get("triton.runtime.jit")
+    compiled = getattr(jit, "JITFunction", None)
     if interpreted is not None:
         for body in _instances(interpreted):
             if _file(body.fn) in files:
@@ -146,13 +149,3 @@ def _file(function: Any) -> str:
     """Return the file of a function's code, "" where it has none."""
     code = getattr(function, "__code__", None)
     return code.co_filename if isinstance(code, CodeType) else ""
-
-
-def _triton_classes() -> tuple[type | None, type | None]:
-    """Return the classes of interpreted and of compiled kernels, where loaded."""
-    interpreter = sys.modules.get("triton.runtime.interpreter")
-    jit = sys.modules.get("triton.runtime.jit")
-    return (
-        getattr(interpreter, "InterpretedFunction", None),
-        getattr(jit, "JITFunction", None),
-    )

@@ -112,7 +112,7 @@ def test_whoever_imports_such_a_file_has_it_find_the_gpu(
         (loaded,) = load_all((str(path),), root=tmp_path)
         names.append(loaded.kernel(torch.ones(1)))
     here = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    assert names == [GPU.name, here]
+    assert names == [GPU["name"], here]
 
 
 GRADIENTS = """

@@ -14,7 +14,7 @@ from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.run import Manner, execute
-from kfuzz.execution.interpreter.watch import interpreting, watch
+from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Run
@@ -422,15 +422,3 @@ def test_accesses_survive_an_exception() -> None:
     made = attempted(call, vector(3))
     assert made.raised is not None
     assert [a.where for a in made.accesses] == ["after"]
-
-
-def test_nothing_is_checked_outside_a_watch() -> None:
-    module = sys.modules["triton.runtime.interpreter"]
-    before = dict(vars(module.InterpreterBuilder)), dict(vars(module))
-    executor = dict(vars(module.GridExecutor))
-    with watch():
-        assert module._interpreter is not before[1]["_interpreter"]
-    assert (dict(vars(module.InterpreterBuilder)), dict(vars(module))) == before
-    assert dict(vars(module.GridExecutor)) == executor
-    y = torch.ones(4)
-    kernels.load_all[(1,)](y, torch.zeros(4), 4, BLOCK=4)

@@ -1,9 +1,6 @@
 """A kernel's own allocations: poisoned, guarded, and otherwise as torch gives them."""
 
 import ctypes
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -158,14 +155,6 @@ def test_resize_grows_and_stays_guarded(start, like):
     )
 
 
-def test_shrinking_keeps_the_storage():
-    with GuardedAllocations("cpu", Poison.NAN):
-        made = torch.empty(10)
-        address = made.data_ptr()
-        made.resize_(4)
-    assert made.data_ptr() == address
-
-
 @pytest.mark.filterwarnings("ignore:An output with one or more elements")
 def test_out_arguments_work():
     with GuardedAllocations("cpu", Poison.NAN) as guard:
@@ -174,14 +163,6 @@ def test_out_arguments_work():
             torch.add(X.float(), 1, out=out)
             assert torch.equal(out, X.float() + 1)
     assert guard.touches() == []
-
-
-def test_errors_of_operators_are_passed_on():
-    with (
-        GuardedAllocations("cpu", Poison.NAN),
-        pytest.raises(RuntimeError, match="shapes cannot be multiplied"),
-    ):
-        torch.mm(torch.empty(2, 3), torch.empty(2, 3))
 
 
 def test_autograd_and_parameters_work():
@@ -195,24 +176,6 @@ def test_autograd_and_parameters_work():
             assert torch.isfinite(layer(X)).all()
             torch.empty(3).fill_(1)
     assert weight.grad.tolist() == [4.0, 4.0, 4.0]
-    assert guard.touches() == []
-
-
-@pytest.mark.parametrize("poison", Poison)
-def test_code_that_writes_all_it_allocates_is_unaffected(poison):
-    def kernels(x):
-        yield torch.softmax(x, -1)
-        yield x @ x.t()
-        yield torch.layer_norm(x, (6,))
-        yield torch.sort(x, dim=-1, stable=True)[0]
-        out = torch.empty_like(x.t())
-        yield out.copy_(x.t())
-        yield torch.cat([x, torch.empty_like(x).fill_(2)])
-
-    want = list(kernels(X.float()))
-    with GuardedAllocations("cpu", poison) as guard:
-        got = list(kernels(X.float()))
-    assert all(map(torch.equal, got, want))
     assert guard.touches() == []
 
 
@@ -234,65 +197,3 @@ def test_compiled_code_runs_compiled():
             assert torch.equal(kernel(torch.ones(4)), torch.full((4,), 2.0))
     assert len(graphs) == 2  # one before the break, one after
     assert guard.touches() == []
-
-
-def test_a_child_need_not_import_the_compiler():
-    program = """
-import sys, torch
-from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.poison import Poison
-with GuardedAllocations("cpu", Poison.NAN):
-    torch.empty(3)
-print("torch._dynamo" in sys.modules)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == "False", done.stderr
-
-
-PROGRAM = """
-import torch, triton, triton.language as tl
-from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.poison import Poison
-from tests.helpers.poisoned import is_poison
-
-@triton.jit
-def double(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + at, mask=at < n, other=5.0)
-    tl.store(y + at, value * 2, mask=at < n + EXTRA)
-
-def launch(x):
-    y = torch.empty_like(x)
-    double[(triton.cdiv(y.numel() + 1, 16),)](x, y, y.numel(), BLOCK=16)
-    return y
-
-x = torch.arange(32, dtype=torch.float32)
-with GuardedAllocations("cpu", Poison.NAN) as guard:
-    y = launch(x)
-assert torch.equal(y, 2 * x)
-for t in guard.touches():
-    print(t.allocation, t.shape, t.dtype, t.where, t.count, t.distance)
-"""
-
-
-@pytest.mark.parametrize(
-    ("extra", "report"), [(0, ""), (1, "0 (32,) float32 after 1 1")]
-)
-def test_interpreted_triton_kernel_storing_past_its_output(tmp_path, extra, report):
-    pytest.importorskip("triton")
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM.replace("EXTRA", str(extra)))
-    env = os.environ | {
-        "TRITON_INTERPRET": "1",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    done = subprocess.run(
-        [sys.executable, script], env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == report

@@ -20,7 +20,6 @@ from kfuzz.execution.calls.run import execute
 from kfuzz.execution.memory import prepared
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.numerics.float64 import Uncompiled
 from kfuzz.numerics.run import Expected, UncheckedLaunch
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (
@@ -201,14 +200,6 @@ def test_results_in_memory_of_an_earlier_call() -> None:
     assert made.failed == dict.fromkeys(range(1, MEMBERS), EARLIER)
 
 
-def test_one_member_and_two() -> None:
-    for members in (1, 2, 3):
-        x = values_of(PLAIN, members)
-        made = run(kernels.relu, x)
-        assert suspects(made, x) == set()
-        assert made.touched.shape == (members,)
-
-
 def test_after_exceptions_in_a_row_the_others_are_not_run() -> None:
     x = values_of(PLAIN, 20)
     made = run(kernels.raises_always, x)
@@ -318,35 +309,6 @@ def test_generators_are_seeded_and_restored() -> None:
         run(draws, values_of(PLAIN))
     assert drawn[:MEMBERS] == drawn[MEMBERS:]
     assert torch.equal(torch.get_rng_state(), state)
-
-
-class Counter(Uncompiled):
-    """Counts what reaches torch's dispatcher."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        self.calls += 1
-        return func(*args, **(kwargs or {}))
-
-
-def test_members_cost_no_calls_of_torch_but_their_own() -> None:
-    def only_allocates(x: Tensor) -> Tensor:
-        return torch.empty_like(x)
-
-    counts = []
-    for members in (20, 100):
-        x, arena = values_of(PLAIN, members), Arena("cpu")
-        run(only_allocates, x, arena=arena)  # the arena grows
-        with Counter() as counter:
-            run(only_allocates, x, arena=arena)
-        counts.append(counter.calls)
-    assert counts[0] == counts[1]
-    assert counts[0] < 100
 
 
 class Around:

@@ -11,7 +11,6 @@ from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.engine.search.preconditions import require_device
-from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.backend import Backend, budget_for
 from kfuzz.execution.device import backends
 from kfuzz.execution.device.backends import (
@@ -126,13 +125,3 @@ def test_a_tensors_device_is_answered_for_by_the_native_backend() -> None:
     assert backend_of("meta") is CPU
     assert named("interpret") is INTERPRET
     assert [b.name for b in backends.sharing("cpu")] == ["interpret", "cpu"]
-
-
-def test_batches_are_made_where_they_pay() -> None:
-    assert {name for name, b in BACKENDS.items() if b.limits.batches} == {"cpu", "cuda"}
-
-
-def test_no_zygote_is_begun_for_what_no_backend_is() -> None:
-    before = zygotes.waiting()
-    zygotes.expect("tpu")
-    assert zygotes.waiting() == before

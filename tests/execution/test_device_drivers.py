@@ -9,7 +9,7 @@ import torch
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.verdict import ILLEGAL_ADDRESS
-from kfuzz.cuda import code, driver
+from kfuzz.cuda import code
 from kfuzz.cuda.driver import (
     Access,
     Driver,
@@ -18,7 +18,6 @@ from kfuzz.cuda.driver import (
     VirtualMemory,
     load_driver,
 )
-from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.gpu import fault_name
 
 
@@ -135,11 +134,6 @@ def test_errors_have_the_drivers_names(prefix, name):
     assert met.value.out_of_memory
 
 
-def test_an_old_driver_is_told_by_what_it_lacks():
-    with pytest.raises(HarnessError, match="no hipMemMap"):
-        memory_of(Library("hip", lacks="hipMemMap")).map(0, 4096, 1)
-
-
 @pytest.mark.parametrize("hip", [False, True])
 def test_a_library_that_is_missing_is_named(monkeypatch, hip):
     def refuse(name):
@@ -149,15 +143,6 @@ def test_a_library_that_is_missing_is_named(monkeypatch, hip):
     monkeypatch.setattr(ctypes, "CDLL", refuse)
     with pytest.raises(HarnessError, match="libamdhip64" if hip else "libcuda"):
         load_driver.__wrapped__()
-
-
-def test_the_driver_is_had_after_an_allocation_of_torchs(monkeypatch):
-    made, own = [], Driver(Library("cu"), hip=False)
-    monkeypatch.setattr(torch, "empty", lambda *a, device: made.append(device))
-    monkeypatch.setattr(driver, "load_driver", lambda: own)
-    device = torch.device("cuda", 1)
-    assert backend_of(device).virtual_memory(device).reserve(4096) == 1 << 40
-    assert made == [device]  # it makes the context
 
 
 class _Numbered(RuntimeError):
@@ -180,9 +165,3 @@ class _Numbered(RuntimeError):
 )
 def test_a_fault_has_the_name_that_the_device_gives_it(error, name):
     assert fault_name(error) == name
-
-
-def test_a_number_comes_before_the_text():
-    error = _Numbered("CUDA error: device-side assert triggered")
-    error.error_code = 716
-    assert fault_name(error) == "misaligned_address"

@@ -7,8 +7,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from kfuzz.execution.device import facts
-from kfuzz.execution.processes import table
+from kfuzz.execution.device.apart import answered_apart
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def two_devices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_another_process_asks(two_devices: list[int]) -> None:
     kept = torch.cuda.get_device_name
-    with facts.answered_apart():
+    with answered_apart():
         cuda = torch.cuda
         assert (cuda.is_available(), cuda.device_count()) == (True, 2)
         assert cuda.get_device_name() == "Chip 0"
@@ -57,7 +56,7 @@ def test_who_cannot_be_told_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", fails)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "asked")
-    with facts.answered_apart():
+    with answered_apart():
         assert torch.cuda.get_device_name(0) == "asked"
         with pytest.raises(RuntimeError, match="no driver"):
             torch.cuda.device_count()
@@ -88,7 +87,7 @@ def test_triton_is_answered_as_well(
     monkeypatch.setitem(sys.modules, "triton.backends.nvidia.driver", backend)
     CudaUtils.instance = active.utils  # type: ignore[attr-defined]
     own = active.utils.get_device_properties
-    with facts.answered_apart():
+    with answered_apart():
         assert active.utils.get_device_properties(1) == {"max_shared_mem": 1001}
         later = CudaUtils()
         assert later.get_device_properties(0) == {"max_shared_mem": 1000}
@@ -107,14 +106,6 @@ def test_a_file_that_chooses_its_devices_is_answered_for_those(
         "device_count",
         lambda: 1 if os.environ.get("CUDA_VISIBLE_DEVICES") == "1" else 2,
     )
-    with facts.answered_apart():
+    with answered_apart():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
         assert torch.cuda.device_count() == 1
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_file_that_asks_nothing_leaves_no_process(two_devices: list[int]) -> None:
-    before = table.children_of(os.getpid())
-    with facts.answered_apart():
-        pass
-    assert table.children_of(os.getpid()) == before

@@ -1,6 +1,5 @@
 """What kfuzz asks of a GPU beyond torch, as far as that needs no GPU."""
 
-import ctypes
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +18,8 @@ from kfuzz.cuda.runtime import (
 )
 from kfuzz.execution.device import surroundings
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.stale import POISON_BYTES, free_ranges, word_of
-from kfuzz.execution.device.surroundings import Company, Surroundings, surroundings_of
+from kfuzz.execution.device.stale import POISON_BYTES, free_ranges
+from kfuzz.execution.device.surroundings import Company, Surroundings
 from kfuzz.execution.memory.poison import Poison
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -93,10 +92,6 @@ def test_a_library_without_the_functions_is_passed_over() -> None:
     assert found.last_error() == 0
     assert find_runtime(maps("/r/libcudart.so.13"), lambda path: object()) is None
     assert find_runtime(maps("/lib/libc.so.6"), lambda path: Library()) is None
-
-
-def test_the_cpu_has_no_runtime() -> None:
-    assert surroundings_of(CPU) is None
 
 
 @pytest.mark.parametrize("code", sorted(LAUNCH_ERRORS))
@@ -179,11 +174,6 @@ def test_bytes_of_poison_are_poison_in_every_format(dtype: torch.dtype) -> None:
     assert 100 < read(Poison.FINITE) < float("inf")
 
 
-def test_a_word_of_poison_is_a_c_int() -> None:
-    assert word_of(Poison.NAN) == -1
-    assert word_of(Poison.FINITE) == 0x71717171
-
-
 def test_without_a_compiler_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise HarnessError("cuda-bindings are not installed")
@@ -229,59 +219,6 @@ def test_without_a_runtime_that_is_said() -> None:
     assert "failed launches" in line
 
 
-class Compiler:
-    """NVRTC that prints a log and refuses, or gives four bytes."""
-
-    def __init__(self, log: bytes) -> None:
-        self.log, self.destroyed = log, 0
-
-    def nvrtcCreateProgram(self, *args: object) -> tuple[int, str]:
-        return 0, "program"
-
-    def nvrtcCompileProgram(self, program: str, n: int, flags: list[bytes]) -> Any:
-        assert n == len(flags)
-        assert flags[0] == b"--gpu-architecture=sm_90"
-        return [6 if self.log else 0]
-
-    def nvrtcGetProgramLogSize(self, program: str) -> tuple[int, int]:
-        return 0, len(self.log)
-
-    def nvrtcGetProgramLog(self, program: str, text: bytes) -> tuple[int]:
-        ctypes.memmove(text, self.log, len(self.log))
-        return (0,)
-
-    def nvrtcGetCUBINSize(self, program: str) -> tuple[int, int]:
-        return 0, 4
-
-    def nvrtcGetCUBIN(self, program: str, code: bytes) -> tuple[int]:
-        ctypes.memmove(code, b"\x7fELF", 4)
-        return (0,)
-
-    def nvrtcDestroyProgram(self, program: str) -> tuple[int]:
-        self.destroyed += 1
-        return (0,)
-
-
-UNIT = compilers.Unit("", "kernel.cu", options=("--std=c++17",))
-
-
-def test_a_compile_error_carries_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = Compiler(b"kernel.cu(1): error: what is this\n\0")
-    monkeypatch.setattr(compilers, "bindings", lambda: compiler)
-    with pytest.raises(BuildError) as caught:
-        compilers.Nvrtc().build(UNIT, "sm_90")
-    assert caught.value.where == "kernel.cu:1"
-    assert str(caught.value).endswith("kernel.cu(1): error: what is this")
-    assert compiler.destroyed == 1
-
-
-def test_a_program_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = Compiler(b"")
-    monkeypatch.setattr(compilers, "bindings", lambda: compiler)
-    assert compilers.Nvrtc().build(UNIT, "sm_90").code == b"\x7fELF"
-    assert compiler.destroyed == 1
-
-
 def test_bindings_without_their_library_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> None:
         raise RuntimeError("no libnvrtc.so.13")
@@ -291,10 +228,6 @@ def test_bindings_without_their_library_say_so(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(compilers, "_found", lambda *names: None)
     with pytest.raises(BuildError, match=r"no libnvrtc\.so\.13.*no nvcc"):
         compilers.chosen("auto", hip=False)
-
-
-def test_the_cpu_is_never_ailing() -> None:
-    assert backend_of(CPU).ailment(CPU) is None
 
 
 def test_a_device_that_does_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
-from kfuzz.execution.calls.torch_state import TorchState
+from kfuzz.execution.calls import torch_state
 from kfuzz.execution.device.backends import CPU, GPU
 
 
@@ -49,12 +49,12 @@ def test_the_settings_of_a_gpu_are_read_without_one() -> None:
     before = GPU.flags()
     names = {flag.partition("=")[0] for flag in before}
     assert {"float32_matmul_precision", "cudnn.deterministic"} <= names
-    state = TorchState.now()
+    state = torch_state.state()
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
         after = GPU.flags()
     finally:
-        state.restore()
+        torch_state.restore(state)
     assert set(after) - set(before) == {
         "float32_matmul_precision=high",
         "matmul.allow_tf32=True",

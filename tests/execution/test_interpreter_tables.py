@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import triton
@@ -96,24 +95,6 @@ def test_a_builtin_that_is_added_later_is_found(doubled: Any) -> None:
         tl.doubled = doubled
         doubles[(1,)](torch.full((1,), 3.0), out)
     assert out.item() == 6
-
-
-def test_types_are_those_of_the_interpreter() -> None:
-    scalars = (tl.int1, tl.uint8, tl.int32, tl.int64, tl.float16, tl.float32)
-    kinds = [t for s in scalars for t in (s, tl.block_type(s, [4]), tl.pointer_type(s))]
-    kinds.append(tl.block_type(tl.pointer_type(tl.bfloat16), [8]))
-    plain = [module._get_np_dtype(t) for t in kinds]
-    with watch():
-        assert [module._get_np_dtype(t) for t in kinds] == plain
-        assert [module._get_np_dtype(t) for t in kinds] == plain
-
-
-def test_sizes_that_do_not_fit_are_refused_each_time() -> None:
-    with watch():
-        for _ in range(2):
-            module.TensorHandle(np.zeros(2, np.float32), tl.float32)
-            with pytest.raises(ValueError, match="exceeds"):
-                module.TensorHandle(np.zeros(2, np.float64), tl.float32)
 
 
 def test_patches_are_made_again_where_all_is_as_it_was() -> None:

@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kfuzz.execution.interpreter import low_precision_patches as low_precision
 from kfuzz.execution.interpreter.traps import explanation
 from kfuzz.execution.interpreter.watch import (
     Launches,
@@ -373,31 +372,6 @@ def test_triton_is_untouched_outside_a_watch() -> None:
     with pytest.raises(ZeroDivisionError), watch():
         raise ZeroDivisionError
     assert [dict(vars(owner)) for owner in owners] == before
-
-
-def test_without_a_part_that_it_replaces_nothing_is_corrected() -> None:
-    module = sys.modules["triton.runtime.interpreter"]
-    assert low_precision.correctable(module) == low_precision.FORMATS
-
-    class Older:
-        InterpreterBuilder = module.InterpreterBuilder
-
-    assert low_precision.correctable(Older) == frozenset()
-
-
-@triton.autotune([triton.Config({"BLOCK": 4}), triton.Config({"BLOCK": 8})], key=["n"])
-@triton.jit
-def tuned(out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(out + i, 1.0, mask=i < n)
-
-
-def test_autotuned_kernel_runs_once_in_its_first_configuration() -> None:
-    out = torch.zeros(10)
-    with watch() as seen:
-        tuned[lambda meta: (triton.cdiv(10, meta["BLOCK"]),)](out, 10)
-    assert seen.programs == 3  # blocks of 4
-    assert out.tolist() == [1.0] * 10
 
 
 def test_known_traps_are_explained() -> None:

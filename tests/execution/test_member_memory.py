@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.execution.calls import batches as bursts
 from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.memory.arena import Arena
@@ -89,16 +88,6 @@ def test_a_view_past_the_end_raises_where_a_storage_ends() -> None:
     assert set(made.failed) == set(range(MEMBERS))
     assert made.failed[0].startswith("raised RuntimeError: ")
     assert made.failed[1] == OVERREACH
-
-
-def test_of_an_empty_argument_too() -> None:
-    def one(x: Tensor) -> Tensor:
-        x.as_strided((1,), (1,), x.storage_offset())
-        return x.clone()
-
-    empty = TensorSpec((0, 6), ("a", "b"), "float32", fill=Fill("randn"))
-    made = run(one, Arena("cpu"), empty)
-    assert set(made.failed) == set(range(MEMBERS))
 
 
 def test_views_within_a_tensor_are_nobody_s_matter() -> None:
@@ -215,18 +204,6 @@ def test_some_members_have_storages_of_their_own(
 
     assert {0, 4} <= suspects(wrong)
     assert own or suspects(wrong) == {0, 4}
-
-
-def test_each_of_few_members_has() -> None:
-    def wrong(x: Tensor) -> Tensor:
-        return kernels.relu(x) + (1 if at_offset_zero(x) else 0)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bursts, "ISOLATED", MEMBERS)
-        assert suspects(wrong) == set(range(MEMBERS))
-        patch.setattr(bursts, "ISOLATED", 2)
-        patch.setattr(bursts, "has_traced", lambda: True)
-        assert suspects(wrong) == set(range(MEMBERS))
 
 
 def test_torch_s_functions_are_restored() -> None:

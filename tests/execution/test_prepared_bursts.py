@@ -1,7 +1,6 @@
 """Bursts: memory that is prepared for what kernels allocate, and kept."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,9 +8,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
-from kfuzz.execution.calls import batches as bursts
 from kfuzz.execution.memory import prepared
-from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
 from tests.helpers import burst_kernels as kernels
@@ -19,7 +16,6 @@ from tests.helpers.burst_runs import (
     FILL,
     MEMBERS,
     PLAIN,
-    RIGHT,
     marked,
     run,
     suspects,
@@ -29,50 +25,6 @@ from tests.helpers.burst_runs import (
 from tests.helpers.poisoned import is_poison
 
 pytestmark = pytest.mark.usefixtures("compiled")
-
-
-def test_a_recording_waits_for_a_call_that_returns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made_for = spied(monkeypatch)
-    x = marked(1, 2)
-    made = run(kernels.raises, x)
-    assert made_for == [(n, MEMBERS - n) for n in (1, 2, 3)]
-    assert set(made.failed) == {1, 2}
-    assert suspects(made, x) == {1, 2}
-
-
-def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Return what will hold the first member and the number of those prepared for."""
-    made_for: list[tuple[int, int]] = []
-
-    class Spied(prepared.Prepared):
-        def __init__(self, arena: Any, first: int, items: int, *more: Any) -> None:
-            made_for.append((first, items))
-            super().__init__(arena, first, items, *more)
-
-    monkeypatch.setattr(bursts, "Prepared", Spied)
-    return made_for
-
-
-@pytest.mark.parametrize("kernel", RIGHT, ids=lambda k: k.__name__)
-def test_allocations_are_prepared_where_all_can_be_seen(
-    kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made_for = spied(monkeypatch)
-    guards: list[None] = []
-
-    class Counted(GuardedAllocations):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            guards.append(None)
-            super().__init__(*args, **kwargs)
-
-    monkeypatch.setattr(bursts, "GuardedAllocations", Counted)
-    run(kernel, values_of(PLAIN))
-    unseen = (kernels.relu_default, kernels.relu_resized, kernels.relu_grown)
-    assert made_for == [(1, MEMBERS - 1)]
-    if kernel is not kernels.relu_table:  # it allocates as the data say
-        assert len(guards) == (MEMBERS if kernel in unseen else 1)
 
 
 def test_what_another_structure_allocates_otherwise_is_guarded() -> None:
@@ -110,34 +62,6 @@ def test_what_cannot_be_prepared_is_guarded(
         assert touched(made) == [0, 1, 5], number
 
 
-def test_little_is_kept_of_what_kernels_allocate() -> None:
-    arena = Arena("cpu")
-    before = arena.own(0, 1000).data_ptr()
-    arena.shed(1024)
-    assert arena.own(0, 1000).data_ptr() == before
-    arena.own(1, 10)
-    arena.shed(1024)
-    assert arena.own(1, 10).numel() == 64
-
-
-def test_what_only_first_calls_allocate_costs_one_burst(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made_for = spied(monkeypatch)
-    arena = Arena("cpu")
-    for columns in range(3, 7):  # the kernel has a workspace for each shape
-        spec = TensorSpec((4, columns), ("a", "b"), "float32", fill=FILL)
-        x = values_of(spec, 20)
-        made = run(kernels.relu_kept, x, spec, arena=arena)
-        assert suspects(made, x) == set()
-    assert [first for first, _ in made_for] == [1, 0, 1, 1]
-    made_for.clear()
-    arena = Arena("cpu")
-    for _ in range(3):
-        run(kernels.relu, values_of(PLAIN), arena=arena)
-    assert [first for first, _ in made_for] == [1, 0, 0]
-
-
 def test_prepared_memory_is_as_torch_gives_it() -> None:
     seen: list[tuple[Any, ...]] = []
 
@@ -164,15 +88,6 @@ def test_prepared_memory_is_as_torch_gives_it() -> None:
     assert suspects(made, x) == set()
     assert len(seen) == MEMBERS
     assert len(set(seen)) == 1
-
-
-def test_torch_s_functions_are_restored() -> None:
-    names = ("empty", "empty_like", "empty_strided", "empty_permuted")
-    before = [getattr(torch, name) for name in names]
-    run(kernels.relu, values_of(PLAIN))
-    run(kernels.raises_always, values_of(PLAIN))
-    assert [getattr(torch, name) for name in names] == before
-    assert "new_empty" not in vars(Tensor)
 
 
 def test_a_call_that_allocates_otherwise_is_made_again() -> None:
@@ -223,17 +138,3 @@ def test_memory_that_a_kernel_keeps_stays_as_it_is() -> None:
         run(keep, values_of(PLAIN, seed=seed), arena=arena)
     assert len(kept) == 3 * MEMBERS
     assert all(torch.equal(now, then) for now, then in kept)
-
-
-def test_memory_that_nobody_keeps_is_used_again() -> None:
-    addresses = []
-    arena = Arena("cpu")
-
-    def look(x: Tensor) -> Tensor:
-        out = kernels.relu(x)
-        addresses.append(out.data_ptr())
-        return out
-
-    for _ in range(3):
-        run(look, values_of(PLAIN), arena=arena)
-    assert addresses[MEMBERS + 1] == addresses[2 * MEMBERS + 1]

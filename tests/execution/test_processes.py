@@ -188,26 +188,6 @@ def test_what_c_prints_is_forwarded():
     assert sink.data == b"printed by C\n"
 
 
-def test_what_a_child_prints_can_go_elsewhere_than_the_others():
-    common, own = Sink(), Sink()
-    with (
-        new_zygote(output=common) as zygote,
-        zygote.fork() as one,
-        zygote.fork(own) as other,
-    ):
-        ask(one, "print_from_c", crash=False)
-        ask(other, "print_from_c", crash=False)
-    assert common.data == own.data == b"printed by C\n"
-
-
-def test_a_sink_that_fails_stops_nothing():
-    def broken(piece: bytes) -> None:
-        raise BrokenPipeError
-
-    with new_zygote(output=broken) as zygote, zygote.fork() as child:
-        assert ask(child, "print", mib=3) == {}
-
-
 def test_a_death_between_requests_is_noticed(shared):
     child = shared.fork()
     ask(child, "die_later", seconds=0.01)
@@ -443,14 +423,6 @@ def test_two_children_work_at_the_same_time(shared):
         assert quick.wait(0.0) == {"pid": quick.pid}
 
 
-def test_one_request_at_a_time(child):
-    with pytest.raises(HarnessError, match="no request"):
-        child.wait(0.0)
-    child.send({"do": "hang"})
-    with pytest.raises(HarnessError, match="already under way"):
-        child.send({"do": "echo"})
-
-
 def test_the_environment_is_what_was_given(child):
     seen = ask(child, "look")
     environment = seen["environment"]
@@ -472,16 +444,6 @@ def test_users_files_stay_out_of_the_zygote(tmp_path, monkeypatch):
         assert seen["threads"] == 1
         assert str(tmp_path) not in seen["path"]
         assert "" not in seen["path"]
-
-
-def test_openmp_works_in_every_child():
-    pytest.importorskip("torch")
-    with new_zygote("serve_torch", preload=["torch"]) as zygote:
-        for _ in range(2):
-            with zygote.fork() as child:
-                # Far above torch's threshold for running on several threads.
-                reply = child.request({"size": 1 << 20}, PATIENCE)
-                assert reply == {"total": float(2 << 20), "pid": child.pid}
 
 
 def test_in_process_keeps_the_interface(monkeypatch):

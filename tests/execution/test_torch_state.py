@@ -10,7 +10,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.core.budget import Depth
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.execution.calls.torch_state import TorchState
+from kfuzz.execution.calls import torch_state
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import x_case
 
@@ -31,12 +31,12 @@ CHANGES: dict[str, Callable[[], object]] = {
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_put_back(name: str) -> None:
-    before = TorchState.now()
+    before = torch_state.state()
     CHANGES[name]()
-    told = before.restore()
-    assert TorchState.now() == before
+    told = torch_state.restore(before)
+    assert torch_state.state() == before
     assert any(name in text for text in told), told
-    assert not before.restore()
+    assert not torch_state.restore(before)
 
 
 @pytest.mark.parametrize("classes", [{"K-VAL-01"}, {"K-VAL-01", "C-ORD-03"}])

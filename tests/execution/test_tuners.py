@@ -1,8 +1,7 @@
 """Tuners that libraries bring, in Triton's interpreter: one configuration a call."""
 
 import functools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,10 +11,12 @@ import triton.language as tl
 from torch import Tensor
 from triton.testing import do_bench, do_bench_cudagraph
 
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import kernel
+from kfuzz.core.errors import BindingError
 from kfuzz.execution.calls.autotuning import Measuring
-from kfuzz.execution.calls.tuners import choosing
+from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.interpreter.watch import Launches, interpreting, watch
-from tests.helpers.tiers import sampled
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"
@@ -42,8 +43,6 @@ def store_eight(out, n, BLOCK: tl.constexpr):
 
 class Own(triton.runtime.Autotuner):
     """Runs in its own way, and keeps what was best for ever."""
-
-    best: dict[Any, Any]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         self.nargs = dict(zip(self.arg_names, args, strict=False))
@@ -79,66 +78,25 @@ class Delegating(triton.runtime.Autotuner):
 class Asking:
     """Is none of Triton's, and asks Triton for times."""
 
-    def __init__(self, fn: Any, bench: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, fn: Any, bench: Callable[..., Any] = do_bench, **options: Any):
         self.fn, self.bench, self.options = fn, bench, options
-        self.best: dict[int, Any] = {}
+        self.configs, self.best = configs(), dict[int, Any]()
 
     def __call__(self, out: Tensor, n: int) -> None:
         if n not in self.best:
             times = {}
-            for config in configs():
+            for config in self.configs:
                 call = functools.partial(self.launch, out, n, config)
                 try:
                     times[config] = self.bench(call, **self.options)
                 except Exception:
                     continue
-            self.best[n] = min(times, key=lambda c: times[c])
+            self.best[n] = min(times or self.configs, key=lambda c: times.get(c, 0))
         self.launch(out, n, self.best[n])
 
     def launch(self, out: Tensor, n: int, config: Any) -> None:
         grid = (triton.cdiv(n, config.kwargs["BLOCK"]),)
         self.fn[grid](out, n, **config.kwargs)
-
-
-class Looping:
-    """Goes through its configurations and looks at the clock."""
-
-    def __init__(self, fn: Any, listed: Any) -> None:
-        self.fn, self.configs = fn, listed
-        self.best: Any = None
-
-    def __call__(self, out: Tensor, n: int) -> None:
-        if self.best is None:
-            self.best = min(self.configs, key=lambda c: self.timed(out, n, c))
-        self.launch(out, n, self.best)
-
-    def timed(self, out: Tensor, n: int, config: Any) -> float:
-        began = time.perf_counter()
-        for _ in range(3):
-            self.launch(out, n, config)
-        return time.perf_counter() - began
-
-    def launch(self, out: Tensor, n: int, config: Any) -> None:
-        named = getattr(config, "kwargs", config)
-        self.fn[(triton.cdiv(n, named["BLOCK"]),)](out, n, **named)
-
-
-GLOBAL = [{"BLOCK": block} for block in BLOCKS]
-
-
-@functools.cache
-def best_of_global(n: int) -> Any:
-    times = []
-    for config in GLOBAL:
-        out, began = torch.zeros(n), time.perf_counter()
-        store[(triton.cdiv(n, config["BLOCK"]),)](out, n, **config)
-        times.append(time.perf_counter() - began)
-    return GLOBAL[times.index(min(times))]
-
-
-def by_a_function(out: Tensor, n: int) -> None:
-    config = best_of_global(n)
-    store[(triton.cdiv(n, config["BLOCK"]),)](out, n, **config)
 
 
 def autotuned(made: type, fn: Any) -> Callable[[Tensor, int], None]:
@@ -154,55 +112,42 @@ FORMS: dict[str, Callable[[Any], Callable[[Tensor, int], None]]] = {
     "its own run": functools.partial(autotuned, Own),
     "its own cache": functools.partial(autotuned, Stubborn),
     "Triton's run": functools.partial(autotuned, Delegating),
-    "do_bench": lambda fn: Asking(fn, do_bench),
-    "quantiles": lambda fn: Asking(fn, do_bench, quantiles=(0.5, 0.2, 0.8)),
-    "do_bench_cudagraph": lambda fn: Asking(fn, do_bench_cudagraph, rep=1),
-    "a loop": lambda fn: Looping(fn, configs()),
-    "a loop over a tuple": lambda fn: Looping(fn, tuple(configs())),
-    "a loop over keywords": lambda fn: Looping(fn, [{"BLOCK": b} for b in BLOCKS]),
+    "named lists and caches": Asking,
 }
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note the block of each launch."""
-    launched: list[int] = []
+    noted: list[int] = []
     run = triton.runtime.interpreter.InterpretedFunction.run
 
-    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        launched.append(kwargs["BLOCK"])
+    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        noted.append(kwargs["BLOCK"])
         return run(self, *args, **kwargs)
 
-    monkeypatch.setattr(triton.runtime.interpreter.InterpretedFunction, "run", noted)
-    yield launched
-    best_of_global.cache_clear()
+    monkeypatch.setattr(triton.runtime.interpreter.InterpretedFunction, "run", noting)
+    return noted
 
 
-def called(
-    function: Callable[..., Any], config: int, n: int = 8
-) -> tuple[Tensor, Launches]:
+def called(function: Any, config: int, n: int = 8) -> tuple[Tensor, Launches]:
     out = torch.zeros(n)
+    named = (function.configs, function.best) if isinstance(function, Asking) else ()
     with watch(config=config) as seen:
-        choosing(function, function)(out, n)
+        held(function, named)(out, n)
     return out, seen
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_first_call_runs_one_configuration(form: str, fresh: list[int]) -> None:
-    out, seen = called(FORMS[form](store), 1)
-    assert set(fresh) == {8}
-    assert out.tolist() == [8.0] * 8
-    assert "BLOCK: 8" in seen.config
-    assert seen.configs == 3
-
-
-@pytest.mark.parametrize("form", sampled(FORMS, one_in=2))
-def test_every_configuration_has_its_number_whatever_ran_before(form: str) -> None:
+def test_each_configuration_runs_for_its_number(form: str, launched: list[int]) -> None:
     function = FORMS[form](store)
-    ran = [called(function, number)[0][0].item() for number in range(6)]
-    assert set(ran) == set(map(float, BLOCKS))
-    again = [called(FORMS[form](store), number)[0][0].item() for number in range(6)]
-    assert ran == again
+    for number in (1, 0, 2, 1):
+        launched.clear()
+        out, seen = called(function, number)
+        assert set(launched) == {BLOCKS[number]}
+        assert out.tolist() == [float(BLOCKS[number])] * 8
+        assert f"BLOCK: {BLOCKS[number]}" in seen.config
+        assert seen.configs == 3
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -214,96 +159,41 @@ def test_what_is_refused_is_passed_over(form: str) -> None:
         assert "BLOCK: 8" in seen.config
 
 
-def test_a_function_that_measures_once_for_all_forgets_it(fresh: list[int]) -> None:
-    ran = [called(by_a_function, number)[0][0].item() for number in range(3)]
-    assert ran == [4.0, 8.0, 2.0]
-    assert set(fresh[:2]) == {4}
-    assert [c["BLOCK"] for c in GLOBAL] == list(BLOCKS)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_outside_of_a_call_a_tuner_is_as_its_library_made_it(form: str) -> None:
-    function: Any = FORMS[form](store)
+def test_outside_of_a_call_a_tuner_is_as_its_library_made_it() -> None:
+    function = Asking(store)
+    function.best[3] = function.configs[2]
     called(function, 1)
+    assert len(function.configs) == 3
+    assert function.best == {3: function.configs[2]}
     with pytest.raises(Exception, match="driver"):
         do_bench(lambda: None)
-    if isinstance(function, Looping):
-        assert len(function.configs) == 3
-        assert function.best is None
-    if isinstance(function, Asking):
-        assert function.best == {}
 
 
-def test_only_what_ends_in_triton_is_made_to_measure(fresh: list[int]) -> None:
-    made_to = {
-        "Triton's run": {8, 2},
-        "its own run": {8},
-        "do_bench": {8},
-        "a loop": {8},
-    }
-    for form, blocks in made_to.items():
-        function = FORMS[form](store)
-        called(function, 1)
-        fresh.clear()
-        with Measuring(most=2) as measuring, watch(config=1, measuring=measuring):
-            choosing(function, function)(torch.zeros(8), 8)
-        assert set(fresh) == blocks
-
-
-# What goes through a list and is no tuner --------------------------------------
-
-
-def test_the_first_that_fits_is_not_measured(fresh: list[int]) -> None:
-    listed = [{"BLOCK": b} for b in (16, 4, 2)]
-
-    def fitting(out: Tensor, n: int) -> None:
-        time.perf_counter()  # as for a log
-        for config in listed:
-            if n % config["BLOCK"] == 0:
-                store[(n // config["BLOCK"],)](out, n, **config)
-                return
-        raise AssertionError("none fits")
-
-    for number in range(4):
-        for n, block in ((4, 4.0), (2, 2.0)):
-            out, seen = called(fitting, number, n=n)
-            assert out.tolist() == [block] * n
-            assert seen.configs == 0
-
-
-@pytest.mark.parametrize("clock", [time.perf_counter, int])
-def test_several_passes_are_all_made(
-    clock: Callable[[], float], fresh: list[int]
+@pytest.mark.parametrize("bench", [do_bench, do_bench_cudagraph])
+@pytest.mark.parametrize("options", [{}, {"quantiles": (0.5, 0.2)}])
+def test_a_tuner_that_nobody_names_takes_the_first_that_runs(
+    bench: Any, options: dict[str, Any], launched: list[int]
 ) -> None:
-    passes = [{"BLOCK": b} for b in BLOCKS]
-    took: list[float] = []
-
-    def passing(out: Tensor, n: int) -> None:
-        began = clock()
-        for config in passes:
-            store[(1,)](out, n, **config)
-        took.append(time.perf_counter() - began)
-
-    for number in range(3):
-        fresh.clear()
-        out, seen = called(passing, number)
-        assert fresh[-3:] == [4, 8, 2]
-        assert out.tolist() == [2.0] * 2 + [8.0] * 6
+    for fn, block in ((store, 4.0), (store_eight, 8.0)):
+        launched.clear()
+        out = torch.zeros(8)
+        with watch(config=2) as seen:
+            Asking(fn, bench, **options)(out, 8)
+        assert out.tolist() == [block] * 8
+        assert launched == [*BLOCKS, int(block)]  # each once, not for its time
         assert seen.configs == 0
 
 
-def test_a_call_without_a_launch_changes_nothing() -> None:
-    tuner = Looping(store, configs())
+def test_only_what_ends_in_triton_is_made_to_measure(launched: list[int]) -> None:
+    for form, blocks in {"Triton's run": {8, 2}, "its own run": {8}}.items():
+        function = FORMS[form](store)
+        called(function, 1)
+        launched.clear()
+        with Measuring(most=2) as measuring, watch(config=1, measuring=measuring):
+            function(torch.zeros(8), 8)
+        assert set(launched) == blocks
 
-    def function(out: Tensor, n: int) -> None:
-        if n == 3:
-            raise ValueError("no such size")
-        if n > 0:
-            tuner(out, n)
 
-    assert called(function, 1)[0].tolist() == [8.0] * 8
-    assert called(function, 1, n=0)[0].tolist() == []
-    with pytest.raises(ValueError, match="no such size"):
-        called(function, 1, n=3)
-    out, seen = called(function, 2)
-    assert (out[0].item(), seen.configs) == (2.0, 3)
+def test_a_binding_names_lists_and_dictionaries() -> None:
+    with pytest.raises(BindingError, match="no list or dictionary"):
+        kernel(ops.relu, tuners=((1, 2),))(torch.relu)  # type: ignore[arg-type]

@@ -112,33 +112,6 @@ def test_pruning_decides_what_is_chosen_from() -> None:
     assert below.launched == [4, 2, 4]
 
 
-def test_heuristics_above_and_below_see_the_call_and_the_configuration() -> None:
-    seen: list[int] = []
-
-    def half(arguments: Mapping[str, Any]) -> int:
-        seen.append(arguments["BLOCK"])
-        return 1
-
-    class Below(Compiled):
-        def run(self, *args: Any, grid: object, warmup: bool, **named: Any) -> None:
-            named.pop("HALF")
-            super().run(*args, grid=grid, warmup=warmup, **named)
-
-    below = Below()
-    kernel = tuned(triton.heuristics({"HALF": half})(below))
-    call(kernel, 3)
-    assert (below.launched, seen) == ([16], [16])
-
-    class Above(Compiled):
-        def run(self, *args: Any, grid: object, warmup: bool, **named: Any) -> None:
-            assert named.pop("TOP") == 8
-            super().run(*args, grid=grid, warmup=warmup, **named)
-
-    below = Above()
-    call(triton.heuristics({"TOP": lambda a: a["n"]})(tuned(below)), 1)
-    assert below.launched == [8]
-
-
 # Measuring --------------------------------------------------------------------
 
 
@@ -201,11 +174,3 @@ def test_a_benchmark_of_the_kernels_own_is_not_asked() -> None:
     with Measuring(most=2) as measuring:
         call(tuned(below, do_bench=own, cache_results=True), 0, measuring)
     assert len(below.launched) == 2 * CALLS + 1
-
-
-def test_triton_is_as_before_outside_a_watch() -> None:
-    tuner = triton.runtime.autotuner.Autotuner
-    before = tuner.run, tuner.prune_configs, tuner._bench
-    with watch():
-        assert tuner.run is not before[0]
-    assert (tuner.run, tuner.prune_configs, tuner._bench) == before

@@ -1,6 +1,5 @@
 """Tuners that libraries bring, where kernels are compiled: one configuration a call."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +8,15 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.testing import do_bench, do_bench_cudagraph
+from triton.testing import do_bench
 
-from kfuzz.execution.calls.tuners import choosing
+from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.interpreter.watch import watch
 
 pytestmark = pytest.mark.gpu
 BLOCKS = (64, 128, 256)
+LISTED = list(BLOCKS)
+BEST: dict[int, int] = {}
 
 
 def store(out, n, BLOCK: tl.constexpr):
@@ -49,45 +50,17 @@ def subclass(made: Any) -> Callable[[Tensor], None]:
     return function
 
 
-def asking(bench: Callable[..., Any]) -> Callable[[Any], Callable[[Tensor], None]]:
-    def made_by(made: Any) -> Callable[[Tensor], None]:
-        best: dict[int, int] = {}
-
-        def function(out: Tensor) -> None:
-            if out.numel() not in best:
-                times = [bench(lambda b=b: launch(made, out, b)) for b in BLOCKS]
-                best[out.numel()] = BLOCKS[times.index(min(times))]
-            launch(made, out, best[out.numel()])
-
-        return function
-
-    return made_by
-
-
-def looping(made: Any) -> Callable[[Tensor], None]:
-    listed = [{"BLOCK": block} for block in BLOCKS]
-    best: dict[int, int] = {}
-
+def named(made: Any) -> Callable[[Tensor], None]:
     def function(out: Tensor) -> None:
-        if out.numel() not in best:
-            times = []
-            for config in listed:
-                began = time.perf_counter()
-                launch(made, out, config["BLOCK"])
-                torch.cuda.synchronize()
-                times.append(time.perf_counter() - began)
-            best[out.numel()] = listed[times.index(min(times))]["BLOCK"]
-        launch(made, out, best[out.numel()])
+        if out.numel() not in BEST:
+            times = [do_bench(lambda b=b: launch(made, out, b)) for b in LISTED]
+            BEST[out.numel()] = LISTED[times.index(min(times))]
+        launch(made, out, BEST[out.numel()])
 
     return function
 
 
-FORMS = {
-    "a subclass": subclass,
-    "do_bench": asking(do_bench),
-    "do_bench_cudagraph": asking(do_bench_cudagraph),
-    "a loop": looping,
-}
+FORMS = {"a subclass": subclass, "lists and caches": named}
 
 
 def compiled(made: Any) -> int:
@@ -102,7 +75,7 @@ def test_a_first_call_compiles_one_configuration(form: str) -> None:
     for number in range(3):
         out = torch.zeros(1024, device="cuda")
         with watch(config=number):
-            choosing(function, function)(out)
+            held(function, (LISTED, BEST))(out)
         seen.append(out[0].item())
         assert out.tolist() == [seen[-1]] * 1024
         assert compiled(made) == number + 1

@@ -17,24 +17,26 @@ def settings_of_torch() -> Iterator[None]:
     if "torch" not in sys.modules:
         yield
         return
-    from kfuzz.execution.calls.torch_state import TorchState
+    from kfuzz.execution.calls import torch_state
 
-    before = TorchState.now()
+    before = torch_state.state()
     yield
     # How many threads there are is nobody's result, and "none" means "ieee".
     same = ("number of threads", "fp32_precision (none before the call, ieee after it)")
-    told = [t for t in before.restore() if not any(part in t for part in same)]
+    told = [
+        t for t in torch_state.restore(before) if not any(part in t for part in same)
+    ]
     assert not told, f"left changed: {', '.join(told)}"
 
 
 @pytest.fixture
 def restored() -> Iterator[None]:
     """Put back what a test changes of torch's settings on purpose."""
-    from kfuzz.execution.calls.torch_state import TorchState
+    from kfuzz.execution.calls import torch_state
 
-    before = TorchState.now()
+    before = torch_state.state()
     yield
-    before.restore()
+    torch_state.restore(before)
 
 
 @pytest.fixture

@@ -24,18 +24,6 @@ def serve_nothing() -> Any:
     raise ImportError("no module named 'warp_core'")
 
 
-def serve_torch() -> Any:
-    """Return a handler that runs an operation on all OpenMP threads."""
-    import torch
-
-    def total(message: dict[str, Any]) -> dict[str, Any]:
-        torch.set_num_threads(2)
-        size = message["size"]
-        return {"total": float((torch.ones(size) * 2).sum()), "pid": os.getpid()}
-
-    return total
-
-
 def handle(message: dict[str, Any]) -> dict[str, Any]:
     """Obey `message["do"]`."""
     return globals()[f"do_{message['do']}"](message)

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 import kfuzz
 from kfuzz import strategies as ks
-from kfuzz.core.errors import BindingError, BuildError
+from kfuzz.core.errors import BuildError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.targets import compiled
 from tests.helpers.judged_cases import judged, spec
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
@@ -137,21 +136,3 @@ def test_a_module_is_compiled_and_judged_in_the_dtype_of_the_case() -> None:
         found = judged(operator, made, Case({"input": x}))
         assert found.failure is found.error is None
         assert found.verdicts["C-CMP-01"] == "conforms"
-
-
-def test_parameters_of_a_reference_are_told_or_asked_for() -> None:
-    assert GATED.domain_text().startswith("x: data tensor [*]; gate: data tensor [*]")
-    assert GATED.default_of("scale") == 0.5
-    assert GATED.defaults.intermediates == "output"
-    with pytest.raises(BindingError, match=r"what \*xs stands for is not known"):
-        kfuzz.reference(lambda *xs: xs[0])
-    with pytest.raises(BindingError, match="is not callable"):
-        kfuzz.compiled(5)  # type: ignore[arg-type]
-
-
-def test_causes_behind_an_exception_are_looked_at() -> None:
-    class Failed(RuntimeError):
-        inner_exception = RuntimeError("Failed to find C compiler. Please specify")
-
-    assert compiled._machines(Failed("backend failed")) is not None
-    assert compiled._machines(ValueError("a mistake of the kernel's")) is None

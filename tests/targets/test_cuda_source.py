@@ -1,10 +1,7 @@
 """Kernels in CUDA C++: their declarations, builds and launches, without a GPU."""
 
-import contextlib
 import ctypes
-import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,12 +14,9 @@ from kfuzz.contracts import operators as ops
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
 from kfuzz.cuda import builds, compilers
 from kfuzz.cuda.arguments import packed
-from kfuzz.cuda.code import Device
 from kfuzz.cuda.compilers import Unit
-from kfuzz.cuda.driver import Driver
 from kfuzz.cuda.prototypes import Parameter, Prototype, kernels, prototype
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.store.cache import cache_folder
 from kfuzz.targets.cuda_source import LaunchError
 from tests.helpers.fake_cuda import floats, install
 from tests.helpers.judged_cases import judged, x_case
@@ -301,90 +295,6 @@ def test_a_compiler_of_its_own_is_run_on_the_source(tmp_path: Path) -> None:
     assert made.code.startswith(b'#line 1 "k.cu"\nint a;')
     with pytest.raises(BuildError, match=r"^k\.cu:3: nvcc cannot build it:\nk\.cu:3:1"):
         compiler.build(Unit("oops", "k.cu"), "sm_90")
-
-
-class Library:
-    """A driver: notes its calls, refuses a function of another name."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
-        self._functions: dict[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> Any:
-            if name == "hipGetErrorName":
-                return b"hipErrorNotFound"
-            if name == "cuGetErrorName":
-                arguments[1]._obj.value = b"CUDA_ERROR_NOT_FOUND"
-                return 0
-            self.calls.append((name, arguments))
-            if name.endswith("ModuleGetFunction"):
-                arguments[0]._obj.value = 77
-            return 500 if b"missing" in arguments else 0
-
-        return self._functions.setdefault(name, call)
-
-
-@pytest.mark.parametrize("hip", [False, True])
-def test_drivers_are_called_as_their_headers_say(
-    monkeypatch: pytest.MonkeyPatch, hip: bool
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    library = Library()
-    device = Device(torch.device("cuda", 0), Driver(library, hip=hip))
-    function = device.function(device.load(b"code"), "relu")
-    stream: Any = SimpleNamespace(cuda_stream=5)
-    values = [ctypes.c_int(7)]
-    function((3, 2), 64, values, 128, stream)
-    name, arguments = library.calls[-1]
-    assert name == ("hipModuleLaunchKernel" if hip else "cuLaunchKernel")
-    assert arguments[:9] == (77, 3, 2, 1, 64, 1, 1, 128, 5)
-    given = ctypes.cast(arguments[9][0], ctypes.POINTER(ctypes.c_int))
-    assert given.contents.value == 7
-    for _ in range(2):  # asked for once
-        function(1, 64, (), 100_000, stream)
-    asked = [a for name, a in library.calls if name == "cuFuncSetAttribute"]
-    assert asked == ([] if hip else [(77, 8, 100_000)])
-    words = (
-        "hipModuleGetFunction failed: hipErrorNotFound" if hip
-        else "cuModuleGetFunction failed: CUDA_ERROR_NOT_FOUND"
-    )  # fmt: skip
-    with pytest.raises(HarnessError, match=words):
-        device.function(device.load(b"code"), "missing")
-
-
-def test_the_cache_is_where_it_is_asked_to_be(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("KFUZZ_CACHE", str(tmp_path / "own"))
-    assert cache_folder("builds") == tmp_path / "own" / "builds"
-    monkeypatch.delenv("KFUZZ_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    assert cache_folder() == tmp_path / "user" / "kfuzz"
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    assert cache_folder() == tmp_path / f"kfuzz-{os.getuid()}"
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("__global__ void f(int a " * 4000, ()),
-        ("__global__ void f(int a, " * 4000 + ")" * 4000, ("f",)),
-        ("__global__ void f(int a) " * 4000, ("f",)),
-        ("typedef " * 4000 + "__global__ void f(int a) {}", ("f",)),
-        (f"__global__ void f({'<' * 40_000} x) {{}}", ("f",)),
-        ('extern "C" {' * 4000 + "__global__ void f(int a) {}", ("f",)),
-    ],
-    ids=["never closed", "nested", "no end", "typedefs", "templates", "blocks"],
-)
-def test_a_source_of_one_thing_over_and_over_is_read_in_one_pass(
-    text: str, named: tuple[str, ...]
-) -> None:
-    assert kernels(text) == named
-    assert all(prototype(text, name) is not None for name in named)
 
 
 def test_kernels_after_one_another_keep_their_own_declarations() -> None:

@@ -15,17 +15,13 @@ from torch import Tensor, nn
 import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import REGISTRY
-from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes import opchecking
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.targets.identity import identity
 from kfuzz.targets.load import Source, load, load_all, target_of
 from tests.contracts.test_attribution import layer_norm_case
-from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import judged, row_case, x_case
 
 CASE = x_case("randn", (4, 8))
@@ -297,14 +293,6 @@ def test_a_schema_that_does_not_fit_is_shown_beside_the_operators() -> None:
         kfuzz.kernel(ops.add)(torch.ops.aten.add)
 
 
-def test_attributes_of_a_function_do_not_replace_a_kernels() -> None:
-    def relu(x: Tensor) -> Tensor:
-        return torch.relu(x)
-
-    relu.operator = "mine"  # type: ignore[attr-defined]
-    assert kfuzz.kernel(ops.relu)(relu).operator is ops.relu
-
-
 class Normed(nn.Module):
     def __init__(self, size: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -328,16 +316,6 @@ def test_a_module_computes_with_the_parameters_that_are_drawn() -> None:
     wanted = nn.functional.layer_norm(x, (8,), weight, bias, 0.1)
     assert torch.equal(kernel(x, weight, bias, eps=0.1), wanted)
     assert shown(judged(ops.layer_norm, made, NORM_CASE)) is None
-
-
-def test_calls_of_a_module_may_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    made = kfuzz.module(lambda N: Normed(N), parameters=NAMES)
-    kernel = kfuzz.kernel(ops.layer_norm, name="overlapped")(made)
-    evaluator = Evaluator(
-        kernel, setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(CLASSES))
-    )
-    assert evaluator.judge(NORM_CASE, Depth.FULL).verdicts["C-ORD-03"] == "conforms"
 
 
 def test_a_module_of_one_size_keeps_to_it_where_that_is_declared() -> None:

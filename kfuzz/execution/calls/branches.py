@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.execution.calls.occupied import Holder
@@ -80,23 +80,7 @@ class Reached:
         return tuple(sorted(self.entered - self.run)) if self.complete else ()
 
 
-class Watch(Protocol):
-    """Watches the branches of one file in this process."""
-
-    def ask(self, seed: int | None) -> None:
-        """Say that the case of a seed is next, or a burst (None)."""
-
-    def occupied(self, holder: Holder) -> None:
-        """Hear who has the process."""
-
-    def news(self) -> Branches:
-        """Return what was seen since the last time."""
-
-    def close(self) -> None:
-        """Watch no more."""
-
-
-def watch(function: object) -> Watch | None:
+def watch(function: object) -> "Watch | None":
     """Watch the file that defines a kernel, from now on.
 
     Args:
@@ -112,12 +96,9 @@ def watch(function: object) -> Watch | None:
     arms = Arms.of(code.co_filename)
     if arms is None:
         return None
-    made: Watch
     if sys.version_info >= (3, 12):
-        made = Monitored(arms)
-    else:
-        made = Traced(arms)
-    return made
+        return Monitored(arms)
+    return Watch(arms)
 
 
 def source_of(function: object) -> str:
@@ -277,7 +258,7 @@ def _branches(node: ast.AST) -> Iterator[tuple[int, list[ast.stmt]]]:
             pass
 
 
-class Traced:
+class Watch:
     """Watches by `sys.settrace`, one case in `SHARE`, while the kernel runs."""
 
     def __init__(self, arms: Arms) -> None:
@@ -325,7 +306,7 @@ class Traced:
 if sys.version_info >= (3, 12):
     _events = sys.monitoring.events
 
-    class Monitored:
+    class Monitored(Watch):
         """Watches by `sys.monitoring`, each line until it has run once."""
 
         def __init__(self, arms: Arms) -> None:

@@ -59,7 +59,7 @@ clock: Final = Clock()
 
 
 def time_compilations() -> None:
-    """Have `clock` measure every later compilation in this process."""
+    """Have `clock` measure every later compilation of Triton's in this process."""
     if "triton" not in sys.modules:
         return
     from triton import knobs
@@ -70,13 +70,14 @@ def time_compilations() -> None:
     compilation: Any = knobs.compilation
     before, after = runtime.jit_cache_hook, runtime.jit_post_compile_hook
     told = getattr(compilation, "listener", None)
+    start, end = starts_and_ends()
 
     def starts(*args: Any, **kwargs: Any) -> Any:
-        clock.start()
+        start()
         return None if before is None else before(*args, **kwargs)
 
     def ends(*args: Any, **kwargs: Any) -> Any:
-        clock.stop()
+        end()
         return None if after is None else after(*args, **kwargs)
 
     def listens(*args: Any, **kwargs: Any) -> Any:
@@ -98,23 +99,7 @@ def beat_while_compiling(beat: Callable[[], None]) -> None:
     assembler in a process of its own, so that processor time does not tell either.
     """
     _beats[:] = [beat]
-    if "triton" not in sys.modules:
-        return
-    from triton import knobs
-
-    runtime: Any = knobs.runtime
-    beating = _Beating(beat)
-    before, after = runtime.jit_cache_hook, runtime.jit_post_compile_hook
-
-    def starts(*args: Any, **kwargs: Any) -> Any:
-        beating.start()
-        return None if before is None else before(*args, **kwargs)
-
-    def ends(*args: Any, **kwargs: Any) -> Any:
-        beating.stop()
-        return None if after is None else after(*args, **kwargs)
-
-    runtime.jit_cache_hook, runtime.jit_post_compile_hook = starts, ends
+    time_compilations()
 
 
 def starts_and_ends() -> tuple[Callable[[], None], Callable[[], None]]:
@@ -122,15 +107,15 @@ def starts_and_ends() -> tuple[Callable[[], None], Callable[[], None]]:
 
     The pulse beats meanwhile, and the time counts as compiling.
     """
-    listening: list[Clock | _Beating] = [clock, *(_Beating(beat) for beat in _beats)]
+    beating = _Beating()
 
     def starts() -> None:
-        for each in listening:
-            each.start()
+        clock.start()
+        beating.start()
 
     def ends() -> None:
-        for each in listening:
-            each.stop()
+        clock.stop()
+        beating.until = 0.0
 
     return starts, ends
 
@@ -150,29 +135,24 @@ def at_work() -> Iterator[None]:
 
 
 class _Beating:
-    """Calls a function over and over until it is told to stop, or for a time."""
+    """Has the pulse beat over and over until it is told to stop, or for a time."""
 
-    def __init__(self, beat: Callable[[], None]) -> None:
-        self._beat = beat
-        self._until = 0.0
+    def __init__(self) -> None:
+        self.until = 0.0
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin, or begin anew: a compilation that raised never said that it ended."""
-        self._until = time.monotonic() + LONGEST_SECONDS
-        if self._thread is None or not self._thread.is_alive():
+        self.until = time.monotonic() + LONGEST_SECONDS
+        if _beats and (self._thread is None or not self._thread.is_alive()):
             self._thread = threading.Thread(
                 target=self._go_on, name="compiling", daemon=True
             )
             self._thread.start()
 
-    def stop(self) -> None:
-        """Beat no more."""
-        self._until = 0.0
-
     def _go_on(self) -> None:
-        while time.monotonic() < self._until:
-            self._beat()
+        while time.monotonic() < self.until:
+            _beats[0]()
             time.sleep(EVERY_SECONDS)
 
 

@@ -1,6 +1,6 @@
 """Torch's own operators that compute, called while a kernel runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -53,20 +53,12 @@ def foreign_name(
     if namespace not in _NAMESPACES or name in _MAKES or name in _TELLS:
         return None
     if name in _COPIES:
-        return full if _converts(args, kwargs) else None
-    return None if _is_view(func, schema) else full
-
-
-def _converts(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a copy changes the dtype."""
-    dtypes = {a.dtype for a in args if isinstance(a, Tensor)}
-    wanted = kwargs.get("dtype")
-    return len(dtypes if wanted is None else {*dtypes, wanted}) > 1
-
-
-def _is_view(func: Callable[..., Any], schema: Any) -> bool:
-    """Whether every result is another view of an argument."""
+        dtypes = {a.dtype for a in args if isinstance(a, Tensor)}
+        dtypes |= {kwargs["dtype"]} if kwargs.get("dtype") is not None else set()
+        return full if len(dtypes) > 1 else None
     if torch.Tag.inplace_view in getattr(func, "tags", ()):
-        return True
+        return None
+    # Another view of an argument does not compute.
     infos = [result.alias_info for result in schema.returns]
-    return bool(infos) and all(i is not None and not i.is_write for i in infos)
+    views = bool(infos) and all(i is not None and not i.is_write for i in infos)
+    return None if views else full

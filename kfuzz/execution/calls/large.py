@@ -78,16 +78,16 @@ class LargePlacement:
             dtype: torch.dtype = getattr(torch, spec.dtype)
             rows = _row(spec.numel * dtype.itemsize, dtype.itemsize, device, alignment)
             self._guarded[name] = PoisonedSlot(rows, dtype, (poison,), zones_only=True)
-            form = dtype, spec.shape, contiguous_strides(spec.shape)
-            self.tensors[name] = rows.isolated(0, rows.slots[0], *form)
+            form = dtype, spec.shape, contiguous_strides(spec.shape), 0
+            self.tensors[name] = rows.isolated(0, rows.slots[0], form)
             self.elements[name] = self.tensors[name].data.view(-1)
 
     def touches(self) -> list[Touch]:
         """Return what was written around the arguments; waits for the device."""
         return [
-            Touch(name, s.where, s.count, s.distance, guarded.dtype.itemsize)
+            Touch(name, *stray, guarded.dtype.itemsize)
             for name, guarded in self._guarded.items()
-            for s in guarded.strays()
+            for stray in guarded.strays()
         ]
 
 

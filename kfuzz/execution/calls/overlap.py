@@ -20,7 +20,7 @@ from kfuzz.execution.calls.results import Reader
 from kfuzz.execution.calls.torch_state import put_back
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.placement import Placement, as_batch, place
+from kfuzz.execution.memory.placement import as_batch, place
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.values.randomness import SEED, seeded
 from kfuzz.numerics.run import Run
@@ -52,33 +52,29 @@ class Overlapping:
     device: torch.device
     fresh: Poison
 
-    def placed(self, values: Mapping[str, Tensor], arena: Arena) -> "PlacedCall":
-        """Lay arguments and destinations out for calls of the kernel."""
-        placement = place(
-            self.asked.specs, values, device=self.device,
-            alignment=self.asked.alignment, poison=self.asked.around, arena=arena,
-            unwritten=self.asked.destinations, fresh=self.fresh,
-        )  # fmt: skip
-        reader = Reader(self.asked, placement, self.device)
-        return PlacedCall(self, placement, reader)
 
-
-@dataclass(frozen=True)
 class PlacedCall:
     """A kernel with its arguments where they lie; nothing guards what it allocates."""
 
-    common: Overlapping
-    placement: Placement
-    reader: Reader
+    def __init__(
+        self, common: Overlapping, values: Mapping[str, Tensor], arena: Arena
+    ) -> None:
+        asked, self.common = common.asked, common
+        self._placement = place(
+            asked.specs, values, device=common.device, alignment=asked.alignment,
+            poison=asked.around, arena=arena, unwritten=asked.destinations,
+            fresh=common.fresh,
+        )  # fmt: skip
+        self._reader = Reader(asked, self._placement, common.device)
 
     def write(self, values: Mapping[str, Tensor], *, poison: bool = False) -> None:
         """Give the arguments other elements, and poison the destinations if asked."""
-        self.placement.write(as_batch(values), (self.common.fresh,) if poison else ())
+        self._placement.write(as_batch(values), (self.common.fresh,) if poison else ())
 
     def call(self) -> object:
         """Call the kernel, and return what it does."""
         asked = self.common.asked
-        returned = asked.call(*self.placement.tensors.values(), **asked.scalars)
+        returned = asked.call(*self._placement.tensors.values(), **asked.scalars)
         # A launch that failed unseen was reported where it was, if it was to be: torch
         # would raise its error from the next operator.
         forget_errors(torch_runtime())
@@ -86,7 +82,7 @@ class PlacedCall:
 
     def read(self, returned: object) -> Run:
         """Copy the results of a call."""
-        read = self.reader.read(returned)
+        read = self._reader.read(returned)
         return Run(
             outputs=read.outputs, metadata=read.problem,
             results=read.results,
@@ -117,7 +113,7 @@ def in_threads(
     Yields:
         The number of the thread and the results of a call, round after round.
     """
-    placed = [common.placed(values, Arena(common.device)) for values in data]
+    placed = [PlacedCall(common, values, Arena(common.device)) for values in data]
     for _ in range(rounds):
         runs: list[list[Run]] = [[] for _ in data]
         start = threading.Event()
@@ -168,7 +164,7 @@ def on_side_stream(
     stream = torch.cuda.Stream(common.device)  # type: ignore[no-untyped-call]
     for turn in range(rounds * len(data)):
         number = turn % len(data)
-        placed = common.placed(data[(number + 1) % len(data)], arena)
+        placed = PlacedCall(common, data[(number + 1) % len(data)], arena)
         torch.cuda.synchronize(common.device)
         with by_kernel(), put_back():
             with torch.cuda.stream(stream), seeded(common.device, SEED):

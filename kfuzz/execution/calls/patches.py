@@ -1,7 +1,7 @@
 """Replacing attributes of a module or class for a while."""
 
 from inspect import isdatadescriptor
-from typing import Any, Final
+from typing import Any, Final, Self
 
 _ABSENT: Final = object()
 
@@ -26,6 +26,12 @@ class Patches:
         while self._made:
             owner, name, before, _ = self._made.pop()
             _put(owner, name, before)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.undo()
 
     def again(self) -> "Again":
         """Return what makes the same patches again."""

@@ -62,12 +62,6 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
         backend=bool(trap) or is_interpreter_failure(error),
         memory=out_of_memory,
         fault=fault,
-        build=_unbuilt(error),
+        build=next((str(e) for e in chain(error) if isinstance(e, BuildError)), ""),
         gpu=backend_of(device).lack_of_gpu(error),
     )
-
-
-def _unbuilt(error: BaseException) -> str:
-    """Return what could not be built, "" if an exception has another cause."""
-    built = (e for e in chain(error) if isinstance(e, BuildError))
-    return next(map(str, built), "")

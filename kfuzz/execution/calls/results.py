@@ -100,7 +100,12 @@ def read_results(
         returned = places if len(places) > 1 else places[0]
     else:
         for name, given in list(inplace.items())[:1]:
-            problem = _other_tensor(returned, name, given)
+            own_tensor = isinstance(returned, Tensor) and (
+                returned.data_ptr() == given.data_ptr()
+            )
+            if returned is not None and not own_tensor:
+                what = f"returns {described(returned)} other than {name}, which it "
+                problem = Metadata(Kind.WRONG_TYPE, "", what + "declares inplace")
             returned = given
     if problem is not None:
         return Reading(problem=problem)
@@ -126,16 +131,6 @@ def _completed(
     else:
         return None
     return [own.get(name, handed.get(name)) for name in names]
-
-
-def _other_tensor(returned: object, name: str, given: Tensor) -> Metadata | None:
-    """Return what is wrong with the return value of an in-place kernel."""
-    if returned is None:
-        return None
-    if isinstance(returned, Tensor) and returned.data_ptr() == given.data_ptr():
-        return None
-    what = f"returns {described(returned)} other than {name}, which it declares inplace"
-    return Metadata(Kind.WRONG_TYPE, "", what)
 
 
 def read_outputs(
@@ -169,19 +164,18 @@ def read_outputs(
 def _problem(
     name: str, item: object, expected: Expected, device: torch.device
 ) -> Metadata | None:
+    kind = Kind.WRONG_TYPE
     if not isinstance(item, Tensor) or type(item) not in (Tensor, torch.nn.Parameter):
-        what = f"{name} is {described(item)}, expected torch.Tensor"
-        return Metadata(Kind.WRONG_TYPE, name, what)
-    if item.layout is not torch.strided or item.is_quantized:
-        what = f"{name} has layout {item.layout}, expected dense"
-        return Metadata(Kind.WRONG_TYPE, name, what)
-    if tuple(item.shape) != expected.shape:
-        what = f"{name} has shape {tuple(item.shape)}, expected {expected.shape}"
-        return Metadata(Kind.WRONG_SHAPE, name, what)
-    if item.dtype != expected.dtype:
-        what = f"{name} is {item.dtype}, expected {expected.dtype}"
-        return Metadata(Kind.WRONG_DTYPE, name, what)
-    if item.device.type != device.type:
-        what = f"{name} is on {item.device}, expected {device}"
-        return Metadata(Kind.WRONG_DEVICE, name, what)
-    return None
+        what = f"is {described(item)}, expected torch.Tensor"
+    elif item.layout is not torch.strided or item.is_quantized:
+        what = f"has layout {item.layout}, expected dense"
+    elif tuple(item.shape) != expected.shape:
+        kind = Kind.WRONG_SHAPE
+        what = f"has shape {tuple(item.shape)}, expected {expected.shape}"
+    elif item.dtype != expected.dtype:
+        kind, what = Kind.WRONG_DTYPE, f"is {item.dtype}, expected {expected.dtype}"
+    elif item.device.type != device.type:
+        kind, what = Kind.WRONG_DEVICE, f"is on {item.device}, expected {device}"
+    else:
+        return None
+    return Metadata(kind, name, f"{name} {what}")

@@ -4,9 +4,8 @@ It decides how later calls compute: other kernels', and the program's that calls
 one. A kernel that needs another setting has to put back the one that it found.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -15,26 +14,6 @@ import torch
 import torch.utils._device as torch_device
 
 _backends: Any = torch.backends
-
-
-def _default_device() -> Any:
-    """Return that of the innermost setting; None where there is none."""
-    return torch_device.CURRENT_DEVICE
-
-
-def _set_grad(value: bool) -> None:
-    torch._C._set_grad_enabled(value)
-
-
-def _deterministic() -> tuple[bool, bool]:
-    return (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-
-
-def _set_deterministic(value: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
 
 
 def _flushes() -> bool:
@@ -87,10 +66,17 @@ _BY_KIND: Final = [
 
 _SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[..., Any]]]] = {
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "the default device": (_default_device, torch.set_default_device),
+    # That of the innermost setting; None where there is none.
+    "the default device": (
+        partial(getattr, torch_device, "CURRENT_DEVICE"),
+        torch.set_default_device,
+    ),
     "the number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "grad mode": (torch.is_grad_enabled, _set_grad),
-    "the use of deterministic algorithms": (_deterministic, _set_deterministic),
+    "grad mode": (torch.is_grad_enabled, torch._C._set_grad_enabled),
+    "the use of deterministic algorithms": (
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,
+    ),
     "whether subnormals are flushed": (_flushes, torch.set_flush_denormal),
     **_attributes(),
     **{
@@ -107,35 +93,27 @@ _SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[..., Any]]]] = {
 }
 
 
-@dataclass(frozen=True)
-class TorchState:
-    """What torch is set to, by the name of each setting."""
+def state() -> dict[str, Any]:
+    """Return what torch is set to, by the name of each setting."""
+    return {name: ask() for name, (ask, _) in _SETTINGS.items()}
 
-    settings: dict[str, Any]
 
-    @classmethod
-    def now(cls) -> "TorchState":
-        """Return what torch is set to."""
-        return cls({name: ask() for name, (ask, _) in _SETTINGS.items()})
-
-    def restore(self) -> tuple[str, ...]:
-        """Put back what differs now; return it in words, with both values."""
-        told = []
-        for name, before in self.settings.items():
-            ask, put = _SETTINGS[name]
-            after = ask()
-            if after == before:
-                continue
-            put(before)
-            told.append(f"{name} ({before} before the call, {after} after it)")
-        return tuple(told)
+def restore(before: Mapping[str, Any]) -> list[str]:
+    """Put back what differs now; return it in words, with both values."""
+    changed = []
+    for name, value in before.items():
+        ask, put = _SETTINGS[name]
+        if (after := ask()) != value:
+            put(value)
+            changed.append(f"{name} ({value} before the call, {after} after it)")
+    return changed
 
 
 @contextmanager
 def put_back() -> Iterator[list[str]]:
     """Put back what is changed meanwhile; give a list that then holds it in words."""
-    before, left = TorchState.now(), list[str]()
+    before, left = state(), list[str]()
     try:
         yield left
     finally:
-        left += before.restore()
+        left += restore(before)

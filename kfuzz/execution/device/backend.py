@@ -190,7 +190,8 @@ class DeviceBackend(Protocol):
                     found[name] = str(read())
             except (AttributeError, RuntimeError):
                 continue
-        return tuple(f"{name}={_printable(found[name])}" for name in sorted(found))
+        printable = {n: "".join(filter(str.isprintable, found[n])) for n in found}
+        return tuple(f"{n}={printable[n][:_LONGEST]}" for n in sorted(found))
 
     def ailment(self, device: "torch.device") -> str | None:
         """Return why a device can do no work in this process, None if it can."""
@@ -293,7 +294,3 @@ class DeviceBackend(Protocol):
         from kfuzz.execution.memory import host_fences as pages
 
         return "" if pages.available() else "pages that fault cannot be made here"
-
-
-def _printable(text: str) -> str:
-    return "".join(c for c in text if c.isprintable())[:_LONGEST]

@@ -36,19 +36,12 @@ def _answer(message: Message) -> Message:
     told: Message = {"uuid": "", "unfenced": "", "passed": False}
     ailment = backend.ailment(device) or _miscounts(device)
     if not ailment:
-        told["uuid"] = uuid_of(device)
+        found = torch.cuda.get_device_properties(device)
+        told["uuid"] = str(getattr(found, "uuid", "")) or found.name
         told["unfenced"] = backend.unfenced(device)
     if not ailment and not told["unfenced"]:
         told["passed"] = not load_past_the_end(device)  # the last: it ends the context
     return {**told, "ailment": ailment}
-
-
-def uuid_of(device: "torch.device") -> str:
-    """Return what identifies a GPU, its name where torch knows no UUID."""
-    import torch
-
-    found = torch.cuda.get_device_properties(device)
-    return str(getattr(found, "uuid", "")) or found.name
 
 
 def _miscounts(device: "torch.device") -> str:

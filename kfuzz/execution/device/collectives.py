@@ -108,7 +108,10 @@ class Rank:
 
     def compared(self) -> Torn | None:
         """Return what differs between the overlapped order and the one in turn."""
-        self._in_turn()
+        for number in range(STEPS):  # what is compiled on first use is compiled now
+            results = self.call(number)
+            self._wait()
+            self._reduced(results)
         reduced = self._overlapped()
         wanted = [self._reduced(kept) for kept in self._kept]
         for got, right in zip(reduced, wanted, strict=True):
@@ -117,13 +120,6 @@ class Rank:
                 if torn is not None:
                     return torn
         return None
-
-    def _in_turn(self) -> None:
-        """Run the sequence in order: what is compiled on first use is compiled now."""
-        for number in range(STEPS):
-            results = self.call(number)
-            self._wait()
-            self._reduced(results)
 
     def _overlapped(self) -> list[dict[str, Tensor]]:
         """Run the kernel on one stream and reduce its results on another."""

@@ -8,8 +8,8 @@ processors are few enough that a case of 64 rows gives each of them several. Ten
 that they are on it, and what asks for memory there gets the host's.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any, Final
@@ -19,40 +19,37 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.device.facts import Device
 
 # Multi-Instance GPU User Guide, "H100 profiles"; CUDA C++ Programming Guide, "Compute
 # Capabilities", 9.0.
-GPU: Final = Device(
-    name="NVIDIA H100 80GB HBM3 MIG 1g.10gb",
-    capability=(9, 0),
-    properties={
-        "name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
-        "major": 9,
-        "minor": 0,
-        "multi_processor_count": 16,
-        "total_memory": 10 << 30,
-        "warp_size": 32,
-        "max_threads_per_block": 1024,
-        "max_threads_per_multi_processor": 2048,
-        "regs_per_multiprocessor": 65536,
-        "shared_memory_per_block": 49152,
-        "shared_memory_per_block_optin": 232448,
-        "shared_memory_per_multiprocessor": 233472,
-        "L2_cache_size": 6553600,
-        "is_integrated": 0,
-        "is_multi_gpu_board": 0,
-    },
-    of_triton={
-        "max_shared_mem": 232448,
-        "max_num_regs": 65536,
-        "multiprocessor_count": 16,
-        "warpSize": 32,
-        "sm_clock_rate": 1980000,
-        "mem_clock_rate": 2619000,
-        "mem_bus_width": 5120,
-    },
-)
+GPU: Final[Mapping[str, Any]] = {
+    "name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    "major": 9,
+    "minor": 0,
+    "multi_processor_count": 16,
+    "total_memory": 10 << 30,
+    "warp_size": 32,
+    "max_threads_per_block": 1024,
+    "max_threads_per_multi_processor": 2048,
+    "regs_per_multiprocessor": 65536,
+    "shared_memory_per_block": 49152,
+    "shared_memory_per_block_optin": 232448,
+    "shared_memory_per_multiprocessor": 233472,
+    "L2_cache_size": 6553600,
+    "is_integrated": 0,
+    "is_multi_gpu_board": 0,
+}
+"""Its properties as torch has them."""
+
+_OF_TRITON: Final = {
+    "max_shared_mem": 232448,
+    "max_num_regs": 65536,
+    "multiprocessor_count": 16,
+    "warpSize": 32,
+    "sm_clock_rate": 1980000,
+    "mem_clock_rate": 2619000,
+    "mem_bus_width": 5120,
+}
 
 _HERE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")
@@ -76,8 +73,8 @@ def is_met() -> bool:
 
 def described() -> tuple[str, ...]:
     """Return what a run's fingerprint says of it, nothing where it is not met."""
-    processors = GPU.properties["multi_processor_count"]
-    return (f"declared_gpu={GPU.name}, {processors} processors",) if _met else ()
+    told = f"declared_gpu={GPU['name']}, {GPU['multi_processor_count']} processors"
+    return (told,) if _met else ()
 
 
 @contextmanager
@@ -124,26 +121,23 @@ def _answer(patches: Patches) -> None:
             patches.set(torch.cuda, name, answer)
     patches.set(torch, "compile", _compiling(torch.compile))
     if hasattr(torch.autograd, _ENGINE):
-        run = getattr(torch.autograd, _ENGINE)
-        patches.set(torch.autograd, _ENGINE, _differentiating(run))
+        real = getattr(torch.autograd, _ENGINE)
+
+        # `torch.autograd.grad` is torch's own, and the mode is off within it: backward
+        # functions run beside the GPU as well.
+        @wraps(real)
+        def run(*arguments: Any, **named: Any) -> Any:
+            with _OnHost():
+                return real(*arguments, **named)
+
+        patches.set(torch.autograd, _ENGINE, run)
     if torch.version.cuda is None:
         patches.set(torch.version, "cuda", "12.8")
-    if (driver := _triton_driver()) is not None:
-        patches.set(driver, "_active", _Driver())
+    with suppress(ImportError):
+        from triton.runtime.driver import driver
 
-
-def _differentiating(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an autograd engine that runs backward functions beside the GPU as well.
-
-    `torch.autograd.grad` is a function of torch's, and the mode is off within one.
-    """
-
-    @wraps(real)
-    def run(*arguments: Any, **named: Any) -> Any:
-        with _OnHost():
-            return real(*arguments, **named)
-
-    return run
+        if "_active" in vars(driver):
+            patches.set(driver, "_active", _driver())
 
 
 def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,59 +212,6 @@ _TOLD: Final[dict[Any, object]] = {
 }
 
 
-class _Stream(nullcontext[None]):
-    """A stream: work is done when it is asked for."""
-
-    cuda_stream = 0
-    priority = 0
-    device = _HERE
-    device_index = 0
-
-    def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__()
-
-    def synchronize(self) -> None:
-        """Wait for nothing."""
-
-    def wait_stream(self, stream: object) -> None:
-        """Wait for nothing."""
-
-    def wait_event(self, event: object) -> None:
-        """Wait for nothing."""
-
-    def query(self) -> bool:
-        """Whether all work is done."""
-        return True
-
-    def record_event(self, event: object = None) -> "_Event":
-        """Return an event that has happened."""
-        return _Event()
-
-
-class _Event:
-    """An event that has happened, at no time that means anything."""
-
-    def __init__(self, *arguments: object, **named: object) -> None:
-        pass
-
-    def record(self, stream: object = None) -> None:
-        """Happen."""
-
-    def wait(self, stream: object = None) -> None:
-        """Wait for nothing."""
-
-    def synchronize(self) -> None:
-        """Wait for nothing."""
-
-    def query(self) -> bool:
-        """Whether it has happened."""
-        return True
-
-    def elapsed_time(self, other: object) -> float:
-        """Return milliseconds, alike for all: nothing is measured here."""
-        return 1.0
-
-
 def _returning(make: Callable[[], object]) -> Callable[..., object]:
     """Return a function of any arguments.
 
@@ -283,24 +224,59 @@ def _returning(make: Callable[[], object]) -> Callable[..., object]:
     return answer
 
 
-def _capability(device: object = None) -> tuple[int, int]:
-    return GPU.capability
+class _Stream(nullcontext[None]):
+    """A stream: work is done when it is asked for."""
+
+    cuda_stream = priority = device_index = 0
+    device = _HERE
+    synchronize = wait_stream = wait_event = _returning(lambda: None)
+    query = _returning(lambda: True)
+    record_event = _returning(lambda: _Event())
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__()
 
 
-def _properties(device: object = None) -> SimpleNamespace:
-    return SimpleNamespace(**GPU.properties)
+class _Event:
+    """An event that has happened, at no time that means anything."""
+
+    record = wait = synchronize = _returning(lambda: None)
+    query = _returning(lambda: True)
+    elapsed_time = _returning(lambda: 1.0)
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        pass
+
+
+def questions(
+    devices: Callable[[], Sequence[Mapping[str, Any]]],
+) -> dict[str, Callable[..., object]]:
+    """Return functions of torch.cuda that answer for devices, by their properties."""
+
+    def of(device: Any = None) -> Mapping[str, Any]:
+        if isinstance(device, str):
+            device = device.partition(":")[2]
+        elif not isinstance(device, int):
+            device = getattr(device, "index", None)
+        return devices()[int(device or 0)]
+
+    return {
+        "is_available": lambda: bool(devices()),
+        "device_count": lambda: len(devices()),
+        "current_device": lambda: 0,
+        "get_device_name": lambda device=None: of(device)["name"],
+        "get_device_capability": lambda device=None: (
+            of(device)["major"], of(device)["minor"],
+        ),
+        "get_device_properties": lambda device=None: SimpleNamespace(**of(device)),
+    }  # fmt: skip
 
 
 # By their names in torch.cuda.
 _ANSWERS: Final[dict[str, object]] = {
-    "is_available": lambda: True,
+    **questions(lambda: [GPU]),
     "is_initialized": lambda: True,
     "is_bf16_supported": lambda including_emulation=True: True,
-    "device_count": lambda: 1,
-    "current_device": lambda: 0,
-    "get_device_name": lambda device=None: GPU.name,
-    "get_device_capability": _capability,
-    "get_device_properties": _properties,
     "get_arch_list": lambda: ["sm_90"],
     "mem_get_info": lambda device=None: (10 << 30, 10 << 30),
     "memory_allocated": lambda device=None: 0,
@@ -322,53 +298,21 @@ _ANSWERS: Final[dict[str, object]] = {
 }  # fmt: skip
 
 
-class _Driver:
-    """Triton's driver for the GPU, as far as one is asked without a launch."""
+def _driver() -> SimpleNamespace:
+    """Return Triton's driver for the GPU, as far as one is asked without a launch."""
+    from triton.backends.compiler import GPUTarget
+    from triton.testing import do_bench
 
-    def __init__(self) -> None:
-        properties = dict(GPU.of_triton or {})
-        self.utils = SimpleNamespace(
-            get_device_properties=lambda device=0: dict(properties)
-        )
-        self.get_device_capability = _capability
-
-    def get_current_target(self) -> object:
-        """Return what Triton would compile for."""
-        from triton.backends.compiler import GPUTarget
-
-        major, minor = GPU.capability
-        return GPUTarget("cuda", 10 * major + minor, 32)
-
-    def get_active_torch_device(self) -> torch.device:
-        """Return torch's name of the GPU."""
-        return _HERE
-
-    def get_device_interface(self) -> object:
-        """Return torch's module for such devices."""
-        return torch.cuda
-
-    def get_current_device(self) -> int:
-        """Return the number of the GPU."""
-        return 0
-
-    def set_current_device(self, device: object) -> None:
-        """Do nothing: there is one."""
-
-    def get_current_stream(self, device: object = None) -> int:
-        """Return the address of a stream, as of torch's default one."""
-        return 0
-
-    def get_benchmarker(self) -> object:
-        """Return what autotuners measure with."""
-        from triton.testing import do_bench
-
-        return do_bench
-
-
-def _triton_driver() -> Any:
-    """Return what has Triton's active driver, None where Triton is not there."""
-    try:
-        from triton.runtime.driver import driver
-    except ImportError:
-        return None
-    return driver if "_active" in vars(driver) else None
+    return SimpleNamespace(
+        utils=SimpleNamespace(
+            get_device_properties=lambda device=0: dict(_OF_TRITON)
+        ),
+        get_device_capability=_ANSWERS["get_device_capability"],
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_active_torch_device=lambda: _HERE,
+        get_device_interface=lambda: torch.cuda,
+        get_current_device=lambda: 0,
+        set_current_device=lambda device: None,
+        get_current_stream=lambda device=None: 0,
+        get_benchmarker=lambda: do_bench,
+    )  # fmt: skip

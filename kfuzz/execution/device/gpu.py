@@ -99,7 +99,7 @@ class Gpu(DeviceBackend):
         name = _VISIBLE if _is_nvidia() else _VISIBLE_TO_HIP
         said = outer.get(name, outer.get(_VISIBLE))
         listed = [each.strip() for each in said.split(",")] if said else []
-        numbers = [_number(device) for device in devices]
+        numbers = [int(device.partition(":")[2] or 0) for device in devices]
         seen = [listed[n] if n < len(listed) else str(n) for n in numbers]
         return {name: ",".join(seen)}
 
@@ -255,10 +255,6 @@ class Gpu(DeviceBackend):
         from kfuzz.execution.device import gpu_fences as pages
 
         return pages.unavailable(device)
-
-
-def _number(device: str) -> int:
-    return int(device.partition(":")[2] or 0)
 
 
 def _is_nvidia() -> bool:

@@ -19,6 +19,7 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.cuda.driver import DriverError, VirtualMemory
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.host_fences import NoAddressSpace
+from kfuzz.execution.memory.zones import up
 
 FENCE_BYTES: Final = 32 << 20
 """Width of a fence, a multiple of every granularity: an access that misses its
@@ -186,7 +187,7 @@ def _fenced_range(
 ) -> tuple[Range, int]:
     """Return a fenced range, and the bytes between its fences."""
     driver = _driver_of(device) if driver is None else driver
-    room = _up(nbytes, driver.granularity())
+    room = up(nbytes, driver.granularity())
     whole = room + 2 * FENCE_BYTES
     parts = [(0, whole)] if readable else [(FENCE_BYTES, room)]
     return Range(driver, device, whole, parts), room
@@ -258,7 +259,3 @@ def unavailable(device: torch.device) -> str:
     except (HarnessError, RuntimeError) as error:
         return str(error).partition("\n")[0]
     return "" if works else "memory mapped beside a fence does not keep its bytes"
-
-
-def _up(number: int, step: int) -> int:
-    return -(-number // step) * step

@@ -77,7 +77,7 @@ def replayed(
     graph = torch.cuda.CUDAGraph()
     made = Replays()
     try:
-        placed = common.placed(captured, Arena(device))
+        placed = PlacedCall(common, captured, Arena(device))
         torch.cuda.synchronize(device)
         with (
             torch.cuda.device(device),

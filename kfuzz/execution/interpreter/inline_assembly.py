@@ -12,7 +12,7 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -68,17 +68,6 @@ def _unknown(what: str) -> NoForm:
     )
 
 
-@dataclass
-class _Call:
-    """The results of a call, as the builder of compiled Triton gives them."""
-
-    results: list[Any]
-
-    def get_result(self, index: int) -> Any:
-        """Return one of them."""
-        return self.results[index]
-
-
 def install(module: Any, patches: Patches) -> None:
     """Have the interpreter run inline assembly until the patches are undone."""
     handle = module.TensorHandle
@@ -90,9 +79,11 @@ def install(module: Any, patches: Patches) -> None:
         shape = operands[0].data.shape if operands else (1,)
         given = [operand.data for operand in operands]
         wanted = [module._get_np_dtype(t.scalar) for t in types]
-        made = run(text, given, wanted, pack=pack)
-        results = [np.broadcast_to(data, shape).copy() for data in made]
-        return _Call([handle(d, t.scalar) for d, t in zip(results, types, strict=True)])
+        data = run(text, given, wanted, pack=pack)
+        results = [np.broadcast_to(each, shape).copy() for each in data]
+        made = [handle(d, t.scalar) for d, t in zip(results, types, strict=True)]
+        # As the builder of compiled Triton gives them.
+        return SimpleNamespace(get_result=made.__getitem__)
 
     patches.set(module.InterpreterBuilder, "create_inline_asm", create_inline_asm)
     for name in _WAITS:
@@ -138,12 +129,12 @@ def run(
     return made
 
 
-@dataclass
 class _Machine:
     """Registers, each an array of all lanes."""
 
-    given: dict[int, Any]
-    registers: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, given: dict[int, Any]) -> None:
+        self.given = given
+        self.registers: dict[str, Any] = {}
 
     def run(self, text: str) -> None:
         """Run all instructions, in order."""

@@ -16,8 +16,6 @@ from typing import Any, Final
 import numpy as np
 
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter import block_pointers
-from kfuzz.execution.interpreter.block_pointers import number
 from kfuzz.execution.interpreter.traps import NoForm
 
 _STUBS: Final = "triton.language.extra.libdevice"
@@ -59,19 +57,18 @@ class _Names:
         self._module, self._tl = module, module.tl
         self._executor = module.GridExecutor.__call__
         self._rewrite = module.InterpretedFunction.rewrite
-        self._known = dict(self._members())
+        # What a launch replaces in Triton's modules, by its id: where it is.
+        self._known: dict[int, tuple[ModuleType, str]] = {
+            id(member): (home, name)
+            for home in (self._tl.math, self._tl.core, self._tl)
+            for name, member in list(vars(home).items())
+            if self._tl.core.is_builtin(member) or name in _REPLACED
+        }
         # Of functions within functions: what they see of these, by their code.
         self._enclosed: dict[CodeType, dict[str, Any]] = {}
         # In a launch: the codes seen, and (names, name, what stood there).
         self._seen: set[CodeType] | None = None
         self._replaced: list[tuple[dict[str, Any], str, Any]] = []
-
-    def _members(self) -> Iterator[tuple[int, tuple[ModuleType, str]]]:
-        """Yield what a launch replaces in Triton's modules: its id, and where it is."""
-        for home in (self._tl.math, self._tl.core, self._tl):
-            for name, member in list(vars(home).items()):
-                if self._tl.core.is_builtin(member) or name in _REPLACED:
-                    yield id(member), (home, name)
 
     def patch_lang(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return what is called for each function that runs in a launch."""
@@ -79,7 +76,10 @@ class _Names:
         def patch_lang(fn: Any) -> Any:
             scope = original(fn)
             if not self._seen:
-                self._replace_in_language(scope)
+                # Of Triton's own module: the launch's scope restores them.
+                scope.set_attr(self._tl, "range", self._loop)
+                # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
+                scope.set_attr(self._tl.tensor, "__index__", number)
             self._see(fn)
             return scope
 
@@ -129,7 +129,8 @@ class _Names:
         if self._seen is None or code in self._seen:
             return
         self._seen.add(code)
-        sees, extra = fn.__globals__, self._extra()
+        sees, loaded = fn.__globals__, (sys.modules.get(name) for name in _EXTRA)
+        extra = [vars(home) for home in loaded if home is not None]
         for name, value in (self._enclosed.get(code) or _enclosed(fn)).items():
             self._put(sees, name, self._meant(value, value))
         for name in code.co_names:
@@ -158,10 +159,6 @@ class _Names:
             return otherwise
         home, name = self._known.get(id(value), (None, ""))
         return otherwise if home is None else getattr(home, name)
-
-    def _extra(self) -> list[dict[str, Any]]:
-        loaded = (sys.modules.get(name) for name in _EXTRA)
-        return [vars(home) for home in loaded if home is not None]
 
     def _device_function(self, name: str, member: Any) -> Any:
         """Return a function of libdevice or `tl.extra` that can be called here."""
@@ -208,19 +205,6 @@ class _Names:
             handle = self._module.TensorHandle(np.array([place], kind), dtype)
             yield tl.tensor(handle, dtype)
 
-    def _replace_in_language(self, scope: Any) -> None:
-        """Replace names in Triton's own module, which the launch's scope restores."""
-        module, tl = self._module, self._tl
-        scope.set_attr(tl, "range", self._loop)
-        # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
-        scope.set_attr(tl.tensor, "__index__", number)
-        if hasattr(tl.core, "_block_ptr") or hasattr(module, "BlockPointerHandle"):
-            return
-        scope.set_attr(tl, "load", block_pointers.loaded(tl.load, module))
-        scope.set_attr(tl, "store", block_pointers.stored(tl.store, module))
-        scope.set_attr(tl, "make_block_ptr", block_pointers.made)
-        scope.set_attr(tl, "advance", block_pointers.BlockPointer.advance)
-
 
 def _enclosed(fn: Any) -> dict[str, Any]:
     """Return what a function sees of the functions around it."""
@@ -231,3 +215,10 @@ def _enclosed(fn: Any) -> dict[str, Any]:
         except ValueError:  # not assigned yet
             continue
     return found
+
+
+def number(value: Any) -> int:
+    """Return a whole number that may be a constexpr or a tensor of one element."""
+    value = getattr(value, "value", value)
+    handle = getattr(value, "handle", None)
+    return int(value) if handle is None else int(np.asarray(handle.data).squeeze())

@@ -60,6 +60,8 @@ def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             name: module.triton.runtime.jit._normalize_ty(kind)
             for name, kind in inspect.get_annotations(executor.fn).items()
         }
+        jit = module.triton.runtime.jit
+        numeric = frozenset(jit.type_canonicalisation_dict.values())
         executor.constexprs = [
             name
             for name in executor.arg_names
@@ -75,7 +77,7 @@ def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         def typed(name: str, value: Any) -> Any:
             kind = declared.get(name, "")
             plain = isinstance(value, int | float) and name not in executor.constexprs
-            if not plain or kind not in _numeric(module):
+            if not plain or kind not in numeric:
                 return value
             return _scalar(module, value, kind)
 
@@ -86,8 +88,3 @@ def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(executor, *positional, **by_name)
 
     return launch
-
-
-def _numeric(module: Any) -> frozenset[str]:
-    """Return the names of types that a parameter can be annotated with."""
-    return frozenset(module.triton.runtime.jit.type_canonicalisation_dict.values())

@@ -34,11 +34,6 @@ class _Stamps:
         self._units = -(-(region.high - region.low) // unit)
         self.times = np.zeros(self._units, np.int32)
 
-    def refine(self, unit: int) -> None:
-        """Count in smaller units from now on."""
-        self.times = np.repeat(self.times, self.unit // unit)
-        self.unit = unit
-
 
 class Races:
     """Follows the stores and atomics of one launch.
@@ -117,7 +112,11 @@ class Races:
         addresses = np.unique(offsets) + region.low
         keys: list[int | Region]
         if addresses.size > _NARROW:
-            self.acquire(a for a in self._clocks if a is region or _inside(a, region))
+            self.acquire(
+                a
+                for a in self._clocks
+                if a is region or (isinstance(a, int) and region.low <= a < region.high)
+            )
             keys = [region]
         else:
             keys = [int(a) for a in addresses]
@@ -173,12 +172,9 @@ class Races:
                 return None
             stamps = self._stamps[region] = _Stamps(region, unit)
         elif unit < stamps.unit:
-            stamps.refine(unit)
+            stamps.times = np.repeat(stamps.times, stamps.unit // unit)
+            stamps.unit = unit
         return stamps
-
-
-def _inside(key: int | Region, region: Region) -> bool:
-    return isinstance(key, int) and region.low <= key < region.high
 
 
 def _units(offsets: Indices, size: int, unit: int) -> Indices:

@@ -176,9 +176,9 @@ class Reach:
         allocated = [] if self._allocations is None else self._allocations.regions()
         for made in allocated:
             memory = f"its own {made.described}"
-            high = made.address + made.nbytes
+            high, size = made.address + made.nbytes, made.dtype.itemsize
             found.append(
-                Region(made.address, high, made.itemsize, "", memory, None, made.writes)
+                Region(made.address, high, size, "", memory, None, made.writes)
             )
         found += self._others(launched, found)
         return Regions(found)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from linecache import getline
 from operator import index
 from traceback import walk_tb
-from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from kfuzz.core.errors import chain, message_of
 from kfuzz.core.verdict import Access
-from kfuzz.execution.calls import autotuning, tuners
+from kfuzz.execution.calls import autotuning
 from kfuzz.execution.calls.occupied import gets_on
 from kfuzz.execution.calls.patches import Again, Patches
 from kfuzz.execution.device import declared
@@ -157,7 +156,8 @@ def _is_own_fault(error: BaseException) -> bool:
     None: an optional pointer whose absence it does not ask for.
     """
     frames = list(walk_tb(error.__traceback__))
-    own = [(f, at) for f, at in frames if not _is_tritons(f)]
+    names = [str(f.f_globals.get("__name__", "")) for f, _ in frames]
+    own = [f for f, n in zip(frames, names, strict=True) if not n.startswith("triton.")]
     if not own:
         return False
     frame, at = own[-1]
@@ -169,10 +169,6 @@ def _is_own_fault(error: BaseException) -> bool:
     words = set(re.findall(r"\w+", getline(code.co_filename, at)))
     given = code.co_varnames[: code.co_argcount]
     return any(n in words and frame.f_locals.get(n, at) is None for n in given)
-
-
-def _is_tritons(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith("triton.")
 
 
 def current() -> Launches:
@@ -229,13 +225,12 @@ def _session(install: Callable[[Patches], None]) -> Iterator[None]:
     if _installed:
         yield
         return
-    patches = Patches()
     try:
-        _installed = True
-        install(patches)
-        yield
+        with Patches() as patches:
+            _installed = True
+            install(patches)
+            yield
     finally:
-        patches.undo()
         _installed = False
 
 
@@ -250,7 +245,7 @@ def _choose(patches: Patches) -> None:
             _note_config,
             patches,
         )
-    tuners.install(lambda: _current.tuned, _note_config, patches)
+    autotuning.measure_nothing(patches)
 
 
 def _install(patches: Patches) -> None:

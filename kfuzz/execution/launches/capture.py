@@ -7,7 +7,6 @@ real data gives are compared with what is captured here.
 """
 
 import inspect
-import math
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype
+from kfuzz.core.recipe import Case, TensorSpec, is_dtype
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import declared
 from kfuzz.execution.interpreter.watch import watch
@@ -124,10 +123,11 @@ def capture(
                 strayed, index = stray or ("", 0)
                 mode.equal[storage_of(tensor)] = index if strayed == name else 0
             tensors.append(tensor)
+        taken = kernel.arguments.scalars
         keywords: dict[str, object] = {
-            name: _as_argument(case.scalars[name])
-            for name in kernel.arguments.scalars
-            if name in case.scalars
+            name: getattr(torch, str(value)) if is_dtype(value) else value
+            for name, value in case.scalars.items()
+            if name in taken
         }
         keywords |= kernel.declaration.config(config)
         given = _Given(made, mode, names, sizes_of(case))
@@ -227,10 +227,10 @@ class Recorder:
         if kind not in _TYPES:
             raise NotCapturedError(f"a tensor of {kind}", limit=True)
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-        return TensorArgument(
-            f"*{_TYPES[kind]}", tensor.itemsize, shape, strides, 0, 0,
-            span(shape, strides),
-        )  # fmt: skip
+        made = TensorArgument(
+            f"*{_TYPES[kind]}", tensor.itemsize, shape, strides, 0, 0, 0
+        )
+        return replace(made, after=made.span)
 
 
 class _Given(Recorder):
@@ -310,17 +310,16 @@ class _Given(Recorder):
 def _instead(launch: Any) -> Iterator[None]:
     """Have launches recorded, not made."""
     jit: Any = sys.modules.get("triton.runtime.jit")
-    patches = Patches()
-    if jit is not None:
+    with Patches() as patches:
+        if jit is not None:
 
-        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-            launch(self, *args, grid=grid, **kwargs)
+            def run(
+                self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any
+            ) -> None:
+                launch(self, *args, grid=grid, **kwargs)
 
-        patches.set(jit.JITFunction, "run", run)
-    try:
+            patches.set(jit.JITFunction, "run", run)
         yield
-    finally:
-        patches.undo()
 
 
 @cache
@@ -335,18 +334,7 @@ def _tensor(spec: TensorSpec) -> Tensor:
     return room.as_strided(spec.shape, spec.element_strides, spec.offset)
 
 
-def _as_argument(value: Scalar) -> object:
-    return getattr(torch, str(value)) if is_dtype(value) else value
-
-
 def _text(value: Any) -> str:
     if hasattr(value, "fn"):
         return f"function {value.fn.__qualname__}"
     return repr(value) if not isinstance(value, float) else value.hex()
-
-
-def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Return elements from the first to the last addressed one."""
-    if not math.prod(shape):
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))

@@ -50,42 +50,38 @@ _RESIZES: Final = frozenset((_aten.resize_.default, _aten.resize_as_.default))
 
 
 @dataclass(frozen=True)
-class _Allocation:
+class Allocated:
+    """One guarded allocation.
+
+    Attributes:
+        guarded: where its storage lies.
+        shape: that of the tensor when allocated.
+        writes: which of its elements have been written.
+    """
+
     guarded: PoisonedSlot
     shape: tuple[int, ...]
     writes: WriteMap
 
     @property
+    def address(self) -> int:
+        """The address of its first byte."""
+        return self.guarded.rows.low + self.guarded.slot.base
+
+    @property
     def nbytes(self) -> int:
+        """Its size."""
         return self.guarded.slot.stop - self.guarded.slot.base
 
     @property
     def dtype(self) -> torch.dtype:
+        """Its dtype when allocated."""
         return self.guarded.dtype
 
     @property
     def described(self) -> str:
         """Its dtype and shape when allocated."""
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
-
-
-@dataclass(frozen=True)
-class AllocatedRegion:
-    """Where the storage of one allocation lies.
-
-    Attributes:
-        address: of its first byte.
-        nbytes: its size.
-        itemsize: bytes per element.
-        described: dtype and shape when allocated.
-        writes: which of its elements have been written.
-    """
-
-    address: int
-    nbytes: int
-    itemsize: int
-    described: str
-    writes: WriteMap
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -138,8 +134,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unguarded = 0
         self.grown = 0
         self.foreign: dict[str, None] = {}
-        self._allocations: list[_Allocation] = []
-        self._owned: dict[int, _Allocation] = {}
+        self._allocations: list[Allocated] = []
+        self._owned: dict[int, Allocated] = {}
         self._block: Tensor | None = None
         self._used = 0
         self._total = 0
@@ -201,13 +197,12 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         flags = torch.cat([made.guarded.touched() for made in allocations]).tolist()
         return [
             AllocationTouch(
-                number, made.shape, str(made.dtype).removeprefix("torch."),
-                stray.where, stray.count, stray.distance,
+                number, made.shape, str(made.dtype).removeprefix("torch."), *stray
             )
             for number, made in enumerate(allocations)
             if flags[number]
             for stray in made.guarded.strays()
-        ]  # fmt: skip
+        ]
 
     def changed(self) -> Tensor:
         """Return whether there are such writes: a bool on the device, not awaited."""
@@ -220,18 +215,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Guarded allocations so far."""
         return len(self._allocations)
 
-    def regions(self) -> list[AllocatedRegion]:
-        """Return the storage of every allocation so far."""
-        return [
-            AllocatedRegion(
-                made.guarded.rows.low + made.guarded.slot.base,
-                made.nbytes,
-                made.dtype.itemsize,
-                made.described,
-                made.writes,
-            )
-            for made in self._allocations
-        ]
+    def regions(self) -> list[Allocated]:
+        """Return every allocation so far."""
+        return list(self._allocations)
 
     def beside(self) -> Allocation | None:
         """Return the one allocation that was to lie at the edge, if it was made."""
@@ -303,7 +289,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         writes = WriteMap(nbytes, tensor.dtype.itemsize, pattern)
         if keep or tensor.dtype is torch.bool:  # a bool has no spare bits for poison
             writes.mark_all()
-        made = _Allocation(guarded, shape, writes)
+        made = Allocated(guarded, shape, writes)
         self._owned[storage.data_ptr()] = made
         self._allocations.append(made)
         tensor.set_(storage, tensor.storage_offset(), shape, tensor.stride())

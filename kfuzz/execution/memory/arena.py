@@ -1,33 +1,13 @@
 """Memory that the cases of one kernel use in turn, grown as needed."""
 
 import mmap
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.gpu_fences import Fenced
 from kfuzz.execution.memory.zones import raw_memory
-
-
-@dataclass(frozen=True)
-class FencedBuffer:
-    """Memory between fences that arguments at an edge use in turn.
-
-    Attributes:
-        memory: uint8, between two fences; on a device with them where they can be
-            read.
-        snapshot: as large, without fences.
-        readable: whether its fences may be read.
-        start: byte in `memory` where the fence in front ends.
-        stop: byte in `memory` where the fence behind begins.
-    """
-
-    memory: Tensor
-    snapshot: Tensor
-    readable: bool
-    start: int
-    stop: int
 
 
 class Arena:
@@ -54,7 +34,7 @@ class Arena:
         self.settled: bool | None = None
         self.live = raw_memory(0, self.device)
         self.snapshot = raw_memory(0, self.device)
-        self._fenced: dict[int, FencedBuffer] = {}
+        self._fenced: dict[int, tuple[Fenced, Tensor, bool]] = {}
         self._own: list[_Own] = []
 
     def reserve(self, nbytes: int) -> None:
@@ -70,10 +50,13 @@ class Arena:
             self.live = raw_memory(size, self.device)
             self.snapshot = raw_memory(size, self.device)
 
-    def fenced(self, number: int, nbytes: int, *, readable: bool) -> FencedBuffer:
-        """Return the fenced memory of the argument with this number.
+    def fenced(
+        self, number: int, nbytes: int, *, readable: bool
+    ) -> tuple[Fenced, Tensor]:
+        """Return the fenced memory of the argument with this number, and a snapshot.
 
-        It is mapped on first use and again only to grow.
+        It is mapped on first use and again only to grow. The snapshot is as large as
+        what can be read of it.
 
         Args:
             number: position of the argument.
@@ -83,21 +66,19 @@ class Arena:
         Raises:
             HarnessError: if this system cannot make it.
         """
-        buffer = self._fenced.get(number)
+        buffer, snapshot, was = self._fenced.get(number, (None, None, False))
         if (
             buffer is None
+            or snapshot is None
             or buffer.stop - buffer.start < nbytes
-            or buffer.readable is not readable
+            or was is not readable
         ):
             self._fenced.pop(number, None)  # before two take the place of one
             size = max(1 << (nbytes - 1).bit_length(), 4 * mmap.PAGESIZE)
-            buffer = self._fenced[number] = self._mapped(size, readable=readable)
-        return buffer
-
-    def _mapped(self, nbytes: int, *, readable: bool) -> FencedBuffer:
-        made = self._backend.fenced_memory(nbytes, self.device, readable=readable)
-        snapshot = torch.empty_like(made.memory)
-        return FencedBuffer(made.memory, snapshot, readable, made.start, made.stop)
+            buffer = self._backend.fenced_memory(size, self.device, readable=readable)
+            snapshot = torch.empty_like(buffer.memory)
+            self._fenced[number] = buffer, snapshot, readable
+        return buffer, snapshot
 
     def shed(self, limit: int) -> None:
         """Give back what is kept for a kernel's allocations if it is more than that."""

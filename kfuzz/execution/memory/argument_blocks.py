@@ -148,7 +148,7 @@ class Dense:
         """
         argument, slot = self.placed[name]
         rows = self._snapshot if was else self.rows
-        return argument.single(rows.every(slot, *argument.form))
+        return argument.single(rows.every(slot, argument.form))
 
     def snap(self) -> None:
         """Keep the present state to compare with."""
@@ -211,11 +211,7 @@ class Sparse:
     """One argument in memory that is filled and compared in windows; a single row."""
 
     def __init__(self, argument: Argument, around: Poison, arena: Arena) -> None:
-        self._windows = Windows(
-            argument.spec, argument.dtype, guard=argument.guard,
-            alignment=argument.align, exact=argument.exact, poison=around,
-            device=arena.device,
-        )  # fmt: skip
+        self._windows = Windows(argument, around, arena.device)
         slot = self._windows.slot
         self.rows = Rows(self._windows.memory, (slot,))
         self.placed = {argument.name: (argument, slot)}
@@ -223,7 +219,7 @@ class Sparse:
     def elements(self, name: str) -> Tensor:
         """Return elements, those that share memory once."""
         argument, slot = self.placed[name]
-        whole = self.rows.isolated(0, slot, *argument.form)
+        whole = self.rows.isolated(0, slot, argument.form)
         return argument.single(whole.unsqueeze(0))
 
     def snap(self) -> None:
@@ -274,14 +270,11 @@ def at_edge(
     """Lay an argument out against one end of fenced memory."""
     a = argument
     need = rounded(a.nbytes + a.guard + edge.slack + 2 * a.align)
-    buffer = arena.fenced(number, need, readable=edge.readable)
-    slot = edge_slot(
-        edge, buffer.memory.numel(), buffer.start, buffer.stop, a.nbytes, a.guard,
-        alignment=a.align,
-    )  # fmt: skip
+    buffer, snapshot = arena.fenced(number, need, readable=edge.readable)
+    slot = edge_slot(edge, buffer, a.nbytes, a.guard, alignment=a.align)
     within = slot.start // ROUND_BYTES * ROUND_BYTES, rounded(slot.end)
     return Dense(
-        buffer.memory, buffer.snapshot, [(a, slot)], around, items=1,
+        buffer.memory, snapshot, [(a, slot)], around, items=1,
         pitch=buffer.memory.numel(), within=within,
     )  # fmt: skip
 

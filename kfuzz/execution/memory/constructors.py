@@ -13,16 +13,14 @@ from torch import Tensor
 
 Function = Callable[..., Any]
 
-# Functions of sizes, and functions of a tensor and sizes, with their owners.
-_OF_SIZES: Final[tuple[tuple[Any, str], ...]] = (
-    (torch, "empty"),
-    (torch, "empty_strided"),
-    (torch, "empty_permuted"),
-)
-_OF_TENSOR: Final[tuple[tuple[Any, str], ...]] = (
-    (torch, "empty_like"),
-    (Tensor, "new_empty"),
-    (Tensor, "new_empty_strided"),
+# Functions that give fresh memory, with their owners: whether a tensor comes first.
+_FRESH: Final[tuple[tuple[Any, str, bool], ...]] = (
+    (torch, "empty", False),
+    (torch, "empty_strided", False),
+    (torch, "empty_permuted", False),
+    (torch, "empty_like", True),
+    (Tensor, "new_empty", True),
+    (Tensor, "new_empty_strided", True),
 )
 # Others that give memory, or more of it; the first is of torch.Tensor(2, 3) too.
 _ASIDE: Final[tuple[tuple[Any, str], ...]] = (
@@ -58,13 +56,9 @@ def places() -> list[Place]:
     Modules that took a function's name over are among them, but for torch's own. What
     a kernel keeps as a default, in a closure or in a container is not found.
     """
-    groups = ((_OF_SIZES, False), (_OF_TENSOR, True))
-    own = [
-        Place(owner, name, name, of_tensor, getattr(owner, name))
-        for group, of_tensor in groups
-        for owner, name in group
-    ]
-    return [*own, *(p for p in _taken_over(len(sys.modules)) if _still_holds(p))]
+    own = [Place(o, name, name, of, getattr(o, name)) for o, name, of in _FRESH]
+    found = _taken_over(len(sys.modules))
+    return [*own, *(p for p in found if vars(p.owner).get(p.name) is p.function)]
 
 
 def others() -> list[tuple[Any, str, Function]]:
@@ -76,21 +70,12 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     """Stand for `object.__init__`, which minds arguments where it is called itself."""
 
 
-def _still_holds(place: Place) -> bool:
-    return vars(place.owner).get(place.name) is place.function
-
-
 @cache
 def _taken_over(modules: int) -> list[Place]:
     """Return what modules took over, as long as so many of them are imported."""
     # torch's own table of them: filled later, it would hold replacements.
     torch.utils._device._device_constructors()
-    groups = ((_OF_SIZES, False), (_OF_TENSOR, True))
-    sought = {
-        id(getattr(owner, name)): (name, of_tensor)
-        for group, of_tensor in groups
-        for owner, name in group
-    }
+    sought = {id(getattr(o, name)): (name, of) for o, name, of in _FRESH}
     found = []
     for module_name, module in list(sys.modules.items()):
         if type(module) is not ModuleType or module_name.partition(".")[0] == "torch":

@@ -53,8 +53,5 @@ class OwnEdges:
         except HarnessError:  # no fault of the kernel, whose call this is
             return None
         self._total += need
-        slot = edge_slot(
-            edge, room.memory.numel(), room.start, room.stop, nbytes, guard,
-            alignment=EDGE_ALIGNMENT,
-        )  # fmt: skip
+        slot = edge_slot(edge, room, nbytes, guard, alignment=EDGE_ALIGNMENT)
         return room.memory, slot

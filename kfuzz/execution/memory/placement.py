@@ -160,7 +160,7 @@ class Placement:
         part = self._part[name]
         argument, slot = part.placed[name]
         isolated = {0} if isinstance(part, Sparse) else ()
-        return part.rows.tensors(isolated, slot, *argument.form)
+        return part.rows.tensors(isolated, slot, argument.form)
 
     def write(self, values: Mapping[str, Tensor], fresh: Sequence[Poison] = ()) -> None:
         """Write elements, and what fresh memory holds over those that have no values.
@@ -230,7 +230,7 @@ class Placement:
         """Return the tensor of an argument in each item."""
         part = self._part[name]
         argument, slot = part.placed[name]
-        made = part.rows.tensors(isolated, slot, *argument.form)
+        made = part.rows.tensors(isolated, slot, argument.form)
         if self.items == 1 and not isinstance(part, Sparse):
             memory = part.rows.memory[slot.start : slot.end]
             _REGIONS[made[0]] = Region(

@@ -37,23 +37,6 @@ _Plain = bool | int | torch.dtype | torch.device | torch.layout | torch.memory_f
 
 
 @dataclass(frozen=True)
-class _Like:
-    """What the result of a call depends on of the tensor that it is given."""
-
-    type: type[Any]
-    shape: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> "_Like":
-        return cls(
-            type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor.device
-        )
-
-
-@dataclass(frozen=True)
 class _Noted:
     """One call that allocates.
 
@@ -66,7 +49,7 @@ class _Noted:
     """
 
     name: str
-    like: _Like | None
+    like: tuple[Any, ...] | None
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     tensors: tuple[Tensor, ...] | None
@@ -182,16 +165,9 @@ class Prepared:
             at = self.at
             if at < self.count and args:
                 made = sequence[at]
-                known = made.like
-                like: Any = args[0]
                 if (
                     made.name is name
-                    and known is not None
-                    and type(like) is known.type
-                    and like.shape == known.shape
-                    and like.dtype is known.dtype
-                    and like.stride() == known.stride
-                    and like.device == known.device
+                    and made.like == _form(args[0])
                     and args[1:] == made.args
                     and kwargs == made.kwargs
                 ):
@@ -258,9 +234,9 @@ class Prepared:
         like = None
         self.sound = False
         if of_tensor:
-            if not args or type(args[0]) not in (Tensor, torch.nn.Parameter):
+            like, args = _form(args[0]) if args else None, args[1:]
+            if like is None:
                 return made
-            like, args = _Like.of(args[0]), args[1:]
         if type(made) is not Tensor or made.requires_grad:
             return made
         if not _plain((args, tuple(kwargs.values()))):
@@ -297,8 +273,8 @@ class Prepared:
             )
             rows = Rows(memory, (slot,), need // pitch, pitch)
             self._guarded.append(PoisonedSlot(rows, made.dtype, poisons))
-            form = made.dtype, made.shape, made.stride()
-            tensors = rows.tensors(self._isolated, slot, *form)
+            form = made.dtype, made.shape, made.stride(), 0
+            tensors = rows.tensors(self._isolated, slot, form)
         self.columns.append(rows)  # views of it are looked at from here on
         return tuple(tensors)
 
@@ -340,6 +316,16 @@ class _Inside:
 
     def __exit__(self, *_: object) -> None:
         self._watch.inside -= 1
+
+
+def _form(like: Any) -> tuple[Any, ...] | None:
+    """Return what decides what is made like a tensor; None of anything else."""
+    if (
+        type(like) not in (Tensor, torch.nn.Parameter)
+        or like.layout is not torch.strided
+    ):
+        return None
+    return type(like), like.dtype, like.shape, like.stride(), like.device
 
 
 def _plain(value: Any) -> bool:

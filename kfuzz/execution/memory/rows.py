@@ -5,7 +5,6 @@ zones, at the same place in every row.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -14,6 +13,9 @@ from torch import Tensor, UntypedStorage
 from kfuzz.execution.memory.poison import Poison, poison_word
 from kfuzz.execution.memory.zones import Slot
 from kfuzz.numerics.run import Side
+
+Form = tuple[torch.dtype, Sequence[int], Sequence[int], int]
+"""The dtype, shape and strides of elements, and how many lie in front of the first."""
 
 
 class Rows:
@@ -59,69 +61,43 @@ class Rows:
         shape, strides = (self.count, (stop - start) // size), (self.pitch // size, 1)
         return typed.as_strided(shape, strides, typed.storage_offset() + start // size)
 
-    def every(
-        self,
-        slot: Slot,
-        dtype: torch.dtype,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        offset: int = 0,
-    ) -> Tensor:
+    def every(self, slot: Slot, form: Form) -> Tensor:
         """Return the elements in all rows, [rows, *shape].
 
         Args:
             slot: where they lie in a row.
-            dtype: element type.
-            shape: sizes.
-            strides: in elements.
-            offset: elements in front of the first.
+            form: what they are.
         """
+        dtype, shape, strides, offset = form
         typed, size = self.memory.view(dtype), dtype.itemsize
         first = typed.storage_offset() + slot.base // size + offset
         shape = (self.count, *shape)
         return typed.as_strided(shape, (self.pitch // size, *strides), first)
 
-    def isolated(
-        self,
-        row: int,
-        slot: Slot,
-        dtype: torch.dtype,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        offset: int = 0,
-    ) -> Tensor:
+    def isolated(self, row: int, slot: Slot, form: Form) -> Tensor:
         """Return the elements in one row, in a storage that begins and ends there.
 
-        It has a version counter of its own: a kernel's caller sees 0. The arguments are
-        those of `every`.
+        It has a version counter of its own: a kernel's caller sees 0.
         """
+        dtype, shape, strides, offset = form
         made = torch.empty(0, dtype=dtype, device=self.memory.device)
         made.set_(self.storage(row, slot), offset, tuple(shape), tuple(strides))
         return made.data
 
     def tensors(
-        self,
-        isolated: Collection[int],
-        slot: Slot,
-        dtype: torch.dtype,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        offset: int = 0,
+        self, isolated: Collection[int], slot: Slot, form: Form
     ) -> list[Tensor]:
         """Return the elements of each row, as objects that no kernel has had.
 
         Args:
             isolated: rows whose tensors have a storage of their own.
-            slot: as the rest, see `every`.
-            dtype: see there.
-            shape: see there.
-            strides: see there.
-            offset: see there.
+            slot: where they lie in a row.
+            form: what they are.
         """
-        form = (slot, dtype, shape, strides, offset)
-        shared = self.every(*form).unbind(0) if self.count > len(isolated) else ()
+        several = self.count > len(isolated)
+        shared = self.every(slot, form).unbind(0) if several else ()
         return [
-            self.isolated(row, *form) if row in isolated else shared[row]
+            self.isolated(row, slot, form) if row in isolated else shared[row]
             for row in range(self.count)
         ]
 
@@ -131,22 +107,6 @@ class Rows:
         whole = self.memory.untyped_storage()
         own: UntypedStorage = whole[first + slot.base : first + slot.stop]
         return own
-
-
-@dataclass(frozen=True)
-class Stray:
-    """Bytes that were changed in one zone of a slot.
-
-    Attributes:
-        where: "before" or "after" the storage.
-        count: elements changed there.
-        distance: elements from the nearest changed one to the storage: 1 is one past
-            the end.
-    """
-
-    where: Side
-    count: int
-    distance: int
 
 
 class PoisonedSlot:
@@ -187,7 +147,7 @@ class PoisonedSlot:
         before, after = ((zone != self._value).any(-1) for zone in self._zones)
         return (before | after).view(-1)
 
-    def strays(self) -> list[Stray]:
+    def strays(self) -> list[tuple[Side, int, int]]:
         """Return the changes in the first row; waits for the device."""
         found = []
         sides: tuple[Side, Side] = ("before", "after")
@@ -199,7 +159,7 @@ class PoisonedSlot:
             moved = torch.unique(moved)
             if moved.numel():
                 near = -int(moved[-1]) if where == "before" else int(moved[0]) + 1
-                found.append(Stray(where, moved.numel(), near))
+                found.append((where, moved.numel(), near))
         return found
 
     def _words(self, start: int, stop: int) -> Tensor:

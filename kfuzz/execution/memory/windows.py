@@ -5,7 +5,7 @@ written and compared only in windows: around the elements and at both ends. No w
 is proportional to the span.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from kfuzz.execution.memory.host_fences import NoAddressSpace, sparse_memory
 from kfuzz.execution.memory.poison import Poison, fill_poison
 from kfuzz.execution.memory.touches import Indices, element_offsets
 from kfuzz.execution.memory.zones import ROUND_BYTES, next_slot, raw_memory
+
+if TYPE_CHECKING:
+    from kfuzz.execution.memory.argument_blocks import Argument
 
 MARGIN_BYTES: Final = 4096
 """Poison on either side of a run of elements; its page exists anyway."""
@@ -41,22 +44,14 @@ class Windows:
     """
 
     def __init__(
-        self,
-        spec: TensorSpec,
-        dtype: torch.dtype,
-        *,
-        guard: int,
-        alignment: int,
-        exact: bool,
-        poison: Poison,
-        device: torch.device,
+        self, argument: "Argument", poison: Poison, device: torch.device
     ) -> None:
-        nbytes = (spec.offset + spec.span) * dtype.itemsize
-        self.memory = _memory(nbytes + 2 * guard + 4 * alignment, device)
-        address = self.memory.data_ptr()
+        a, spec, dtype = argument, argument.spec, argument.dtype
+        self.memory = _memory(a.nbytes + 2 * a.guard + 4 * a.align, device)
         self.slot = next_slot(
-            address, 0, nbytes, guard, alignment=alignment, exact=exact
-        )
+            self.memory.data_ptr(), 0, a.nbytes, a.guard, alignment=a.align,
+            exact=a.exact,
+        )  # fmt: skip
         self._words = self.memory[: self.memory.numel() // 8 * 8].view(torch.int64)
         places = torch.from_numpy(self._places(spec, dtype.itemsize))
         self._index = places.to(device)

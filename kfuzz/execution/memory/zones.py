@@ -1,13 +1,16 @@
 """Guarded slots in one block of memory: how they are laid out."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Edge
 from kfuzz.execution.device.backends import backend_of
+
+if TYPE_CHECKING:
+    from kfuzz.execution.device.gpu_fences import Fenced
 
 GUARD_BYTES: Final = 4096
 """Smallest guard zone: a 1024-wide float32 tile stored without a mask stays in it."""
@@ -77,33 +80,23 @@ def next_slot(
 
 
 def edge_slot(
-    edge: Edge,
-    size: int,
-    start: int,
-    stop: int,
-    nbytes: int,
-    guard: int,
-    *,
-    alignment: int,
+    edge: Edge, fenced: "Fenced", nbytes: int, guard: int, *, alignment: int
 ) -> Slot:
     """Lay a slot out against one end of fenced memory, a guard zone on the other.
 
     Args:
         edge: which end, and how much padding at least lies between.
-        size: bytes of the memory; beyond `start` and `stop` lie fences that can be
-            read, which then belong to the slot's zone.
-        start: where the fence in front ends.
-        stop: where the fence behind begins.
+        fenced: the memory; fences that can be read belong to the slot's zone.
         nbytes: size of the storage.
         guard: width of the guard zone on the other side, a multiple of `ROUND_BYTES`.
         alignment: power of two, of which the storage's address is a multiple.
     """
     if edge.side == "start":
-        base = start + up(edge.slack, alignment)
+        base = fenced.start + up(edge.slack, alignment)
         return Slot(0, base, base + nbytes, rounded(base + nbytes + guard))
-    base = (stop - edge.slack - nbytes) // alignment * alignment
+    base = (fenced.stop - edge.slack - nbytes) // alignment * alignment
     first = (base - guard) // ROUND_BYTES * ROUND_BYTES
-    return Slot(first, base, base + nbytes, size)
+    return Slot(first, base, base + nbytes, fenced.memory.numel())
 
 
 def slot_room(nbytes: int, guard: int, alignment: int) -> int:

@@ -25,7 +25,7 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 def limit_memory() -> None:
     """Limit what this process may allocate from now on; best effort."""
     room = allowance()
-    held = _own_data()
+    held = _kilobytes(Path("/proc/self/status"), "VmData:")
     if room is None or held is None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -45,16 +45,9 @@ def allowance() -> int | None:
     given = os.environ.get(VARIABLE, "")
     if given.isdigit():
         return int(given) << 20 or None
-    left = [n for n in (_left_on_machine(), _left_in_group()) if n is not None]
+    free = _kilobytes(Path("/proc/meminfo"), "MemAvailable:")
+    left = [n for n in (free, _left_in_group()) if n is not None]
     return int(SHARE * min(left)) if left else None
-
-
-def _left_on_machine() -> int | None:
-    return _kilobytes(Path("/proc/meminfo"), "MemAvailable:")
-
-
-def _own_data() -> int | None:
-    return _kilobytes(Path("/proc/self/status"), "VmData:")
 
 
 def _kilobytes(path: Path, label: str) -> int | None:

@@ -13,6 +13,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from kfuzz.execution.calls.patches import Patches
+
 _SPREAD: Final = 0.5
 
 
@@ -27,19 +29,15 @@ def drawn_constants(*, drawn: bool = True) -> Iterator[None]:
         yield
         return
     init: Any = nn.init
-    kept = {name: getattr(init, name) for name in ("ones_", "zeros_", "constant_")}
     replaced: dict[str, Callable[..., Tensor]] = {
         "ones_": lambda tensor: _about(tensor, 1.0),
         "zeros_": lambda tensor: _about(tensor, 0.0),
         "constant_": _about,
     }
-    for name, function in replaced.items():
-        setattr(init, name, function)
-    try:
+    with Patches() as patches:
+        for name, function in replaced.items():
+            patches.set(init, name, function)
         yield
-    finally:
-        for name, function in kept.items():
-            setattr(init, name, function)
 
 
 def _about(tensor: Tensor, val: float) -> Tensor:

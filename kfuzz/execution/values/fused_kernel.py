@@ -4,6 +4,8 @@ A row of a table says per item what is made, as the formulas of
 `kfuzz.core.value_families` give it. It gives the bits that `formula` gives. Words are
 32 bits wide and wrap around, which are the lower halves that `generator.mixed` keeps.
 """
+# ruff: noqa: F821
+# mypy: disable-error-code="name-defined"
 
 from typing import Final
 
@@ -13,55 +15,12 @@ import triton.language as tl
 from kfuzz.core import value_families as families
 from kfuzz.core.value_families import Code, Column
 
-# What a kernel may read of a module are constants of its own.
-CODE: Final = tl.constexpr(int(Column.CODE))
-KEY: Final = tl.constexpr(int(Column.KEY))
-EXPONENT_KEY: Final = tl.constexpr(int(Column.EXPONENT_KEY))
-SIGN_KEY: Final = tl.constexpr(int(Column.SIGN_KEY))
-ROW_KEY: Final = tl.constexpr(int(Column.ROW_KEY))
-ROW_STEP: Final = tl.constexpr(int(Column.ROW_STEP))
-STEP: Final = tl.constexpr(int(Column.STEP))
-MODE: Final = tl.constexpr(int(Column.MODE))
-START: Final = tl.constexpr(int(Column.START))
-POSITION: Final = tl.constexpr(int(Column.POSITION))
-FACTOR: Final = tl.constexpr(int(Column.FACTOR))
-COUNT: Final = tl.constexpr(int(Column.COUNT))
-ROW_COUNT: Final = tl.constexpr(int(Column.ROW_COUNT))
-EXPONENTS: Final = tl.constexpr(int(Column.EXPONENTS))
-LEAST: Final = tl.constexpr(int(Column.LEAST))
-SHIFT: Final = tl.constexpr(int(Column.SHIFT))
-SIGNED: Final = tl.constexpr(int(Column.SIGNED))
-A: Final = tl.constexpr(int(Column.A))
-B: Final = tl.constexpr(int(Column.B))
-C: Final = tl.constexpr(int(Column.C))
-HAS_FIRST: Final = tl.constexpr(int(Column.HAS_FIRST))
-FIRST: Final = tl.constexpr(int(Column.FIRST))
-HAS_LAST: Final = tl.constexpr(int(Column.HAS_LAST))
-LAST: Final = tl.constexpr(int(Column.LAST))
-ROUNDED: Final = tl.constexpr(int(Column.ROUNDED))
-RAW: Final = tl.constexpr(int(Column.RAW))
-SPOT: Final = tl.constexpr(int(Column.SPOT))
-SPOT_BITS: Final = tl.constexpr(int(Column.SPOT_BITS))
-AUX: Final = tl.constexpr(int(Column.AUX))
-OTHER: Final = tl.constexpr(int(Column.OTHER))
-PLANTS: Final = tl.constexpr(int(Column.PLANTS))
+# What a kernel may read of a module are constants of its own: each column and code has
+# its name here.
+globals().update({each.name: tl.constexpr(int(each)) for each in (*Column, *Code)})
 SLOTS: Final = tl.constexpr(families.SLOTS)
 COLUMNS: Final = tl.constexpr(int(families.COLUMNS))
 MIXED_KINDS: Final = tl.constexpr(families.MIXED_KINDS)
-
-TIES: Final = tl.constexpr(int(Code.TIES))
-BALANCED: Final = tl.constexpr(int(Code.BALANCED))
-WALK: Final = tl.constexpr(int(Code.WALK))
-CANCEL: Final = tl.constexpr(int(Code.CANCEL))
-ONE_HOT: Final = tl.constexpr(int(Code.ONE_HOT))
-PERMUTATION: Final = tl.constexpr(int(Code.PERMUTATION))
-HADAMARD: Final = tl.constexpr(int(Code.HADAMARD))
-MASKED: Final = tl.constexpr(int(Code.MASKED))
-MASKED_ROWS: Final = tl.constexpr(int(Code.MASKED_ROWS))
-INFINITIES: Final = tl.constexpr(int(Code.INFINITIES))
-EDGE: Final = tl.constexpr(int(Code.EDGE))
-MIXED: Final = tl.constexpr(int(Code.MIXED))
-NOTHING: Final = tl.constexpr(int(Code.NOTHING))
 
 BLOCK: Final = 512
 

@@ -212,7 +212,7 @@ class Grid:
     @property
     def top(self) -> int:
         """Exponent of the greatest finite value of the format."""
-        return greatest_exponent(self.fmt)
+        return math.frexp(self.fmt.max_finite)[1] - 1
 
     @cached_property
     def position(self) -> Tensor:
@@ -380,11 +380,6 @@ def bell_on_host(both: NDArray[np.uint32]) -> NDArray[np.float64]:
 def signs(bit: Tensor) -> Tensor:
     """Return float64 +1 where the int64 bit is 0, -1 where it is 1."""
     return bit.to(torch.float64).mul_(-2.0).add_(1.0)
-
-
-def greatest_exponent(fmt: Format) -> int:
-    """Return floor(log2) of the greatest finite value."""
-    return math.frexp(fmt.max_finite)[1] - 1
 
 
 def narrow(x: Tensor, fmt: Format) -> Tensor:

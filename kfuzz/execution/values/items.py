@@ -88,14 +88,14 @@ def _spec(batch: Burst, name: str, spec: TensorSpec, number: int) -> TensorSpec:
     plants = spec.plants
     if name in batch.planted and spec.numel:
         plan = planned(spec, seeds, finite=batch.finite)
-        plants = plants_of(spec, plan, 0, finite=batch.finite)
-    fill = _filled_by(spec.fill, family, int(seeds[0]))
+        bits = specials(spec.dtype, finite=batch.finite)
+        plants = tuple(
+            Plant(tuple(plan.at[0, j].tolist()), bits[plan.choice[0, j]])
+            for j in plan.present[0].nonzero()[0].tolist()
+        )
+    source = spec.fill.source if family in COPIES else None
+    fill = Fill(family, int(seeds[0]), spec.fill.axis, source)
     return replace(spec, fill=fill, plants=plants)
-
-
-def _filled_by(fill: Fill, family: str, seed: int) -> Fill:
-    source = fill.source if family in COPIES else None
-    return Fill(family, seed, fill.axis, source)
 
 
 def _family(
@@ -182,18 +182,6 @@ def planned(spec: TensorSpec, seeds: Words, *, finite: bool) -> Plan:
     kinds = len(specials(spec.dtype, finite=finite))
     present = np.arange(_MOST) < count
     return Plan(present, found, slots[..., rank] % kinds)
-
-
-def plants_of(
-    spec: TensorSpec, plan: Plan, item: int, *, finite: bool
-) -> tuple[Plant, ...]:
-    """Return the plants of one item of a plan as a recipe has them."""
-    bits = specials(spec.dtype, finite=finite)
-    slots = plan.present[item].nonzero()[0].tolist()
-    return tuple(
-        Plant(tuple(plan.at[item, j].tolist()), bits[plan.choice[item, j]])
-        for j in slots
-    )
 
 
 @dataclass(frozen=True, eq=False)

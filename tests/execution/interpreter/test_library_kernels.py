@@ -173,37 +173,6 @@ def assembled_wrongly(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + at, made, mask=at < n)
 
 
-@triton.jit
-def exp_of_blocks(x, y, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    start = tl.program_id(0) * ROWS
-    source = tl.make_block_ptr(x, (N, 5), (5, 1), (start, 0), (ROWS, COLUMNS), (1, 0))
-    target = tl.make_block_ptr(y, (N, 5), (5, 1), (start, 0), (ROWS, COLUMNS), (1, 0))
-    for _ in range(0, 5, COLUMNS):
-        block = tl.load(source, boundary_check=(0, 1), padding_option="zero")
-        tl.store(target, tl.exp(block).to(y.dtype.element_ty), boundary_check=(0, 1))
-        source = tl.advance(source, (0, COLUMNS))
-        target = target.advance((0, COLUMNS))
-
-
-@triton.jit
-def exp_of_blocks_past_the_end(x, y, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    start = tl.program_id(0) * ROWS
-    source = tl.make_block_ptr(x, (N, 5), (5, 1), (start, 0), (ROWS, COLUMNS), (1, 0))
-    target = tl.make_block_ptr(y, (N, 5), (5, 1), (start, 0), (ROWS, COLUMNS), (1, 0))
-    for _ in range(0, 5, COLUMNS):
-        block = tl.load(source, boundary_check=(1,))
-        tl.store(target, tl.exp(block).to(y.dtype.element_ty), boundary_check=(0, 1))
-        source = tl.advance(source, (0, COLUMNS))
-        target = target.advance((0, COLUMNS))
-
-
-def in_blocks(made: Any, x: Tensor) -> Tensor:
-    y = torch.empty_like(x)
-    rows = x.numel() // 5
-    made[(triton.cdiv(rows, 4),)](x.contiguous(), y, rows, ROWS=4, COLUMNS=2)
-    return y
-
-
 def on_a_list(made: Any, x: Tensor) -> Tensor:
     y, n = torch.empty_like(x), x.numel()
     made[[triton.cdiv(n, 16)]](x.contiguous(), y, n, BLOCK=16)
@@ -287,9 +256,6 @@ FEATURES: dict[str, tuple[Any, tuple[Launch, Any], tuple[Launch, Any]]] = {
     ),
     "enclosing functions": (torch.exp, (blocks, enclosed(1)), (blocks, enclosed(2))),
     "assembly": (torch.tanh, (blocks, assembled), (blocks, assembled_wrongly)),
-    "block pointers": (
-        torch.exp, (in_blocks, exp_of_blocks), (in_blocks, exp_of_blocks_past_the_end)
-    ),
     "lists as grids": (
         torch.exp, (on_a_list, exp_by_alias), (on_a_list, exp_by_alias_of_positive)
     ),
@@ -321,7 +287,6 @@ def report(oracle: Any, launch: Launch, made: Any) -> CaseReport:
     return Evaluator(bound, setting).judge(case, Depth.SEARCH)
 
 
-@pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
 @pytest.mark.parametrize("feature", FEATURES)
 def test_correct_kernels_pass_and_faulty_ones_are_found(feature: str) -> None:
     oracle, right, wrong = FEATURES[feature]
