@@ -229,7 +229,7 @@ class Campaign:
         kernel.seen.update(self.config.seen)
         if self._is_paced():
             compiles = self.backend.on.has.asynchronous
-            kernel.pace = Pace(kernel.discovery.ledger, compiles=compiles)
+            kernel.pace = Pace(kernel.ledger, compiles=compiles)
         return kernel
 
     def _is_paced(self) -> bool:
@@ -496,7 +496,6 @@ class Campaign:
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:
             yield from self._counted(kernel, *this_round.found)
-        kernel.discovery.end_round()
         self.scheduler.charge(kernel, time.monotonic() - began)
         nothing = kernel.record.cases == before and this_round.found is None
         full = kernel.unknown >= FINDINGS_PER_KERNEL
