@@ -68,9 +68,9 @@ def _in_this_process(config: RunConfig, stop: threading.Event) -> Iterator[Event
     # Triton reads its variables as it is imported, which nobody has done here yet.
     os.environ.update(_environment(config))
     from kfuzz.engine.search import campaign
-    from kfuzz.fuzz.source import GUIDES
+    from kfuzz.fuzz.source import Atheris
 
-    yield from campaign.run(config, stop=stop, guides=GUIDES)
+    yield from campaign.run(config, stop=stop, guide=Atheris())
 
 
 def _environment(config: RunConfig) -> Mapping[str, str]:

@@ -51,10 +51,10 @@ def main() -> None:
 def search(config: RunConfig, stop: threading.Event, connection: Connection) -> None:
     """Search, and send every event; go on to a clean end if nobody takes them."""
     from kfuzz.engine.search import campaign
-    from kfuzz.fuzz.source import GUIDES
+    from kfuzz.fuzz.source import Atheris
     from kfuzz.prove.beside import prover
 
-    for event in campaign.run(config, stop=stop, guides=GUIDES, prover=prover):
+    for event in campaign.run(config, stop=stop, guide=Atheris(), prover=prover):
         try:
             connection.send(("event", event))
         except OSError:

@@ -22,9 +22,8 @@ from kfuzz.core.errors import UsageError
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round
-from kfuzz.engine.search.case_source import Guides
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.asking import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.children import Children
@@ -47,34 +46,6 @@ DRAW_SECONDS: Final = 120.0
 MOST_ENDS: Final = 12
 # Cases in a row of no use here, after which there are no others.
 MOST_USELESS: Final = 1000
-
-
-def require(config: RunConfig) -> None:
-    """Check that libFuzzer can do what a run asks.
-
-    Raises:
-        UsageError: if it cannot.
-    """
-    where = "--engine atheris"
-    if importlib.util.find_spec("atheris") is None:
-        raise UsageError(
-            "atheris is not installed",
-            where=where,
-            fix="pip install atheris (there are wheels for CPython 3.11 to 3.14 on "
-            "Linux, x86-64), or leave the engine out",
-        )
-    if config.isolate == "none":
-        raise UsageError(
-            "libFuzzer needs a process of its own",
-            where=where,
-            fix="leave --isolate none out",
-        )
-    if config.scale is not Scale.USUAL:
-        raise UsageError(
-            "too few cases are judged for coverage to guide anything",
-            where=f"{where} --profile {config.scale}",
-            fix="leave one of them out",
-        )
 
 
 class CoverageSearch:
@@ -268,8 +239,31 @@ class Atheris:
     serve = EXPLORE
 
     def require(self, config: RunConfig) -> None:
-        """Check that a run can be guided so, see `require`."""
-        require(config)
+        """Check that libFuzzer can do what a run asks.
+
+        Raises:
+            UsageError: if it cannot.
+        """
+        where = "--engine atheris"
+        if importlib.util.find_spec("atheris") is None:
+            raise UsageError(
+                "atheris is not installed",
+                where=where,
+                fix="pip install atheris (there are wheels for CPython 3.11 to 3.14 on "
+                "Linux, x86-64), or leave the engine out",
+            )
+        if config.isolate == "none":
+            raise UsageError(
+                "libFuzzer needs a process of its own",
+                where=where,
+                fix="leave --isolate none out",
+            )
+        if config.scale is not Scale.USUAL:
+            raise UsageError(
+                "too few cases are judged for coverage to guide anything",
+                where=f"{where} --profile {config.scale}",
+                fix="leave one of them out",
+            )
 
     def search_of(
         self,
@@ -281,6 +275,3 @@ class Atheris:
     ) -> CoverageSearch:
         """Return the search of one kernel."""
         return CoverageSearch(kernel, fork, config, expired=expired)
-
-
-GUIDES: Final[Guides] = {Engine.ATHERIS: Atheris()}

@@ -11,7 +11,7 @@ from kfuzz.core.budget import Scale
 from kfuzz.core.event import Event
 from kfuzz.core.proof import KernelProof
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.proofs import NO_PROOFS, Keep, Proofs
+from kfuzz.engine.search.proofs import Keep, Proofs
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.prove.examined import Examined
 from kfuzz.prove.solver import installed
@@ -92,7 +92,7 @@ class BesideSearch:
         self._proving.close()
 
 
-def prover(config: RunConfig) -> Proofs:
+def prover(config: RunConfig) -> Proofs | None:
     """Return the proofs of a run, none where it asks for none, or nothing can prove.
 
     By default a run is proved that only its time ends: of others the seed alone says
@@ -104,5 +104,5 @@ def prover(config: RunConfig) -> Proofs:
         timed = budget.max_time is not None and budget.max_cases is None
         wanted = timed and (budget.max_time or 0.0) >= LEAST_SECONDS
     if not (wanted and usual and installed()):
-        return NO_PROOFS
+        return None
     return BesideSearch(config)

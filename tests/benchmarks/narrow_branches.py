@@ -23,7 +23,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.fuzz.source import GUIDES
+from kfuzz.fuzz.source import Atheris
 from kfuzz.targets.load import load_all
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -93,7 +93,7 @@ def search(fault: Fault, engine: Engine, *, cases: int, seed: int) -> Attempt:
             burst=1,
             engine=engine,
         )
-        for event in run_kernels(config, kernels, stop=stop, guides=GUIDES):
+        for event in run_kernels(config, kernels, stop=stop, guide=Atheris()):
             match event:
                 case FindingSaved() if not stop.is_set():
                     seconds = time.monotonic() - began

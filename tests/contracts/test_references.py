@@ -22,7 +22,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
-from kfuzz.engine.reduce.fitting import fitted
+from kfuzz.engine.confirm.lifecycle import fitted
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.execution.values.fills import in_domain, logical_values
 from kfuzz.numerics.acceptance import Problem

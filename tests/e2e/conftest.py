@@ -1,11 +1,26 @@
 """Fixtures: an empty project, and one whose corpus holds a finding."""
 
 import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Have children end on Ctrl-C, also where the shell had this process ignore it.
+
+    Scripts do so of what they begin in the background, and children inherit it.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -59,23 +59,6 @@ def test_a_kernel_of_no_file_runs_in_this_process(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_findings_are_kept_where_asked(project: Project) -> None:
-    project.write("kernels.py", HEADER + WRONG)
-    done = project.python(
-        "-c",
-        "import kfuzz, kernels\n"
-        "found = kfuzz.falsify(kernels.wrong, max_cases=30, seed=1, device='cpu', "
-        "corpus='corpus')\n"
-        "print(found[0].id)",
-    )
-    assert done.returncode == 0, done.stderr
-    [document] = project.findings()
-    assert document["id"] == done.stdout.strip()
-    again = project.kfuzz("replay", document["id"])
-    assert (again.returncode, "FAILS" in again.stdout) == (1, True)
-
-
-@pytest.mark.slow
 def test_a_user_s_own_hypothesis_tests_store_where_they_did(project: Project) -> None:
     project.write("kernels.py", HEADER + WRONG)
     done = project.python(
@@ -88,10 +71,3 @@ def test_a_user_s_own_hypothesis_tests_store_where_they_did(project: Project) ->
         "assert not os.path.exists('.hypothesis')\n",
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_what_is_not_bound_is_said(project: Project) -> None:
-    done = project.python("-c", "import kfuzz; kfuzz.falsify(max)")
-    assert done.returncode == 1
-    assert "UsageError" in done.stderr
-    assert "kfuzz.kernel(ops.softmax)" in done.stderr

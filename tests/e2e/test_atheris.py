@@ -13,8 +13,8 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search import campaign
-from kfuzz.fuzz.source import GUIDES
-from tests.e2e.project import HEADER, PATIENCE, RIGHT, Project, error, strict
+from kfuzz.fuzz.source import Atheris
+from tests.e2e.project import HEADER, PATIENCE, RIGHT, Project, strict
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("atheris") is None, reason="atheris is not installed"
@@ -91,7 +91,7 @@ def test_the_inputs_that_are_kept_reach_the_branch_in_the_next_run(
             budget=Budget(None, max_cases=cases, max_findings=1), device="cpu",
             engine=Engine.ATHERIS, keep_inputs=True,
         )  # fmt: skip
-        events = list(campaign.run(config, stop=threading.Event(), guides=GUIDES))
+        events = list(campaign.run(config, stop=threading.Event(), guide=Atheris()))
         [done] = [e for e in events if isinstance(e, KernelFinished)]
         return {finding.id for finding in done.findings}
 
@@ -131,12 +131,3 @@ def test_an_interrupt_keeps_the_inputs(project: Project) -> None:
     assert strict(out)["interrupted"]
     assert _inputs(project)
     assert project.wait_until_alone() == []
-
-
-@pytest.mark.slow
-def test_without_processes_it_is_refused(project: Project) -> None:
-    project.write("kernels.py", HEADER + RIGHT)
-    words = ("run", "kernels.py", "--engine", "atheris", "--isolate", "none")
-    done = project.kfuzz(*words)
-    assert done.returncode == 2
-    assert "libFuzzer needs a process of its own" in error(done)

@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-import torch
 
 from kfuzz.app import main
 from kfuzz.cli import apart
@@ -87,14 +86,6 @@ def test_bad_input_is_one_paragraph_and_a_code(
     for part in parts:
         assert part in err
     assert not project.corpus.exists()
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there(project: Project) -> None:
-    project.write("kernels.py", HEADER + RIGHT)
-    done = project.kfuzz("run", "kernels.py", "--device", "cuda")
-    assert done.returncode == 5
-    assert "--device interpret" in error(done)
 
 
 @pytest.mark.slow

@@ -109,15 +109,3 @@ def test_raising_violates_in_the_core_domain_and_refuses_beyond_it(
     assert raises["input_elements"] == 3
     declared = run.kernel("declared_dtype")
     assert declared["findings"] == declared["refusals"] == []
-
-
-@pytest.mark.slow
-def test_a_refusal_is_said_with_its_remedy_and_is_no_failure(project: Project) -> None:
-    project.write("kernels.py", SAID)
-    done = project.kfuzz(
-        "run", "kernels.py::contiguous_only", "--max-cases", "60", "--seed", "1",
-        "--device", "cpu",
-    )  # fmt: skip
-    assert done.returncode == 0
-    assert "non-contiguous input" in done.stdout
-    assert 'layouts="contiguous"' in done.stdout

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.project import HEADER, RIGHT, Project
+from tests.e2e.project import HEADER, Project
 
 # In a few inputs in a thousand, and never at a size alone.
 RARE = """
@@ -37,25 +37,6 @@ def test_what_few_values_show_is_found_as_a_case_of_its_own(project: Project) ->
 
 
 @pytest.mark.slow
-def test_a_right_kernel_passes_in_bursts_and_the_run_counts_them(
-    project: Project,
-) -> None:
-    project.write("kernels.py", HEADER + RIGHT)
-    [kernel], [again] = (
-        project.run("kernels.py", cases=640).document["kernels"] for _ in range(2)
-    )
-    assert kernel["findings"] == []
-    assert 50 <= kernel["screened"] <= kernel["cases"] - 350
-    assert kernel["cases"] <= 640
-    assert 1 <= kernel["bursts"] <= kernel["screened"]
-    told = kernel["contracts"]["K-VAL-01"]
-    assert told["verdict"] == "conforms"
-    assert told["decided"] > kernel["cases"] / 2
-    for name in ("cases", "screened", "bursts", "contracts", "worst_ratio"):
-        assert again[name] == kernel[name]
-
-
-@pytest.mark.slow
 def test_a_burst_that_ends_its_process_is_followed_to_its_member(
     project: Project,
 ) -> None:
@@ -65,15 +46,3 @@ def test_a_burst_that_ends_its_process_is_followed_to_its_member(
     [finding] = kernel["findings"]
     assert (finding["contract"], finding["kind"]) == ("K-LIV-01", "crash")
     assert finding["state"] == "confirmed"
-
-
-@pytest.mark.slow
-def test_a_run_can_do_without(project: Project) -> None:
-    project.write("kernels.py", HEADER + RIGHT)
-    run = project.run("kernels.py", "--burst", "1", cases=420)
-    [kernel] = run.document["kernels"]
-    assert (kernel["screened"], kernel["bursts"]) == (0, 0)
-    assert kernel["cases"] == 420
-    wrong = project.run("kernels.py", "--burst", "0", cases=600)
-    assert wrong.code == 2
-    assert "--burst" in wrong.err

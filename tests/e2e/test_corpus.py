@@ -1,12 +1,11 @@
 """The stored findings: listed, shown, checked; damaged; on a full disk."""
 
-import json
 import resource
 import signal
 
 import pytest
 
-from tests.e2e.project import HEADER, WRONG, Project, error, strict
+from tests.e2e.project import HEADER, WRONG, Project, error
 
 SECOND = """
 @kernel(ops.relu)
@@ -15,48 +14,6 @@ def second(x):
 """
 # Bytes a file may have: less than any finding.json, more than what runs need.
 FULL = 1024
-
-
-@pytest.mark.slow
-def test_listing_and_showing(found: Project) -> None:
-    listed = strict(found.kfuzz("corpus", "list", "--format", "json").stdout)
-    [entry] = listed["findings"]
-    assert entry["kernel"] == "kernels.py::wrong"
-    assert listed["problems"] == []
-    text = found.kfuzz("show", entry["id"]).stdout
-    assert entry["id"] in text
-    assert f"kfuzz replay {entry['id']}" in text
-    shown = strict(found.kfuzz("show", entry["id"], "--format", "json").stdout)
-    assert shown["finding"]["signature"]["contract"] == "C-CMP-03"
-
-
-@pytest.mark.slow
-def test_a_truncated_entry_is_named_and_kept(found: Project) -> None:
-    [path] = found.corpus.glob("*/*/finding.json")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    done = found.kfuzz("corpus", "check")
-    assert done.returncode == 1
-    assert "finding.json" in done.stdout
-    listed = found.kfuzz("corpus", "list", "--format", "json")
-    assert listed.returncode == 0
-    [problem] = strict(listed.stdout)["problems"]
-    assert problem["kind"] == "damaged"
-    assert "finding.json" in error(found.kfuzz("show", path.parent.as_posix()))
-    done = found.kfuzz("replay", "--format", "json")
-    assert done.returncode == 3
-    assert [r["outcome"] for r in strict(done.stdout)["results"]] == ["ERROR"]
-    assert path.read_bytes() == whole[: len(whole) // 2]
-
-
-@pytest.mark.slow
-def test_another_run_heals_a_damaged_entry(found: Project) -> None:
-    [path] = found.corpus.glob("*/*/finding.json")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    assert found.run("kernels.py::wrong", "--max-findings", "1").code == 1
-    assert json.loads(path.read_bytes())["id"] == json.loads(whole)["id"]
-    assert found.kfuzz("corpus", "check").returncode == 0
 
 
 @pytest.mark.slow

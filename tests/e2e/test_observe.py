@@ -95,9 +95,3 @@ def test_a_program_that_ends_otherwise(
     assert done.returncode == code, done.stderr
     assert said in done.stderr
     assert (project.folder / "observed.py").exists() is (code == 0)
-
-
-def test_a_program_that_is_not_there(project: Project) -> None:
-    done = project.kfuzz("observe", "none.py")
-    assert done.returncode == 2
-    assert "there is no such file" in done.stderr

@@ -1,35 +1,15 @@
 """A search from the outside: exit codes, the document, what is on disk."""
 
 import json
-import sys
 
 import pytest
 
-import kfuzz
 from kfuzz.core.event import Exited, KernelFinished, RunStarted
 from kfuzz.report.event_lines import read_events
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 from tests.helpers.tiers import sampled
 
 # Two branches that no case takes, and one in a function that is not called at all.
-BRANCHING = """
-@kernel(ops.relu)
-def branching(x):
-    if x.dim() == 9:
-        return x
-    if x.dim() < 9:
-        return inner(x)
-
-def inner(x):
-    try:
-        return torch.relu(x)
-    except KeyError:
-        return x
-
-def unused(x):
-    if x is None:
-        return 1
-"""
 # A product in tiles of 64 x 64 x 32: without a mask on K, or without the last tile.
 PRODUCT = """
 import torch
@@ -147,47 +127,6 @@ def test_a_clean_kernel_ends_with_0_and_leaves_no_corpus(project: Project) -> No
 
 
 @pytest.mark.slow
-def test_branches_that_never_ran_are_named_where_that_is_known(
-    project: Project,
-) -> None:
-    project.write("kernels.py", HEADER + BRANCHING)
-    run = project.run("kernels.py", cases=30)
-    assert (run.code, run.kernel("branching")["findings"]) == (0, [])
-    told = [n for n in run.document["notices"] if "branch" in n["message"]]
-    if sys.version_info < (3, 12):  # only a few cases are watched
-        assert told == []
-    else:
-        text = "2 of 3 branches in kernels.py never ran: lines 9, 17"
-        assert told == [{"kernel": "kernels.py::branching", "message": text}]
-
-
-@pytest.mark.slow
-def test_a_module_and_one_of_its_names(project: Project) -> None:
-    project.write("package/__init__.py", "")
-    project.write("package/module.py", HEADER + RIGHT + WRONG)
-    run = project.run("package.module:wrong")
-    assert run.code == 1
-    assert [k["kernel"] for k in run.document["kernels"]] == ["package.module:wrong"]
-    done = project.kfuzz("replay", run.findings("wrong")[0]["id"])
-    assert (done.returncode, "FAILS" in done.stdout) == (1, True)
-
-
-@pytest.mark.slow
-def test_a_folder_and_the_targets_of_pyproject(project: Project) -> None:
-    project.write("kernels/one.py", HEADER + RIGHT)
-    project.write("kernels/two.py", HEADER + RIGHT.replace("right", "also_right"))
-    project.write("kernels/notes.py", "raise RuntimeError('never imported')\n")
-    settings = '[tool.kfuzz]\ntargets = ["kernels"]\nprobes = 1.0\n'
-    project.write("pyproject.toml", settings)
-    run = project.run(cases=10)
-    assert run.code == 0
-    # A second call of each case that conforms, in the child.
-    assert run.kernel("right")["contracts"]["K-REF-01"]["decided"] > 5
-    names = [kernel["kernel"] for kernel in run.document["kernels"]]
-    assert names == ["kernels/one.py::right", "kernels/two.py::also_right"]
-
-
-@pytest.mark.slow
 def test_a_kernel_that_prints_a_lot_leaves_one_document(project: Project) -> None:
     project.write(
         "kernels.py",
@@ -201,30 +140,3 @@ def test_a_kernel_that_prints_a_lot_leaves_one_document(project: Project) -> Non
     assert run.code == 1
     assert len(run.findings("wrong")) == 1
     assert "imported" in run.err
-
-
-@pytest.mark.slow
-def test_known_findings_fail_a_run_only_where_asked(project: Project) -> None:
-    project.write("kernels.py", HEADER + WRONG)
-    assert project.run("kernels.py", cases=25).code == 1
-    [path] = project.corpus.glob("*/*/finding.json")
-    document = json.loads(path.read_text())
-    document["state"] = "known"
-    path.write_text(json.dumps(document))
-    run = project.run("kernels.py", cases=25)
-    assert run.code == 0
-    assert [f["state"] for f in run.findings("wrong")] == ["known"]
-    assert project.run("kernels.py", "--fail-on", "any", cases=25).code == 1
-
-
-@pytest.mark.slow
-def test_contracts_can_be_chosen(project: Project) -> None:
-    project.write("kernels.py", HEADER + WRONG)
-    run = project.run("kernels.py", "--contracts", "K-MEM-*", cases=30)
-    assert run.code == 0
-    assert {name[:5] for name in run.kernel("wrong")["contracts"]} == {"K-MEM"}
-
-
-def test_versions(project: Project) -> None:
-    done = project.kfuzz("--version")
-    assert (done.returncode, done.stdout) == (0, f"kfuzz {kfuzz.__version__}\n")

@@ -1,10 +1,8 @@
 """`replay --script`: one file that needs torch and the kernel's own file alone."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.e2e.project import HEADER, MENDED, Project, error
+from tests.e2e.project import HEADER, Project
 
 # Each way of failing: the kernel, and what to replace to mend it.
 BROKEN = {
@@ -82,23 +80,3 @@ def test_a_script_fails_until_the_kernel_is_mended(kind: str, project: Project) 
     # Of memory that torch's own switch does not fill it cannot say that all is well.
     ended = (0, 2) if kind == "unwritten" else (0,)
     assert passing.returncode in ended, passing.stdout + passing.stderr
-
-
-@pytest.mark.slow
-def test_nothing_is_overwritten(found: Project) -> None:
-    done = found.kfuzz("replay", "wrong", "--script", "kernels.py")
-    assert done.returncode == 2
-    assert "is there already" in error(done)
-    assert (found.folder / "kernels.py").read_text().startswith(HEADER)
-
-
-@pytest.mark.slow
-def test_a_script_of_a_kernel_in_a_module(project: Project) -> None:
-    project.write("package/__init__.py", "")
-    text = HEADER + MENDED.replace("relu(x)", "relu(x) + 1")
-    project.write("package/module.py", text)
-    run = project.run("package.module", "--max-findings", "1")
-    [finding] = run.findings("wrong")
-    project.kfuzz("replay", finding["id"], "--script", "repro.py")
-    assert project.python("repro.py").returncode == 1
-    assert Path(project.folder / "repro.py").is_file()

@@ -31,27 +31,7 @@ import threading, time
 threading.Thread(target=time.sleep, args=(600,), name="poller", daemon=True).start()
 """
 # As the pools of OpenBLAS, of which scipy brings one: it ends as a fork begins.
-SEES_TO_FORKS = """
-import threading
-STOP = threading.Event()
-POOL = threading.Thread(target=STOP.wait, daemon=True)
-POOL.start()
-
-def end():
-    STOP.set()
-    POOL.join()
-
-os.register_at_fork(before=end)
-"""
 # Torch's own pool of threads must not come to be in the template.
-COMPUTING = """
-TABLE = torch.randn(512, 512) @ torch.randn(512, 512)
-
-@kernel(ops.relu)
-def right(x):
-    assert bool((TABLE @ TABLE).isfinite().all())
-    return torch.relu(x)
-"""
 # Right, and each only in the process that imported it, or in no fork that is watched.
 BY_NUMBER = """
 PROCESS = os.getpid()
@@ -129,30 +109,6 @@ def test_children_of_two_faulty_kernels_import_it_once(project: Project) -> None
 
 
 @pytest.mark.slow
-def test_each_of_two_files_is_imported_by_kfuzz_and_by_one_template(
-    project: Project,
-) -> None:
-    project.write("kernels.py", COUNTED + TWO_WRONG)
-    other = TWO_WRONG.replace("wrong(", "faulty(")
-    project.write("others.py", COUNTED + other)
-    run = project.run("kernels.py", "others.py")
-    assert run.code == 1
-    assert run.kernel("wrong")["findings"]
-    assert run.kernel("faulty")["findings"]
-    # By kfuzz, by a template of each, and by children that confirm what was found.
-    assert imports(project) <= 8
-
-
-@pytest.mark.slow
-def test_threads_that_see_to_forks_leave_a_file_forkable(project: Project) -> None:
-    project.write("kernels.py", COUNTED + SEES_TO_FORKS + TWO_WRONG)
-    run = project.run("kernels.py")
-    assert run.code == 1, run.err
-    assert "by itself" not in run.err
-    assert imports(project) <= 3
-
-
-@pytest.mark.slow
 def test_what_cannot_be_forked_is_imported_by_each_child_and_that_is_said(
     project: Project,
 ) -> None:
@@ -163,12 +119,3 @@ def test_what_cannot_be_forked_is_imported_by_each_child_and_that_is_said(
     assert imports(project) > 3
     assert "each child imports its file by itself" in run.err
     assert "poller" in run.err
-
-
-@pytest.mark.slow
-def test_torch_works_in_children_of_a_file_that_computed(project: Project) -> None:
-    project.write("kernels.py", COUNTED + COMPUTING)
-    run = project.run("kernels.py")
-    assert run.code == 0
-    assert run.kernel("right")["contracts"]["K-VAL-01"]["verdict"] == "conforms"
-    assert imports(project) == 1

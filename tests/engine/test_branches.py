@@ -145,15 +145,6 @@ def test_nothing_is_watched_beside_a_tool_that_monitors(tmp_path: Path) -> None:
     assert lines == ["None"]
 
 
-def test_what_is_not_python_of_a_file_is_not_watched() -> None:
-    made: dict[str, object] = {}
-    exec(compile("def f(x):\n    return x", "<nowhere>", "exec"), made)
-    assert branches.watch(len) is None
-    assert branches.watch(made["f"]) is None
-    assert branches.source_of(len) == ""
-    assert branches.source_of(python) == __file__
-
-
 def test_the_code_is_found_behind_decorators_and_in_classes() -> None:
     class Module(torch.nn.Module):
         def forward(self, x: object) -> object:

@@ -17,12 +17,11 @@ from kfuzz.core.finding import Explanation, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
 from kfuzz.engine.search import batches as bursts
-from kfuzz.engine.search.batches import BatchRound, items_of, share_of
+from kfuzz.engine.search.batches import BatchRound, share_of
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.evaluation.prefilter import member_case
-from kfuzz.execution.device.backends import BACKENDS, GPU
+from kfuzz.execution.device.backends import GPU
 from kfuzz.targets.load import LoadedKernel, Source
 from tests.helpers.findings import finding
 
@@ -93,20 +92,6 @@ def round_of(
 def burst(seed: int, members: int = 8) -> Burst:
     spec = TensorSpec((4, 4), ("d0", "d1"), "float32", fill=Fill("randn", seed))
     return Burst(Case({"x": spec}), members)
-
-
-def test_the_next_burst_is_drawn_while_one_runs() -> None:
-    made, runner, _, record = round_of([PASSED])
-    made.take(burst(2))
-    assert runner.pending == 1
-    made.take(burst(4))
-    assert runner.pending == 1
-    assert record.cases == 8
-    made.collect()
-    assert runner.pending == 0
-    assert (record.cases, record.prefiltered, record.batches) == (16, 16, 2)
-    assert record.worst == 0.5
-    assert record.tallies([], frozenset({"K-VAL-01"}))["K-VAL-01"].decided == 16
 
 
 def test_a_suspect_is_judged_as_a_case_and_ends_the_round_if_it_fails() -> None:
@@ -210,29 +195,6 @@ def test_a_frequent_known_failure_does_not_hide_a_rare_one() -> None:
     assert turn.found[1].failure == touches
 
 
-def test_of_a_known_kind_another_member_is_judged_each_time() -> None:
-    often = tuple(Suspect(i, "y is wrong") for i in range(3))
-    made, runner, _, _ = round_of([Screened(passed=5, suspects=often)], [REFUSED])
-    for _ in range(bursts.KNOWN + 3):
-        made.take(burst(2))
-    made.collect()
-    last = [c.tensors["x"].fill for c in runner.cases[-3:]]
-    assert len({f.seed for f in last if f}) == 3
-
-
-def test_every_kind_of_suspicion_is_judged_first() -> None:
-    told = (
-        *(Suspect(i, "out is wrong") for i in range(6)),
-        Suspect(6, "memory changed that is not its own"),
-        Suspect(7, "raised ValueError: no"),
-    )
-    made, runner, _, _ = round_of([Screened(suspects=told), PASSED], [REFUSED])
-    made.take(burst(2))
-    made.collect()
-    seeds = [c.tensors["x"].fill for c in runner.cases]
-    assert len(seeds) == len({f.seed for f in seeds if f}) == bursts.JUDGED
-
-
 def test_a_burst_that_ends_its_child_is_judged_member_by_member() -> None:
     lost = Screened(lost="the child died of SIGSEGV", spent=True)
     made, runner, turn, _ = round_of([lost], [CLEAN, CLEAN, FAILS])
@@ -253,15 +215,6 @@ def test_a_common_failure_does_not_hide_what_ended_the_child() -> None:
     made.collect()
     assert turn.found is not None
     assert turn.found[1].failure == crash
-
-
-def test_bursts_that_end_their_child_are_soon_enough() -> None:
-    lost = Screened(lost="the child died of SIGSEGV", spent=True)
-    made, runner, _, _ = round_of([lost], [CLEAN])
-    for seed in range(10):
-        made.take(burst(2 * seed))
-    made.collect()
-    assert len(runner.submitted) == bursts.FAILED
 
 
 def test_a_new_symptom_ends_the_round_before_its_class_is_told() -> None:
@@ -310,21 +263,6 @@ def test_a_suspicion_that_no_time_is_left_to_settle_is_kept(
     assert turn.found[1].failure == WRONG
 
 
-def test_suspects_take_no_diagnosis_from_cases() -> None:
-    """What is found without bursts is diagnosed as often with them."""
-    value = Failure("K-VAL-01", Kind.VALUE, "wrong", "y")
-    fails = CaseReport({"K-VAL-01": Verdict.VIOLATES}, failure=value)
-    every = tuple(Suspect(i, "y is wrong") for i in range(8))
-    made, runner, turn, _ = round_of([Screened(suspects=every)], [fails])
-    turn._kernel.seen.add(value.signature(turn._kernel.name))
-    for seed in range(6):
-        made.take(burst(2 * seed))
-    made.collect()
-    runner.depths.clear()
-    turn.judge(burst(99).case)
-    assert runner.depths == [Depth.SEARCH, Depth.FULL]
-
-
 def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:
     lost = Screened(lost="the child died of SIGSEGV", spent=True)
     made, runner, _, record = round_of([lost], [CLEAN])
@@ -335,19 +273,6 @@ def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:
     assert note.note == "in a batch, not alone: the child died of SIGSEGV"
 
 
-def test_messages_of_one_kind_do_not_crowd_out_others() -> None:
-    told = (
-        *(Suspect(i, f"raised ValueError: {i}") for i in range(6)),
-        Suspect(7, "y is wrong"),
-    )
-    made, runner, _, _ = round_of([Screened(suspects=told), PASSED], [REFUSED])
-    made.take(burst(2))
-    made.collect()
-    seeds = [c.tensors["x"].fill for c in runner.cases]
-    last = member_case(made._kernel.loaded.kernel, burst(2), 7).tensors["x"].fill
-    assert last in seeds[:2]
-
-
 def test_a_launch_that_failed_is_looked_for_in_every_member() -> None:
     every = tuple(Suspect(i, "unchecked launch: cudaErrorX") for i in range(8))
     reports = [*[CLEAN] * 12, FAILS]
@@ -355,14 +280,6 @@ def test_a_launch_that_failed_is_looked_for_in_every_member() -> None:
     made.take(burst(2))
     made.collect()
     assert turn.found is not None
-
-
-def test_no_more_members_than_asked_for() -> None:
-    made, runner, _, _ = round_of([PASSED], most=12)
-    for seed in range(4):
-        made.take(burst(2 * seed))
-    made.collect()
-    assert [b.members for b in runner.submitted] == [8, 4]
 
 
 def test_what_cannot_be_screened_counts_for_nothing() -> None:
@@ -375,22 +292,6 @@ def test_what_cannot_be_screened_counts_for_nothing() -> None:
     made.take(burst(2))
     made.collect()
     assert record.untold() == ["a batch could not be prefiltered: RuntimeError: no"]
-
-
-@pytest.mark.parametrize(
-    ("shape", "backend", "members"),
-    [((4, 4), "cuda", 128), ((1 << 12, 1 << 10), "cuda", 2),
-     ((1 << 8, 1 << 8), "cpu", 4), ((0, 4), "cpu", 128),
-     ((1 << 11, 1 << 12), "cuda", 1)],
-)  # fmt: skip
-def test_large_structures_have_few_members(
-    shape: tuple[int, ...], backend: str, members: int
-) -> None:
-    spec = TensorSpec(shape, ("d0", "d1"), "float32", fill=Fill("randn", 2))
-    batches = BACKENDS[backend].limits.batches
-    assert batches is not None
-    assert items_of(Case({"x": spec}), batches, 128) == members
-    assert items_of(Case({"x": spec}), batches, 1) == 1
 
 
 def test_few_cases_are_all_judged_in_full() -> None:

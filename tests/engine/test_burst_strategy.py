@@ -1,7 +1,5 @@
 """Bursts as they are drawn: which families, plants and members they have."""
 
-from collections import Counter
-
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -68,29 +66,6 @@ def drawn(operator, count=60, *, members=lambda case: 8, from_seed=3, **rest):
     return found
 
 
-def test_members_are_as_many_as_asked_for_and_one_alone_has_no_groups():
-    found = drawn(NORM, members=lambda case: 1 + case.elements % 5)
-    assert all(b.members == 1 + b.case.elements % 5 for b in found)
-    for burst in found:
-        assert len(burst.families) in ((0,) if burst.members == 1 else (1, 2, 3))
-
-
-def test_each_argument_has_families_of_its_own_role():
-    weights, variances, data = Counter(), Counter(), Counter()
-    for burst in drawn(NORM, 150):
-        for group in burst.families:
-            assert set(group) == {"x", "weight", "var"}
-            data[group["x"]] += 1
-            weights[group["weight"]] += 1
-            variances[group["var"]] += 1
-    special = {n for n, f in FAMILIES.items() if f.group == "special"}
-    assert set(data) >= special
-    assert "transpose_of" not in data
-    assert not special & {*weights, *variances}
-    assert weights["randn"] > 5 * weights["expspread"]
-    assert variances["uniform01"] + variances["ones"] > sum(variances.values()) / 2
-
-
 def test_masks_truth_values_and_indices_have_theirs():
     masks = {g["mask"] for b in drawn(ATTENTION, 80) for g in b.families}
     assert masks <= set(FAMILIES)
@@ -136,14 +111,6 @@ def test_values_of_what_is_drawn_are_those_of_each_member():
                 alone = logical_values(case, name, CPU)
                 assert torch.equal(bits(values[number]), bits(alone))
     assert planted
-
-
-def test_wanted_families_come_first_if_they_are_admitted():
-    wanted = ("ramp", "nan1", "ties", "absorb", "ones")
-    for burst in drawn(NORM, 20, wanted=lambda case: wanted):
-        assert [g["x"] for g in burst.families] == list(wanted)
-    for burst in drawn(NORM, 20, wanted=lambda case: wanted, nonfinite="undefined"):
-        assert [g["x"] for g in burst.families] == ["ramp", "ties", "absorb", "ones"]
 
 
 def test_nothing_copies_from_an_argument_that_is_not_there():

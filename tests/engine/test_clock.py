@@ -52,18 +52,6 @@ def test_what_a_later_kernel_takes_to_open_is_no_part_of_the_run(wait: Pass) -> 
     assert made.deadline == 100.0 + 7.0 + 60.0
 
 
-def test_beside_others_it_is_the_part_of_one_job(wait: Pass) -> None:
-    made = RunClock(60.0, jobs=2, started=100.0)
-    first, second = made.opening(), made.opening()
-    first.__enter__()
-    second.__enter__()
-    wait(3.0)
-    first.__exit__(None, None, None)
-    wait(4.0)
-    second.__exit__(None, None, None)
-    assert made.startup_s == 3.0 + 4.0 / 2
-
-
 def test_start_up_has_a_limit_of_its_own(wait: Pass) -> None:
     made = RunClock(60.0, jobs=1, started=100.0)
     wait(START_SECONDS + 20.0)

@@ -9,7 +9,6 @@ from unittest import mock
 import pytest
 
 from kfuzz.core.budget import Budget
-from kfuzz.core.errors import BackendError
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig, RunConfig
@@ -18,7 +17,7 @@ from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers import canaries
 from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.canaries import Tried, left_out
-from kfuzz.execution.device.backends import BACKENDS, CPU, GPU, environment_for, resolve
+from kfuzz.execution.device.backends import BACKENDS, CPU, GPU, environment_for
 from kfuzz.execution.device.cpu import Cpu
 from kfuzz.judge.sandbox import zygote_for
 from kfuzz.store.corpus import Corpus
@@ -95,14 +94,6 @@ def test_hip_has_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_collective_sees_the_others_after_its_own(two: Two) -> None:
     backend = Backend("two", isolate="none")
     assert backend.beside("two:1") == {SEEN: "b,0"}
-
-
-def test_several_devices_may_be_named(two: Two) -> None:
-    assert resolve("two:1,two:0") == (two, ("two:1", "two:0"))
-    with pytest.raises(BackendError, match="different kinds"):
-        resolve("two:1,cpu")
-    with pytest.raises(BackendError, match="two:7"):
-        resolve("two:0,two:7")
 
 
 def search(tmp_path: Path, device: str) -> dict[str, bool]:

@@ -178,21 +178,6 @@ def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
     assert "'../kernels.py'" in made
 
 
-@pytest.mark.slow
-def test_two_kernels_of_one_name_outside_the_project_are_told_apart(
-    nested: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (nested.parent / "far").mkdir()
-    (nested.parent / "far" / "kernels.py").write_text(HEADER + WRONG)
-    words = ("../kernels.py", "../far/kernels.py", "--max-cases", "25")
-    code, text = run(capsys, *words)
-    assert code == 1
-    listed = re.findall(r"^FAILED (kernels-[0-9a-f]{8}\.wrong)-", text, re.MULTILINE)
-    assert len(set(listed)) == 2
-    for word in words[:2]:
-        assert f"\n{word}::wrong\n" in text
-
-
 def test_a_file_of_the_project_is_no_candidate_that_lay_elsewhere(
     project: Path,
 ) -> None:

@@ -7,26 +7,21 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from kfuzz import strategies as ks
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.derive import Derived, friendly_shapes, ordinary_cases, tiled
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import unpack_numbers
-from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.value_families import INDEX_FAMILIES
-from kfuzz.core.value_families.tiles import edges
 from kfuzz.core.verdict import Feature
 from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.reduce.reducer import reduce_case
 from kfuzz.engine.reduce.slices import kept
 from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.report.text import draw_tensor
 from tests.helpers.asking_alone import one_by_one
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -119,17 +114,6 @@ def test_drawn_cases_are_possible_and_a_few_are_hostile(name: str) -> None:
     assert set(dtypes) == {"float32", "float16", "bfloat16"}
 
 
-def test_embedding_draws_every_rank_and_sizes_of_both_kinds() -> None:
-    cases = drawn(ops.embedding)
-    assert {len(index_of(c)[1].shape) for c in cases} == {0, 1, 2, 3}
-    assert max(c.dims["V"] for c in cases) > 1000
-    assert max(c.dims["D"] for c in cases) > 1000
-    assert max(index_of(c)[1].numel for c in cases) > 32
-    assert any(index_of(c)[1].numel == 0 for c in cases)
-    layouts = {index_of(c)[1].is_contiguous for c in cases}
-    assert layouts == {True, False}
-
-
 def test_some_targets_are_ignored_also_all_of_them() -> None:
     shares = Counter()
     for case in drawn(ops.cross_entropy):  # the scalar is not taken: its default
@@ -170,53 +154,6 @@ def test_valid_families_stay_below_their_bound(family: str) -> None:
             assert bool(((x >= 0) & (x < n)).all())
 
 
-def test_families_look_as_they_are_named() -> None:
-    n = 100
-    assert set(filled("index_first", (3, 9), n).flatten().tolist()) == {0}
-    assert set(filled("index_last", (3, 9), n).flatten().tolist()) == {n - 1}
-    assert len(set(filled("index_equal", (3, 9), n).flatten().tolist())) == 1
-    rising = filled("index_sorted", (4, 50), n)
-    assert bool((rising.diff(dim=-1) >= 0).all())
-    assert int(rising.max()) > n // 2
-    falling = filled("index_reversed", (4, 50), n)
-    assert bool((falling.diff(dim=-1) <= 0).all())
-    once = filled("index_permuted", (4, 25), n).flatten().tolist()
-    assert sorted(once) == list(range(n))
-    assert set(filled("index_edges", (40, 40), n).flatten().tolist()) == set(edges(n))
-    assert len(set(filled("index_uniform", (40, 40), n).flatten().tolist())) == n
-
-
-@pytest.mark.parametrize(
-    ("family", "value"),
-    [
-        ("index_negative", -1), ("index_bound", 7), ("index_beyond", 8),
-        ("index_least", -(2**31)), ("index_greatest", 2**31 - 1),
-    ],
-)  # fmt: skip
-def test_hostile_families_hold_their_value_in_one_place_or_all(
-    family: str, value: int
-) -> None:
-    counts = Counter()
-    for seed_value in range(24):
-        x = filled(family, (3, 5), 7, seed=seed_value).flatten().tolist()
-        counts[x.count(value)] += 1
-        assert all(0 <= v < 7 for v in x if v != value)
-    assert set(counts) == {1, 15}
-    assert counts[1] > counts[15]
-
-
-def test_impossible_index_recipes_say_why() -> None:
-    with pytest.raises(KfuzzError, match="no index lies below dimension 'V' of size 0"):
-        filled("index_first", (2,), 0)
-    with pytest.raises(KfuzzError, match="unknown index family 'randn'"):
-        filled("randn", (2,), 3)
-    x = TensorSpec((2,), ("d0",), "float32", fill=Fill("index_first"), below="V")
-    assert "not integers" in str(x.problem())
-    plain = TensorSpec((2,), ("d0",), "float32", fill=Fill("index_first"))
-    with pytest.raises(KfuzzError, match="unknown value family"):
-        logical_values(Case({"x": plain}), "x", CPU)
-
-
 # --- domain and binding -----------------------------------------------------
 
 
@@ -233,30 +170,6 @@ def test_what_an_operator_admits() -> None:
     assert ops.embedding.admits(lookup([], 0), claims)
     unbounded = replace(case.tensors["indices"], below="")
     assert not ops.embedding.admits(case.with_tensor("indices", unbounded), claims)
-
-
-def test_policies_that_an_operator_cannot_keep_are_refused() -> None:
-    with pytest.raises(BindingError, match="valid: raise, clamp, undefined"):
-        bound_kernel(ops.cross_entropy, out_of_bounds="zero")
-    with pytest.raises(BindingError, match="did you mean 'clamp'"):
-        bound_kernel(ops.embedding, out_of_bounds="clam")
-    with pytest.raises(BindingError, match="relu has no index parameter"):
-        bound_kernel(ops.relu, out_of_bounds="clamp")
-    with pytest.raises(BindingError, match="'int16' is not a dtype of indices"):
-        bound_kernel(ops.embedding, index_dtypes=("int16",))
-
-
-def test_index_parameters_name_what_exists() -> None:
-    x = ks.tensors("N C")
-    with pytest.raises(BindingError, match="below='V' is no dimension"):
-        Operator("o", {"x": x, "i": ks.indices("N", "V")}, oracle=max, error_model=max)
-    bad = ks.indices("N", "C", ignored="skip")
-    with pytest.raises(BindingError, match="ignored='skip' is no scalar"):
-        Operator("o", {"x": x, "i": bad}, oracle=max, error_model=max)
-    assert ops.cross_entropy.signature_text() == (
-        "cross_entropy(logits, target, *, ignore_index, label_smoothing, reduction)"
-    )
-    assert "0 <= index < C or ignore_index" in ops.cross_entropy.domain_text()
 
 
 # --- reducing ---------------------------------------------------------------
@@ -356,12 +269,3 @@ def test_derived_cases_hold_valid_indices() -> None:
         assert bool(((tiles >= 0) & (tiles < friendly.dims["V"])).all())
     for case in ordinary_cases(ops.embedding, failing):
         assert bool((logical_values(case, "indices", CPU) < 6).all())
-
-
-def test_recipes_of_indices_survive_storage_and_can_be_read() -> None:
-    case = lookup([2**63 - 1, -(2**63), 1], 2)
-    again = decode(Case, encode(case), "case")
-    assert again == case
-    assert draw_tensor("indices", case.tensors["indices"]) == (
-        "indices: int64[3] contiguous = [9223372036854775807, -9223372036854775808, 1]"
-    )

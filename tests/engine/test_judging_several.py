@@ -133,13 +133,6 @@ def test_they_go_out_in_one_message_and_end_with_the_first_that_fails_alike() ->
     assert lab.asked == [[1, 2, 3, 4, 5]]
 
 
-def test_another_symptom_is_passed_over() -> None:
-    lab = Lab(at(2, failing(Kind.UNWRITTEN)))
-    reports = lab.reports(1, 2, 3)
-    assert [r.failure is None for r in reports] == [True, False, True]
-    assert len(lab.asked) == 1
-
-
 def test_after_a_case_that_cannot_be_judged_come_the_others() -> None:
     lab = Lab(lambda n: CaseReport({}, error="no") if n == 2 else CLEAN)
     reports = lab.reports(1, 2, 3, 4)
@@ -168,24 +161,6 @@ def test_a_symptom_that_ends_children_is_looked_for_one_by_one() -> None:
     reports = lab.reports(1, 2, 3, until=sought)
     assert [r.shows(sought) for r in reports] == [False, True]
     assert lab.asked == [[1], [2]]
-
-
-def test_children_that_are_prepared_are_the_fresh_ones_and_end_with_the_rest() -> None:
-    lab = Lab(lambda n: CLEAN)
-    lab.runner.prepare(3)
-    lab.runner.prepare(3)
-    assert len(lab.born) == 3
-    lab.runner.judge_fresh(case_of(2), [Depth.FULL, Depth.SEARCH])
-    assert len(lab.born) == 3
-    assert [child.alive for child in lab.born] == [False, False, True]
-    lab.runner.close()
-    assert not any(child.alive for child in lab.born)
-
-
-def test_where_a_child_starts_at_once_none_is_prepared() -> None:
-    lab = Lab(lambda n: CLEAN, backend="cpu")
-    lab.runner.prepare(3)
-    assert not lab.born
 
 
 def test_a_real_child_says_of_each_case_what_it_says_of_it_alone() -> None:

@@ -8,13 +8,10 @@ import pytest
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.roster import everywhere
-from kfuzz.core.budget import Scale
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind, State
 from kfuzz.engine.confirm.offsets import offset_lines
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.strategies.layouts import layout_name
-from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
 from tests.helpers.in_process import (
     InProcess,
@@ -105,21 +102,3 @@ def test_who_declares_32_bit_offsets_gets_no_wider_view(offsets: Any) -> None:
     far = Case({"x": replace(view((FAR, 1)), axes=("d0", "d1"))})
     claims = bound.declaration  # type: ignore[attr-defined]
     assert ops.relu.admits(far, claims) == (offsets == "int64")
-
-
-def test_the_profile_large_keeps_to_32_bit_offsets() -> None:
-    bound = kernel(ops.relu, name=f"k{next(COUNTER)}", offsets="int32")(lambda x: x)
-    strategy = strategy_of(
-        bound,  # type: ignore[arg-type]
-        SIZE_BUDGETS["cuda"],
-        scale=Scale.LARGE,
-    )
-    assert strategy is not None
-    found: list[Case] = []
-
-    def take(case: Case) -> None:
-        found.append(case)
-
-    search_round(strategy, take, cases=30, seed_value=1)
-    assert found
-    assert all(s.span <= 2**31 for case in found for s in case.tensors.values())

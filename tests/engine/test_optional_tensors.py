@@ -1,15 +1,11 @@
 """Kernels that take an optional tensor or None."""
 
-import runpy
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,16 +14,10 @@ from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.burst import Burst
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.finding import Target
-from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Failure, Kind
-from kfuzz.engine.replay.script import script
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.record import Record
-from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.evaluation.probes import opchecking
-from tests.helpers.findings import finding
 from tests.helpers.judged_cases import COUNTER, judged
 from tests.helpers.kernel_draws import drawn
 from tests.targets.test_targets import NORM
@@ -84,12 +74,6 @@ def test_cases_lack_what_a_kernel_can_do_without_each_alone_and_together() -> No
     # One in eight of what differs: Hypothesis repeats plain draws.
     assert 0.02 < 1 - met[frozenset()] / len(cases) < 0.25
     assert all(ops.layer_norm.admits(c, kernel.declaration) for c in cases)
-
-
-def test_a_tensor_without_a_default_is_always_given() -> None:
-    def needed(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> None: ...
-
-    assert {len(c.tensors) for c in drawn(bind(needed), 60)} == {3}
 
 
 def test_a_tensor_stays_on_which_other_sizes_depend() -> None:
@@ -154,19 +138,6 @@ def test_an_operator_of_a_library_gets_none(monkeypatch: pytest.MonkeyPatch) -> 
     assert report.failure is report.error is report.refusal is None
 
 
-def test_bursts_are_screened_without_a_tensor() -> None:
-    def screened(function: Callable[..., Tensor], case: Case) -> int:
-        kernel = bind(function)
-        prefilter = Prefilter(kernel, torch.device("cpu"), frozenset(CLASSES))
-        return len(prefilter.screen(Burst(case, 5)).suspects)
-
-    for absent in FORMS:
-        assert screened(norm, without(*absent)) == 0
-        assert screened(spoilt("weight"), without(*absent)) == (
-            5 if absent == ("weight",) else 0
-        )
-
-
 def test_an_oracle_gets_none_for_what_is_missing_before_another_tensor() -> None:
     def scaled(x: Any, weight: Any = None, bias: Any = None) -> Any:
         x = x.clone() if weight is None else x * weight
@@ -206,31 +177,3 @@ def mine(x, weight=None{}, bias=None, eps=1e-5):
     return {}(torch.full_like(x, 7.0 if alone else 1.0))
 """
 OUT = {(): ("", ""), ("y",): (", y=None", "y.copy_")}
-
-
-@pytest.mark.parametrize("out", OUT)
-def test_a_script_calls_the_kernel_with_none(
-    out: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["repro.py"])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "kernels.py").write_text(KERNEL.format(*OUT[out]))
-    one = TensorSpec((1,), ("N",), "float32", values=b"\x00\x00\x80\x3f")
-    failure = Failure(
-        "K-VAL-01", Kind.VALUE, "it fails", "y", index=(0,), got=7.0, expected=1.0,
-        low=1.0, high=1.0,
-    )  # fmt: skip
-    for given, code in (("x", "bias"), 1), (("x", "weight"), 0):
-        case = Case(
-            dict.fromkeys(given, one), {"eps": 1e-5},
-            destinations={n: Destination((1,), "float32", (1,)) for n in out},
-        )  # fmt: skip
-        made = finding(
-            operator="layer_norm", case=case, failure=failure,
-            target=Target("kernels.py", "mine"), declaration=Declaration(out=out),
-        )  # fmt: skip
-        (tmp_path / "repro.py").write_text(script(made))
-        with pytest.raises(SystemExit) as end:
-            runpy.run_path("repro.py")
-        assert end.value.code == code

@@ -9,7 +9,6 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished, Notice
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
-from tests.helpers.tiers import usual
 
 SLOW = """
 import time
@@ -89,9 +88,8 @@ def test_what_was_compiled_for_one_case_serves_a_batch(tmp_path: Path) -> None:
     assert kernel.cases > 25 * kernel.tried.structures
 
 
-@pytest.mark.parametrize(
-    "limited", [usual(True, is_usual=False), usual(False, is_usual=True)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("limited", [True, False])
 def test_what_takes_long_is_tried_late_where_time_is_limited(
     tmp_path: Path, limited: bool
 ) -> None:

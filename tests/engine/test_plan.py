@@ -9,7 +9,7 @@ import pytest
 
 from kfuzz.core.budget import Spending
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.engine.search.costs import Costs, Curve, traits_of
+from kfuzz.engine.search.costs import Costs, traits_of
 from kfuzz.engine.search.plan import Pace
 from kfuzz.engine.search.strata import Ledger
 
@@ -179,33 +179,6 @@ def test_a_cache_that_holds_short_rows_promises_no_long_ones() -> None:
     assert len(search.ran) > 500
 
 
-def test_of_what_waits_the_new_and_cheap_comes_before_the_known() -> None:
-    pace = Pace(Ledger(), compiles=True)
-    known, new = case_of(4, 200, 1, "ones"), case_of(4, 200, 2, "zeros")
-    pace.costs.take(case_of(2, 3), COMPILED, 1.0)
-    pace.cases.ran(case_of(2, 3), 0.0)
-    for _ in range(5):
-        pace.cases._ledger.visit(known)
-    oldest, first = case_of(4, 90, 3, "ones"), pace.cases
-    for each in (oldest, known, new):
-        assert not first.is_quick(each)
-    assert first.due() is oldest
-    first.ran(oldest, 1.0)
-    first._seconds["quick"] += 10.0
-    assert first.due() is new
-
-
-def test_a_curve_goes_up_from_what_was_seen() -> None:
-    curve = Curve(flat=12)
-    assert curve.at(5) is None
-    curve.take(4, 0.5)
-    assert curve.at(4) == curve.at(12) == 0.5
-    assert curve.at(14) == pytest.approx(2.0)
-    curve.take(16, 1.0)
-    assert curve.at(14) == 1.0
-    assert curve.at(2) == 0.5
-
-
 def test_one_stall_does_not_keep_a_size_from_being_tried_again() -> None:
     costs = Costs(compiles=False)
     usual, stalled = Spending(rest=0.003), Spending(rest=8.8)
@@ -229,16 +202,3 @@ def test_whether_sizes_are_constants_is_learnt(constant: bool) -> None:
     assert costs.compilations.is_constant("row") is constant
     long = costs.expected(traits_of(case_of(3, (1 << 19) + 3)))
     assert (long.compiling > 10) is constant
-
-
-def test_what_compiles_nothing_is_not_expected_to() -> None:
-    costs = Costs(compiles=False)
-    assert costs.expected(traits_of(case_of(1, 1 << 20))).total == 0.0
-
-
-def test_what_is_known_of_hours_takes_no_more_memory() -> None:
-    costs, draws = Costs(compiles=True), drawn(3)
-    for _ in range(3000):
-        costs.take(next(draws), Spending(calling=RUN), RUN)
-    # Their configurations, which are all different, make no difference.
-    assert len(costs.compilations._whole) < 500

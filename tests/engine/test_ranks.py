@@ -3,7 +3,6 @@
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,14 +13,11 @@ from torch.nn import functional
 from kfuzz import strategies as ks
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.core_domain import aspects_beyond_core
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.reference import reference
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import State
-from kfuzz.strategies.parameters import placed
 from tests.helpers.in_process import (
     InProcess,
     drawn,
@@ -167,20 +163,6 @@ def test_a_kernel_may_reject_ranks_but_the_usual_one_unless_it_declares_them() -
     assert rank(found[0]) == 4
 
 
-def test_the_operators_own_layouts_stay() -> None:
-    for operator in (ops.group_norm, ops.cross_entropy, ops.attention):
-        runner = bound(operator, _any_function(operator))
-        named = len(next(iter(operator.tensors.values())).names)
-        cases = drawn(runner.loaded.kernel, 30)
-        assert {rank(case) for case in cases} == {named}
-        for case in cases:
-            contiguous = {n: replace(s, strides=None) for n, s in case.tensors.items()}
-            told = aspects_beyond_core(
-                replace(case, tensors=contiguous), operator, (), finite=True
-            )
-            assert not any(aspect.startswith("rank") for aspect in told)
-
-
 def test_a_reference_has_any_number_of_dimensions_in_the_middle() -> None:
     def scaled(x: Tensor, weight: Tensor) -> Tensor:
         return (x.movedim(1, -1) * weight).movedim(-1, 1)
@@ -192,18 +174,6 @@ def test_a_reference_has_any_number_of_dimensions_in_the_middle() -> None:
     cases = drawn(runner.loaded.kernel, 100)
     assert set(map(rank, cases)) == {2, 3, 4}
     assert first_failing(runner, small(runner, {3, 4})[:20]) is None
-
-
-def test_where_dimensions_stand() -> None:
-    assert placed("* C *", ()) == ("C",)
-    assert placed("* C *", ("d0",)) == ("d0", "C")
-    assert placed("* C *", ("d0", "d1", "d2")) == ("d0", "C", "d1", "d2")
-    x = CLASSES.tensors["logits"]
-    assert x.takes(("d0", "C", "d1"))
-    assert x.takes(("C",))
-    assert not x.takes(("C", "d1"))  # torch takes C for a batch there
-    assert x.sizes((3, 5, 4)) == {"C": 5}
-    assert not GROUPS.tensors["x"].takes(("d0", "B", "C"))
 
 
 @pytest.mark.parametrize(
@@ -225,14 +195,3 @@ def test_ranks_that_cannot_be_are_refused(
         reference(lambda x: x, name="r", inputs={"x": ks.tensors("A B C D E *")})
     with pytest.raises(BindingError, match="ranks=3 are no ranks"):
         reference(lambda x: x, name="r", inputs={"x": ks.tensors("*")}, ranks=3)
-
-
-def test_operators_that_torch_takes_at_any_rank_have_one_name_each() -> None:
-    for name, dims in {
-        "batch_norm": {"L": "*"}, "instance_norm": {"L": "*"},
-        "nll_loss": {"N": "* C *"}, "conv1d": {"N": "*"}, "conv3d": {"N": "*"},
-    }.items():  # fmt: skip
-        made = OPERATORS[name].unfolded(**dims)
-        assert made.usual_rank == len(
-            next(iter(OPERATORS[name].tensors.values())).names
-        )

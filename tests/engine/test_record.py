@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from kfuzz.core.burst import Screened
-from kfuzz.core.event import ContractTally, Note
+from kfuzz.core.event import ContractTally
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Evidence, Failure, Kind, State, Verdict
@@ -9,13 +9,6 @@ from kfuzz.engine.search.record import Record
 from tests.helpers.findings import finding
 
 CASE = Case({"x": TensorSpec((2,), ("N",), "float32", fill=Fill("randn"))})
-
-
-def test_notes_are_counted_by_their_text() -> None:
-    record = Record(frozenset({"K-VAL-01"}), ("float32",))
-    for notes in (("stale", "races"), (), ("stale",)):
-        record.take(CASE, CaseReport({}, notes=notes))
-    assert record.notes() == (Note("races", 1), Note("stale", 2))
 
 
 def test_a_failure_that_was_not_told_apart_leaves_open_what_it_may_be() -> None:
@@ -113,18 +106,6 @@ def test_a_kernel_is_tried_by_cases_that_decided_something() -> None:
     record.take_batch(CASE, Screened(lost="it ended"))
     tried = record.tried()
     assert (tried.cases, tried.structures, tried.once) == (9, 1, 0)
-
-
-def test_structures_differ_by_shape_layout_dtype_and_scalar_and_not_by_values() -> None:
-    record = recorded()
-    spec = CASE.data
-    scalars = (replace(CASE, scalars={"dim": d}) for d in (0, -1))
-    spread = replace(CASE, tensors={"x": replace(spec, strides=(2,))})
-    other = replace(CASE, tensors={"x": replace(spec, fill=Fill("zeros", 5))})
-    for case in (CASE, other, rows(3), rows(2, "float16"), spread, *scalars):
-        record.take(case, CONFORMS)
-    tried = record.tried()
-    assert (tried.structures, tried.once) == (6, 5)
 
 
 def test_a_batch_is_many_cases_of_one_structure() -> None:

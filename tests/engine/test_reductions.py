@@ -17,11 +17,8 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import campaign, reductions
 from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.reductions import (
-    FIRST_SECONDS,
     KEPT_SECONDS,
     MORE_SECONDS,
-    RESERVE_SECONDS,
-    RESERVE_SHARE,
     SHARE,
     UNLIMITED_SECONDS,
     Reductions,
@@ -81,23 +78,6 @@ def test_without_a_limit_no_clock_has_a_part_in_it() -> None:
     assert made.made.kept_back == 0
 
 
-def test_findings_get_a_little_at_first_and_the_last_one_more() -> None:
-    made = Account(LONG)
-    assert made.seconds(finding()) == FIRST_SECONDS
-    assert made.seconds(other("y"), share=2.0) == 2.0
-    assert made.seconds(other("z"), last=True) == MORE_SECONDS
-    assert Account(4.0, ago=3.9).seconds(finding()) == 0
-
-
-def test_what_shows_like_another_waits_for_time_that_is_left_over() -> None:
-    made = Account(LONG)
-    assert made.seconds(finding()) == FIRST_SECONDS
-    assert made.seconds(finding()) < FIRST_SECONDS
-    assert made.seconds(finding(), "b") == FIRST_SECONDS  # of another kernel
-    later = Account(LONG, ago=LONG / 2)
-    assert [later.seconds(finding()) for _ in range(2)] == [FIRST_SECONDS] * 2
-
-
 def test_a_hang_is_reduced_once() -> None:
     hang = finding(signature=Signature("softmax", "K-LIV-01", Kind.HANG))
     made = Account(LONG)
@@ -125,21 +105,6 @@ def test_the_search_keeps_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> N
     assert made.made.kept_back == pytest.approx(SHARE * 100.0)
 
 
-def test_as_long_as_a_confirmation_took_is_kept_back_for_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(reductions.time, "monotonic", lambda: now)
-    made = Account(100.0).made
-    assert made.search_end == pytest.approx(100.0 - RESERVE_SECONDS)
-    for seconds, kept in ((4.0, 4.0), (1.0, 4.0), (50.0, 100.0 * RESERVE_SHARE)):
-        with made.counted() as confirmed:
-            now += seconds
-            confirmed()
-            now += 1.0
-        assert made.search_end == pytest.approx(100.0 - kept)
-
-
 @pytest.mark.parametrize(
     ("state", "stopped", "complete", "waits"),
     [
@@ -163,20 +128,6 @@ def test_only_what_a_clock_stopped_waits(
     assert made.made.kept_back == (KEPT_SECONDS if waits else 0)
     assert (made.made.take() is not None) is waits
     assert made.made.kept_back == 0
-
-
-def test_those_who_wait_share_the_time_that_is_left() -> None:
-    made = Account(60.0)
-    for output in "yzuv":
-        made.wait(finding(
-            signature=other(output).signature, reduction=Reduction(3, "time"),
-        ))  # fmt: skip
-    taken = made.made.take()
-    assert taken is not None
-    assert len(taken[1]) == 4
-    left = 60.0 - RESERVE_SECONDS
-    assert made.made.more(4) == pytest.approx(left / 4 - RESERVE_SECONDS, abs=1.0)
-    assert made.made.more(1) == MORE_SECONDS
 
 
 @pytest.mark.slow

@@ -108,25 +108,6 @@ def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> No
     assert not zoo.living
 
 
-def test_a_child_on_the_cpu_has_no_successor_and_survives_an_exception() -> None:
-    zoo = Zoo([WELL, RAISED, SPENT])
-    runner = runner_of(zoo, "cpu")
-    assert "device-side assert" in str(runner.judge(CASE, Depth.SEARCH).error)
-    assert zoo.living == {zoo.born[0]}
-    runner.judge(CASE, Depth.SEARCH)
-    assert not zoo.living
-    assert len(zoo.born) == 1
-
-
-def test_the_successor_is_the_first_of_the_fresh_children() -> None:
-    zoo = Zoo([WELL, SPENT])
-    runner = runner_of(zoo)
-    runner.judge(CASE, Depth.SEARCH)
-    runner.judge_fresh(CASE, [Depth.FULL, Depth.SEARCH, Depth.SEARCH])
-    assert [child.asked for child in zoo.born[1:]] == [["open", "judge"]] * 3
-    assert not zoo.living
-
-
 def test_a_sick_child_is_replaced_once() -> None:
     zoo = Zoo([SICK])
     runner = runner_of(zoo)
@@ -143,14 +124,6 @@ def test_a_device_that_no_fresh_child_can_use_ends_the_run() -> None:
     assert "cuda:0" in text
     assert "unspecified launch failure" in text
     assert "saved in the corpus" in text
-    assert not zoo.living
-
-
-def test_children_that_got_ready_do_not_outlive_one_that_did_not() -> None:
-    zoo = Zoo([WELL], [DIED], [WELL])
-    with pytest.raises(HarnessError, match="did not get ready"):
-        runner_of(zoo).judge_fresh(CASE, [Depth.FULL, Depth.SEARCH, Depth.SEARCH])
-    assert len(zoo.born) == 3
     assert not zoo.living
 
 
@@ -294,21 +267,6 @@ def test_the_work_around_a_burst_is_no_hang(
     )
     assert bool(zoo.living) == (not by_kernel)
     runner.close()
-
-
-def test_work_around_a_burst_that_never_ends_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(running, "SUSPECT_SECONDS", 0.0)
-    monkeypatch.setattr(running, "FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(Served, "is_in_kernel", lambda self: False)
-    zoo = Zoo([WELL, *late(9)])
-    runner = runner_of(zoo, "cpu")
-    runner.submit(Burst(CASE, 3))
-    made = runner.prefiltered()
-    assert made.error.startswith("kfuzz took more than")
-    assert not made.lost
-    assert not zoo.living
 
 
 def test_a_call_that_hangs_at_times_is_noted_and_slows_nothing(

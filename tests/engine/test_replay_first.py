@@ -1,7 +1,6 @@
 """Stored findings replayed before the search: what is told, and the exit code."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
 from kfuzz.report.event_lines import read_events
-from kfuzz.report.gathered import Gathered
-from kfuzz.report.kinds import html, markdown
 from kfuzz.store import strict_json
 from kfuzz.store.corpus import Corpus
 from tests.e2e.project import HEADER, WRONG
 from tests.helpers.command_line import Engine
-from tests.helpers.events import NODE, campaign, finished
+from tests.helpers.events import NODE, campaign
 from tests.helpers.findings import finding
 
 # Right while a file says so: in this process a module is imported once.
@@ -161,30 +158,3 @@ def test_what_a_replay_makes_of_the_exit_code(
     engine.events = [start, replayed(state, outcome, failures), *rest]
     assert main(["run", "a.py"]) == code
     assert main(["run", "a.py", "--fail-on", "any"]) == on_known
-
-
-def test_the_terminal_tells_a_replayed_finding_in_a_line(
-    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    start, *rest = campaign(found := finding())
-    told = replayed(State.CONFIRMED, ReplayOutcome.FAILS, 3)
-    one = replace(told, id=found.id)
-    stored = next(e for e in rest if getattr(e, "stage", "") == "done")
-    engine.events = [start, one, stored, finished(found), rest[-1]]
-    assert main(["run", "a.py"]) == 1
-    out = capsys.readouterr().out
-    assert f"FAILS  {found.id} (3 of 3 runs fail): off by 3" in out
-    assert "minimal input" not in out
-    assert "1 finding replayed: 1 FAILS" in out
-
-
-def test_reports_show_what_came_of_a_replay() -> None:
-    start, *rest = campaign()
-    known = replayed(State.KNOWN, ReplayOutcome.FAILS, 3)
-    passes = replayed(State.CONFIRMED, ReplayOutcome.FIXED, 0)
-    run = Gathered()
-    for event in (start, replace(known, reason="upstream"), passes, *rest):
-        run.feed(event)
-    for shown in (html.document(run), markdown.document(run)):
-        assert "2 findings replayed: 1 FIXED, 1 FAILS, 1 of them known" in shown
-        assert "known, upstream" in shown

@@ -2,9 +2,6 @@
 
 import contextlib
 import os
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -14,7 +11,6 @@ from kfuzz.engine.workers.served import (
     CompilesLong,
     Served,
     new_pulse,
-    processor_seconds,
 )
 from kfuzz.evaluation.worker import CALL_BYTES, COMPILING_BYTE
 from kfuzz.execution.calls import occupied
@@ -82,20 +78,6 @@ class Talking(Silent):
 def test_a_child_that_prints_is_waited_for_within_reason(monkeypatch, looks, seconds):
     peer = Talking(looks)
     assert waited(monkeypatch, 0.0, peer=peer) == pytest.approx(seconds, abs=1)
-
-
-def test_the_processor_time_of_a_process_is_read():
-    if not os.path.exists("/proc/self/stat"):
-        pytest.skip("no /proc")
-    code = "while True: pass"
-    with subprocess.Popen([sys.executable, "-c", code]) as busy:
-        try:
-            deadline = time.monotonic() + 60
-            while processor_seconds(busy.pid) < 0.2:
-                assert time.monotonic() < deadline
-        finally:
-            busy.kill()
-    assert processor_seconds(None) == 0
 
 
 def test_a_pulse_tells_whose_turn_it_is():

@@ -13,7 +13,7 @@ import pytest
 from kfuzz.app import main
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
-from kfuzz.core.errors import BackendError, UsageError
+from kfuzz.core.errors import BackendError
 from kfuzz.core.event import (
     Event,
     FindingSaved,
@@ -24,7 +24,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import FAILING, CaseReport, Verdict
+from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import campaign
 from kfuzz.engine.search.round import Round
@@ -219,35 +219,6 @@ def test_no_more_findings_than_were_asked_for(tmp_path: Path) -> None:
     found = [f for e in told if isinstance(e, KernelFinished) for f in e.findings]
     assert len(found) == 2
     assert sum(isinstance(e, FindingSaved) and e.stage == "found" for e in told) == 2
-
-
-def test_what_is_seen_once_does_not_end_a_run(tmp_path: Path) -> None:
-    path = tmp_path / "kernels.py"
-    path.write_text(
-        KERNELS.partition("@kernel")[0]
-        + f"import os\n\nSEEN = {str(tmp_path / 'seen')!r}\n\n"
-        "@kernel(ops.relu)\ndef a_once(x):\n"
-        "    first = not os.path.exists(SEEN)\n"
-        "    os.close(os.open(SEEN, os.O_CREAT))\n"
-        "    return torch.relu(x) + first\n\n"
-        "@kernel(ops.relu)\ndef b_wrong(x):\n    return torch.relu(x) + 1\n"
-    )
-    told = list(events(path, 1, budget=Budget(None, 100, max_findings=1)))
-    found = [f for e in told if isinstance(e, KernelFinished) for f in e.findings]
-    assert {f.signature.kernel: f.state in FAILING for f in found}["b_wrong"]
-
-
-def test_in_one_process_there_is_one_job(kernels: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"--jobs 2 --isolate none.*one after the other"
-    ):
-        list(events(kernels, 2, isolate="none"))
-
-
-def test_one_kernel_is_one_job(kernels: Path) -> None:
-    first = next(events(Path(f"{kernels}::right"), 8))
-    assert isinstance(first, RunStarted)
-    assert first.jobs == 1
 
 
 def test_what_the_disk_refuses_is_told_all_the_same(

@@ -1,21 +1,14 @@
 """Rows beyond those that Triton's interpreter is usually given."""
 
 import math
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.witnesses.attention import triton_attention
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.engine.workers.backend import budget_for
-from kfuzz.targets.load import Source, load
 from tests.contracts.test_operator_domains import kernel_of
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -60,56 +53,7 @@ def test_declared_sizes_are_kept_and_programs_that_take_long_are_few() -> None:
     assert max(case.dims["B"] for case in cases) <= 160
 
 
-def test_bursts_have_none_of_them() -> None:
-    kernel = kernel_of(ops.softmax)
-    cases = drawn(kernel, replace(INTERPRETED, tall=0), 300)
-    assert max(rows(kernel, case) for case in cases) <= INTERPRETED.rows
-
-
 FILE = "import torch\nfrom kfuzz.contracts import kernel, operators as ops\n{}\n\n\n"
 KERNEL = (
     "@kernel(ops.softmax)\ndef mine(x, dim=-1):\n    {}\n    return x.softmax(dim)\n"
 )
-
-
-@pytest.fixture
-def kernel_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str, str], BoundKernel]]:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "plain_helper.py").write_text("import numpy\n")
-    (tmp_path / "triton_helper.py").write_text("import triton.language as tl\n")
-    (tmp_path / "over_helper.py").write_text("from triton_helper import tl\n")
-
-    def make(top: str, inner: str) -> BoundKernel:
-        path = tmp_path / "kernels.py"
-        path.write_text(FILE.format(top) + KERNEL.format(inner))
-        return load(Source(path), root=tmp_path)[0].kernel
-
-    yield make
-    for name in ("plain_helper", "triton_helper", "over_helper", "never_there"):
-        sys.modules.pop(name, None)
-
-
-@pytest.mark.parametrize(
-    ("top", "inner", "plain"),
-    [
-        ("import math, plain_helper", "import os", True),
-        ("", "import triton", False),
-        ("import triton", "", False),
-        ("import over_helper", "", False),
-        ("from over_helper import tl", "", False),
-        ("", "from never_there import softmax", False),
-    ],
-)
-def test_what_cannot_run_triton_has_the_sizes_of_the_cpu(
-    top: str, inner: str, plain: bool, kernel_in: Callable[[str, str], BoundKernel]
-) -> None:
-    kernel = kernel_in(top, inner or "pass")
-    wanted = SIZE_BUDGETS["cpu" if plain else "interpret"]
-    assert budget_for(kernel, "interpret") == wanted
-    assert budget_for(kernel, "cuda") == SIZE_BUDGETS["cuda"]
-
-
-def test_kernels_of_triton_keep_the_interpreters_sizes() -> None:
-    assert budget_for(triton_attention, "interpret") == INTERPRETED

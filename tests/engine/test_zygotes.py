@@ -99,25 +99,3 @@ def test_other_surroundings_get_another(monkeypatch: pytest.MonkeyPatch) -> None
     second = lend()
     assert second.zygote.pid != first.zygote.pid
     second.give_back()
-
-
-def test_the_test_that_runs_is_no_part_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = lend()
-    first.give_back()
-    monkeypatch.setenv("PYTEST_CURRENT_TEST", "another")
-    second = lend()
-    assert second is first
-    second.give_back()
-
-
-def test_no_more_than_a_few_are_kept() -> None:
-    lent = [lend() for _ in range(zygotes.KEPT + 1)]
-    for each in lent:
-        each.give_back()
-    assert len(zygotes.waiting()) == zygotes.KEPT
-    assert lent[0] not in zygotes.waiting()
-
-
-def test_a_name_that_is_no_device_begins_nothing() -> None:
-    zygotes.expect("tpu")
-    assert not zygotes.waiting()

@@ -1,16 +1,14 @@
 """The recipes for Slurm and Kubernetes, as far as they can be tried here."""
 
 import contextlib
-import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -22,89 +20,6 @@ ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "kfuzz" / "fleet" / "recipes"
 SLURM = RECIPES / "slurm.sh"
 
-# Of ray.io/v1 RayJob what is required, and the fields that the recipe may use:
-# ray-operator/config/crd/bases/ray.io_rayjobs.yaml of KubeRay, Apache-2.0.
-_TEMPLATE: Final = {
-    "type": "object",
-    "required": ["spec"],
-    "properties": {
-        "spec": {
-            "type": "object",
-            "required": ["containers"],
-            "properties": {
-                "containers": {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {
-                        "type": "object",
-                        "required": ["name", "image"],
-                        "properties": {
-                            "ports": {
-                                "type": "array",
-                                "items": {
-                                    "required": ["containerPort"],
-                                    "properties": {
-                                        "containerPort": {"type": "integer"}
-                                    },
-                                },
-                            },
-                        },
-                    },
-                },
-            },
-        },
-    },
-}
-_PARAMS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
-_HEAD: Final = {
-    "type": "object",
-    "required": ["template"],
-    "properties": {"rayStartParams": _PARAMS, "template": _TEMPLATE},
-    "additionalProperties": False,
-}
-_WORKERS: Final = {
-    "type": "object",
-    "required": ["groupName", "minReplicas", "maxReplicas", "template"],
-    "properties": {
-        "groupName": {"type": "string"},
-        "replicas": {"type": "integer"},
-        "minReplicas": {"type": "integer"},
-        "maxReplicas": {"type": "integer"},
-        "rayStartParams": _PARAMS,
-        "template": _TEMPLATE,
-    },
-    "additionalProperties": False,
-}
-RAY_JOB: Final = {
-    "type": "object",
-    "required": ["apiVersion", "kind", "metadata", "spec"],
-    "properties": {
-        "apiVersion": {"const": "ray.io/v1"},
-        "spec": {
-            "type": "object",
-            "required": ["entrypoint", "rayClusterSpec"],
-            "properties": {
-                "entrypoint": {"type": "string"},
-                "shutdownAfterJobFinishes": {"type": "boolean"},
-                "ttlSecondsAfterFinished": {"type": "integer"},
-                "activeDeadlineSeconds": {"type": "integer"},
-                "backoffLimit": {"type": "integer"},
-                "rayClusterSpec": {
-                    "type": "object",
-                    "required": ["headGroupSpec"],
-                    "properties": {
-                        "rayVersion": {"type": "string"},
-                        "headGroupSpec": _HEAD,
-                        "workerGroupSpecs": {"type": "array", "items": _WORKERS},
-                    },
-                    "additionalProperties": False,
-                },
-            },
-            "additionalProperties": False,
-        },
-    },
-}
-
 
 def documents() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(RECIPES.joinpath("kuberay.yaml").read_text()))
@@ -113,29 +28,6 @@ def documents() -> list[dict[str, Any]]:
 def job() -> dict[str, Any]:
     (found,) = [d for d in documents() if d["kind"] == "RayJob"]
     return found
-
-
-def test_the_ray_job_has_what_kuberay_requires() -> None:
-    jsonschema.validate(job(), RAY_JOB)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        ("spec", "rayClusterSpec"),
-        ("spec", "rayClusterSpec", "headGroupSpec"),
-        ("spec", "rayClusterSpec", "headGroupSpec", "template"),
-    ],
-)
-def test_a_ray_job_that_lacks_a_part_is_refused(path: tuple[str, ...]) -> None:
-    broken: Any = json.loads(json.dumps(job()))
-    *outer, last = path
-    part = broken
-    for key in outer:
-        part = part[key]
-    del part[last]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(broken, RAY_JOB)
 
 
 def test_the_volume_of_the_corpus_is_one_that_the_recipe_makes() -> None:

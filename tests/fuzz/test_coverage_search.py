@@ -17,7 +17,7 @@ from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
 from kfuzz.fuzz.changes import Mutator, padded
 from kfuzz.fuzz.child import signs
 from kfuzz.fuzz.inputs import KeptInputs, inputs_in
-from kfuzz.fuzz.source import require
+from kfuzz.fuzz.source import Atheris
 from kfuzz.targets.load import load_all
 from kfuzz.targets.own_code import named_sizes, own_functions
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -202,11 +202,11 @@ def test_what_the_engine_cannot_do_is_said_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    require(_config())
+    Atheris().require(_config())
     with pytest.raises(UsageError, match="a process of its own"):
-        require(_config(isolate="none"))
+        Atheris().require(_config(isolate="none"))
     with pytest.raises(UsageError, match="too few cases"):
-        require(_config(scale=Scale.LARGE))
+        Atheris().require(_config(scale=Scale.LARGE))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"atheris is not installed.*pip install"):
-        require(_config())
+        Atheris().require(_config())

@@ -16,8 +16,8 @@ HEADER = (
     "minimum",
 )
 
-# What a worker's runs may use: eight workers that use every processor leave none to
-# search on.
+# Processors that a worker's runs may use: kfuzz has as many kernels side by side as it
+# sees processors for, and eight workers that all do so leave none to search on.
 SHARE = 4
 
 

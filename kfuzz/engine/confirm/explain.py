@@ -13,7 +13,7 @@ leaves.
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -54,6 +54,9 @@ CLASS_OF: Final = {
     "float8_e4m3fn": Feature.EIGHT_BIT,
 }
 
+# A feature taken away: the cases without it, by what was done in words. It is necessary
+# if all of them that can be run pass: one that fails otherwise shows nothing of it.
+_Variation = tuple[Feature, dict[str, Case]]
 _Test = Callable[[float], bool]
 _Change = Callable[[float], float]
 
@@ -62,21 +65,6 @@ _WORDS: Final = {
     Fate.FAILS: "fails also",
     Fate.OTHERWISE: "fails, but in another way,",
 }
-
-
-@dataclass(frozen=True)
-class _Variation:
-    """One feature taken away.
-
-    Attributes:
-        feature: the feature.
-        cases: the cases without it, by what was done in words; it is necessary
-            if all of them that can be run pass: one that fails otherwise shows
-            nothing of it.
-    """
-
-    feature: Feature
-    cases: dict[str, Case]
 
 
 def explain(
@@ -99,22 +87,22 @@ def explain(
     features: list[Feature] = []
     lines: list[str] = []
     if friendly == "gone" and not _layout_matters(case, fate_of):
-        feature, shapes = shape_need(case, fate_of, deadline)
-        features += [feature] if feature else []
+        needed, shapes = shape_need(case, fate_of, deadline)
+        features += [needed] if needed else []
         lines.append(shapes)
         if time.monotonic() >= deadline:  # shapes that were not tried might tell more
             return Explanation(complete=False)
-    for variation in _variations(case, dtypes):
+    for feature, cases in _variations(case, dtypes):
         if time.monotonic() >= deadline:
             return Explanation(tuple(features), tuple(lines), complete=False)
-        fates = {what: fate_of(c) for what, c in variation.cases.items()}
+        fates = {what: fate_of(c) for what, c in cases.items()}
         said = [
             f"{words} {_joined(names)}"
             for fate, words in _WORDS.items()
             if (names := [what for what, found in fates.items() if found is fate])
         ]
         if set(fates.values()) - {Fate.UNKNOWN} == {Fate.PASSES}:
-            features.append(variation.feature)
+            features.append(feature)
             lines.append(said[0])
         elif said:
             lines.append("; ".join(said))
@@ -140,7 +128,7 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
     yield from _dtype_variations(case, dtypes)
     if any(not s.is_contiguous for s in specs):
         plain = _each(case, lambda s: replace(s, strides=None))
-        yield _Variation(Feature.NON_CONTIGUOUS, {"with contiguous input": plain})
+        yield (Feature.NON_CONTIGUOUS, {"with contiguous input": plain})
     given = [d.spec() for d in case.destinations.values()]
     for feature, lies in (
         (Feature.NON_CONTIGUOUS, all(s.is_contiguous for s in given)),
@@ -148,29 +136,29 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
     ):
         if not lies:
             plain = replace(case, layout=CONTIGUOUS)
-            yield _Variation(feature, {"with contiguous destinations": plain})
+            yield (feature, {"with contiguous destinations": plain})
     if any(s.offset for s in specs):
         aligned = _each(case, lambda s: replace(s, offset=0))
-        yield _Variation(Feature.MISALIGNED, {"without the storage offset": aligned})
+        yield (Feature.MISALIGNED, {"without the storage offset": aligned})
     empty = [axis for axis, n in case.dims.items() if n == 0]
     if empty:
         grown = case
         for axis in empty:
             grown = filled(grown, axis)
-        yield _Variation(Feature.ZERO_SIZE, {"with one element": grown})
+        yield (Feature.ZERO_SIZE, {"with one element": grown})
     values = [n for s in specs if _is_float(s) for n in numbers(s)]
     for feature, what, test, ordinary in _value_classes():
         if any(map(test, values)):
             mapped = _map_values(case, _substitute(test, ordinary))
             if mapped is not None:
-                yield _Variation(feature, {what: mapped})
+                yield (feature, {what: mapped})
     finite = [abs(n) for n in values if math.isfinite(n) and n]
     if finite and (max(finite) > ORDINARY or max(finite) < 1 / ORDINARY):
         scale = 2.0 ** -math.floor(math.log2(max(finite)))
         mapped = _map_values(case, lambda n: n * scale)
         if mapped is not None:
             what = "with the values scaled to about 1"
-            yield _Variation(Feature.MAGNITUDE, {what: mapped})
+            yield (Feature.MAGNITUDE, {what: mapped})
 
 
 def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
@@ -182,7 +170,7 @@ def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variatio
             if made is not None:
                 others[f"in {dtype}"] = made
     if others:
-        yield _Variation(mine, others)
+        yield (mine, others)
 
 
 def _value_classes() -> Iterator[tuple[Feature, str, _Test, _Change]]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Explanation, Finding, Reduction
@@ -16,12 +17,13 @@ from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.confirm.explain import Fate, explain
 from kfuzz.engine.confirm.offsets import offset_lines
 from kfuzz.engine.confirm.recorded import recorded
-from kfuzz.engine.reduce.fitting import fitted
 from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine.reduce.slices import kept
 from kfuzz.engine.workers.asking import ENDS_CHILD
 from kfuzz.engine.workers.faults import is_beside_page, is_fault, is_flush
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.execution.values.fills import in_domain
+from kfuzz.execution.values.fills import HOST, in_domain, pinned, refitted
+from kfuzz.execution.values.items import is_shared
 from kfuzz.store.life import enter
 from kfuzz.strategies.membership import may_be_drawn
 
@@ -477,3 +479,17 @@ def _charged(finding: Finding, failure: Failure) -> Finding:
     if signature.symptom != finding.signature.symptom:
         raise HarnessError("a confirmation changed the symptom")
     return replace(finding, failure=failure, signature=signature)
+
+
+def fitted(operator: Operator, case: Case) -> Case:
+    """Return a pinned case with what follows from its sizes and values.
+
+    Dimensions that the shape class computes get smaller with those that they follow
+    from, values are put back into their domains, and scalars are what follows.
+    """
+    for axis, n in operator.settled(case.dims, case).items():
+        if 0 < n < case.dims[axis]:
+            case = kept(case, axis, range(n))
+    case = refitted(case)
+    values = {n: pinned(s, HOST) for n, s in case.tensors.items() if is_shared(s)}
+    return replace(case, scalars={**case.scalars, **operator.following(case, values)})

@@ -18,6 +18,7 @@ from kfuzz.core.burst import MEMBERS, Burst, Screened, Suspect
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.search.case_drawing import batches_of, groups_of, search_round
+from kfuzz.engine.search.guidance import wanted
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.asking import ENDS_CHILD
 from kfuzz.engine.workers.backend import runs_on
@@ -115,12 +116,12 @@ def prefilter_round(
     before = kernel.record.batches
     admitted = allowed_families(kernel.loaded.kernel.declaration)
     items = partial(items_of, batches=batches, most=members)
-    wanted = partial(kernel.discovery.wanted, among=admitted)
+    families = partial(wanted, kernel.ledger, among=admitted)
     if kernel.pace is not None:
         groups = groups_of(kernel.loaded.kernel)
         for case in kernel.pace.compiled():
-            made.take_drawn(groups.burst(case, items(case), case.seed, wanted(case)))
-    drawn = batches_of(kernel.loaded.kernel, strategy, members=items, wanted=wanted)
+            made.take_drawn(groups.burst(case, items(case), case.seed, families(case)))
+    drawn = batches_of(kernel.loaded.kernel, strategy, members=items, wanted=families)
     search_round(drawn, made.take_drawn, cases=count, seed_value=seed_value)
     made.collect()
     done = kernel.record.batches > before or made.waiting

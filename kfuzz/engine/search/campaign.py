@@ -31,13 +31,7 @@ from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.batches import prefilter_round
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.search.case_source import (
-    NO_GUIDES,
-    Guide,
-    GuidedSearch,
-    Guides,
-    guide_of,
-)
+from kfuzz.engine.search.case_source import Guide, GuidedSearch, guide_of
 from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.filed import FiledFinding
 from kfuzz.engine.search.found import first_finding, taken_further, taken_to_minimum
@@ -59,7 +53,7 @@ from kfuzz.engine.search.progress import (
     progress_of,
     trace_of,
 )
-from kfuzz.engine.search.proofs import NO_PROOFS, Proofs, Prover, no_proofs
+from kfuzz.engine.search.proofs import Proofs, Prover
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.reductions import Reductions
 from kfuzz.engine.search.replay_first import replay_first
@@ -90,16 +84,16 @@ def run(
     config: RunConfig,
     *,
     stop: threading.Event,
-    guides: Guides = NO_GUIDES,
-    prover: Prover = no_proofs,
+    guide: Guide | None = None,
+    prover: Prover | None = None,
 ) -> Iterator[Event]:
     """Search the kernels of the configured targets for violations.
 
     Args:
         config: what to test and how long.
         stop: set from outside to end the run cleanly.
-        guides: what chooses the cases where the engine is not Hypothesis.
-        prover: proves the kernels meanwhile.
+        guide: what chooses the cases where the engine is not Hypothesis.
+        prover: begins to prove the kernels meanwhile.
 
     Yields:
         Events, ending with one `RunFinished`.
@@ -113,7 +107,7 @@ def run(
         if names and module in {k.source.module for k in loaded}:
             told = f"not judged, the table lacks them: {', '.join(names)}"
             yield Notice(module, told)
-    yield from run_kernels(config, loaded, stop=stop, guides=guides, prover=prover)
+    yield from run_kernels(config, loaded, stop=stop, guide=guide, prover=prover)
 
 
 def run_kernels(
@@ -121,12 +115,12 @@ def run_kernels(
     loaded: list[LoadedKernel],
     *,
     stop: threading.Event,
-    guides: Guides = NO_GUIDES,
-    prover: Prover = no_proofs,
+    guide: Guide | None = None,
+    prover: Prover | None = None,
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude_contracts)
-    guide = guide_of(config, guides)
+    guide = guide_of(config, guide)
     require_processes(config)
     loaded = kernels_of(config, loaded)
     serve = zygotes.SERVE if guide is None else guide.serve
@@ -135,7 +129,8 @@ def run_kernels(
         require_device(config.scale, backend.on)
         for why in keep_sound(backend):
             yield Notice("", why)
-        with closing(prover(config)) as proofs:
+        proofs = None if prover is None else prover(config)
+        with nullcontext() if proofs is None else closing(proofs):
             campaign = Campaign(config, stop, backend, loaded, classes, guide, proofs)
             yield from campaign.events()
 
@@ -155,7 +150,7 @@ class Campaign:
         loaded: list[LoadedKernel],
         classes: frozenset[str],
         guide: Guide | None = None,
-        proofs: Proofs = NO_PROOFS,
+        proofs: Proofs | None = None,
     ) -> None:
         self.config = config
         self.stop = stop
@@ -234,7 +229,7 @@ class Campaign:
         kernel.seen.update(self.config.seen)
         if self._is_paced():
             compiles = self.backend.on.has.asynchronous
-            kernel.pace = Pace(kernel.discovery.ledger, compiles=compiles)
+            kernel.pace = Pace(kernel.ledger, compiles=compiles)
         return kernel
 
     def _is_paced(self) -> bool:
@@ -290,10 +285,11 @@ class Campaign:
                 yield Notice(kernel.node_id, text)
             if kernel.pace is not None and (text := kernel.pace.told()):
                 yield Notice(kernel.node_id, text)
-            made = finished_of(
-                kernel, self.classes, ending=self._ending(kernel),
-                proof=None if self.stop.is_set() else self.proofs.proof(kernel),
-            )  # fmt: skip
+            proof = None
+            if self.proofs is not None and not self.stop.is_set():
+                proof = self.proofs.proof(kernel)
+            ending = self._ending(kernel)
+            made = finished_of(kernel, self.classes, ending=ending, proof=proof)
             yield made
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own
@@ -428,11 +424,6 @@ class Campaign:
             yield Notice(kernel.node_id, text, trace=trace_of(error))
             self.live.close(kernel)
 
-    @staticmethod
-    def _affords_collective(kernel: KernelSearch) -> bool:
-        """Whether a collective takes no more of a kernel's time than any case may."""
-        return kernel.pace is None or kernel.pace.limit >= collectives.USUAL_SECONDS
-
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
         if not kernel.rounds:
@@ -442,12 +433,13 @@ class Campaign:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
                 return
-        yield from self.proofs.examples(
-            kernel,
-            lambda end: Round(kernel, stop=self.halt, deadline=end),
-            self._counted,
-            end=self.search_end(),
-        )
+        if self.proofs is not None:
+            yield from self.proofs.examples(
+                kernel,
+                lambda end: Round(kernel, stop=self.halt, deadline=end),
+                self._counted,
+                end=self.search_end(),
+            )
         began = time.monotonic()
         before = kernel.record.cases
         limit = self.config.budget.max_cases
@@ -478,13 +470,15 @@ class Campaign:
             climbs = is_climbed(kernel.rounds)
             search_round(
                 strategy, this_round.judge_drawn, cases=cases, seed_value=number,
-                climb=climbs, draws=None if climbs else kernel.coverage.draws,
+                climb=climbs, coverage=None if climbs else kernel.coverage,
             )  # fmt: skip
             if kernel.budget.tall:  # too slow in batches
                 strategy = self.strategy(kernel, useless, tall=False)
             assert strategy is not None
             self._prefilter(kernel, strategy, this_round)
-        if self.no_collective == "" and self._affords_collective(kernel):
+        if self.no_collective == "" and (
+            kernel.pace is None or kernel.pace.limit >= collectives.USUAL_SECONDS
+        ):
             with self._collective:
                 this_round.judge_beside_collective()
         if self.config.also_compile and this_round.found is None:
@@ -502,7 +496,6 @@ class Campaign:
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:
             yield from self._counted(kernel, *this_round.found)
-        kernel.discovery.end_round()
         self.scheduler.charge(kernel, time.monotonic() - began)
         nothing = kernel.record.cases == before and this_round.found is None
         full = kernel.unknown >= FINDINGS_PER_KERNEL

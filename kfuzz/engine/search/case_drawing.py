@@ -25,7 +25,7 @@ from kfuzz.core.burst import Burst
 from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.search.coverage import Draws
+from kfuzz.engine.search.coverage import Coverage
 from kfuzz.engine.search.guidance import scores
 from kfuzz.evaluation.cutting import row_axis
 from kfuzz.strategies.bursts import Groups, bursts
@@ -199,11 +199,13 @@ def fuzz_target(
 
 
 @st.composite
-def _counted(draw: st.DrawFn, strategy: SearchStrategy[Drawn], draws: Draws) -> Drawn:
+def _counted(
+    draw: st.DrawFn, strategy: SearchStrategy[Drawn], coverage: Coverage
+) -> Drawn:
     """Draw, and count; a draw that is given up is begun only."""
-    draws.begun += 1
+    coverage.begun += 1
     drawn = draw(strategy)
-    draws.made += 1
+    coverage.drawn += 1
     return drawn
 
 
@@ -221,7 +223,7 @@ def search_round(
     cases: int,
     seed_value: int,
     climb: bool = True,
-    draws: Draws | None = None,
+    coverage: Coverage | None = None,
 ) -> None:
     """Draw and judge a number of cases, or submit a number of batches.
 
@@ -232,10 +234,10 @@ def search_round(
         cases: how many to draw.
         seed_value: everything drawn depends on it.
         climb: whether errors near the tolerance are followed up.
-        draws: counts the draws, where they are to be counted.
+        coverage: counts the draws, where they are to be counted.
     """
-    if draws is not None:
-        strategy = _counted(strategy, draws)
+    if coverage is not None:
+        strategy = _counted(strategy, coverage)
 
     def once(case: Drawn) -> None:
         report = judge(case)

@@ -1,8 +1,7 @@
 """What may choose the cases of a search in the place of Hypothesis."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from hypothesis.strategies import SearchStrategy
 
@@ -69,12 +68,7 @@ class Guide(Protocol):
         """
 
 
-# What may choose the cases of a run, by the engine that it asks for.
-Guides = Mapping[Engine, Guide]
-NO_GUIDES: Final[Guides] = MappingProxyType({})
-
-
-def guide_of(config: RunConfig, guides: Guides) -> Guide | None:
+def guide_of(config: RunConfig, guide: Guide | None) -> Guide | None:
     """Return what chooses the cases of a run, None where Hypothesis does.
 
     Raises:
@@ -82,7 +76,7 @@ def guide_of(config: RunConfig, guides: Guides) -> Guide | None:
     """
     if config.engine is Engine.HYPOTHESIS:
         return None
-    if config.engine not in guides:
+    if guide is None:
         raise UsageError("this engine is not at hand", where=config.engine)
-    guides[config.engine].require(config)
-    return guides[config.engine]
+    guide.require(config)
+    return guide

@@ -26,28 +26,22 @@ _WORKED_OUT: Final = 512
 
 
 @dataclass
-class Draws:
-    """How many draws were begun in rounds that explore, and how many gave a case."""
-
-    begun: int = 0
-    made: int = 0
-
-
-@dataclass
 class Coverage:
     """Counts what one kernel's search exercised.
 
     A case counts if the kernel answered it, be it by a refusal.
 
     Attributes:
-        draws: of its cases.
+        begun: draws of cases in rounds that explore.
+        drawn: of these those that gave a case.
         cases: cases judged by themselves.
         refused: of these those that the kernel refused.
         unjudged: of these those that could not be judged here.
         baselines: by kind, on how many cases it was tried and on how many refused.
     """
 
-    draws: Draws = field(default_factory=Draws)
+    begun: int = 0
+    drawn: int = 0
     cases: int = 0
     refused: int = 0
     unjudged: int = 0

@@ -12,15 +12,11 @@ from kfuzz.engine.search.clock import RunClock
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.search.scheduler import Scheduler
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.processors import processors
 
 # What users brought is compared with so many seconds of kernels before any is searched.
 COMPARING_SECONDS: Final = 3.0
 # Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
-# Kernels of a run for each of which a child imports the file by itself from the start,
-# where as many processors are idle, so that a finding does not wait for it.
-EARLY: Final = 2
 
 
 class LiveKernels:
@@ -61,9 +57,6 @@ class LiveKernels:
         with self._clock.opening():
             if not self._guided:
                 kernel.runner.open()
-                few = len(self._kernels) <= EARLY
-                if few and processors() - self._scheduler.jobs - 1 > EARLY:
-                    kernel.runner.prepare(0)  # only the one that imports: it takes long
                 self._bindings.compare(kernel)
 
     def open_first(self) -> None:

@@ -33,7 +33,7 @@ def progress_of(
         worst_ratio=max(k.record.worst for k in kernels),
         findings=findings,
         kernels_done=sum(k.done for k in kernels),
-        strata=sum(len(k.discovery.ledger.visits) for k in kernels),
+        strata=sum(len(k.ledger.visits) for k in kernels),
     )
 
 
@@ -78,8 +78,8 @@ def finished_of(
         notes=record.notes(),
         screened=record.prefiltered,
         bursts=record.batches,
-        strata=len(kernel.discovery.ledger.visits),
-        regions=kernel.discovery.ledger.regions(),
+        strata=len(kernel.ledger.visits),
+        regions=kernel.ledger.regions(),
         fenced=kernel.runner.fenced,
         needs_gpu=record.needs_gpu,
         tried=record.tried(),

@@ -1,7 +1,7 @@
 """What a campaign asks of whatever proves its kernels meanwhile."""
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Protocol
 
 from kfuzz.core.event import Event
 from kfuzz.core.proof import KernelProof
@@ -39,24 +39,5 @@ class Proofs(Protocol):
         """End the processes."""
 
 
-class NoProofs:
-    """Nothing is proved of a run."""
-
-    def examples(self, *given: object, **more: object) -> Iterator[Event]:
-        """Judge none."""
-        yield from ()
-
-    def proof(self, kernel: KernelSearch) -> None:
-        """Return None: nothing is known of a kernel."""
-
-    def close(self) -> None:
-        """Do nothing: there are no processes."""
-
-
-NO_PROOFS: Final = NoProofs()
-Prover = Callable[[RunConfig], Proofs]
-
-
-def no_proofs(config: RunConfig) -> Proofs:
-    """Prove nothing."""
-    return NO_PROOFS
+Prover = Callable[[RunConfig], Proofs | None]
+"""Returns None where nothing of a run is proved."""

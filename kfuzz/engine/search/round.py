@@ -19,9 +19,9 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Failure, Signature, State, Verdict
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.engine.search.coverage import Coverage
-from kfuzz.engine.search.guidance import Discovery
 from kfuzz.engine.search.plan import Pace
 from kfuzz.engine.search.record import DIAGNOSABLE, Record
+from kfuzz.engine.search.strata import Ledger, families_of
 from kfuzz.engine.workers.faults import charged, is_fault
 from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import Runner
@@ -83,8 +83,7 @@ class KernelSearch:
         rounds: rounds given.
         unfiltered: rounds of batches in a row in which none could be prefiltered.
         seconds: time spent.
-        charged: time spent, in which that of a kernel with a larger share counts less.
-        discovery: what its search has discovered.
+        ledger: what kinds of cases its search has visited.
         coverage: what of its declared input has been exercised.
         symptoms: occurrences of each symptom, as its child showed it.
         known: what suspects of batches showed, by why they were suspect.
@@ -96,7 +95,6 @@ class KernelSearch:
         stored: ids of those that the corpus held, and that fail still when replayed.
         done: whether it gets no more time slices.
         busy: whether it has one.
-        rate: what it discovered per round when its last one ended, see `Discovery`.
         quiet: whether what its children print is dropped: while a finding is reduced,
             a crash would print the same stack a hundred times.
         collected: whether it has run beside a collective.
@@ -114,8 +112,7 @@ class KernelSearch:
     rounds: int = 0
     unfiltered: int = 0
     seconds: float = 0.0
-    charged: float = 0.0
-    discovery: Discovery = field(default_factory=Discovery)
+    ledger: Ledger = field(default_factory=Ledger)
     coverage: Coverage = field(default_factory=Coverage)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
     known: defaultdict[str, Known] = field(default_factory=lambda: defaultdict(Known))
@@ -127,7 +124,6 @@ class KernelSearch:
     stored: set[str] = field(default_factory=set)
     done: bool = False
     busy: bool = False
-    rate: float = 1.0
     quiet: bool = False
     collected: bool = False
     built: set[object] = field(default_factory=set)
@@ -155,8 +151,8 @@ class KernelSearch:
         self.watch(case)
         self.record.take(case, report)
         self.coverage.take(self.loaded.kernel, case, report)
-        branches = len(self.runner.reached.run)
-        self.discovery.take(case, report, branches=branches)
+        fails = report.failure is not None
+        self.ledger.visit(case, ratio=report.ratio, fails=fails)
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""
@@ -164,8 +160,8 @@ class KernelSearch:
         self.record.take_batch(batch.case, made)
         if made.passed:
             self.coverage.take_batch(self.loaded.kernel, batch)
-            branches = len(self.runner.reached.run)
-            self.discovery.take_batch(batch, ratio=made.ratio, branches=branches)
+            for family in families_of(batch):
+                self.ledger.visit(batch.case, family=family)
 
     def watch(self, case: Case) -> None:
         """Have the launches of a case held against the premises of a proof."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from kfuzz.engine.search.guidance import charge, shares
 from kfuzz.engine.search.round import KernelSearch
 
 # Between two looks whether the run is over, while other kernels have theirs.
@@ -22,8 +21,8 @@ class Scheduler:
     Args:
         kernels: all of the run.
         jobs: time slices at once; on several GPUs as many on each.
-        timed: whether a time limit is what ends the run: shares of it follow what
-            each kernel discovers. Else kernels take turns.
+        timed: whether a time limit is what ends the run, of which all have the same
+            share. Else kernels take turns.
         over: whether no more of them are to begin.
     """
 
@@ -67,26 +66,20 @@ class Scheduler:
             self._changed.notify_all()
 
     def charge(self, kernel: KernelSearch, seconds: float) -> None:
-        """Count a time slice, and what it discovered."""
+        """Count a time slice."""
         with self._changed:
             kernel.seconds += seconds
-            kernel.rate = kernel.discovery.rate
-            open_kernels = [k for k in self._kernels if not k.done]
-            rates = [k.rate for k in open_kernels]
-            kernel.charged += charge(seconds, rates, open_kernels.index(kernel))
 
     def share(self, seconds: float, kernel: KernelSearch) -> float:
         """Return a kernel's share of the time that is left."""
-        open_kernels = [k for k in self._kernels if not k.done or k is kernel]
-        part = shares([k.rate for k in open_kernels])[open_kernels.index(kernel)]
-        return seconds * min(part * min(self.jobs, len(open_kernels)), 1.0)
+        left = sum(not k.done or k is kernel for k in self._kernels)
+        return seconds * min(self.jobs, left) / left
 
     def turn(self, seconds: float, kernel: KernelSearch) -> float:
         """Return how much of the time that is left a kernel may have at once.
 
-        Half of its share where others wait: what it discovers is known after a round
-        only, and one slow round of a kernel that discovers nothing, such as a gradient,
-        must not take the time of another.
+        Half of its share where others wait: one slow round of a kernel, such as a
+        gradient, must not take the time of another.
         """
         waiting = sum(not k.done for k in self._kernels) > self.jobs
         return self.share(seconds, kernel) * (_AT_ONCE if waiting else 1.0)
@@ -116,8 +109,7 @@ class Scheduler:
     def _next(self) -> KernelSearch | None:
         """Return the kernel that is next, None if none can be now.
 
-        Under a time limit the one that has had the least of its share: stride
-        scheduling (Waldspurger, 1995) with shares that follow what each discovers.
+        Under a time limit the one that has had the least of it.
         """
         busy = Counter(k.device for k in self._kernels if k.busy)
         free = [
@@ -125,4 +117,4 @@ class Scheduler:
         ]
         if not free:
             return None
-        return min(free, key=lambda k: k.charged if self._timed else k.rounds)
+        return min(free, key=lambda k: k.seconds if self._timed else k.rounds)

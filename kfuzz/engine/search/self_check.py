@@ -1,7 +1,6 @@
 """What a run warns of in itself: where its verdicts rest on less than they seem to."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -73,11 +72,10 @@ def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
 
 
 def _rejected(coverage: Coverage) -> Iterator[str]:
-    draws = coverage.draws
-    lost = draws.begun - draws.made
-    if draws.begun >= LEAST and 2 * lost > draws.begun:
+    lost, begun = coverage.begun - coverage.drawn, coverage.begun
+    if begun >= LEAST and 2 * lost > begun:
         yield (
-            f"more than half of the draws were rejected, {lost} of {draws.begun}: they "
+            f"more than half of the draws were rejected, {lost} of {begun}: they "
             "missed shape_class; bounds and moduli of single dimensions are drawn for"
         )
     nothing = coverage.refused + coverage.unjudged
@@ -103,7 +101,11 @@ class Calibrations:
 
     def __init__(self, device: str, file: Path | None) -> None:
         self._read = None if file is None else read_calibration(file)
-        self._kept = _Kept({}) if file is not None else _kept(device, _installed())
+        # Of the statement that kfuzz ships, and torch's version with which it was made.
+        self._states: Mapping[tuple[str, str], str] = {}
+        self._version = ""
+        if file is None and (shipped := shipped_statement(device)) is not None:
+            self._states, self._version = _states(shipped), _version(shipped)
 
     def state_of(self, contract: str, operator: Operator) -> str:
         """Return what is known about a class on an operator; sound if nothing is."""
@@ -111,7 +113,7 @@ class Calibrations:
             return self._read.state_of(f"{contract}/{operator.name_in_contracts}")
         if operator.name_in_contracts not in OPERATORS:
             return Soundness.UNCALIBRATED  # a user's: there are no witnesses
-        return self._kept.states.get((operator.name, contract), Soundness.SOUND)
+        return self._states.get((operator.name, contract), Soundness.SOUND)
 
     def warn(
         self, kernels: Sequence[KernelSearch], finished: Sequence[KernelFinished]
@@ -145,29 +147,14 @@ class Calibrations:
                 "kernels show that these contracts distinguish them",
                 UNCALIBRATED,
             )
-        if asked and self._kept.instead_of:
+        if asked and self._version and self._version != (here := _installed()):
             yield Notice(
                 "",
                 "which contracts are calibrated is what kfuzz ships for torch "
-                f"{self._kept.version}, for there is none for {self._kept.instead_of}: "
+                f"{self._version}, for there is none for {here}: "
                 "use `kfuzz calibrate` and --calibration for this one",
                 UNCALIBRATED,
             )
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """What a statement that kfuzz ships says.
-
-    Attributes:
-        states: of contracts, by operator and class.
-        version: torch's, "2.13", with which it was made.
-        instead_of: that which is installed, if it is another.
-    """
-
-    states: Mapping[tuple[str, str], str]
-    version: str = ""
-    instead_of: str = ""
 
 
 def _installed() -> str:
@@ -196,15 +183,6 @@ def shipped_statement(device: str, installed: str = "") -> Path | None:
 
 def _version(statement: Path) -> str:
     return statement.name.split("-")[1]
-
-
-def _kept(device: str, installed: str) -> _Kept:
-    """Return what the statement for a version, or else the latest one, says."""
-    file = shipped_statement(device, installed)
-    if file is None:
-        return _Kept({})
-    version = _version(file)
-    return _Kept(_states(file), version, "" if version == installed else installed)
 
 
 @cache

@@ -97,13 +97,12 @@ class Ledger:
 
     def __init__(self) -> None:
         self.visits: Counter[Stratum] = Counter()
-        self.cases = 0
         self._worst: dict[Stratum, float] = {}
         self._failing: Counter[Stratum] = Counter()
 
     def visit(
         self, case: Case, *, family: str = "", ratio: float = 0.0, fails: bool = False
-    ) -> bool:
+    ) -> None:
         """Count one case.
 
         The items of one group of a batch, which differ in bits only, are one case.
@@ -114,19 +113,13 @@ class Ledger:
                 in the groups of a batch.
             ratio: its |error| / tolerance, where the case was judged by itself.
             fails: whether it violates a contract.
-
-        Returns:
-            Whether the stratum is new.
         """
         stratum = stratum_of(case)
         if family:
             stratum = replace(stratum, family=family)
-        new = stratum not in self.visits
         self.visits[stratum] += 1
-        self.cases += 1
         self._worst[stratum] = max(ratio, self._worst.get(stratum, 0.0))
         self._failing[stratum] += fails
-        return new
 
     def novelty(self, stratum: Stratum) -> float:
         """Return how new a stratum is: 1 before the first visit, then 1/2."""
@@ -173,16 +166,3 @@ class Ledger:
                 near[value] += visits
         ranked = sorted(dict.fromkeys(among), key=lambda v: (near[v], everywhere[v]))
         return tuple(ranked[:count])
-
-    @property
-    def discovery(self) -> float:
-        """The chance that the next case lies in a stratum not visited before.
-
-        Estimated by the share of the cases that were alone in their stratum (Good,
-        Biometrika 40, 1953; for fuzzing: Böhme, STADS, TOSEM 27, 2018); 1 before the
-        first case.
-        """
-        if not self.visits:
-            return 1.0
-        alone = sum(visits == 1 for visits in self.visits.values())
-        return alone / self.visits.total()

@@ -7,9 +7,8 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 LOOK_SECONDS: Final = 0.2
@@ -58,11 +57,6 @@ class Halt:
         return ended or time.monotonic() >= self._until
 
 
-@dataclass(frozen=True)
-class _Raised:
-    error: BaseException
-
-
 _ENDED: Final = object()
 
 
@@ -100,7 +94,7 @@ def streamed(
                 for item in piece:
                     told.put(item)
         except BaseException as error:
-            told.put(_Raised(error))
+            told.put(error)
         finally:
             told.put(_ENDED)
 
@@ -114,8 +108,8 @@ def streamed(
             item = told.get()
             if item is _ENDED:
                 left -= 1
-            elif isinstance(item, _Raised):
-                failure = failure or item.error
+            elif isinstance(item, BaseException):
+                failure = failure or item
                 halted.set()
                 halt()
             else:
@@ -146,22 +140,13 @@ def in_order(
         jobs: items worked on at once.
         halt: as for `streamed`.
     """
-    numbered = iter(enumerate(items))
-    turn = threading.Lock()
-
-    def take() -> Iterator[tuple[int, Made]] | None:
-        with turn:
-            entry = next(numbered, None)
-        return None if entry is None else made(*entry)
-
-    def made(number: int, item: T) -> Iterator[tuple[int, Made]]:
-        yield number, work(item)
-
-    early: dict[int, Made] = {}
-    due = 0
-    with closing(streamed(take, jobs, halt=halt)) as results:
-        for number, result in results:
-            early[number] = result
-            while due in early:
-                yield early.pop(due)
-                due += 1
+    if jobs <= 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            yield from pool.map(work, items)
+        except BaseException:
+            halt()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
