@@ -3,7 +3,7 @@
 from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import Given, Gradients, both, rule
 from kfuzz.contracts.gradients.rules.exact import grad, moved, scattered, whole
-from kfuzz.contracts.operators.elementwise.rope import tables
+from kfuzz.contracts.operators.elementwise import tables
 
 SCATTERED = "gamma(c, u) sum|grad_y| over the c elements of grad_y that name a place"
 
