@@ -1,12 +1,88 @@
 """Elementwise operators, and rotary embeddings."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
 from kfuzz.core.dtypes import FLOAT8
+from kfuzz.strategies.parameters import Parameter
+
+Oracle = Callable[..., Any]
+ErrorModel = Callable[["nm.Problem"], "nm.Acceptance"]
+Forms = Mapping[str, tuple[Oracle, str]]
+
+KEPT: Final = "NaN stays NaN (of any payload), infinities and both zeros stay"
+
+
+def of_torch(name: str, text: str) -> Oracle:
+    """Return the oracle that is torch's function of that name, with a text about it."""
+
+    def oracle(*tensors: Any, **scalars: Any) -> Any:
+        import torch
+
+        return attrgetter(name)(torch)(*tensors, **scalars)
+
+    oracle.__doc__ = text
+    return oracle
+
+
+def pointwise(
+    name: str,
+    oracle: Oracle,
+    error_model: ErrorModel,
+    *,
+    tensors: str = "x",
+    scalars: Mapping[str, Parameter] | None = None,
+    exact: bool = False,
+    bound: tuple[str, str],
+    special_values: str,
+    **fields: Any,
+) -> Operator:
+    """Return an operator that takes each element of tensors of any rank by itself.
+
+    Args:
+        name: its name.
+        oracle: in plain torch.
+        error_model: what a correct kernel may hold.
+        tensors: names of the tensors.
+        scalars: the other parameters.
+        exact: whether one value alone is right.
+        bound: the error model as a formula, and where it comes from.
+        special_values: rules for NaN, infinities and zeros, in words.
+        fields: others of the operator.
+    """
+    structure = Structure.EXACT if exact else Structure.INTERVAL
+    return Operator(
+        name,
+        inputs={n: ks.tensors("*") for n in tensors.split()} | dict(scalars or {}),
+        oracle=oracle,
+        error_model=error_model,
+        ranks=range(5),
+        tolerance=Tolerance(structure, *bound),
+        special_values=special_values,
+        **fields,
+    )
+
+
+def by_forms(accept: str, forms: Forms, **how: Any) -> ErrorModel:
+    """Return the error model of an activation with an enclosure for each algorithm.
+
+    Args:
+        accept: name in `kfuzz.numerics` of what makes an acceptance of an enclosure.
+        forms: by declared algorithm, "" for none, the activation in float64 and the
+            name of its enclosure.
+        how: passed on to `accept`.
+    """
+
+    def error_model(problem: "nm.Problem") -> "nm.Acceptance":
+        oracle, bounds = forms.get(problem.declaration.algorithm or "", forms[""])
+        return getattr(nm, accept)(problem, oracle, getattr(nm, bounds), **how)  # type: ignore[no-any-return]
+
+    return error_model
 
 
 def reference_add(a: Any, b: Any) -> Any:
@@ -30,15 +106,14 @@ def accept_add(problem: "nm.Problem") -> "nm.Acceptance":
     return arithmetic.accepted(problem, reference_add(a, b), made)
 
 
-add = Operator(
+add = pointwise(
     "add",
-    inputs={"a": ks.tensors("*"), "b": ks.tensors("*")},
-    oracle=reference_add,
+    reference_add,
+    accept_add,
+    tensors="a b",
     homogeneous={"a b": 1},
-    error_model=accept_add,
-    ranks=range(5),
-    tolerance=Tolerance(
-        Structure.EXACT,
+    exact=True,
+    bound=(
         "y == RNE(a + b)",
         "one operation; a float32 sum of 16-bit numbers, rounded to their format, is "
         "the correctly rounded sum (double rounding is innocuous if p >= 2 q + 2); "
@@ -48,9 +123,106 @@ add = Operator(
 )
 
 
+def reference_mul(a: Any, b: Any) -> Any:
+    """The product a * b."""
+    return a * b
+
+
+def accept_mul(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the correctly rounded product, of operands that may be flushed.
+
+    Products of float32 numbers are exact in float64.
+    """
+    arithmetic = nm.Arithmetic.declared(problem)
+    a, b = problem.tensors["a"], problem.tensors["b"]
+    seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
+    made = arithmetic.single(seen_a * seen_b)
+    classes = nm.product_classes(a, seen_a, b, seen_b)
+    return arithmetic.accepted(problem, reference_mul(a, b), made, classes=classes)
+
+
+mul = pointwise(
+    "mul",
+    reference_mul,
+    accept_mul,
+    tensors="a b",
+    homogeneous={"a": 1, "b": 1},
+    exact=True,
+    bound=(
+        "y == RNE(ab)",
+        "one operation; a float32 product of 16-bit numbers is exact, or so small that "
+        "it becomes 0; subnormal operands and results may be 0 unless preserved",
+    ),
+    special_values="NaN stays NaN, 0 * Inf is NaN, and so is a subnormal that may be "
+    "flushed times Inf; overflow to the infinity",
+)
+
+
+def reference_copy(x: Any) -> Any:
+    """x.clone()."""
+    return x.clone()
+
+
 def reference_cast(x: Any, *, dtype: str) -> Any:
     """x.to(dtype), before its one rounding."""
     return x.clone()
+
+
+def reference_transpose(x: Any) -> Any:
+    """x.transpose(-1, -2), of any strides."""
+    return x.transpose(-1, -2)
+
+
+def accept_move(oracle: Oracle) -> ErrorModel:
+    """Return the exact acceptance of what only moves bits, signs of zeros included."""
+    return lambda problem: nm.moved(problem, oracle(**problem.tensors).contiguous())
+
+
+copy = pointwise(
+    "copy",
+    reference_copy,
+    accept_move(reference_copy),
+    homogeneous={"x": 1},
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    exact=True,
+    bound=("y == x, and -0 stays -0", "a copy only moves bits"),
+    special_values=KEPT,
+)
+transpose = Operator(
+    "transpose",
+    inputs={"x": ks.tensors("* M N")},
+    oracle=reference_transpose,
+    homogeneous={"x": 1},
+    error_model=accept_move(reference_transpose),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y[..., j, i] == x[..., i, j], and -0 stays -0",
+        "a transposition only moves bits",
+    ),
+    special_values=KEPT,
+)
+_where = of_torch("where", "torch.where(mask, x, y).")
+where = Operator(
+    "where",
+    inputs={"mask": ks.masks("*"), "x": ks.tensors("*"), "y": ks.tensors("*")},
+    oracle=_where,
+    homogeneous={"x y": 1},
+    # What is not selected has no part in it: neither its NaN nor its infinity.
+    error_model=lambda problem: nm.moved(problem, _where(*problem.tensors.values())),
+    ranks=range(5),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "the bits of x or of y, and -0 stays -0",
+        "a selection only moves bits",
+    ),
+    special_values="NaN (of any payload), infinities and both zeros as selected; those "
+    "not selected do not show",
+)
 
 
 def accept_cast(problem: "nm.Problem") -> "nm.Acceptance":
@@ -69,19 +241,15 @@ def accept_cast(problem: "nm.Problem") -> "nm.Acceptance":
     return replace(y, signed_zeros=True)
 
 
-cast = Operator(
+cast = pointwise(
     "cast",
-    inputs={
-        "x": ks.tensors("*"),
-        "dtype": ks.dtype("float16", ("float32", "bfloat16", "float64", *FLOAT8)),
-    },
-    oracle=reference_cast,
-    error_model=accept_cast,
-    ranks=range(5),
+    reference_cast,
+    accept_cast,
+    scalars={"dtype": ks.dtype("float16", ("float32", "bfloat16", "float64", *FLOAT8))},
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
+    exact=True,
+    bound=(
         "y == RNE(x), and -0 stays -0",
         "one rounding to nearest even; beyond the range of dtype as overflow= says",
     ),
@@ -90,12 +258,23 @@ cast = Operator(
     "says which",
 )
 
+_relu = of_torch("relu", "torch.relu(x): x where x > 0, else 0; NaN stays NaN.")
+relu = pointwise(
+    "relu",
+    _relu,
+    lambda problem: nm.around(problem, _relu(problem.tensors["x"]), 0.0),
+    homogeneous={"x": 1},
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    exact=True,
+    bound=(
+        "y == max(x, 0)",
+        "relu selects one of its operands and rounds nothing; +0 and -0 are equal",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
+)
 
-def reference_clamp(x: Any, *, min: float, max: float) -> Any:
-    """torch.clamp(x, min, max): NaN stays NaN."""
-    import torch
-
-    return torch.clamp(x, min, max)
+reference_clamp = of_torch("clamp", "torch.clamp(x, min, max): NaN stays NaN.")
 
 
 def accept_clamp(problem: "nm.Problem") -> "nm.Acceptance":
@@ -114,50 +293,22 @@ def accept_clamp(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.between(problem, exact, low, high)
 
 
-clamp = Operator(
+clamp = pointwise(
     "clamp",
-    inputs={
-        "x": ks.tensors("*"),
+    reference_clamp,
+    accept_clamp,
+    scalars={
         "min": ks.scalar(-1.0, domain=(0.0, -0.1, -65504.0)),
         "max": ks.scalar(1.0, domain=(6.0, 0.1, 65504.0)),
     },
-    oracle=reference_clamp,
-    error_model=accept_clamp,
-    ranks=range(5),
     defaults=MOVES,
     dtypes=("float64", "float32", "float16", "bfloat16"),
-    tolerance=Tolerance(
-        Structure.EXACT,
+    exact=True,
+    bound=(
         "y == min(max(x, lo), hi), lo and hi rounded to float32 or not",
         "clamping selects one of its operands and rounds nothing but its bounds",
     ),
     special_values="NaN stays NaN, infinities become the bounds; +0 and -0 are equal",
-)
-
-
-def reference_copy(x: Any) -> Any:
-    """x.clone()."""
-    return x.clone()
-
-
-def accept_copy(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return the exact acceptance, signs of zeros included."""
-    return nm.moved(problem, reference_copy(problem.tensors["x"]))
-
-
-copy = Operator(
-    "copy",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_copy,
-    homogeneous={"x": 1},
-    error_model=accept_copy,
-    ranks=range(5),
-    defaults=MOVES,
-    dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT, "y == x, and -0 stays -0", "a copy only moves bits"
-    ),
-    special_values="NaN stays NaN (of any payload), infinities and both zeros stay",
 )
 
 
@@ -186,18 +337,15 @@ def accept_elu(problem: "nm.Problem") -> "nm.Acceptance":
     return arithmetic.accepted(problem, reference_elu(x, alpha=alpha), made)
 
 
-elu = Operator(
+elu = pointwise(
     "elu",
-    inputs={
-        "x": ks.tensors("*"),
+    reference_elu,
+    accept_elu,
+    scalars={
         "alpha": ks.scalar(1.0, domain=(0.5, 1.6732632423543772)),
     },
-    oracle=reference_elu,
-    error_model=accept_elu,
-    ranks=range(5),
     algorithms={"expm1": "accurate near 0: exp(x) - 1 is not formed"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
+    bound=(
         "y == x where x > 0; else alpha exp(x) (4u|x| + 5u) + 3u |y|; with "
         'algorithm="expm1" 8u |y|',
         "the errors of exp (2 ulp and its argument), of the subtraction, which "
@@ -205,141 +353,9 @@ elu = Operator(
     ),
     special_values="NaN stays NaN, +Inf stays, -Inf becomes -alpha",
 )
-
-
-def reference_exp(x: Any) -> Any:
-    """torch.exp(x)."""
-    import torch
-
-    return torch.exp(x)
-
-
-def accept_exp(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return exp(x -/+ (4 u |x| + 5 u)): exp itself, or exp2(x log2 e)."""
-    return nm.enclosed(problem, reference_exp, nm.exp)
-
-
-exp = Operator(
-    "exp",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_exp,
-    error_model=accept_exp,
-    ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "exp(x -/+ (4u|x| + 5u)); with approx 13u for 5u",
-        "2 ulp from correctly rounded in CUDA's and HIP's documents; the product x "
-        "log2(e) and its constant where exp2 is used; `__expf` fits in it",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0; overflow to +Inf",
+reference_leaky_relu = of_torch(
+    "nn.functional.leaky_relu", "torch.nn.functional.leaky_relu(x, negative_slope)."
 )
-
-
-def reference_gelu_tanh(x: Any) -> Any:
-    """The product x * sigmoid(2 t), which is x / 2 * (1 + tanh t); 0 at -Inf."""
-    import torch
-
-    return nm.at_the_limit(x, x * torch.sigmoid(2 * nm.gelu_tanh_argument(x)))
-
-
-def accept_gelu_tanh(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return x / 2 (1 + tanh t), whose error below 0 is absolute."""
-    return nm.activated(problem, reference_gelu_tanh, nm.gelu_tanh, doubles=True)
-
-
-gelu_tanh = Operator(
-    "gelu_tanh",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_gelu_tanh,
-    error_model=accept_gelu_tanh,
-    ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|x|/2 (12u s + 8u |t| sech^2 t + 2u) + 3u |y|, s = sigmoid(2t), "
-        "t = sqrt(2/pi) (x + 0.044715 x^3); with approx |x|/2 2^-11 more",
-        "tanh to 2 ulp, or by exponentials; its argument with eight roundings; 1 + "
-        "tanh cancels below 0, so that the error is absolute there",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
-    "undecided where 2 x overflows",
-)
-
-
-def reference_gelu(x: Any) -> Any:
-    """The product x / 2 * erfc(-x / sqrt(2)): x Phi(x); 0 at -Inf."""
-    import torch
-
-    return nm.at_the_limit(x, 0.5 * x * torch.erfc(x * -(0.5**0.5)))
-
-
-def accept_gelu(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return x / 2 (1 + erf(x / sqrt 2)), whose error below 0 is absolute.
-
-    With algorithm="tanh_form" the kernel claims the tanh approximation: that
-    function's acceptance, up to 4.7e-4 away.
-    """
-    if problem.declaration.algorithm == "tanh_form":
-        return accept_gelu_tanh(problem)
-    return nm.activated(problem, reference_gelu, nm.gelu, doubles=True)
-
-
-gelu = Operator(
-    "gelu",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_gelu,
-    error_model=accept_gelu,
-    ranks=range(5),
-    algorithms={"tanh_form": "the tanh approximation, as gelu_tanh computes it"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|x|/2 (9u |erf z| + 6u |z| erf'(z) + u) + 3u |y|, z = x / sqrt(2); with "
-        "approx |x|/2 1.5e-7 more",
-        "erf to 4 ulp, its argument rounded twice; 1 + erf cancels below 0, so that "
-        "the error is absolute there",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
-    "undecided where 2 x overflows",
-)
-
-
-def reference_geglu(gate: Any, up: Any) -> Any:
-    """torch.nn.functional.gelu(gate) * up."""
-    return reference_gelu(gate) * up
-
-
-def accept_geglu(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return gelu's interval times up, in either order of the products.
-
-    With algorithm="tanh_form", the tanh approximation's.
-    """
-    if problem.declaration.algorithm == "tanh_form":
-        return nm.gated(problem, reference_gelu_tanh, nm.gelu_tanh, growth=2)
-    return nm.gated(problem, reference_gelu, nm.gelu, growth=2)
-
-
-geglu = Operator(
-    "geglu",
-    inputs={"gate": ks.tensors("*"), "up": ks.tensors("*")},
-    oracle=reference_geglu,
-    error_model=accept_geglu,
-    chain=("gelu", "mul"),
-    ranks=range(5),
-    algorithms={"tanh_form": "gelu by its tanh approximation, as gelu_tanh"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|up| E_gelu(gate) + 2u |y|",
-        "gelu's error, scaled, and one more product, in either order",
-    ),
-    special_values="those of gelu(gate), then of a product: 0 * Inf is NaN, also "
-    "where gelu(gate) may vanish; undecided where gate * up overflows",
-)
-
-
-def reference_leaky_relu(x: Any, *, negative_slope: float) -> Any:
-    """torch.nn.functional.leaky_relu(x, negative_slope)."""
-    import torch
-
-    return torch.nn.functional.leaky_relu(x, negative_slope)
 
 
 def accept_leaky_relu(problem: "nm.Problem") -> "nm.Acceptance":
@@ -357,18 +373,15 @@ def accept_leaky_relu(problem: "nm.Problem") -> "nm.Acceptance":
     return arithmetic.accepted(problem, y, made)
 
 
-leaky_relu = Operator(
+leaky_relu = pointwise(
     "leaky_relu",
-    inputs={
-        "x": ks.tensors("*"),
+    reference_leaky_relu,
+    accept_leaky_relu,
+    scalars={
         "negative_slope": ks.scalar(0.01, domain=(0.25, 0.2, 0.5)),
     },
-    oracle=reference_leaky_relu,
     homogeneous={"x": 1},
-    error_model=accept_leaky_relu,
-    ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
+    bound=(
         "y == x where x > 0; else RNE(s x -/+ E), E = u |s x| for a slope s that the "
         "format lacks, and u |s x| for a product rounded before the store",
         "the slope and the product are each rounded once; subnormals may be 0 unless "
@@ -376,13 +389,7 @@ leaky_relu = Operator(
     ),
     special_values="NaN stays NaN, infinities stay",
 )
-
-
-def reference_log(x: Any) -> Any:
-    """torch.log(x): -Inf at both zeros, NaN below."""
-    import torch
-
-    return torch.log(x)
+reference_log = of_torch("log", "torch.log(x): -Inf at both zeros, NaN below.")
 
 
 def accept_log(problem: "nm.Problem") -> "nm.Acceptance":
@@ -402,14 +409,11 @@ def accept_log(problem: "nm.Problem") -> "nm.Acceptance":
     return arithmetic.accepted(problem, y, made, classes=classes)
 
 
-log = Operator(
+log = pointwise(
     "log",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_log,
-    error_model=accept_log,
-    ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
+    reference_log,
+    accept_log,
+    bound=(
         "5u |log x|; with approx 7u |log x|, and 2^-21.41 for x in [0.5, 2]",
         "2 ulp from correctly rounded, the larger of CUDA's and HIP's documented "
         "errors; log2(x) ln 2 fits in it",
@@ -419,69 +423,211 @@ log = Operator(
 )
 
 
-def reference_mul(a: Any, b: Any) -> Any:
-    """The product a * b."""
-    return a * b
+def reference_softplus(x: Any, *, beta: float, threshold: float) -> Any:
+    """torch.nn.functional.softplus: x where beta x > threshold."""
+    import torch
+
+    z = beta * x
+    soft = torch.logaddexp(z, torch.zeros_like(z)) / beta
+    return torch.where(z > threshold, x, soft)
 
 
-def accept_mul(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return the correctly rounded product, of operands that may be flushed.
+def accept_softplus(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return log(1 + exp(z)) / beta for z = beta x, or x, or both at the threshold.
 
-    Products of float32 numbers are exact in float64.
+    The relative errors of exp and of log1p; besides, one absolute unit where
+    1 + exp(z) is rounded, unless algorithm="log1p" is declared.
     """
     arithmetic = nm.Arithmetic.declared(problem)
-    a, b = problem.tensors["a"], problem.tensors["b"]
-    seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
-    made = arithmetic.single(seen_a * seen_b)
-    classes = nm.product_classes(a, seen_a, b, seen_b)
-    return arithmetic.accepted(problem, reference_mul(a, b), made, classes=classes)
+    x = problem.tensors["x"]
+    beta, threshold = problem.number("beta"), problem.number("threshold")
+    seen = arithmetic.read(x)
+    scale = arithmetic.constant(beta, x)
+    z = seen * scale
+    if beta != 1:
+        z = arithmetic.rounded(z)
+    accurate = problem.declaration.algorithm == "log1p"
+    made = nm.log1p_exp(z, arithmetic, accurate=accurate).scaled(1 / beta)
+    if beta != 1:
+        made = arithmetic.rounded(made, 1 + nm.DIVISION_ERROR)
+    linear = (z.high > threshold) | (x == float("inf"))
+    curved = z.low <= threshold
+    # Within rounding of the threshold either branch is right.
+    made = made.union(seen).where(linear & curved, seen.where(linear, made))
+    y = reference_softplus(x, beta=beta, threshold=threshold)
+    # exp overflows before the threshold only in a narrow arithmetic.
+    top = arithmetic.format.max_finite
+    overflows = curved & (z.high.clamp(max=threshold).exp() > top)
+    return arithmetic.accepted(problem, y, made, ambiguous=overflows)
 
 
-mul = Operator(
-    "mul",
-    inputs={"a": ks.tensors("*"), "b": ks.tensors("*")},
-    oracle=reference_mul,
-    homogeneous={"a": 1, "b": 1},
-    error_model=accept_mul,
-    ranks=range(5),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == RNE(ab)",
-        "one operation; a float32 product of 16-bit numbers is exact, or so small that "
-        "it becomes 0; subnormal operands and results may be 0 unless preserved",
+softplus = pointwise(
+    "softplus",
+    reference_softplus,
+    accept_softplus,
+    scalars={
+        "beta": ks.scalar(1.0, domain=(2.0, 0.5, 0.1)),
+        "threshold": ks.scalar(20.0, domain=(5.0,)),
+    },
+    algorithms={"log1p": "accurate below 0: 1 + exp(beta x) is not rounded"},
+    bound=(
+        "s(z)(4u|z| + 5u) / beta + 6u |y| + u / beta, s the sigmoid; 6u |y| more if "
+        'beta is not 1; with algorithm="log1p" without u / beta',
+        "the errors of exp (2 ulp and its argument) and of the logarithm (2 ulp), "
+        "absolute where 1 + exp(z) is rounded, of beta x and the division",
     ),
-    special_values="NaN stays NaN, 0 * Inf is NaN, and so is a subnormal that may be "
-    "flushed times Inf; overflow to the infinity",
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
+)
+
+_exp = of_torch("exp", "torch.exp(x).")
+_sigmoid = of_torch("sigmoid", "torch.sigmoid(x).")
+_tanh = of_torch("tanh", "torch.tanh(x).")
+exp = pointwise(
+    "exp",
+    _exp,
+    by_forms("enclosed", {"": (_exp, "exp")}),
+    bound=(
+        "exp(x -/+ (4u|x| + 5u)); with approx 13u for 5u",
+        "2 ulp from correctly rounded in CUDA's and HIP's documents; the product x "
+        "log2(e) and its constant where exp2 is used; `__expf` fits in it",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0; overflow to +Inf",
+)
+sigmoid = pointwise(
+    "sigmoid",
+    _sigmoid,
+    by_forms(
+        "enclosed",
+        {"": (_sigmoid, "sigmoid"), "tanh_form": (_sigmoid, "sigmoid_by_tanh")},
+    ),
+    algorithms={"tanh_form": "0.5 + 0.5 tanh(x / 2): absolute error below 0"},
+    bound=(
+        "s(1-s)(4u|x| + 5u) + 6u s, and 0 where s < 2^-125",
+        "the errors of exp (2 ulp and its argument), of one addition and one division "
+        "(2 ulp); exp(-x) overflows, or its reciprocal is flushed, far below 0",
+    ),
+    special_values="NaN stays NaN, +Inf becomes 1, -Inf becomes 0",
+)
+tanh = pointwise(
+    "tanh",
+    _tanh,
+    by_forms("enclosed", {"": (_tanh, "tanh"), "exp_form": (_tanh, "tanh_by_exp")}),
+    algorithms={"exp_form": "2 sigmoid(2x) - 1 and the like: absolute error near 0"},
+    bound=(
+        "5u |y|; 0 beyond 45; with approx 2^-11 |y|",
+        "2 ulp from correctly rounded in CUDA's and HIP's documents; "
+        "`tanh.approx.f32` has a relative error of 2^-11",
+    ),
+    special_values="NaN stays NaN, infinities become -1 and 1",
 )
 
 
-def reference_relu(x: Any) -> Any:
-    """torch.relu(x): x where x > 0, else 0; NaN stays NaN."""
+def reference_silu(x: Any) -> Any:
+    """The product x * torch.sigmoid(x); 0 at -Inf."""
     import torch
 
-    return torch.relu(x)
+    return nm.at_the_limit(x, x * torch.sigmoid(x))
 
 
-def accept_relu(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return the exact acceptance: relu only selects."""
-    return nm.around(problem, reference_relu(problem.tensors["x"]), 0.0)
+def reference_gelu(x: Any) -> Any:
+    """The product x / 2 * erfc(-x / sqrt(2)): x Phi(x); 0 at -Inf."""
+    import torch
+
+    return nm.at_the_limit(x, 0.5 * x * torch.erfc(x * -(0.5**0.5)))
 
 
-relu = Operator(
-    "relu",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_relu,
-    homogeneous={"x": 1},
-    error_model=accept_relu,
-    ranks=range(5),
-    defaults=MOVES,
-    dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == max(x, 0)",
-        "relu selects one of its operands and rounds nothing; +0 and -0 are equal",
+def reference_gelu_tanh(x: Any) -> Any:
+    """The product x * sigmoid(2 t), which is x / 2 * (1 + tanh t); 0 at -Inf."""
+    import torch
+
+    return nm.at_the_limit(x, x * torch.sigmoid(2 * nm.gelu_tanh_argument(x)))
+
+
+def reference_swiglu(gate: Any, up: Any) -> Any:
+    """torch.nn.functional.silu(gate) * up."""
+    return reference_silu(gate) * up
+
+
+def reference_geglu(gate: Any, up: Any) -> Any:
+    """torch.nn.functional.gelu(gate) * up."""
+    return reference_gelu(gate) * up
+
+
+_SILU: Final = {
+    "": (reference_silu, "silu"),
+    "tanh_form": (reference_silu, "silu_by_tanh"),
+}
+# The tanh approximation, which lies up to 4.7e-4 away, is another function.
+_GELU: Final = {
+    "": (reference_gelu, "gelu"),
+    "tanh_form": (reference_gelu_tanh, "gelu_tanh"),
+}
+silu = pointwise(
+    "silu",
+    reference_silu,
+    by_forms("activated", _SILU),
+    algorithms={"tanh_form": "x (0.5 + 0.5 tanh(x / 2)): absolute error below 0"},
+    bound=(
+        "|x| s(1-s)(4u|x| + 5u) + 8u |y|, and 0 where s < 2^-125",
+        "the errors of exp (2 ulp and its argument), of one addition, one division "
+        "(2 ulp) and the product; exp(-x) overflows far below 0",
     ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
+    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0",
+)
+gelu = pointwise(
+    "gelu",
+    reference_gelu,
+    by_forms("activated", _GELU, doubles=True),
+    algorithms={"tanh_form": "the tanh approximation, as gelu_tanh computes it"},
+    bound=(
+        "|x|/2 (9u |erf z| + 6u |z| erf'(z) + u) + 3u |y|, z = x / sqrt(2); with "
+        "approx |x|/2 1.5e-7 more",
+        "erf to 4 ulp, its argument rounded twice; 1 + erf cancels below 0, so that "
+        "the error is absolute there",
+    ),
+    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
+    "undecided where 2 x overflows",
+)
+gelu_tanh = pointwise(
+    "gelu_tanh",
+    reference_gelu_tanh,
+    by_forms("activated", {"": _GELU["tanh_form"]}, doubles=True),
+    bound=(
+        "|x|/2 (12u s + 8u |t| sech^2 t + 2u) + 3u |y|, s = sigmoid(2t), "
+        "t = sqrt(2/pi) (x + 0.044715 x^3); with approx |x|/2 2^-11 more",
+        "tanh to 2 ulp, or by exponentials; its argument with eight roundings; 1 + "
+        "tanh cancels below 0, so that the error is absolute there",
+    ),
+    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
+    "undecided where 2 x overflows",
+)
+swiglu = pointwise(
+    "swiglu",
+    reference_swiglu,
+    by_forms("gated", _SILU, growth=1),
+    tensors="gate up",
+    chain=("silu", "mul"),
+    algorithms={"tanh_form": "silu by tanh: absolute error for negative gates"},
+    bound=(
+        "|up| E_silu(gate) + 2u |y|",
+        "silu's error, scaled, and one more product, in either order",
+    ),
+    special_values="those of silu(gate), then of a product: 0 * Inf is NaN, also "
+    "where silu(gate) may vanish; undecided where gate * up overflows",
+)
+geglu = pointwise(
+    "geglu",
+    reference_geglu,
+    by_forms("gated", _GELU, growth=2),
+    tensors="gate up",
+    chain=("gelu", "mul"),
+    algorithms={"tanh_form": "gelu by its tanh approximation, as gelu_tanh"},
+    bound=(
+        "|up| E_gelu(gate) + 2u |y|",
+        "gelu's error, scaled, and one more product, in either order",
+    ),
+    special_values="those of gelu(gate), then of a product: 0 * Inf is NaN, also "
+    "where gelu(gate) may vanish; undecided where gate * up overflows",
 )
 
 
@@ -662,258 +808,4 @@ rope_sections = Operator(
     ),
     special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN; undecided where "
     "a product overflows",
-)
-
-
-def reference_sigmoid(x: Any) -> Any:
-    """torch.sigmoid(x)."""
-    import torch
-
-    return torch.sigmoid(x)
-
-
-def accept_sigmoid(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return sigmoid(x -/+ (4 u |x| + 5 u)) (1 -/+ 6 u), 0 where exp(-x) overflows.
-
-    With algorithm="tanh_form": 0.5 + 0.5 tanh(x / 2), whose error is absolute.
-    """
-    by_tanh = problem.declaration.algorithm == "tanh_form"
-    bounds = nm.sigmoid_by_tanh if by_tanh else nm.sigmoid
-    return nm.enclosed(problem, reference_sigmoid, bounds)
-
-
-sigmoid = Operator(
-    "sigmoid",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_sigmoid,
-    error_model=accept_sigmoid,
-    ranks=range(5),
-    algorithms={"tanh_form": "0.5 + 0.5 tanh(x / 2): absolute error below 0"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "s(1-s)(4u|x| + 5u) + 6u s, and 0 where s < 2^-125",
-        "the errors of exp (2 ulp and its argument), of one addition and one division "
-        "(2 ulp); exp(-x) overflows, or its reciprocal is flushed, far below 0",
-    ),
-    special_values="NaN stays NaN, +Inf becomes 1, -Inf becomes 0",
-)
-
-
-def reference_silu(x: Any) -> Any:
-    """The product x * torch.sigmoid(x); 0 at -Inf."""
-    import torch
-
-    return nm.at_the_limit(x, x * torch.sigmoid(x))
-
-
-def accept_silu(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return x times the sigmoid's interval, the product rounded.
-
-    With algorithm="tanh_form": x (0.5 + 0.5 tanh(x / 2)), whose error is absolute.
-    """
-    by_tanh = problem.declaration.algorithm == "tanh_form"
-    bounds = nm.silu_by_tanh if by_tanh else nm.silu
-    return nm.activated(problem, reference_silu, bounds)
-
-
-silu = Operator(
-    "silu",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_silu,
-    error_model=accept_silu,
-    ranks=range(5),
-    algorithms={"tanh_form": "x (0.5 + 0.5 tanh(x / 2)): absolute error below 0"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|x| s(1-s)(4u|x| + 5u) + 8u |y|, and 0 where s < 2^-125",
-        "the errors of exp (2 ulp and its argument), of one addition, one division "
-        "(2 ulp) and the product; exp(-x) overflows far below 0",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0",
-)
-
-
-def reference_softplus(x: Any, *, beta: float, threshold: float) -> Any:
-    """torch.nn.functional.softplus: x where beta x > threshold."""
-    import torch
-
-    z = beta * x
-    soft = torch.logaddexp(z, torch.zeros_like(z)) / beta
-    return torch.where(z > threshold, x, soft)
-
-
-def accept_softplus(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return log(1 + exp(z)) / beta for z = beta x, or x, or both at the threshold.
-
-    The relative errors of exp and of log1p; besides, one absolute unit where
-    1 + exp(z) is rounded, unless algorithm="log1p" is declared.
-    """
-    arithmetic = nm.Arithmetic.declared(problem)
-    x = problem.tensors["x"]
-    beta, threshold = problem.number("beta"), problem.number("threshold")
-    seen = arithmetic.read(x)
-    scale = arithmetic.constant(beta, x)
-    z = seen * scale
-    if beta != 1:
-        z = arithmetic.rounded(z)
-    accurate = problem.declaration.algorithm == "log1p"
-    made = nm.log1p_exp(z, arithmetic, accurate=accurate).scaled(1 / beta)
-    if beta != 1:
-        made = arithmetic.rounded(made, 1 + nm.DIVISION_ERROR)
-    linear = (z.high > threshold) | (x == float("inf"))
-    curved = z.low <= threshold
-    # Within rounding of the threshold either branch is right.
-    made = made.union(seen).where(linear & curved, seen.where(linear, made))
-    y = reference_softplus(x, beta=beta, threshold=threshold)
-    # exp overflows before the threshold only in a narrow arithmetic.
-    top = arithmetic.format.max_finite
-    overflows = curved & (z.high.clamp(max=threshold).exp() > top)
-    return arithmetic.accepted(problem, y, made, ambiguous=overflows)
-
-
-softplus = Operator(
-    "softplus",
-    inputs={
-        "x": ks.tensors("*"),
-        "beta": ks.scalar(1.0, domain=(2.0, 0.5, 0.1)),
-        "threshold": ks.scalar(20.0, domain=(5.0,)),
-    },
-    oracle=reference_softplus,
-    error_model=accept_softplus,
-    ranks=range(5),
-    algorithms={"log1p": "accurate below 0: 1 + exp(beta x) is not rounded"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "s(z)(4u|z| + 5u) / beta + 6u |y| + u / beta, s the sigmoid; 6u |y| more if "
-        'beta is not 1; with algorithm="log1p" without u / beta',
-        "the errors of exp (2 ulp and its argument) and of the logarithm (2 ulp), "
-        "absolute where 1 + exp(z) is rounded, of beta x and the division",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
-)
-
-
-def reference_swiglu(gate: Any, up: Any) -> Any:
-    """torch.nn.functional.silu(gate) * up."""
-    return reference_silu(gate) * up
-
-
-def accept_swiglu(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return silu's interval times up, in either order of the products."""
-    by_tanh = problem.declaration.algorithm == "tanh_form"
-    bounds = nm.silu_by_tanh if by_tanh else nm.silu
-    return nm.gated(problem, reference_silu, bounds, growth=1)
-
-
-swiglu = Operator(
-    "swiglu",
-    inputs={"gate": ks.tensors("*"), "up": ks.tensors("*")},
-    oracle=reference_swiglu,
-    error_model=accept_swiglu,
-    chain=("silu", "mul"),
-    ranks=range(5),
-    algorithms={"tanh_form": "silu by tanh: absolute error for negative gates"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|up| E_silu(gate) + 2u |y|",
-        "silu's error, scaled, and one more product, in either order",
-    ),
-    special_values="those of silu(gate), then of a product: 0 * Inf is NaN, also "
-    "where silu(gate) may vanish; undecided where gate * up overflows",
-)
-
-
-def reference_tanh(x: Any) -> Any:
-    """torch.tanh(x)."""
-    import torch
-
-    return torch.tanh(x)
-
-
-def accept_tanh(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return tanh(x) (1 -/+ 5 u), exactly 1 where it saturates.
-
-    With algorithm="exp_form": 2 sigmoid(2x) - 1 or (1 - e) / (1 + e), which cancel
-    near 0.
-    """
-    by_exp = problem.declaration.algorithm == "exp_form"
-    bounds = nm.tanh_by_exp if by_exp else nm.tanh
-    return nm.enclosed(problem, reference_tanh, bounds)
-
-
-tanh = Operator(
-    "tanh",
-    inputs={"x": ks.tensors("*")},
-    oracle=reference_tanh,
-    error_model=accept_tanh,
-    ranks=range(5),
-    algorithms={"exp_form": "2 sigmoid(2x) - 1 and the like: absolute error near 0"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "5u |y|; 0 beyond 45; with approx 2^-11 |y|",
-        "2 ulp from correctly rounded in CUDA's and HIP's documents; "
-        "`tanh.approx.f32` has a relative error of 2^-11",
-    ),
-    special_values="NaN stays NaN, infinities become -1 and 1",
-)
-
-
-def reference_transpose(x: Any) -> Any:
-    """x.transpose(-1, -2), of any strides."""
-    return x.transpose(-1, -2)
-
-
-def accept_transpose(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return the exact acceptance, signs of zeros included."""
-    return nm.moved(problem, reference_transpose(problem.tensors["x"]).contiguous())
-
-
-transpose = Operator(
-    "transpose",
-    inputs={"x": ks.tensors("* M N")},
-    oracle=reference_transpose,
-    homogeneous={"x": 1},
-    error_model=accept_transpose,
-    defaults=MOVES,
-    dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y[..., j, i] == x[..., i, j], and -0 stays -0",
-        "a transposition only moves bits",
-    ),
-    special_values="NaN stays NaN (of any payload), infinities and both zeros stay",
-)
-
-
-def reference_where(mask: Any, x: Any, y: Any) -> Any:
-    """torch.where(mask, x, y)."""
-    import torch
-
-    return torch.where(mask, x, y)
-
-
-def accept_where(problem: "nm.Problem") -> "nm.Acceptance":
-    """Return the exact acceptance, signs of zeros included.
-
-    What is not selected has no part in it: neither its NaN nor its infinity.
-    """
-    return nm.moved(problem, reference_where(**problem.tensors))
-
-
-where = Operator(
-    "where",
-    inputs={"mask": ks.masks("*"), "x": ks.tensors("*"), "y": ks.tensors("*")},
-    oracle=reference_where,
-    homogeneous={"x y": 1},
-    error_model=accept_where,
-    ranks=range(5),
-    defaults=MOVES,
-    dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "the bits of x or of y, and -0 stays -0",
-        "a selection only moves bits",
-    ),
-    special_values="NaN (of any payload), infinities and both zeros as selected; those "
-    "not selected do not show",
 )
