@@ -41,8 +41,8 @@ def accept_add_rms_norm(problem: "nm.Problem") -> "nm.Accepted":
     modes = ("rd", "ru") if store == "stochastic" else (store,)
     stored = [nm.round_to(h, problem.output, mode) for mode in modes]
     held = torch.stack([nm.finite_or_zero(t) for t in (h, *stored)])
-    rows = nm.rms.Rows(h, held.amin(0) - lost, held.amax(0) + lost)
-    y = nm.rms.rms_scaled(problem, rows, weight)
+    rows = nm.Interval(held.amin(0) - lost, held.amax(0) + lost)
+    y = nm.rms.rms_scaled(problem, h, rows, weight)
     # A sum that is finite and stored as an infinity spoils the row of some kernels.
     overflows = torch.stack([torch.isinf(t) for t in stored]).any(0)
     beyond = (overflows & torch.isfinite(h)).any(-1, True)
@@ -120,7 +120,7 @@ def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
         eps,
         a,
     )
-    step = nm.affine(
+    _, error, reach = nm.affine(
         nm.finite_or_zero(x), nm.finite_or_zero(mean), 0.0, root,
         nm.finite_or_zero(g), nm.finite_or_zero(b), a,
     )  # fmt: skip
@@ -128,7 +128,7 @@ def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
     classes = torch.where(y.isnan(), nm.NAN, nm.classes_of(y)).to(torch.uint8)
     held = a.held.max_finite
     far = 2 * (nm.finite_or_zero(x).abs() + nm.finite_or_zero(mean).abs())
-    ambiguous = (step.reach > held) | (2 * root.high > held) | (far > held)
+    ambiguous = (reach > held) | (2 * root.high > held) | (far > held)
     # The differences scaled by one of the two factors.
     ambiguous = ambiguous | (far * root.high > held)
     ambiguous = ambiguous | (far * nm.finite_or_zero(g).abs() > held)
@@ -139,7 +139,7 @@ def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
     unclear = (s.abs() <= doubt) | torch.isinf(g) | torch.isinf(var)
     unclear = unclear | (torch.isinf(mean) & torch.isinf(b))
     return nm.around(
-        problem, y, step.error,
+        problem, y, error,
         classes=classes,
         ambiguous=ambiguous.expand_as(y),
         undecidable=unclear.expand_as(y) & ~y.isnan(),
@@ -539,7 +539,8 @@ def accept_rms_norm(problem: "nm.Problem") -> "nm.Acceptance":
     x = problem.tensors["x"]
     weight = nm.row_parameter(problem, "weight", x, default=1.0)
     stored = problem.declaration.algorithm == CAST_FIRST
-    return nm.rms.rms_scaled(problem, nm.rms.Rows.of(x), weight, stored=stored)
+    held = nm.Interval.exact(nm.finite_or_zero(x))
+    return nm.rms.rms_scaled(problem, x, held, weight, stored=stored)
 
 
 rms_norm = Operator(

@@ -205,10 +205,10 @@ def accept_attention_paged(problem: "nm.Problem") -> "nm.Acceptance":
     q = t["q"].unsqueeze(3)
     place = torch.arange(k.shape[3], device=k.device)
     inside = place < t["lengths"].unsqueeze(-1)
-    reach = nm.Reach(*[inside[:, :, None, None]] * 2)
+    inside = inside[:, :, None, None]
     scalars = {**problem.scalars, "causal": False}
     posed = replace(problem, tensors={"q": q, "k": k, "v": v}, scalars=scalars)
-    made = nm.attend_with_lse(posed, reach)["y"]
+    made = nm.attend_with_lse(posed, (inside, inside))["y"]
     return nm.reshaped(made, (*t["q"].shape[:3], v.shape[-1]))
 
 
@@ -291,7 +291,7 @@ def accept_attention_varlen(problem: "nm.Problem") -> "nm.Acceptance":
         seen = seen & (ahead <= 0)
     if (window := problem.scalars["window"]) is not None:
         seen = seen & (ahead.abs() < int(window))
-    reach = nm.Reach(seen[:, None, None], inside[:, None, None])
+    reach = (seen[:, None, None], inside[:, None, None])
     posed = replace(problem, tensors={"q": q, "k": k, "v": v})
     made = nm.attend_with_lse(posed, reach)["y"]
     shape = (*t["q"].shape[:3], v.shape[-1])

@@ -625,22 +625,23 @@ def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
     n = x.shape[dim]
     arithmetic = nm.RowArithmetic.declared(problem)
     acc, fmt = arithmetic.acc, arithmetic.acc.format
-    made = nm.product(torch.where(torch.isfinite(x), x, torch.ones_like(x)), dim)
+    finite = torch.where(torch.isfinite(x), x, torch.ones_like(x))
+    product, grow, shrink, odd = nm.product(finite, dim)
     zero, infinite = (x == 0).any(dim), torch.isinf(x).any(dim)
-    size = made.value.abs()
+    size = product.abs()
 
     # Logarithms are summed to far better than this.
     slack = 2.0**-20
-    leaves_top = made.grow > math.log2(fmt.max_finite) - slack
-    leaves_bottom = made.shrink < fmt.emin + slack
+    leaves_top = grow > math.log2(fmt.max_finite) - slack
+    leaves_bottom = shrink < fmt.emin + slack
     least = fmt.min_normal if arithmetic.flush else fmt.min_subnormal
-    lost = n * least * torch.exp2(made.grow.clamp(max=1000.0))
+    lost = n * least * torch.exp2(grow.clamp(max=1000.0))
     # Factors that the accumulator cannot hold are rounded too.
     narrow = problem.format.precision > fmt.precision
     roundings = n - 1 + (n if narrow else 0)
     error = (acc.coefficient(roundings) + nm.gamma(2 * n, nm.U64)) * size
     error = error + torch.where(leaves_bottom, lost, 0.0)
-    exact = (made.odd <= 2.0**acc.exact_bits) & ~leaves_bottom & ~leaves_top
+    exact = (odd <= 2.0**acc.exact_bits) & ~leaves_bottom & ~leaves_top
     error = torch.where(exact | zero, torch.zeros_like(error), error)
 
     # Where partial products can both overflow and vanish anything may come out.
@@ -652,7 +653,7 @@ def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
     odd_signs = (torch.signbit(x).sum(dim) % 2) == 1
     infinity = torch.where(odd_signs, -math.inf, math.inf).to(torch.float64)
     spoiled = x.isnan().any(dim) | (infinite & zero)
-    value = torch.where(infinite, infinity, made.value)
+    value = torch.where(infinite, infinity, product)
     value = torch.where(spoiled, torch.full_like(value, math.nan), value)
     classes = torch.where(spoiled, nm.NAN, nm.classes_of(value)).to(torch.uint8)
     return nm.around(
