@@ -14,7 +14,7 @@ from torch import Tensor
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case
 from kfuzz.numerics.acceptance import Problem
-from kfuzz.numerics.indices import out_of_bounds
+from kfuzz.numerics.models.scattered import out_of_bounds
 
 ASKING: Final = frozenset({"mask", "raise", "undefined"})
 """Policies that depend on whether the data hold NaN or infinities."""

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kfuzz.core.burst import Burst
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.random_streams import Purpose, generator
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import Case
 from kfuzz.core.value_families import COPIES
 from kfuzz.strategies import value_choice as values
-from kfuzz.strategies.parameters import IndexParameter, Parameter, TensorParameter
+from kfuzz.strategies.parameters import Parameter, TensorParameter
 
 _MOST_GROUPS: Final = 3
 
@@ -96,14 +96,10 @@ class Groups:
         return tuple(
             name
             for name, spec in case.tensors.items()
-            if spec.fill is not None and spec.numel and self._takes_plants(name)
+            if spec.fill is not None
+            and spec.numel
+            and values.takes_plants(self._tensors[name])
         )
-
-    def _takes_plants(self, name: str) -> bool:
-        parameter = self._tensors[name]
-        if isinstance(parameter, IndexParameter):
-            return False
-        return parameter.kind != "float" or parameter.role == "data"
 
     def _group(
         self, case: Case, chance: random.Random, forced: str | None
@@ -118,35 +114,17 @@ class Groups:
             if is_data and data is None and forced is not None:
                 made[name] = forced
             else:
-                options = self._options(parameter, spec, made.get(data or ""), case)
+                options = values.family_options(
+                    parameter,
+                    self._allowed,
+                    partner=made.get(data or ""),
+                    correlated=spec.fill.source in case.tensors,
+                    subtracts_mean=self.subtracts_mean,
+                )
                 made[name] = options[chance.randrange(len(options))]
             if is_data and data is None:
                 data = name
         return made
-
-    def _options(
-        self, parameter: TensorParameter, spec: TensorSpec, partner: str | None,
-        case: Case,
-    ) -> tuple[str, ...]:  # fmt: skip
-        if isinstance(parameter, IndexParameter):
-            return values.index_options(parameter.domain)
-        if parameter.kind == "bool":
-            return values.TRUTH_OPTIONS
-        if parameter.kind != "float":
-            return values.INTEGER_OPTIONS
-        match parameter.role:
-            case "data":
-                assert spec.fill is not None
-                correlated = spec.fill.source in case.tensors
-                allowed = values.kept_to(parameter.domain, self._allowed)
-                return values.data_options(
-                    allowed, partner, correlated, self.subtracts_mean
-                )
-            case "mask":
-                return values.MASK_OPTIONS
-            case role:
-                allowed = values.kept_to(parameter.domain, self._allowed)
-                return values.role_options(role, allowed)
 
 
 def bursts(

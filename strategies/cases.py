@@ -29,7 +29,7 @@ from kfuzz.strategies.parameters import (
     widest,
 )
 from kfuzz.strategies.shapes import Plan, plan, unnamed, unsatisfiable
-from kfuzz.strategies.weighted import Chooser, Weighted, weighted
+from kfuzz.strategies.weighted import Chooser, Weighted, weighted, weighted_names
 
 # How often a rank is drawn, besides once, by how far it is from the usual one. Those
 # that a kernel declares are drawn alike.
@@ -378,37 +378,25 @@ def _choice(
     before: Mapping[str, _Choice],
 ) -> _Choice:
     parameter, declaration = domain.tensors[name], domain.declaration
-    source, plants = None, 0
-    if parameter.kind == "bool":
-        families = values.truths
-        plants = choose(values.plant_counts)
-    elif isinstance(parameter, IndexParameter):
-        hostile = parameter.strays and declaration.out_of_bounds != "undefined"
-        families = values.index_families(parameter.domain, hostile=hostile)
-    elif parameter.kind != "float":
-        families = values.integers
-        plants = choose(values.plant_counts)
-    elif parameter.role == "data":
+    source, partner = None, None
+    if parameter.kind == "float" and parameter.role == "data":
         # The first data argument is what later ones may be correlated with.
         source = next(
             (n for n in before if _correlates(domain.tensors[n], parameter)), None
         )
         partner = None if source is None else before[source]
-        both = partner is not None and len(shape) >= 2 and len(partner.shape) >= 2
-        families = values.data_families(
-            values.kept_to(parameter.domain, domain.families),
-            partner=None if partner is None else partner.family,
-            correlated=both,
-            subtracts_mean=domain.subtracts_mean,
-        )
-        plants = choose(values.plant_counts)
-    elif parameter.role == "mask":
-        families = values.masks
-    else:
-        allowed = values.kept_to(parameter.domain, domain.families)
-        families = values.role_families(parameter.role, allowed)
-    family = choose(families)
-    kinds = layouts.layouts(
+    plants = choose(values.plant_counts) if values.takes_plants(parameter) else 0
+    strays = isinstance(parameter, IndexParameter) and parameter.strays
+    options = values.family_options(
+        parameter,
+        domain.families,
+        partner=None if partner is None else partner.family,
+        correlated=partner is not None and min(len(shape), len(partner.shape)) >= 2,
+        subtracts_mean=domain.subtracts_mean,
+        hostile=strays and declaration.out_of_bounds != "undefined",
+    )
+    family = choose(weighted_names(options))
+    kinds = layouts.layout_options(
         shape,
         declaration,
         span=domain.span,
@@ -419,7 +407,7 @@ def _choice(
         family,
         source if family == "transpose_of" else None,
         0 if 0 in shape else plants,
-        choose(kinds),
+        choose(weighted_names(kinds)),
     )
 
 

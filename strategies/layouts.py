@@ -10,7 +10,6 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
-from kfuzz.strategies.weighted import Weighted, weighted
 
 Shape = tuple[int, ...]
 # Strides (None: contiguous) and storage offset, in elements.
@@ -62,10 +61,10 @@ def layout_name(spec: TensorSpec) -> str:
     return "stepped"
 
 
-def layouts(
+def layout_options(
     shape: Shape, declaration: Declaration, *, span: int = 0, inplace: bool = False
-) -> Weighted[str]:
-    """Return a strategy for the kind of layout; `build` makes one of it.
+) -> tuple[str, ...]:
+    """Return the kinds of layout, each as often as it is drawn; `build` makes one.
 
     Half of the draws are contiguous, about one in forty is huge where that can be.
     An in-place argument is never expanded: two of its elements would be one.
@@ -77,19 +76,6 @@ def layouts(
             view; 0 for none.
         inplace: whether the kernel overwrites it.
     """
-    options = layout_options(shape, declaration, span=span, inplace=inplace)
-    return _kinds(options)
-
-
-@lru_cache(maxsize=1024)
-def _kinds(options: tuple[str, ...]) -> Weighted[str]:
-    return weighted(options)
-
-
-def layout_options(
-    shape: Shape, declaration: Declaration, *, span: int = 0, inplace: bool = False
-) -> tuple[str, ...]:
-    """Return the options of `layouts`, each as often as it is drawn usually."""
     inner = declaration.layouts == "inner_contiguous"
     return _options(
         len(shape),
@@ -140,13 +126,13 @@ def build(
     """Return the layout of a kind.
 
     Args:
-        kind: drawn from `layouts` for the same shape and declaration.
+        kind: one of `layout_options` for the same shape and declaration.
         shape: logical sizes.
         seed: settles the details (which axis, how wide, which order).
         dtype: settles which offsets are aligned.
         declaration: with "inner_contiguous" the last dimension keeps stride 1,
             and offsets keep the declared alignment.
-        span: as given to `layouts`.
+        span: as given to `layout_options`.
 
     Returns:
         Strides and offset; at most 3 times the elements of the shape, or 65

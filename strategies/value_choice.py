@@ -1,7 +1,7 @@
 """Value recipes: families by role, correlated operands, planted specials."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -21,7 +21,8 @@ from kfuzz.core.value_families import (
     is_hostile,
 )
 from kfuzz.core.value_families.tiles import edges
-from kfuzz.strategies.weighted import Weighted, weighted
+from kfuzz.strategies.parameters import IndexParameter, TensorParameter
+from kfuzz.strategies.weighted import weighted
 
 _MAX_PLANTS: Final = 3
 # Of so many cases one has one, one two and one three plants.
@@ -81,16 +82,54 @@ def kept_to(domain: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(n for n in allowed if FAMILIES[n].finite)
 
 
-def data_families(
-    allowed: Iterable[str],
+def takes_plants(parameter: TensorParameter) -> bool:
+    """Whether special values are planted in an argument."""
+    if isinstance(parameter, IndexParameter):
+        return False
+    return parameter.kind != "float" or parameter.role == "data"
+
+
+def family_options(
+    parameter: TensorParameter,
+    families: tuple[str, ...],
     *,
     partner: str | None = None,
     correlated: bool = False,
     subtracts_mean: bool = False,
-) -> Weighted[str]:
-    """Return a strategy for the family of a data argument, all equally likely.
+    hostile: bool | None = None,
+) -> tuple[str, ...]:
+    """Return the families for an argument, each as often as it is drawn.
 
-    But for what follows.
+    Args:
+        parameter: of the argument.
+        families: from `allowed_families`.
+        partner: see `data_options`.
+        correlated: see `data_options`.
+        subtracts_mean: see `data_options`.
+        hostile: see `index_options`.
+    """
+    if isinstance(parameter, IndexParameter):
+        return index_options(parameter.domain, hostile=hostile)
+    if parameter.kind == "bool":
+        return tuple(BOOL_FAMILIES)
+    if parameter.kind != "float":
+        return INTEGER_OPTIONS
+    if parameter.role == "mask":
+        return MASK_OPTIONS
+    allowed = kept_to(parameter.domain, families)
+    if parameter.role == "data":
+        return data_options(allowed, partner, correlated, subtracts_mean)
+    return role_options(parameter.role, allowed)
+
+
+@lru_cache(maxsize=1024)
+def data_options(
+    allowed: tuple[str, ...],
+    partner: str | None,
+    correlated: bool,
+    subtracts_mean: bool,
+) -> tuple[str, ...]:
+    """Return the families of a data argument, all equally likely but for what follows.
 
     Args:
         allowed: from `allowed_families`.
@@ -102,28 +141,6 @@ def data_families(
             part of the offsets is such that this cancels, so that these are drawn
             more often.
     """
-    return _data_families(tuple(allowed), partner, correlated, subtracts_mean)
-
-
-@lru_cache(maxsize=1024)
-def _data_families(
-    allowed: tuple[str, ...],
-    partner: str | None,
-    correlated: bool,
-    subtracts_mean: bool,
-) -> Weighted[str]:
-    options = data_options(allowed, partner, correlated, subtracts_mean)
-    return weighted(options)
-
-
-@lru_cache(maxsize=1024)
-def data_options(
-    allowed: tuple[str, ...],
-    partner: str | None,
-    correlated: bool,
-    subtracts_mean: bool,
-) -> tuple[str, ...]:
-    """Return the options of `data_families`, each as often as it is drawn."""
     names = [n for n in allowed if correlated or n != "transpose_of"]
     if correlated:
         related = [n for n in names if FAMILIES[n].group == "structured"]
@@ -155,12 +172,6 @@ def role_options(role: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(n for n in finite for _ in range(FAMILIES[n].odds.get(role, 1)))
 
 
-@lru_cache(maxsize=256)
-def role_families(role: str, allowed: tuple[str, ...]) -> Weighted[str]:
-    """Return a strategy for one of `role_options`."""
-    return weighted(role_options(role, allowed))
-
-
 _FINITE_GROUPS: Final = ("plain", "exact", "order", "extreme")
 MASK_OPTIONS: Final = tuple(
     n for n, f in FAMILIES.items() for _ in range(f.odds.get("mask", 0))
@@ -168,15 +179,11 @@ MASK_OPTIONS: Final = tuple(
 INTEGER_OPTIONS: Final = tuple(
     n for n, f in INTEGER_FAMILIES.items() for _ in range(f.odds.get("integer", 1))
 )
-TRUTH_OPTIONS: Final = tuple(BOOL_FAMILIES)
 # What indices hold where all are below their bound.
 INDEX_OPTIONS: Final = tuple(n for n in INDEX_FAMILIES if not is_hostile(n))
 _APART: Final = (
     "index_uniform", "index_permuted", "index_reversed", "index_sorted",
 )  # fmt: skip
-masks: Final = weighted(MASK_OPTIONS)
-integers: Final = weighted(INTEGER_OPTIONS)
-truths: Final = weighted(TRUTH_OPTIONS)
 
 
 def plants(
@@ -219,25 +226,22 @@ def plants(
 
 
 @lru_cache(maxsize=32)
-def index_families(domain: str, *, hostile: bool) -> Weighted[str]:
-    """Return a strategy for the family of an index argument.
-
-    Args:
-        domain: of the argument.
-        hostile: whether some draws hold indices that are not below the bound.
-    """
-    others = [n for n in INDEX_FAMILIES if is_hostile(n)]
-    options = index_options(domain)
-    return weighted((*options * _VALID_WEIGHT, *(others if hostile else ())))
-
-
-def index_options(domain: str) -> tuple[str, ...]:
+def index_options(domain: str, *, hostile: bool | None) -> tuple[str, ...]:
     """Return the families for indices of a domain, each as often as it is drawn.
 
     Where none may stand twice, equal ones would be put in a row.
+
+    Args:
+        domain: of the argument.
+        hostile: whether some are not below the bound: one in eight, nearly; None
+            for each valid family once.
     """
     distinct = {DISTINCT, THROUGHOUT} & set(parsed(domain).words)
-    return _APART if distinct else INDEX_OPTIONS
+    valid = _APART if distinct else INDEX_OPTIONS
+    if hostile is None:
+        return valid
+    beyond = [n for n in INDEX_FAMILIES if hostile and is_hostile(n)]
+    return (*valid * _VALID_WEIGHT, *beyond)
 
 
 def ignored(

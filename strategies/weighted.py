@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from hypothesis import strategies as st
@@ -23,6 +24,12 @@ def weighted(options: Iterable[T]) -> Weighted[T]:
         pairs.append((option, seen[option]))
         seen[option] += 1
     return st.sampled_from(pairs)
+
+
+@lru_cache(maxsize=4096)
+def weighted_names(options: tuple[str, ...]) -> Weighted[str]:
+    """Return the strategy of `weighted` for names, equal ones once."""
+    return weighted(options)
 
 
 class Chooser(Generic[T]):

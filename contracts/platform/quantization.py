@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.operators.quantization.int4_matmul import MIDDLE
+from kfuzz.contracts.operators.quantization import MIDDLE
 from kfuzz.contracts.platform.table import Claim, implements
 from kfuzz.core.dtypes import FLOAT8
 

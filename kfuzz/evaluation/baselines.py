@@ -20,6 +20,7 @@ from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
 from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.core.recipe import Case
+from kfuzz.numerics.elements import as_integers
 
 SHARE: Final = 1 / 32
 """The part of the conforming cases on which baselines are tried."""
@@ -36,7 +37,6 @@ STALE: Final = "the results of the case before"
 _MOST_KEPT: Final = 1 << 20
 # Smaller than half of the larger one: no rounding explains it.
 _FAR: Final = 0.5
-_WORDS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # What judges values; where none of it is in force no baseline can be refused.
 _JUDGES: Final = frozenset({"K-VAL-01"})
 
@@ -106,7 +106,7 @@ def _fits(old: Tensor | None, y: Tensor) -> bool:
 def _over(old: Tensor, y: Tensor) -> Tensor:
     """Return old elements in the shape of a result, from the first one again."""
     places = torch.arange(y.numel(), device=y.device) % old.numel()
-    words = old.reshape(-1).view(_WORDS[old.element_size()])  # float8 has no indexing
+    words = as_integers(old.reshape(-1))  # float8 has no indexing
     return words[places].view(old.dtype).reshape(y.shape)
 
 

@@ -35,13 +35,12 @@ from kfuzz.core.case_surroundings import config_of, settled
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import message_of
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
-from kfuzz.core.untrusted import KernelEnded
-from kfuzz.core.verdict import CaseReport, Kind, Suspicion
+from kfuzz.core.untrusted import End, Ended, KernelEnded
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
 from kfuzz.evaluation.baselines import TrivialBaselines
 from kfuzz.evaluation.calling import Caller, Memory, keywords_of
 from kfuzz.evaluation.case_calls import BesideCollective, Builder, CaseCalls
 from kfuzz.evaluation.diagnosis import MOST_INTERPRETED, Diagnosing
-from kfuzz.evaluation.ended import ended_report, is_of_the_machine
 from kfuzz.evaluation.large import LargeJudge
 from kfuzz.evaluation.limits import Limit, limit_of
 from kfuzz.evaluation.other_declarations import judge_explained
@@ -59,6 +58,8 @@ from kfuzz.execution.values.items import is_shared
 
 # Cases of one exception of which no limit of a size was why, before none is looked for.
 _TRIED_FOR_LIMITS: Final = 4
+# Ends for want of what the machine lacks, or kfuzz: no fault of the kernel's.
+_OF_THE_MACHINE: Final = frozenset({End.MEMORY, End.UNAVAILABLE})
 # The classes that a second call bears on.
 _SECOND_CALL: Final = frozenset(c.id for c in ATTRIBUTION if c.second_call)
 # The classes that calls on changed data bear on: a memo of the shapes breaks them too.
@@ -179,9 +180,9 @@ class Evaluator:
         try:
             report = self._judged(case, depth, caller)
         except KernelEnded as error:  # in a process of its own
-            if is_of_the_machine(error.ended):
+            if error.ended.end in _OF_THE_MACHINE:
                 return _out_of_memory(case, error.what, self.setting.device)
-            return ended_report(error.ended)
+            return _ended(error.ended)
         except RuntimeError as error:
             if not is_lost(self.setting.device):
                 raise
@@ -445,3 +446,20 @@ def setting_of(
     place = torch.device(device)
     fences = fences and not backend_of(place).unfenced(place)
     return Setting(place, budget, frozenset(classes), fences, probes)
+
+
+def _ended(ended: Ended) -> CaseReport:
+    """Return the report of a call that ended the kernel's process.
+
+    A kernel that goes past a limit, or sends what is no answer, does not return: it is
+    reported as one that crashes.
+    """
+    hangs = ended.end in (End.HANG, End.CPU)
+    failure = Failure(
+        contract="K-LIV-01",
+        kind=Kind.HANG if hangs else Kind.CRASH,
+        detail=ended.detail,
+        message=ended.text,
+        trace=ended.output[-4000:],
+    )
+    return CaseReport({failure.contract: Verdict.VIOLATES}, failure=failure)

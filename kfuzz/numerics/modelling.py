@@ -26,7 +26,6 @@ from kfuzz.numerics.elements import (
     zero,
 )
 from kfuzz.numerics.formats import FORMATS, INTEGERS, lowest_bit_exponent, round_to
-from kfuzz.numerics.indices import resolved, selected
 from kfuzz.numerics.intervals import (
     Arithmetic, Interval, added_classes, enclosed, product_classes,
 )
@@ -37,7 +36,7 @@ from kfuzz.numerics.models.activations import (
     activated, at_the_limit, doubling_overflows, gated, gelu, gelu_tanh,
     gelu_tanh_argument, limit_classes, silu, silu_by_tanh,
 )
-from kfuzz.numerics.models.attention import Reach, attend, attend_with_lse, visible
+from kfuzz.numerics.models.attention import attend, attend_with_lse, visible
 from kfuzz.numerics.models.convolutions import convolved, merged
 from kfuzz.numerics.models.dots import Dots, dots, rounded_before
 from kfuzz.numerics.models.elementwise import elementwise
@@ -50,7 +49,7 @@ from kfuzz.numerics.models.normalisation import (
     RowArithmetic, affine, inverse_root, moments, normalised, row_parameter,
 )
 from kfuzz.numerics.models.products import product
-from kfuzz.numerics.models.scattered import scattered_sums
+from kfuzz.numerics.models.scattered import resolved, scattered_sums, selected
 from kfuzz.numerics.models.winograd import widened
 from kfuzz.numerics.shadow.run import shadowed
 from kfuzz.numerics.specials import intermediate_unit, sum_classes, terms_classes

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
@@ -52,6 +53,22 @@ def test_a_dropout_that_keeps_too_many_is_refused_as_a_whole() -> None:
     x, y = dropped(0.4)
     y = y * (0.6 / 0.5)
     assert misses(ops.dropout, {"x": x}, (y,), p=0.5, seed=0) == {"y": N}
+
+
+@pytest.mark.parametrize("ones", [0, 5])
+def test_a_dropout_whose_kept_elements_overflow_is_accepted(ones: int) -> None:
+    torch.manual_seed(0)
+    x = torch.cat([torch.full((200,), 2e38), torch.ones(ones)])
+    y = torch.nn.functional.dropout(x, 0.5)
+    assert y.isinf().any()
+    kfuzz.assert_conforms(y, ops.dropout, x, p=0.5, seed=0)
+
+
+def test_a_wrong_share_shows_beside_elements_that_overflow() -> None:
+    x, y = dropped(0.4)
+    x, y = torch.cat([x, torch.full((N,), 2e38)]), torch.cat([y, y / 0]).nan_to_num(0)
+    found = misses(ops.dropout, {"x": x}, (y * (0.6 / 0.5),), p=0.5, seed=0)
+    assert found["y"] >= N
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.001])

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from kfuzz.contracts.evidence import Builds
-from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides
 from kfuzz.evaluation.building import Builder
-from kfuzz.execution.launches.gpu_targets import GPU_TARGETS, gpu_targets
+from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
 
 # Three stages of two tiles of 64 x 64 floats are 96 KiB of shared memory.
 TILED = """
@@ -112,16 +111,3 @@ def test_without_a_launch_nothing_is_decided(file: Path) -> None:
     made = built(file, "no_triton", "gfx942")
     assert (made.built, made.misfits) == (0, ())
     assert made.reason == "it launches no Triton kernel"
-
-
-def test_waves_share_the_registers_of_their_simd() -> None:
-    assert GPU_TARGETS["gfx942"].registers_of(4) == 512
-    assert GPU_TARGETS["gfx942"].registers_of(16) == 128
-    assert GPU_TARGETS["gfx1100"].registers_of(4) == 256
-    assert GPU_TARGETS["gfx1100"].registers_of(32) == 192
-
-
-def test_an_unknown_gpu_is_named_with_the_one_that_was_meant() -> None:
-    assert gpu_targets(["gfx942", "sm_90", "gfx942"], "x") == ("gfx942", "sm_90")
-    with pytest.raises(UsageError, match=r"unknown GPU target 'gfx94'.*gfx942"):
-        gpu_targets(["gfx94"], "--also-compile")

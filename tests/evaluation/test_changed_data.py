@@ -112,16 +112,6 @@ def test_an_order_that_a_kernel_does_not_survive_is_named() -> None:
     assert free.verdicts[ORDER] is Verdict.CONFORMS
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_an_order_holds_each_place_once_and_its_words_are_read_again(
-    order: str,
-) -> None:
-    made = Order("K", ("a", "b"), order)
-    for n in (0, 1, 2, 5, 16):
-        assert sorted(made.places(n)) == list(range(n))
-    assert read_order(f"y[0] = 1, exactly 2 with {made}; and so on") == made
-
-
 def view_of(
     operator: Operator, function: Callable[..., object], case: Case
 ) -> Evidence:

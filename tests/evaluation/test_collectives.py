@@ -1,10 +1,9 @@
 """Collectives: what two processes say, that none outlives its call, and the verdict."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,9 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Kind, Verdict
-from kfuzz.evaluation.collective import caller, probe, refused, told
+from kfuzz.evaluation.collective import probe
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.execution.device.collectives import difference, run_ranks
+from kfuzz.execution.device.collectives import run_ranks
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CASE = Case({"x": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 2))})
@@ -70,45 +69,6 @@ def test_one_gpu_has_no_collective() -> None:
     assert "GPUs only" in probe(opened, CASE, lambda: None).reason
     opened = {"device": "cuda:0", "beside": {"CUDA_VISIBLE_DEVICES": "GPU-a"}}
     assert "one GPU" in probe(opened, CASE, lambda: None).reason
-
-
-def test_what_both_say_together() -> None:
-    fine, torn = json.dumps({"torn": None}), json.dumps({"torn": asdict(TORN)})
-    assert told([f"printed by the user\n{fine}\n", fine]) == Collected()
-    assert told([fine, torn]) == Collected(torn=TORN)
-    reason = json.dumps({"reason": "no such results"})
-    assert told([reason, reason]) == Collected("no such results")
-    assert told([fine, "nonsense"]).reason
-    assert told([fine, ""]).reason
-    assert told([]).reason
-
-
-def test_where_sums_differ() -> None:
-    nan = float("nan")
-    wanted = torch.tensor([[1.0, nan, 3.0], [4.0, 5.0, nan]])
-    assert difference("y", wanted.clone(), wanted) is None
-    got = wanted.clone()
-    got[1, 1], got[1, 2] = 7.0, 0.0
-    found = difference("y", got, wanted)
-    assert found is not None
-    assert (found.index, found.elements, found.got, found.wanted) == (
-        (1, 1),
-        2,
-        7.0,
-        5.0,
-    )
-
-
-def test_steps_take_other_data_in_memory_of_their_own() -> None:
-    bound = kernel(ops.relu, name="collective_identity")(torch.relu)
-    call = caller(bound, CASE, torch.device("cpu"))
-    first, second, third = (call(n)["y"] for n in range(3))
-    assert torch.equal(first, third)
-    assert not torch.equal(first, second)
-    assert first.data_ptr() != third.data_ptr()
-    assert refused(bound) == ""
-    given = kernel(ops.relu, name="collective_given", inplace=("x",))(torch.relu_)
-    assert "memory with its arguments" in refused(given)
 
 
 def evaluator(name: str, said: Collected) -> Evaluator:

@@ -9,7 +9,7 @@ import torch
 
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.error_map import EXACT, UNBOUNDED, UNDECIDED, ErrorMap, ratio_of
+from kfuzz.core.error_map import UNDECIDED, ErrorMap, ratio_of
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Failure
@@ -27,25 +27,6 @@ def comparison(ratio: torch.Tensor, outcomes: torch.Tensor) -> Comparison:
     return Comparison(
         outcomes.to(torch.uint8).unsqueeze(0), ratio.unsqueeze(0), within_one(ratio)
     )
-
-
-def test_each_element_of_a_small_output_has_its_ratio() -> None:
-    ratio = torch.tensor([[0.0, 0.5, 1.0], [3.0, 1e30, 0.0]], dtype=torch.float64)
-    outcomes = torch.zeros(2, 3)
-    outcomes[1] = torch.tensor(
-        [Outcome.VALUE, Outcome.VALUE, Outcome.NAN_MISSING], dtype=torch.float32
-    )
-    made = error_map("out", comparison(ratio, outcomes))
-    assert made is not None
-    assert (made.output, made.rows, made.columns) == ("out", 2, 3)
-    codes = made.codes
-    assert codes[0] == EXACT
-    assert ratio_of(codes[1]) == 0.5
-    assert ratio_of(codes[2]) == 1.0
-    assert ratio_of(codes[3]) == pytest.approx(3.0, rel=0.1)
-    assert ratio_of(codes[4]) > 2**15
-    assert codes[5] == UNBOUNDED
-    assert made.missing == 3
 
 
 def test_what_is_admitted_never_looks_like_a_miss_nor_the_other_way_round() -> None:
@@ -69,15 +50,6 @@ def test_a_large_output_keeps_a_single_miss_and_every_corner() -> None:
     assert set(made.codes[:-1]) == {UNDECIDED}
     assert ratio_of(made.codes[-1]) == 4.0
     assert made.problem() is None
-
-
-@pytest.mark.parametrize(("shape", "cells"), [((), 1), ((5,), 5), ((2, 0), None)])
-def test_any_rank_has_a_map_unless_it_is_empty(
-    shape: tuple[int, ...], cells: int | None
-) -> None:
-    zeros = torch.zeros(shape, dtype=torch.float64)
-    made = error_map("y", comparison(zeros, zeros))
-    assert (None if made is None else len(made.codes)) == cells
 
 
 def mapped() -> Finding:

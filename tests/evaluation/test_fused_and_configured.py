@@ -11,7 +11,6 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
@@ -75,12 +74,6 @@ def test_an_operator_that_is_no_chain_has_no_such_contract() -> None:
     assert "C-CMP-01" not in report.verdicts
 
 
-def test_chains_consist_of_operators() -> None:
-    chains = {o.name: o.chain for o in OPERATORS.values() if o.chain}
-    assert chains["linear_relu"] == ("linear", "relu")
-    assert all(part in OPERATORS for chain in chains.values() for part in chain)
-
-
 # Configurations ---------------------------------------------------------------
 
 CONFIGS = ({"block": 4}, {"block": 8}, {"block": 16, "tail": False})
@@ -130,11 +123,6 @@ def test_what_every_configuration_gets_wrong_is_no_matter_of_them() -> None:
     assert report.failure.contract == "K-VAL-01"
 
 
-def test_a_kernel_with_one_form_has_no_configurations_to_judge() -> None:
-    report = judged(ops.relu, torch.relu, numbered(1))
-    assert "C-CMP-02" not in report.verdicts
-
-
 def before(block: int, x: Tensor) -> Tensor:
     return blocked(x, block=block)
 
@@ -161,11 +149,6 @@ def test_configurations_that_do_not_fit_are_refused(
     with pytest.raises(BindingError) as error:
         kernel(ops.relu, name="refused", configs=configs)(function)
     assert why in str(error.value)
-
-
-def test_keywords_of_any_name_take_configurations() -> None:
-    report = judged(ops.relu, keyword, numbered(0), configs=CONFIGS)
-    assert report.failure is None
 
 
 def test_configurations_are_stored_with_a_finding() -> None:

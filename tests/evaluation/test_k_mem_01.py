@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from kfuzz.contracts.classes.k_mem_01 import judge
 from kfuzz.core.verdict import Access, Failure, Kind
 from kfuzz.numerics.run import AllocationTouch, Run, Touch
@@ -48,26 +46,6 @@ def test_writes_come_before_reads() -> None:
     failure = judged(LOAD, strays=(stray,))
     assert failure is not None
     assert failure.kind is Kind.WRITE_OUTSIDE
-
-
-@pytest.mark.parametrize(
-    ("access", "words"),
-    [
-        (
-            Access("atomic", "x", "x", "slack", distance=1, offset=1),
-            "out-of-bounds atomic on x: in a gap of its strides, 1 element from the "
-            "nearest",
-        ),
-        (
-            Access("load", "", "memory it was not given", "elsewhere", line="a.py:3"),
-            "out-of-bounds load of memory that the launch was not given, at a.py:3",
-        ),
-    ],
-)
-def test_the_other_places_have_words_of_their_own(access: Access, words: str) -> None:
-    failure = judged(access)
-    assert failure is not None
-    assert failure.message == words
 
 
 def test_unwritten_elements_and_races_are_no_access_outside() -> None:

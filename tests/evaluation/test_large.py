@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
@@ -25,7 +24,7 @@ from kfuzz.evaluation.cutting import row_axis
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls import large
 from kfuzz.execution.device.cpu import Cpu
-from kfuzz.execution.values.fills import can_stretch, logical_values, stretch
+from kfuzz.execution.values.fills import logical_values, stretch
 from kfuzz.strategies import tensors
 from kfuzz.strategies.large import GRID_BLOCKS, INT32_ELEMENTS
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -77,14 +76,6 @@ def test_a_stretch_holds_the_bits_of_the_whole(family: str, dtype: str) -> None:
     for start, stop in ((0, 35), (0, 1), (17, 18), (16, 35), (34, 35)):
         part = stretch(spec, start, stop, CPU).view(torch.uint8)
         assert torch.equal(part.view(stop - start, -1), whole[start:stop])
-
-
-def test_what_follows_from_its_place_is_not_stretched() -> None:
-    spec = tensor((5, 7), "d0 d1")
-    assert can_stretch(spec)
-    assert not can_stretch(replace(spec, fill=Fill("tail_big")))
-    assert not can_stretch(replace(spec, fill=Fill("randn", axis=-2)))
-    assert not can_stretch(replace(spec, strides=(1, 5)))
 
 
 CASES = {
@@ -172,17 +163,6 @@ def unsliced(
         patch.setattr(recipe, "LARGE_ELEMENTS", 1 << 26)
         whole = replace(case, poison="nan", edge=None)
         return evaluator(bound).judge(whole, Depth.BASE)
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("name", CASES)
-def test_the_ratio_is_that_of_the_whole(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    operator, case = CASES[name]
-    bound = bound_to(operator, called(name))
-    whole = unsliced(bound, case, monkeypatch)
-    assert judged(bound, case).ratio == pytest.approx(whole.ratio, rel=1e-6)
 
 
 def spoiled(name: str, at: int) -> Callable[..., Tensor]:
@@ -391,8 +371,3 @@ def _signed(operator: Operator) -> Callable[..., Tensor]:
     scope: dict[str, Callable[..., Tensor]] = {}
     exec(f"def made({names}{rest}): ...", scope)
     return scope["made"]
-
-
-@given(st.integers(0, 1 << 20))
-def test_ordinary_cases_are_not_large(numel: int) -> None:
-    assert not Case({"x": tensor((numel, 4), "d0 d1")}).large

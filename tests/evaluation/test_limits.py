@@ -1,7 +1,6 @@
 """What is raised for a size alone is a limit; what is raised otherwise a failure."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,27 +97,3 @@ def test_what_is_raised_at_ordinary_sizes_or_for_values_stays_a_failure(
     report = on(n, wrong, error)
     assert report.failure is not None
     assert (report.failure.contract, report.failure.kind) == ("K-LIV-01", Kind.RAISES)
-
-
-def test_a_limit_is_known_again_by_its_size_and_message() -> None:
-    from kfuzz.contracts import kernel
-    from kfuzz.contracts.classes import CLASSES
-    from kfuzz.core.budget import Depth
-    from kfuzz.evaluation.evaluator import Evaluator, setting_of
-    from tests.helpers.budgets import SIZE_BUDGETS
-
-    sizes: list[int] = []
-
-    def limited(x: Tensor, dim: int) -> Tensor:
-        sizes.append(x.shape[-1])
-        if x.shape[-1] > 1024:
-            raise ValueError(f"{x.shape[-1]} is more than a block")
-        return torch.softmax(x, dim)
-
-    bound = kernel(ops.softmax, name="limited_block")(limited)
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
-    first = evaluator.judge(row_case("randn", (4, 2000)), Depth.SEARCH)
-    sizes.clear()
-    again = evaluator.judge(row_case("randn", (2, 3000)), Depth.SEARCH)
-    assert sizes == [3000]
-    assert again == replace(first, example="3000 is more than a block")

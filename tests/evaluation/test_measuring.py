@@ -90,18 +90,6 @@ def test_what_is_reset_or_restored_is_right(options: dict[str, Any]) -> None:
     assert report.verdicts["C-CMP-02"] is Verdict.CONFORMS
 
 
-def test_searching_measures_in_a_share_of_the_cases() -> None:
-    made = tuned()
-
-    def summing(x: Tensor) -> Tensor:
-        return launched(made, x, torch.zeros_like(x))
-
-    reports = [judged(summing, depth=Depth.SEARCH, seed=s) for s in range(40)]
-    found = [r.failure for r in reports if r.failure is not None]
-    assert 1 <= len(found) <= 10
-    assert {f.kind for f in found} == {Kind.TUNING_DEPENDENT}
-
-
 def test_a_first_call_that_raises_is_not_charged() -> None:
     def broken(arguments: object, reset_only: bool = False) -> None:
         if not reset_only:

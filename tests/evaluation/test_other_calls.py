@@ -11,9 +11,7 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
-from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.classes.workspace import (
     relu_shared_workspace,
     torch_relu_own_workspace,
@@ -25,7 +23,6 @@ from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.calling import Memory
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes import measuring
-from kfuzz.evaluation.probes.batches import batch_axis, taken
 from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.host_fences import NoAddressSpace
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -130,31 +127,6 @@ def test_a_case_without_rows_says_nothing_of_batches(case: Case) -> None:
     report = judged(ops.sum, split_when_few, case, "C-ORD-02", batch_invariant=True)
     assert report.failure is None
     assert "C-ORD-02" not in report.verdicts
-
-
-def test_the_named_dimension_is_cut_in_every_tensor_that_has_it() -> None:
-    tensors = {
-        "a": spec("randn", (5, 2, 3), axes=("B", "M", "K")),
-        "b": spec("randn", (5, 3, 4), axes=("B", "K", "N")),
-    }
-    values = {name: torch.randn(s.shape) for name, s in tensors.items()}
-    whole = Derived(Case(tensors), values)
-    assert batch_axis(ops.bmm, whole.case) == "B"
-    part = taken(whole, "B", (4, 0))
-    assert ops.bmm.admits(part.case, ops.bmm.defaults)
-    assert part.case.dims == {"B": 2, "M": 2, "K": 3, "N": 4}
-    assert all(torch.equal(part.values[n], values[n][[4, 0]]) for n in values)
-
-
-def test_every_named_batch_is_a_leading_dimension_that_no_index_selects() -> None:
-    for operator in OPERATORS.values():
-        if operator.batch:
-            holding = [
-                p for p in operator.tensors.values() if operator.batch in p.names
-            ]
-            assert holding
-            assert all(p.dims.split()[0] == operator.batch for p in holding)
-            assert all(i.below != operator.batch for i in operator.indices.values())
 
 
 # Calls that overlap -----------------------------------------------------------

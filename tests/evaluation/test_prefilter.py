@@ -23,7 +23,6 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search.case_drawing import batches_of, strategy_of
-from kfuzz.evaluation import prefilter
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter, member_case
 from tests.helpers.tiers import sampled
@@ -261,31 +260,3 @@ def test_what_no_burst_can_show_is_declined() -> None:
     made = Prefilter(right, CPU, frozenset(CLASSES)).screen(Burst(structure(), 4))
     assert made.unsupported
     assert Declaration().nonfinite != "raise"
-
-
-def test_the_watchdog_hears_of_what_is_done_around_the_calls(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each part takes its time, and none is a hang of the kernel."""
-    told: list[str] = []
-
-    def noted(name: str) -> None:
-        true = getattr(prefilter, name)
-
-        def noting(*args: Any, **kwargs: Any) -> Any:
-            made = true(*args, **kwargs)
-            told.append(name)
-            return made
-
-        monkeypatch.setattr(prefilter, name, noting)
-
-    for name in ("batch_values", "pose_members", "accept", "run_batch"):
-        noted(name)
-    made = Prefilter(bind(torch.add, ops.add), CPU, frozenset(CLASSES))
-    made.on_run = lambda: told.append("beat")
-    spec = structure().tensors["x"]
-    made.screen(Burst(Case({"a": spec, "b": spec}), 4))
-    first, second = told.index("batch_values"), told.index("accept")
-    assert told[:first] == ["beat", "beat"]
-    assert "beat" in told[first:second]
-    assert told[second + 1] == "beat"

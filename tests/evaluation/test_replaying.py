@@ -97,10 +97,6 @@ def test_data_on_which_the_kernel_is_wrong_anyway_say_nothing(
     assert len(counted) == 4
 
 
-def test_a_base_run_captures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert judged(monkeypatch, lambda _, x: x, Depth.BASE)[2] == []
-
-
 def test_a_capture_that_broke_ends_the_child_and_is_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,25 +2,18 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
-from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.probes.second_call import halved, is_due, turned
-from kfuzz.numerics.models.elementwise import elementwise
-from tests.contracts.test_attribution import layer_norm_case
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import judged, row_case, x_case
 
@@ -275,55 +268,6 @@ def counted(case: Case, depth: Depth) -> int:
     return calls
 
 
-def test_a_share_of_the_cases_gets_a_second_call() -> None:
-    def seeded(seed: int) -> Case:
-        spec = CASE.tensors["x"]
-        return Case({"x": replace(spec, fill=Fill("randn", seed))})
-
-    assert SECOND_CALL_SHARE == 16
-    due = [seed for seed in range(1, 3201) if is_due(seeded(seed))]
-    assert 100 < len(due) < 400
-    wider = [seed for seed in range(1, 3201) if is_due(seeded(seed), 1 / 4)]
-    assert 700 < len(wider) < 900
-    assert set(due) < set(wider)
-    others = (seed for seed in range(1, 3201) if seed not in due)
-    with_it, without = seeded(due[0]), seeded(next(others))
-    assert counted(with_it, Depth.BASE) == counted(without, Depth.SEARCH) == 1
-    # The second call, the first data again, and with a part of it changed; then two
-    # shorter calls, each after one of the case's own shape.
-    assert counted(with_it, Depth.SEARCH) == 4 + 4
-    assert counted(without, Depth.FULL) == 5 + 4
-    values = bytes(4 * 32)
-    pinned = Case({"x": replace(CASE.tensors["x"], fill=None, values=values)})
-    assert counted(pinned, Depth.SEARCH) == 4 + 4  # zeros have no other order
-
-
-def test_the_other_data_keep_their_dtypes_and_indices() -> None:
-    values = {
-        "x": torch.tensor([[1.0, -2.0], [0.0, 4.0]], dtype=torch.bfloat16),
-        "small": torch.tensor([1.0, float("-inf")]).to(torch.float8_e5m2),
-        "indices": torch.tensor([0, 5, 9]),
-        "scalar": torch.tensor(3.0),
-        "variance": torch.tensor([0.0, 2.0]),
-        "mask": torch.tensor([0.0, float("-inf")]),
-    }
-    inputs = {name: ks.tensors("*") for name in values}
-    inputs["variance"] = ks.tensors("C", role="variance")
-    inputs["mask"] = ks.tensors("C", role="mask")
-    operator = Operator("all", inputs, torch.relu, elementwise(ulps=1))
-    second, third = turned(operator, values), halved(values)
-    assert second["x"].tolist() == [[-4.0, -0.0], [2.0, -1.0]]
-    assert second["small"].float().tolist() == [float("inf"), -1.0]
-    assert second["indices"].tolist() == [9, 5, 0]
-    assert second["scalar"].item() == -3.0
-    assert second["variance"].tolist() == [2.0, 0.0]
-    assert second["mask"].tolist() == [float("-inf"), 0.0]
-    assert third["x"].tolist() == [[0.5, -1.0], [0.0, 2.0]]
-    assert third["indices"] is values["indices"]
-    for name, x in values.items():
-        assert second[name].dtype == third[name].dtype == x.dtype
-
-
 def test_a_stride_of_zero_is_overwritten_as_well() -> None:
     case = x_case("randn", (4, 8), strides=(0, 2), offset=3)
     assert failure(torch.relu, case) is None
@@ -336,14 +280,3 @@ def test_a_kernel_that_reshapes_its_argument_is_not_called_again() -> None:
     report = judged(ops.relu, lambda x: torch.relu(x.t_()).t(), CASE)
     assert report.failure is None
     assert "K-REF-01" not in report.verdicts
-
-
-def test_several_arguments_are_overwritten_together() -> None:
-    case = layer_norm_case("randn", (4, 64))
-
-    def plain(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return torch.nn.functional.layer_norm(x, weight.shape, weight, bias, eps)
-
-    report = judged(ops.layer_norm, plain, case)
-    assert report.failure is None
-    assert report.verdicts["K-REF-01"] is Verdict.CONFORMS

@@ -2,23 +2,16 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
-from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Kind, Verdict
-from kfuzz.evaluation.probes.shorter import shortened
-from tests.contracts.test_attribution import layer_norm_case
-from tests.helpers.judged_cases import judged, row_case, spec, x_case
+from tests.helpers.judged_cases import judged, row_case, x_case
 
-NAMES = (f"cut{i}" for i in itertools.count())
 DATA = row_case("randn", (3, 20))
 
 
@@ -94,71 +87,6 @@ def test_a_kernel_that_refuses_the_shorter_shape_is_not_charged() -> None:
         return x.sum(dim)
 
     assert charge(even) is None
-
-
-def shapes(
-    operator: Operator, case: Case, **claims: object
-) -> dict[str, tuple[int, ...]] | None:
-    """Return the shapes of the shorter case, none where nothing can be cut."""
-    bound = kernel(operator, name=next(NAMES), **claims)(torch.clone)  # type: ignore[arg-type]
-    values = {}
-    for name, given in case.tensors.items():
-        dtype = torch.int64 if given.below else torch.float32
-        values[name] = torch.arange(given.numel).to(dtype).reshape(given.shape)
-    part = shortened(bound.operator, bound.declaration, Derived(case, values))
-    if part is None:
-        return None
-    for name, x in part.values.items():
-        assert x.shape == part.case.tensors[name].shape
-        whole = values[name][tuple(slice(n) for n in x.shape)]
-        assert x.is_contiguous()
-        assert torch.equal(x, whole)
-    return {name: s.shape for name, s in part.case.tensors.items()}
-
-
-TILES = {"shape_class": "N % 16 == 0"}
-NORM = {"x": (2, 8), "weight": (8,), "bias": (8,)}
-MATRICES = Case(
-    {
-        "a": spec("randn", (3, 8), axes=("M", "K")),
-        "b": spec("randn", (8, 5), axes=("K", "N")),
-    }
-)
-ROTATED = Case(
-    {
-        "x": spec("randn", (2, 3, 1, 8), axes=("B", "S", "H", "D")),
-        "cos": spec("randn", (3, 4), axes=("S", "E")),
-        "sin": spec("randn", (3, 4), axes=("S", "E")),
-    },
-    {"repeats": 2},
-)
-LOOKUP = Case(
-    {
-        "weight": spec("randn", (5, 1), axes=("V", "D")),
-        "indices": replace(spec("index_uniform", (4,), "int64"), below="V"),
-    }
-)
-
-
-@pytest.mark.parametrize(
-    ("operator", "case", "claims", "expected"),
-    [
-        (ops.relu, x_case("randn", (4, 8)), {}, {"x": (4, 7)}),
-        (ops.relu, x_case("randn", (4, 1)), {}, {"x": (3, 1)}),
-        (ops.relu, x_case("randn", (1, 1)), {}, None),
-        (ops.relu, x_case("randn", ()), {}, None),
-        (ops.sum, Case({"x": spec("randn", (4, 8))}, {"dim": 0}), {}, {"x": (3, 8)}),
-        (ops.sum, row_case("randn", (4, 48)), TILES, {"x": (4, 32)}),
-        (ops.layer_norm, layer_norm_case("randn", (2, 9)), {}, NORM),
-        (ops.matmul, MATRICES, {}, {"a": (3, 7), "b": (7, 5)}),
-        (ops.rope, ROTATED, {}, {"x": (2, 3, 1, 6), "cos": (3, 3), "sin": (3, 3)}),
-        (ops.embedding, LOOKUP, {}, {"weight": (5, 1), "indices": (3,)}),
-    ],
-)
-def test_the_dimension_that_is_reduced_is_cut_within_the_domain(
-    operator: Operator, case: Case, claims: dict[str, object], expected: object
-) -> None:
-    assert shapes(operator, case, **claims) == expected
 
 
 def inplace(x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import UNDER_LOAD, miss_of
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import Failure, Kind, Verdict
+from kfuzz.core.verdict import Failure, Kind
 from kfuzz.evaluation import evaluator as bench_module
 from kfuzz.evaluation.case_calls import CaseCalls, Step
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -27,8 +27,6 @@ from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.evaluation.probes import batches
 from kfuzz.evaluation.probes.under_load import (
     _COMPANY,
-    ROUNDS,
-    THOROUGH_ROUNDS,
     with_loads,
 )
 from kfuzz.execution.calls import environment, raised, run
@@ -84,12 +82,6 @@ def with_runs(view: Evidence, runs: Mapping[Probe, Run]) -> Evidence:
     return replace(view, runs={**view.runs, **every, **runs})
 
 
-def test_equal_repeats_conform() -> None:
-    verdicts, failure = judge(with_runs(viewed(), {}), CLASSES)
-    assert failure is None
-    assert verdicts["C-ORD-02"] is Verdict.CONFORMS
-
-
 def test_without_repeats_nothing_is_said() -> None:
     view = viewed()
     assert unrepeatable(view) is None
@@ -121,14 +113,6 @@ def test_a_miss_at_times_is_charged_under_any_declaration(determinism: str) -> N
     assert failure.index == (1, 2)
     assert "in 1 of 4 equal calls" in failure.message
     assert "-7" in failure.message
-
-
-def test_a_base_run_that_alone_misses_is_a_race_too() -> None:
-    view = viewed()
-    runs = {Probe.BASE: changed(view.base, wrong)}
-    failure = judge_fully(with_runs(view, runs))
-    assert failure is not None
-    assert failure.contract == "C-ORD-02"
 
 
 def test_a_miss_of_every_call_is_another_contract_s() -> None:
@@ -164,45 +148,6 @@ def test_a_kernel_that_promises_nothing_cannot_conform() -> None:
     verdicts, failure = judge(with_runs(viewed(determinism="none"), {}), CLASSES)
     assert failure is None
     assert "C-ORD-02" not in verdicts
-
-
-@pytest.mark.parametrize(("thorough", "rounds"), [(0, ROUNDS), (1, THOROUGH_ROUNDS)])
-def test_repeats_are_made_in_each_company(thorough: int, rounds: int) -> None:
-    view, asked = viewed(), []
-
-    def repeat(company: Company) -> Run:
-        asked.append(company)
-        return view.base
-
-    grown = with_loads(view, repeat, thorough=bool(thorough))
-    assert asked == [Company.NONE, Company.HELD, Company.STIRRED] * rounds
-    assert set(UNDER_LOAD) <= set(grown.runs)
-
-
-def test_repeats_end_with_the_first_that_differs() -> None:
-    view, asked = viewed(), []
-
-    def repeat(company: Company) -> Run:
-        asked.append(company)
-        differs = len(asked) == 5
-        return changed(view.base, another_bit) if differs else view.base
-
-    failure = judge_fully(with_loads(view, repeat, thorough=True))
-    assert failure is not None
-    assert failure.kind is Kind.NONDETERMINISTIC
-    assert len(asked) == 5
-
-
-def test_a_repeat_without_a_result_ends_them() -> None:
-    view, asked = viewed(), []
-
-    def repeat(company: Company) -> Run:
-        asked.append(company)
-        return Run()
-
-    grown = with_loads(view, repeat, thorough=True)
-    assert len(asked) == 1
-    assert judge(grown, CLASSES)[1] is None
 
 
 def left(name: str, *, certain: bool) -> UncheckedLaunch:
@@ -262,36 +207,6 @@ def benched(
         monkeypatch.setattr(module, "surroundings_of", lambda device: met)
     bound = kernel(ops.exp, name=f"exp_{next(_NUMBERS)}")(function)
     return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
-
-
-def test_a_call_meets_its_surroundings_in_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    met = Met()
-
-    def called(x: Tensor) -> Tensor:
-        met.asked.append("call")
-        return torch.exp(x)
-
-    benched(monkeypatch, met, called).judge(CASE, Depth.FULL)
-    assert met.asked[:5] == ["poison", Company.NONE, "forget", "call", "take"]
-
-
-def test_stale_memory_is_poisoned_for_a_share_of_the_cases(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    met, poisoned = Met(), 0
-    evaluator = benched(monkeypatch, met)
-    for seed in range(1, 65):
-        met.asked.clear()
-        report = evaluator.judge(case_of(seed), Depth.SEARCH)
-        poisoned += "poison" in met.asked
-        # Where it was to be looked for, what could not be done is said.
-        assert bool(report.notes) == ("poison" in met.asked)
-    assert 0 < poisoned < 16
-    met.asked.clear()
-    evaluator.judge(CASE, Depth.FULL)
-    assert "poison" in met.asked
 
 
 def test_a_call_that_raised_leaves_nothing_to_the_next(

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from kfuzz.contracts import atomic, blocked, splitk
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.narrower import narrower_declarations
 from kfuzz.contracts.oracle import accept
 from kfuzz.core.accumulators import NAMED, Accumulator
 from kfuzz.core.codec import decode, encode
@@ -83,15 +82,6 @@ def test_a_wrong_claim_is_refused_with_a_remedy(claim: object, remedy: str) -> N
     assert str(raised.value).startswith("kernel k: ")
 
 
-def test_constructors_refuse_what_no_kernel_can_mean() -> None:
-    for make in (
-        lambda: blocked(0), lambda: blocked(True), lambda: splitk(-1, "float16"),
-        lambda: atomic("int32"), lambda: splitk(2, "tf32"),
-    ):  # fmt: skip
-        with pytest.raises(BindingError):
-            make()
-
-
 # --- the coefficients -----------------------------------------------------------
 
 
@@ -136,19 +126,6 @@ def test_exactness_ends_where_operands_or_parts_are_narrow() -> None:
     assert model(splitk(2, "float16")).limit == 65504
     assert model(atomic("float16")).exact_bits == 11
     assert model(atomic("float64")).exact_bits == 24
-
-
-def test_narrower_arithmetics_are_named_for_every_model() -> None:
-    case = case_of("matmul", "float32", "randn", (2, 3, 2), {})
-    for claim, wanted in (
-        ("float32", {"a tf32 accumulator", "a float16 accumulator"}),
-        ("blocked(9)", {"a tf32 accumulator"}),
-        ("tf32", {"a bfloat16 accumulator"}),
-        ("splitk(2, float16)", {"a float16 accumulator"}),
-    ):
-        problem = pose_case(ops.matmul, case, declared(claim))[1]
-        found = {text for text, _ in narrower_declarations(problem)}
-        assert wanted <= found
 
 
 # --- kernels of each model --------------------------------------------------------
@@ -355,19 +332,3 @@ def test_an_infinity_split_into_parts_may_be_nan(claim: str) -> None:
     assert bool(compare(split, made).missed.any()) is (claim != "tf32x3")
     every = torch.full((1, 2, 1), math.nan)
     assert compare(every, made).missed[0, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("claim", "named"),
-    [
-        ("fp32", "float32"),
-        ("f16", "float16"),
-        ("bf16", "bfloat16"),
-        ("FP64", "float64"),
-    ],
-)
-def test_a_short_name_of_a_format_is_understood_as_a_hint(
-    claim: str, named: str
-) -> None:
-    with pytest.raises(BindingError, match=f"did you mean '{named}'"):
-        Accumulator.parse(claim, where="here")

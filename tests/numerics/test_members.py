@@ -1,6 +1,5 @@
 """Many members at once are admitted what each would be alone."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -22,7 +21,6 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.comparator.compare import compare_members
-from kfuzz.numerics.float64 import Uncompiled
 from kfuzz.numerics.models.elementwise import elementwise
 from kfuzz.strategies.cases import cases
 from tests.helpers.tiers import sampled
@@ -166,35 +164,6 @@ def test_members_may_hold_indices_that_are_clamped(name: str) -> None:
 
 def test_every_operator_is_asked_once_for_all_members() -> None:
     assert all(batchable(operator) for operator in OPERATORS.values())
-
-
-class Counted(Uncompiled):  # type: ignore[no-untyped-call]
-    """Counts what reaches torch's dispatcher."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: Counter[str] = Counter()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        self.calls[str(func)] += 1
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", list(OPERATORS))
-def test_work_does_not_grow_with_the_members(name: str) -> None:
-    operator = OPERATORS[name]
-    claims = operator.defaults
-    case = max(drawn(name), key=lambda c: c.data.numel)
-    values = values_of(operator, case, 0)
-    calls = []
-    for members in (1, 2, 5):  # constants are made the first time
-        problem = pose_members(operator, case, stacked([values] * members), claims)
-        with Counted() as mode:
-            accept(operator, problem)
-        calls.append(mode.calls)
-    assert calls[1] == calls[2]
 
 
 def rows(members: int, *shape: int) -> tuple[Case, Tensor]:

@@ -16,7 +16,6 @@ from kfuzz.numerics.comparator.compare import Comparison, Outcome, compare_membe
 from kfuzz.numerics.comparator.summary import (
     Summary,
     fused,
-    is_fused,
     reduced,
     summarise,
 )
@@ -86,20 +85,6 @@ def test_a_summary_is_what_each_member_would_have_alone(
     if x.numel():
         assert not any(int(s.missed[0]) for s in found.values())
         assert sum(int(s.missed.sum()) for s in found.values())
-
-
-def test_outputs_of_another_shape_are_refused() -> None:
-    case = case_of("relu", x=(3,))
-    problem = pose_members(ops.relu, case, {"x": torch.ones(2, 3)}, ops.relu.defaults)
-    with pytest.raises(ValueError, match="acceptance"):
-        summarise({"y": torch.ones(2, 4)}, accept(ops.relu, problem))
-
-
-def test_no_kernel_of_kfuzz_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert not is_fused(torch.device("cuda"))
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
-    assert not is_fused(torch.device("cpu"))
 
 
 def check_equal(found: Summary, wanted: Summary, where: object) -> None:

@@ -2,7 +2,6 @@
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.core.shape_class import ShapeClass
 from tests.helpers.in_process import drawn
 from tests.helpers.judged_cases import COUNTER
 
@@ -26,8 +25,3 @@ def test_a_kernel_that_takes_equal_heads_only_gets_no_others() -> None:
     name = f"k{next(COUNTER)}"
     bound = kernel(ops.attention, name=name, shape_class="H == G")(attention)
     assert all(case.dims["H"] == case.dims["G"] for case in drawn(bound, 100))
-
-
-def test_multiples_are_read_from_the_terms_that_must_hold() -> None:
-    both = ShapeClass("N % 16 == 0 and H % G == 0 and (M % K == 0 or M == 1)")
-    assert both.multiples == (("H", "G"),)

@@ -13,18 +13,15 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, bits_to_number
-from kfuzz.core.errors import BindingError, UsageError
+from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.shape_class import ShapeClass
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.value_families.tiles import TILES, edges
-from kfuzz.strategies import dim, layouts, scalar, tensors
+from kfuzz.strategies import layouts, tensors
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name
-from kfuzz.strategies.parameters import ScalarParameter
-from kfuzz.strategies.sizes import Range, candidates
-from kfuzz.strategies.value_choice import data_options
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.strategies_draws import OPERATORS, drawn, strategy
 
@@ -82,29 +79,6 @@ def test_every_case_is_possible_and_sizes_are_shared(operator, plain):
             rank = len(spec.shape)
             assert -max(rank, 1) <= spec.fill.axis < 0
         assert len({spec.dtype for spec in case.tensors.values()}) == 1
-
-
-def test_names_and_axes_of_the_operators(plain):
-    for case in plain["softmax"]:
-        spec = case.tensors["x"]
-        assert spec.axes == tuple(f"d{i}" for i in range(len(spec.shape)))
-        assert spec.fill.axis == reduced_axis("softmax", case)
-    for case in plain["layer_norm"]:
-        assert tuple(case.tensors) == ("x", "weight", "bias")
-        assert case.tensors["x"].axes[-1] == "N"
-        assert case.tensors["bias"].axes == ("N",)
-        assert case.scalars["eps"] in (1e-5, 1e-6, 0.1)
-    for case in plain["matmul"]:
-        assert (case.tensors["a"].fill.axis, case.tensors["b"].fill.axis) == (-1, -2)
-    ranks = {op: {len(first(c).shape) for c in found} for op, found in plain.items()}
-    assert ranks["relu"] == {0, 1, 2, 3, 4}
-    assert ranks["softmax"] == ranks["layer_norm"] == {1, 2, 3, 4}
-    dims = {(len(first(c).shape), c.scalars["dim"]) for c in plain["softmax"]}
-    # A rare pair may stay away; no rank and no sign does.
-    every = {(r, d) for r in range(1, 5) for d in range(-r, r)}
-    assert dims <= every
-    assert len(dims) >= len(every) - 3
-    assert {(r, d < 0) for r, d in dims} == {(r, d < 0) for r, d in every}
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -203,41 +177,6 @@ def test_variances_are_mostly_not_negative_and_always_finite():
     assert not {f for f in found if FAMILIES[f].group == "special"}
 
 
-def test_large_means_are_drawn_more_often_where_they_are_taken_out():
-    def share(subtracts_mean):
-        found = Counter()
-        domain = cases(
-            {"x": tensors("*")},
-            declaration=Declaration(),
-            budget=SIZE_BUDGETS["cpu"],
-            subtracts_mean=subtracts_mean,
-        )
-
-        @settings(
-            max_examples=300, phases=(Phase.generate,), database=None, deadline=None
-        )
-        @seed(3)
-        @given(domain)
-        def draw(case):
-            found[first(case).fill.family] += 1
-
-        draw()
-        assert len(found) > 25
-        return (found["offset"] + found["offset_ulp"]) / sum(found.values())
-
-    assert share(True) > 2 * share(False) > 0
-
-
-def test_each_group_of_families_has_its_share_of_the_data(plain):
-    found = [first(case).fill.family for case in plain["relu"]]
-    options = data_options(tuple(FAMILIES), None, False, False)
-    expected = Counter(FAMILIES[name].group for name in options)
-    groups = Counter(FAMILIES[name].group for name in found)
-    for group, count in expected.items():
-        share = count / len(options)
-        assert 0.5 * share < groups[group] / len(found) < 2 * share, group
-
-
 def test_what_is_drawn_of_a_case_knows_nothing_of_the_rest_of_it(plain):
     every = [case for drawn_cases in plain.values() for case in drawn_cases]
     choices = {
@@ -276,41 +215,6 @@ def test_plants_are_specials_at_interesting_places(plain):
     assert places[True] > places[False]
 
 
-def test_correlated_operands_appear(plain):
-    pairs = Counter()
-    for case in plain["matmul"]:
-        a, b = case.tensors["a"].fill, case.tensors["b"].fill
-        assert a.family != "transpose_of"
-        pairs[b.family] += 1
-        assert (b.source == "a") == (b.family == "transpose_of")
-        pairs["both exact"] += (
-            FAMILIES[a.family].group == FAMILIES[b.family].group == "exact"
-        )
-    assert pairs["transpose_of"] > 20
-    assert pairs["both exact"] > 40
-
-
-@pytest.mark.parametrize(
-    ("partner", "alike"),
-    [("exact_int", "exact"), ("scaled", "scaled"), ("far_rows", "plain")],
-)
-def test_half_of_the_operands_beside_some_families_go_with_them(partner, alike):
-    allowed = tuple(FAMILIES)
-    options = Counter(data_options(allowed, partner, False, False))
-    fit = [n for n in options if alike in (n, FAMILIES[n].group)]
-    assert 0.45 < sum(options[n] for n in fit) / options.total() < 0.6
-    others = {options[n] for n in options if n not in fit}
-    assert others == {1}
-    assert set(Counter(data_options(allowed, "randn", False, False)).values()) == {1}
-
-
-def test_seeds_differ_between_arguments(plain):
-    for case in plain["matmul"]:
-        assert case.tensors["a"].fill.seed != case.tensors["b"].fill.seed
-    found = drawn("matmul", 400, phases=[Phase.generate])
-    assert len({repr(c) for c in found}) > 390
-
-
 def test_undefined_nonfinite_excludes_nan_and_infinities():
     for operator in ("softmax", "matmul"):
         for case in drawn(operator, 500, nonfinite="undefined"):
@@ -337,22 +241,6 @@ def test_declared_layouts_are_kept():
     assert {"contiguous", "padded", "transposed", "stepped", "offset"} <= set(names)
     for case in drawn("relu", 500, inplace=("x",)):
         assert not overlapping(first(case))
-
-
-def test_expanded_views_are_also_expanded_twice_stepped_and_offset(plain):
-    found = [s for cases in plain.values() for c in cases for s in c.tensors.values()]
-    expanded = [s for s in found if layout_name(s) == "expanded"]
-    kept = [
-        [step for n, step in zip(s.shape, s.strides, strict=True) if n > 1 and step]
-        for s in expanded
-    ]
-    wide = [sum(n > 1 for n in s.shape) for s in expanded]
-    assert {n - len(k) for n, k in zip(wide, kept, strict=True)} == {1, 2}
-    assert any(s.offset for s in expanded)
-    assert any(k and min(k) > 1 for k in kept)
-    for spec in expanded:
-        assert spec.problem() is None
-        assert spec.offset + spec.span <= 3 * spec.numel + 31
 
 
 def test_a_few_views_reach_past_2_31_elements_where_that_costs_no_memory(plain):
@@ -459,15 +347,6 @@ def test_declared_dims_and_omitted_arguments():
         assert case.scalars == {}
 
 
-def test_families_can_be_restricted():
-    found = drawn("softmax", 200, families=("ones", "nan1"))
-    assert {first(c).fill.family for c in found} == {"ones", "nan1"}
-    with pytest.raises(UsageError, match="did you mean 'randn'"):
-        strategy("softmax", families=("rand",))
-    with pytest.raises(UsageError, match="no value family is left"):
-        strategy("softmax", families=("nan1",), nonfinite="undefined")
-
-
 @pytest.mark.parametrize(
     "claims",
     [
@@ -496,30 +375,6 @@ def test_the_same_seed_gives_the_same_cases_in_every_process():
     assert len(digests) == 1
     other = drawn("softmax", 30, from_seed=6)
     assert drawn("softmax", 30, from_seed=5) != other
-
-
-def test_ranges():
-    assert candidates(4096, Range(1, 4096, 16, 0), large=True)[0] == 16
-    assert (Range(0, None, 4, 1) & Range(3, 90, 6, 3)) == Range(3, 90, 12, 9)
-    assert (Range(0, None, 4, 1) & Range(0, None, 2, 0)).smallest(0) is None
-    assert Range(5, 9).smallest(1) == 5
-    for cap in (1, 2, 5, 63, 4096, 1 << 16):
-        assert max(candidates(cap, Range(), large=True)) <= cap
-        assert min(candidates(cap, Range(), large=False)) >= 1
-
-
-def test_parameters_say_what_they_take_and_refuse_nonsense():
-    assert tensors("* N").names == ("N",)
-    assert tensors("* N").variadic
-    assert not tensors("M K").variadic
-    assert scalar(1.0, domain=[2.0]) == ScalarParameter(1.0, (2.0,))
-    assert "1.0, 2.0" in scalar(1.0, domain=[2.0]).describe()
-    assert "x" in dim(of="x").describe()
-    for bad in ("* N * *", "M M", "2x", "* *"):
-        with pytest.raises(BindingError, match="dims"):
-            tensors(bad)
-    with pytest.raises(BindingError, match="did you mean 'weight'"):
-        tensors("N", role="weights")
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ def factor(name: str) -> Exact:
     """Return the bound of the product of the gradient with an argument."""
 
     def bound(problem: "nm.Problem") -> "nm.Acceptance":
-        from kfuzz.contracts.operators.elementwise.mul import accept
+        from kfuzz.contracts.operators.elementwise import accept_mul
 
         pair = {"a": problem.tensors[PREFIX + "y"], "b": problem.tensors[name]}
-        return accept(replace(problem, tensors=pair, scalars={}))
+        return accept_mul(replace(problem, tensors=pair, scalars={}))
 
     return bound
 
@@ -65,21 +65,21 @@ def summed(taken: Taken, dim: int) -> Exact:
     """Return the bound of a sum along a dimension, in any order."""
 
     def bound(problem: "nm.Problem") -> "nm.Acceptance":
-        from kfuzz.contracts.operators.reductions.sum import accept
+        from kfuzz.contracts.operators.reductions import accept_sum
 
         parts = replace(problem, tensors={"x": taken(problem)}, scalars={"dim": dim})
-        return accept(parts)
+        return accept_sum(parts)
 
     return bound
 
 
 def prefixes(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the bound of a cumulative sum's gradient: the sums of all suffixes."""
-    from kfuzz.contracts.operators.reductions.cumsum import accept
+    from kfuzz.contracts.operators.reductions import accept_cumsum
 
     dim = problem.axis()
     turned = problem.tensors[PREFIX + "y"].flip(dim)
-    made = accept(replace(problem, tensors={"x": turned}))
+    made = accept_cumsum(replace(problem, tensors={"x": turned}))
     assert isinstance(made, nm.Acceptance)
     return made.mapped(lambda x: x.flip(dim))
 

@@ -3,7 +3,7 @@
 from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import Given, Gradients, both, rule
 from kfuzz.contracts.gradients.rules.exact import grad, moved, scattered, whole
-from kfuzz.contracts.operators.elementwise.rope import tables
+from kfuzz.contracts.operators.elementwise import tables, turned
 
 SCATTERED = "gamma(c, u) sum|grad_y| over the c elements of grad_y that name a place"
 
@@ -114,23 +114,9 @@ def _cross_entropy(g: Given) -> Gradients:
     "rope", "x", "cos", "sin", dims="B S H D", bound="as the shadow's of the turn back"
 )
 def _rope(g: Given) -> Gradients:
-    import torch
-
     x, grad_y = g["x"], g.grad
     interleaved, repeats = bool(g.scalars["interleaved"]), int(g.scalars["repeats"])
     c, s = tables(g["cos"], g["sin"], interleaved=interleaved, repeats=repeats)
-    half = x.shape[-1] // 2
-
-    def turned(t: "nm.Tensor", sign: int) -> "nm.Tensor":
-        """Return (a, b) as (-b, a), or turned back as (b, -a)."""
-        if interleaved:
-            a, b = t[..., ::2], t[..., 1::2]
-        else:
-            a, b = t[..., :half], t[..., half:]
-        pair = (-b, a) if sign > 0 else (b, -a)
-        if interleaved:
-            return torch.stack(pair, -1).flatten(-2)
-        return torch.cat(pair, -1)
 
     def folded(t: "nm.Tensor") -> "nm.Tensor":
         """Return the sum over batch and heads, then over the columns of one angle."""
@@ -143,7 +129,7 @@ def _rope(g: Given) -> Gradients:
         return parts
 
     return {
-        "x": grad_y * c + turned(grad_y * s, -1),
+        "x": grad_y * c - turned(grad_y * s, interleaved=interleaved),
         "cos": folded(grad_y * x),
-        "sin": folded(grad_y * turned(x, 1)),
+        "sin": folded(grad_y * turned(x, interleaved=interleaved)),
     }

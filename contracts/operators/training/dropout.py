@@ -29,11 +29,18 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     classes = nm.classes_of(y) | torch.where(
         torch.isfinite(y), nm.FINITE, nm.FINITE | nm.NAN
     )
-    overflows = torch.maximum(low.abs(), high.abs()) > problem.output.max_finite
     return nm.between(
         problem, y, low.clamp(max=0), high.clamp(min=0),
-        classes=classes.to(torch.uint8), ambiguous=overflows,
+        classes=classes.to(torch.uint8), ambiguous=_overflows(problem, low, high),
     )  # fmt: skip
+
+
+def _overflows(
+    problem: "nm.Problem", low: "nm.Tensor", high: "nm.Tensor"
+) -> "nm.Tensor":
+    import torch
+
+    return torch.maximum(low.abs(), high.abs()) > problem.output.max_finite
 
 
 def _kept(problem: "nm.Problem") -> "tuple[nm.Tensor, nm.Tensor]":
@@ -60,10 +67,12 @@ def related(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
     import torch
 
     y, p = outputs["y"].to(torch.float64), problem.number("p")
-    low, high = (nm.round_to(t, problem.output) for t in _kept(problem))
+    kept = _kept(problem)
+    low, high = (nm.round_to(t, problem.output) for t in kept)
     fits = (y == 0) | ((low <= y) & (y <= high)) | ~torch.isfinite(y)
-    # Elements of which it shows whether they were dropped.
-    clear = torch.isfinite(problem.tensors["x"]) & torch.isfinite(y)
+    # Elements of which it shows whether they were dropped. By the input alone: if an
+    # element counted by what became of it, the share of zeros would no longer be p.
+    clear = torch.isfinite(problem.tensors["x"]) & ~_overflows(problem, *kept)
     clear = clear & (torch.maximum(-high, low) > 2 * problem.output.min_normal)
     counts = clear.reshape(len(y), -1).sum(1).tolist()
     zeros = (clear & (y == 0)).reshape(len(y), -1).sum(1).tolist()

@@ -8,7 +8,6 @@ differ by no more than twice the bound and one rounding of the store each.
 from typing import Final
 
 import torch
-from torch import Tensor
 
 from kfuzz.contracts.changed import ORDERS, Changed, Order
 from kfuzz.contracts.derive import Derived
@@ -18,7 +17,8 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.case_calls import CaseCalls, Step
-from kfuzz.evaluation.probes.relational import WORDS, Apart, told
+from kfuzz.evaluation.probes.relational import apart, is_plain, told
+from kfuzz.numerics.elements import as_integers
 
 
 def reduced_name(operator: Operator, case: Case) -> str | None:
@@ -43,31 +43,26 @@ def permuted(given: Derived, order: Order) -> Derived | None:
         x, axis = values[name], given.case.tensors[name].axes.index(order.axis)
         wanted = order.places(x.shape[axis])
         places = torch.tensor(wanted, device=x.device, dtype=torch.int64)
-        raw = _raw(x)
+        raw = as_integers(x.contiguous())
         made = raw.index_select(axis, places)
         changed = changed or not torch.equal(made, raw)
         values[name] = made.contiguous().view(x.dtype)
     return Derived(given.case, values) if changed else None
 
 
-def _raw(x: Tensor) -> Tensor:
-    """Return the elements as integers: float8 has no operators."""
-    return x.contiguous().view(WORDS[x.element_size()])
-
-
 def with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence of a conforming case with what other orders gave."""
-    given, apart = calls.plain, Apart(calls)
+    given = calls.plain
     found: list[Changed] = []
     left = False
     for order in orders(evidence.operator, given.case):
         made = permuted(given, order)
-        there = None if made is None else apart.run(made)
+        there = None if made is None else apart(calls, made)
         if made is None or there is None:
             continue
         if miss_of(there) is None:
             found.append(Changed(order))
-        elif apart.is_plain(made):
+        elif is_plain(calls, made):
             found.append(Changed(order, miss_of(there)))
             break
         else:

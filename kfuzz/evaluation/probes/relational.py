@@ -1,10 +1,8 @@
 """What protocols share that run a conforming case in a changed form."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
-
-import torch
 
 from kfuzz.contracts.changed import Changed
 from kfuzz.contracts.classes import CLASSES
@@ -21,43 +19,28 @@ T = TypeVar("T")
 PLAIN: Final = frozenset({"K-VAL-01", "C-CMP-01"})
 """The classes of a miss that no more specific one claims."""
 
-WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers of the sizes that elements have."""
+
+def apart(calls: CaseCalls, given: Derived) -> Evidence | None:
+    """Return the evidence of a case run in memory that no recent call has met.
+
+    None where nothing of it could be judged.
+    """
+    evidence = calls.caller.apart()(given)
+    return None if evidence is None or not decided(evidence) else evidence
 
 
-@dataclass(frozen=True)
-class Apart:
-    """Runs changed forms of a case in memory that no recent call has met."""
+def is_plain(calls: CaseCalls, given: Derived) -> bool:
+    """Whether a changed case fails, and for no reason of its own.
 
-    calls: CaseCalls
-
-    def run(self, given: Derived) -> Evidence | None:
-        """Return the evidence of a case; None where nothing of it could be judged."""
-        evidence = self.calls.caller.apart()(given)
-        return None if evidence is None or not decided(evidence) else evidence
-
-    def in_turn(self, cases: Sequence[Derived]) -> list[Evidence] | None:
-        """Return the evidences of cases run in the same places of one memory."""
-        run, evidences = self.calls.caller.apart(), []
-        for given in cases:
-            evidence = run(given)
-            if evidence is None:
-                return None
-            evidences.append(evidence)
-        return evidences
-
-    def is_plain(self, given: Derived) -> bool:
-        """Whether a changed case fails, and for no reason of its own.
-
-        What is a narrow accumulator there, or a tail, is that class's, and found
-        under it where such a case is drawn.
-        """
-        evidence = self.calls.caller.apart()(given)
-        if evidence is None or miss_of(evidence) is None:
-            return False
-        calls = replace(self.calls, derived=given)
-        failure = judge_repeated(evidence, calls, CLASSES)[2]
-        return failure is not None and failure.contract in PLAIN
+    What is a narrow accumulator there, or a tail, is that class's, and found under it
+    where such a case is drawn.
+    """
+    evidence = calls.caller.apart()(given)
+    if evidence is None or miss_of(evidence) is None:
+        return False
+    own = replace(calls, derived=given)
+    failure = judge_repeated(evidence, own, CLASSES)[2]
+    return failure is not None and failure.contract in PLAIN
 
 
 def pick(case: Case, choices: Sequence[T]) -> list[T]:

@@ -21,7 +21,7 @@ from kfuzz.contracts.reading import miss_of
 from kfuzz.core.results import output_of
 from kfuzz.core.verdict import Kind
 from kfuzz.evaluation.case_calls import CaseCalls, Step
-from kfuzz.evaluation.probes.relational import Apart, pick, told
+from kfuzz.evaluation.probes.relational import apart, is_plain, pick, told
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.formats import Format, exponent_of, format_of, lowest_bit_exponent
@@ -190,7 +190,7 @@ def scaled(given: Derived, scaling: Scaling) -> Derived | None:
 
 def with_scaling(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence of a conforming case with what scaled data gave."""
-    given, apart = calls.plain, Apart(calls)
+    given = calls.plain
     tried = list(scalings(evidence, given))
     if not calls.thorough:
         chosen = pick(given.case, sorted({s.arguments for s, _ in tried}))
@@ -199,18 +199,18 @@ def with_scaling(evidence: Evidence, calls: CaseCalls) -> Evidence:
     left = False
     for scaling, kept in tried:
         made = scaled(given, scaling)
-        there = None if made is None else apart.run(made)
+        there = None if made is None else apart(calls, made)
         if made is None or there is None:
             continue
         if miss_of(there) is not None:
-            if apart.is_plain(made):
+            if is_plain(calls, made):
                 found.append(Changed(scaling, miss_of(there)))
                 break
             left = True
             continue
         other = None
         if evidence.declaration.determinism == "bitwise":
-            other = _changed_bits(evidence, given, made, there, scaling, kept, apart)
+            other = _changed_bits(evidence, given, made, there, scaling, kept, calls)
         if other is not None:
             found.append(Changed(scaling, other, _shift(evidence, other, scaling)))
             break
@@ -225,7 +225,7 @@ def _changed_bits(
     there: Evidence,
     scaling: Scaling,
     kept: _Range,
-    apart: Apart,
+    calls: CaseCalls,
 ) -> Miss | None:
     """Return the first element whose bits do not scale, or None.
 
@@ -236,9 +236,13 @@ def _changed_bits(
         or _differing(evidence, there, scaling, kept) is None
     ):
         return None
-    runs = apart.in_turn((given, made, given, made))
-    if runs is None:
-        return None
+    # In the same places of one memory.
+    run = calls.caller.apart()
+    runs: list[Evidence] = []
+    for case in (given, made, given, made):
+        if (ran := run(case)) is None:
+            return None
+        runs.append(ran)
     plain, other, plain_again, other_again = runs
     if not (_same(plain, plain_again) and _same(other, other_again)):
         return None

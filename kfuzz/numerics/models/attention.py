@@ -138,21 +138,8 @@ def attend(problem: Problem) -> Acceptance:
     return attend_with_lse(problem)["y"]
 
 
-@dataclass(frozen=True)
-class Reach:
-    """What queries may see beyond what scalars say, broadcastable to the scores.
-
-    Attributes:
-        seen: bool, where a query sees a key.
-        inside: bool, where both are of one sequence.
-    """
-
-    seen: Tensor
-    inside: Tensor
-
-
 def attend_with_lse(
-    problem: Problem, reach: Reach | None = None
+    problem: Problem, reach: tuple[Tensor, Tensor] | None = None
 ) -> dict[str, Acceptance]:
     """Return the acceptances of attention, "y", and of its log-sum-exp, "lse".
 
@@ -161,7 +148,8 @@ def attend_with_lse(
 
     Args:
         problem: with q, k, v, and maybe a mask and sinks.
-        reach: what is visible in place of what `causal` and `window` say.
+        reach: in place of what `causal` and `window` say: where a query sees a key,
+            and where both are of one sequence; broadcast to the scores.
     """
     q = problem.tensors["q"]
     repeats = q.shape[2] // max(problem.tensors["k"].shape[2], 1)
@@ -177,7 +165,11 @@ def attend_with_lse(
 
 
 def _scores(
-    problem: Problem, q: Tensor, k: Tensor, arithmetic: Arithmetic, reach: Reach | None
+    problem: Problem,
+    q: Tensor,
+    k: Tensor,
+    arithmetic: Arithmetic,
+    reach: tuple[Tensor, Tensor] | None,
 ) -> Scores:
     given = problem.scalars["scale"]
     scale = 1 / math.sqrt(q.shape[-1]) if given is None else float(given)
@@ -191,8 +183,8 @@ def _scores(
     if reach is None:
         hidden = _hidden(problem, products.value)
     else:
-        outside = outside | ~reach.inside
-        hidden = outside | ~reach.seen
+        outside = outside | ~reach[1]
+        hidden = outside | ~reach[0]
     hidden = hidden | (mask == -math.inf)
     added = torch.where(torch.isfinite(mask), mask, torch.zeros_like(mask))
     scaled = scale * products.value

@@ -161,21 +161,6 @@ def inverse_root(
     return InverseRoot((exact + eps).rsqrt(), bottom, top)
 
 
-@dataclass(frozen=True)
-class Affine:
-    """The step (x - mu) r g + b, its reference and its bound.
-
-    Attributes:
-        y: float64, the reference.
-        error: its half-width.
-        reach: bound on the magnitude of every intermediate result.
-    """
-
-    y: Tensor
-    error: Tensor
-    reach: Tensor
-
-
 def affine(
     x: Tensor,
     mean: Tensor,
@@ -184,11 +169,12 @@ def affine(
     weight: Tensor,
     bias: Tensor,
     arithmetic: RowArithmetic,
-) -> Affine:
-    """Return the affine step in either of its usual forms.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (x - mu) r g + b, its error, and a bound on every intermediate result.
 
-    They are (x - mu) r g + b and x (r g) + (b - mu r g); a division takes the place
-    of the product with r within 6 u. All arguments are finite and broadcast.
+    In either of its usual forms, the other being x (r g) + (b - mu r g); a division
+    takes the place of the product with r within 6 u. All arguments are finite and
+    broadcast.
     """
     unit, eta = arithmetic.unit, arithmetic.eta
     r, g = root.exact, weight.abs()
@@ -205,7 +191,7 @@ def affine(
     error.addcmul_(size_d, r, value=2 * eta).add_(size, alpha=2 * eta)
     error.addcmul_(g, reach_r + 1, value=2 * eta).add_(r + 1, alpha=2 * eta)
     reach = (size + 1).mul_(g).mul_(reach_r).add_(size_b)
-    return Affine(y, error.mul_(SECOND_ORDER), reach)
+    return y, error.mul_(SECOND_ORDER), reach
 
 
 def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acceptance:
@@ -235,23 +221,23 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
         eps,
         arithmetic,
     )
-    step = affine(
+    y, error, reach = affine(
         safe, m.mean, m.mean_error, root,
         finite_or_zero(weight), finite_or_zero(bias), arithmetic,
     )  # fmt: skip
-    ambiguous = m.ambiguous | (step.reach > arithmetic.acc.limit)
+    ambiguous = m.ambiguous | (reach > arithmetic.acc.limit)
     if arithmetic.coarse:
-        stored = torch.maximum(root.high, step.reach)
+        stored = torch.maximum(root.high, reach)
         ambiguous = ambiguous | (stored > arithmetic.held.max_finite)
     if broken is None:
-        return around(problem, step.y, step.error, ambiguous=ambiguous.expand_as(x))
+        return around(problem, y, error, ambiguous=ambiguous.expand_as(x))
     # An infinite weight times a normalised value near 0 has no agreed sign.
     unclear = torch.isinf(weight).expand_as(x) & ~broken
-    shifted = torch.where(is_finite(bias), step.y, bias)
+    shifted = torch.where(is_finite(bias), y, bias)
     spoiled = broken | torch.isnan(weight) | torch.isnan(bias)
     result = torch.where(spoiled, not_a_number(x), shifted)
     return around(
-        problem, result, step.error,
+        problem, result, error,
         ambiguous=ambiguous.expand_as(x),
         undecidable=unclear,
     )  # fmt: skip

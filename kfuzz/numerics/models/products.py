@@ -1,7 +1,5 @@
 """Products of many factors: value, and what any order of them can do."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -11,32 +9,20 @@ from kfuzz.numerics.formats import lowest_bit_exponent, power_of_two
 _FAR = 1000
 
 
-@dataclass(frozen=True)
-class Product:
-    """The product of finite factors along a dimension.
+def product(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the product of x along a dimension, and what bounds partial ones.
 
     Every partial product of every order lies in [2**shrink, 2**grow] by magnitude.
-
-    Attributes:
-        value: float64; magnitudes beyond 2**1000 or below 2**-1000 become these.
-        grow: log2 of the product of the factors above 1.
-        shrink: log2 of the product of the factors below 1, zeros left out.
-        odd: product of the odd parts of the factors: what significand an exact
-            partial product needs at most.
-    """
-
-    value: Tensor
-    grow: Tensor
-    shrink: Tensor
-    odd: Tensor
-
-
-def product(x: Tensor, dim: int) -> Product:
-    """Return the product of x along a dimension; 1 where that is empty.
 
     Args:
         x: float64, finite.
         dim: the dimension, negative.
+
+    Returns:
+        The product, 1 where there is no factor; magnitudes beyond 2**1000 or below
+        2**-1000 become these. `grow`, the log2 of the product of the factors above 1,
+        and `shrink`, that of those below 1, zeros left out. The product of the odd
+        parts of the factors: what significand an exact partial product needs at most.
     """
     x = x.movedim(dim, -1)
     lowest = torch.where(x == 0, 0, lowest_bit_exponent(x))
@@ -54,9 +40,9 @@ def product(x: Tensor, dim: int) -> Product:
         mantissa, shift = torch.frexp(mantissa[..., ::2] * mantissa[..., 1::2])
         exponent = exponent[..., ::2] + exponent[..., 1::2] + shift
     scale = power_of_two(torch.clamp(exponent[..., 0], -_FAR, _FAR))
-    return Product(
-        value=mantissa[..., 0] * scale,
-        grow=bits.clamp(min=0).sum(-1),
-        shrink=bits.clamp(max=0).sum(-1),
-        odd=odd.prod(-1),
+    return (
+        mantissa[..., 0] * scale,
+        bits.clamp(min=0).sum(-1),
+        bits.clamp(max=0).sum(-1),
+        odd.prod(-1),
     )

@@ -13,7 +13,7 @@ the accumulation's for the products over channels, t the roundings below.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -31,38 +31,28 @@ _FILTER, _PATCH, _TILE = 4, 4, 5
 ROUNDINGS: Final = 2 * (_FILTER + _PATCH + _TILE)
 
 
-@dataclass(frozen=True)
-class Transform:
-    """The matrices of F(m x m, 3 x 3), as magnitudes.
-
-    Attributes:
-        patch: |B^T|, [m + 2, m + 2].
-        filter: |G|, [m + 2, 3].
-        tile: |A^T|, [m, m + 2].
-    """
-
-    patch: tuple[tuple[float, ...], ...]
-    filter: tuple[tuple[float, ...], ...]
-    tile: tuple[tuple[float, ...], ...]
-
+# The matrices of F(m x m, 3 x 3) as magnitudes: |B^T| [m + 2, m + 2] of a patch, |G|
+# [m + 2, 3] of the filter, |A^T| [m, m + 2] of a tile.
+Matrix = tuple[tuple[float, ...], ...]
+Transform = tuple[Matrix, Matrix, Matrix]
 
 # Points 0, 1, -1 and infinity.
-F2: Final = Transform(
-    patch=((1, 0, 1, 0), (0, 1, 1, 0), (0, 1, 1, 0), (0, 1, 0, 1)),
-    filter=((1, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), (0, 0, 1)),
-    tile=((1, 1, 1, 0), (0, 1, 1, 1)),
+F2: Final[Transform] = (
+    ((1, 0, 1, 0), (0, 1, 1, 0), (0, 1, 1, 0), (0, 1, 0, 1)),
+    ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), (0, 0, 1)),
+    ((1, 1, 1, 0), (0, 1, 1, 1)),
 )
 # Points 0, 1, -1, 2, -2 and infinity.
-F4: Final = Transform(
-    patch=(
+F4: Final[Transform] = (
+    (
         (4, 0, 5, 0, 1, 0), (0, 4, 4, 1, 1, 0), (0, 4, 4, 1, 1, 0),
         (0, 2, 1, 2, 1, 0), (0, 2, 1, 2, 1, 0), (0, 4, 0, 5, 0, 1),
     ),
-    filter=(
+    (
         (1 / 4, 0, 0), (1 / 6, 1 / 6, 1 / 6), (1 / 6, 1 / 6, 1 / 6),
         (1 / 24, 1 / 12, 1 / 6), (1 / 24, 1 / 12, 1 / 6), (0, 0, 1),
     ),
-    tile=(
+    (
         (1, 1, 1, 1, 1, 0), (0, 1, 1, 2, 2, 0),
         (0, 1, 1, 4, 4, 0), (0, 1, 1, 8, 8, 1),
     ),
@@ -86,7 +76,7 @@ def widened(
     shape = made.value.shape[-2:]
     found = []
     for transform in (F2, F4):
-        patches = _patches(images, padding, len(transform.tile), shape)
+        patches = _patches(images, padding, len(transform[2]), shape)
         tiles = _by_tiles(problem, patches, filters, transform)
         found.append([_joined(t, shape) for t in tiles])
     (error, beyond), (other, further) = found
@@ -109,7 +99,7 @@ def _by_tiles(
         torch.kron(m, m).mT
         for m in (
             torch.tensor(rows, dtype=torch.float64, device=filters.device)
-            for rows in (transform.patch, transform.filter, transform.tile)
+            for rows in transform
         )
     )
     claims, out = problem.declaration, problem.output

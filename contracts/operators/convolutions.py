@@ -1,0 +1,270 @@
+"""Convolutions: what those in any number of dimensions have in common."""
+
+from functools import partial
+from typing import Any, Final
+
+from kfuzz import numerics as nm
+from kfuzz import strategies as ks
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.core.recipe import Scalar
+from kfuzz.strategies.parameters import ScalarParameter
+
+BOUND = (
+    "RNE(z - E) <= y <= RNE(z + E), E = R (conv(|x|, |w|) + |b|) + (K+2) lambda, R as "
+    "matmul's with K = (C / groups) {filters}; E = 0 where every order is exact"
+)
+
+
+def convolution(
+    name: str,
+    *,
+    axes: str,
+    filters: str,
+    longest: int,
+    transposed: bool = False,
+) -> Operator:
+    """Return the operator of a convolution, or of its adjoint.
+
+    Args:
+        name: of torch.nn.functional's function, which is its oracle: "conv1d".
+        axes: names of the spatial dimensions, "H W".
+        filters: names of the filter's, as many.
+        longest: most taps along one dimension.
+        transposed: whether it is the adjoint.
+    """
+
+    def scalar(default: Scalar, *domain: Scalar) -> ScalarParameter:
+        return ks.scalar(default, domain=domain)
+
+    widths = filters.split()
+    stride, groups, dilation = scalar(1, 2, 3), scalar(1, 2, 3, 8), scalar(1, 2, 3)
+    padding = scalar(0, 1, 2, 3)
+    scalars = {
+        "stride": stride, "padding": padding, "dilation": dilation, "groups": groups,
+    }  # fmt: skip
+    claims = ["O >= 1", "C % groups == 0"]
+    if transposed:
+        # In torch's order.
+        scalars = {
+            "stride": stride, "padding": padding, "output_padding": scalar(0, 1),
+            "groups": groups, "dilation": dilation,
+        }  # fmt: skip
+        claims += ["C >= 1", "output_padding < stride", "Q == O * groups"]
+    else:
+        claims += ["I == C // groups", "O % groups == 0"]
+    for axis, taps in zip(axes.split(), widths, strict=True):
+        reach = f"dilation * ({taps} - 1)"
+        claims += [f"{axis} >= 1", f"{taps} >= 1", f"{taps} <= {longest}"]
+        claims.append(
+            f"({axis} - 1) * stride + {reach} + output_padding + 1 > 2 * padding"
+            if transposed
+            else f"{axis} + 2 * padding > {reach}"
+        )
+    return Operator(
+        name,
+        inputs={
+            "x": ks.tensors(f"N C {axes}"),
+            "weight": ks.tensors(f"{'C O' if transposed else 'O I'} {filters}"),
+            "bias": ks.tensors("Q" if transposed else "O", role="bias", optional=True),
+            **scalars,
+        },
+        oracle=partial(_functional, name),
+        homogeneous={"x bias": 1, "weight bias": 1},
+        error_model=accept_adjoint if transposed else accept,
+        batch="N",
+        reduced="C",
+        empty_reduction=False,
+        shape_class=" and ".join(claims),
+        workspaces=(f"N C {filters} {axes}",),
+        # In three dimensions 27 taps leave no room for usual sizes of the rest.
+        usual={"N": 1, **dict.fromkeys(widths, 3 if len(widths) < 3 else 2)},
+        tolerance=Tolerance(
+            Structure.INTERVAL,
+            BOUND.format(filters=filters),
+            "at most K products meet in one element, added in any order, fused or not, "
+            "the bias at any place: "
+            + ("scattered products, or a convolution of x with zeros between its "
+               "elements" if transposed else
+               "direct convolution and implicit matrix product"),
+        ),
+        special_values="as matmul's; zeros around x"
+        + (" and between its elements" if transposed else "")
+        + " contribute nothing, or a product with 0, which is NaN where the weight is "
+        "infinite",
+    )  # fmt: skip
+
+
+def _functional(
+    name: str, x: Any, weight: Any, bias: Any = None, **scalars: Any
+) -> Any:
+    """Return what torch.nn.functional's function gives, with zeros around x."""
+    import torch
+
+    return getattr(torch.nn.functional, name)(x, weight, bias, **scalars)
+
+
+def accept(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the matrix product of weights and columns, its bound and classes.
+
+    See `kfuzz.numerics.models.convolutions`.
+    """
+    return nm.merged(nm.convolved(problem)).accepted(problem)
+
+
+def accept_adjoint(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the same of a transposed convolution."""
+    return nm.merged(nm.convolved(problem, transposed=True)).accepted(problem)
+
+
+def reference_causal_conv1d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    initial_state: Any = None,
+    *,
+    activation: str | None,
+) -> Any:
+    """(y, final state), y_t = act(b + sum_w weight_w x_(t - W + 1 + w)) per channel.
+
+    Before the first element stands the initial state, or zeros; the final state are
+    the last W - 1 elements of both.
+    """
+    import torch
+
+    width = weight.shape[-1]
+    if initial_state is None:
+        padded = torch.nn.functional.pad(x, (width - 1, 0))
+    else:
+        padded = torch.cat((initial_state, x), -1)
+    y = (padded.unfold(-1, width, 1) * weight[:, None]).sum(-1)
+    if bias is not None:
+        y = y + bias[:, None]
+    y = y if activation is None else y * y.sigmoid()
+    return y, padded[..., padded.shape[-1] - (width - 1) :]
+
+
+causal_conv1d = Operator(
+    "causal_conv1d",
+    inputs={
+        "x": ks.tensors("B D L"),
+        "weight": ks.tensors("D W"),
+        "bias": ks.tensors("D", role="bias", optional=True),
+        "initial_state": ks.tensors("B D E", optional=True),
+        "activation": ks.scalar(None, domain=("silu",)),
+    },
+    oracle=reference_causal_conv1d,
+    outputs=("y", "final_state"),
+    batch="B",
+    shape_class="W >= 1 and W <= 8 and L >= 1 and D >= 1 and E == W - 1",
+    workspaces=("B D L W",),
+    usual={"W": 4},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "as the running-error shadow derives it from the reference, four times; the "
+        "final state exactly",
+        "W products and their sum in any order, the bias at any place; silu by an "
+        "exponential within 2 ulp",
+    ),
+    special_values="NaN and infinities reach the W results that read them; before the "
+    "first element nothing is read, or a product with 0 is added",
+)
+
+
+conv1d = convolution("conv1d", axes="L", filters="R", longest=7)
+
+
+WINOGRAD: Final = "winograd"
+
+
+def reference_conv2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: int,
+    padding: int,
+    dilation: int,
+    groups: int = 1,
+) -> Any:
+    """torch.nn.functional.conv2d with zeros around x."""
+    import torch
+
+    return torch.nn.functional.conv2d(
+        x, weight, bias, stride, padding, dilation, groups
+    )
+
+
+def accept_conv2d(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the matrix product of weights and columns, its bound and classes.
+
+    See `kfuzz.numerics.models.convolutions`; K = I R S products per element.
+    """
+    made = nm.convolved(problem)
+    if problem.declaration.algorithm == WINOGRAD:
+        x, weight = problem.tensors["x"], problem.tensors["weight"]
+        whole = tuple(problem.axis(n) for n in ("stride", "dilation"))
+        if (*weight.shape[-2:], *whole) == (3, 3, 1, 1):
+            groups = problem.axis("groups")
+            made = nm.widened(
+                problem, made,
+                x.unflatten(2, (groups, -1)), weight.unflatten(1, (groups, -1)),  # type: ignore[no-untyped-call]
+                padding=problem.axis("padding"),
+            )  # fmt: skip
+    return nm.merged(made).accepted(problem)
+
+
+conv2d = Operator(
+    "conv2d",
+    inputs={
+        "x": ks.tensors("N C H W"),
+        "weight": ks.tensors("O I R S"),
+        "bias": ks.tensors("O", role="bias", optional=True),
+        "stride": ks.scalar(1, domain=(2, 3, 4)),
+        "padding": ks.scalar(0, domain=(1, 2, 3)),
+        "dilation": ks.scalar(1, domain=(2, 3)),
+        "groups": ks.scalar(1, domain=(2, 3, 8)),
+    },
+    oracle=reference_conv2d,
+    homogeneous={"x bias": 1, "weight bias": 1},
+    error_model=accept_conv2d,
+    batch="N",
+    reduced="C",
+    empty_reduction=False,
+    shape_class="R >= 1 and S >= 1 and R <= 7 and S <= 7 and O >= 1 and H >= 1 and "
+    "W >= 1 and H + 2 * padding > dilation * (R - 1) and "
+    "W + 2 * padding > dilation * (S - 1) and "
+    "I == C // groups and C % groups == 0 and O % groups == 0",
+    workspaces=("N C R S H W",),
+    usual={"N": 1, "R": 3, "S": 3},
+    algorithms={
+        WINOGRAD: "3 x 3 filters at stride 1 and dilation 1 by Winograd's tiles of 2 x "
+        "2 or 4 x 4 outputs, whose error is that of far larger terms"
+    },
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(z - E) <= y <= RNE(z + E), E = R (conv(|x|, |w|) + |b|) + (K+2) lambda, "
+        "R as matmul's with K = I R S; E = 0 where every order is exact; with "
+        'algorithm="winograd" ((1+R) (1+gamma(26)) - 1) |A^T| (sum over channels of '
+        "(|G||w||G|^T) o (|B^T||x||B|)) |A|, R with K = I",
+        "K products and K additions in any order, fused or not, the bias at any place: "
+        "direct convolution and implicit matrix product. Winograd's transforms are a "
+        "declared algorithm; Fourier's have errors of another form and lie outside",
+    ),
+    special_values="as matmul's; padding contributes nothing, or a product with 0, "
+    "which is NaN where the weight is infinite",
+)
+
+
+conv3d = convolution("conv3d", axes="D H W", filters="T R S", longest=3)
+
+
+conv_transpose1d = convolution(
+    "conv_transpose1d", axes="L", filters="R",
+    longest=7, transposed=True,
+)  # fmt: skip
+
+
+conv_transpose2d = convolution(
+    "conv_transpose2d", axes="H W", filters="R S",
+    longest=5, transposed=True,
+)  # fmt: skip

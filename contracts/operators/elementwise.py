@@ -1,0 +1,811 @@
+"""Elementwise operators, and rotary embeddings."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Final
+
+from kfuzz import numerics as nm
+from kfuzz import strategies as ks
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.core.dtypes import FLOAT8
+from kfuzz.strategies.parameters import Parameter
+
+Oracle = Callable[..., Any]
+ErrorModel = Callable[["nm.Problem"], "nm.Acceptance"]
+Forms = Mapping[str, tuple[Oracle, str]]
+
+KEPT: Final = "NaN stays NaN (of any payload), infinities and both zeros stay"
+
+
+def of_torch(name: str, text: str) -> Oracle:
+    """Return the oracle that is torch's function of that name, with a text about it."""
+
+    def oracle(*tensors: Any, **scalars: Any) -> Any:
+        import torch
+
+        return attrgetter(name)(torch)(*tensors, **scalars)
+
+    oracle.__doc__ = text
+    return oracle
+
+
+def pointwise(
+    name: str,
+    oracle: Oracle,
+    error_model: ErrorModel,
+    *,
+    tensors: str = "x",
+    scalars: Mapping[str, Parameter] | None = None,
+    exact: bool = False,
+    bound: tuple[str, str],
+    special_values: str,
+    **fields: Any,
+) -> Operator:
+    """Return an operator that takes each element of tensors of any rank by itself.
+
+    Args:
+        name: its name.
+        oracle: in plain torch.
+        error_model: what a correct kernel may hold.
+        tensors: names of the tensors.
+        scalars: the other parameters.
+        exact: whether one value alone is right.
+        bound: the error model as a formula, and where it comes from.
+        special_values: rules for NaN, infinities and zeros, in words.
+        fields: others of the operator.
+    """
+    structure = Structure.EXACT if exact else Structure.INTERVAL
+    return Operator(
+        name,
+        inputs={n: ks.tensors("*") for n in tensors.split()} | dict(scalars or {}),
+        oracle=oracle,
+        error_model=error_model,
+        ranks=range(5),
+        tolerance=Tolerance(structure, *bound),
+        special_values=special_values,
+        **fields,
+    )
+
+
+def by_forms(accept: str, forms: Forms, **how: Any) -> ErrorModel:
+    """Return the error model of an activation with an enclosure for each algorithm.
+
+    Args:
+        accept: name in `kfuzz.numerics` of what makes an acceptance of an enclosure.
+        forms: by declared algorithm, "" for none, the activation in float64 and the
+            name of its enclosure.
+        how: passed on to `accept`.
+    """
+
+    def error_model(problem: "nm.Problem") -> "nm.Acceptance":
+        oracle, bounds = forms.get(problem.declaration.algorithm or "", forms[""])
+        return getattr(nm, accept)(problem, oracle, getattr(nm, bounds), **how)  # type: ignore[no-any-return]
+
+    return error_model
+
+
+def reference_add(a: Any, b: Any) -> Any:
+    """The sum a + b."""
+    return a + b
+
+
+def accept_add(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the correctly rounded sum, of operands that may be flushed.
+
+    The float64 sum, rounded once more, is the correctly rounded one (53 >= 2 p + 2,
+    Figueroa 1995); directed rounding needs its own error on top.
+    """
+    arithmetic = nm.Arithmetic.declared(problem)
+    a, b = problem.tensors["a"], problem.tensors["b"]
+    seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
+    total = seen_a + seen_b
+    if problem.declaration.store != "rne":
+        total = total.widened(2.0**-53)
+    made = arithmetic.single(total)
+    return arithmetic.accepted(problem, reference_add(a, b), made)
+
+
+add = pointwise(
+    "add",
+    reference_add,
+    accept_add,
+    tensors="a b",
+    homogeneous={"a b": 1},
+    exact=True,
+    bound=(
+        "y == RNE(a + b)",
+        "one operation; a float32 sum of 16-bit numbers, rounded to their format, is "
+        "the correctly rounded sum (double rounding is innocuous if p >= 2 q + 2); "
+        "subnormal operands and results may be 0 unless preserved",
+    ),
+    special_values="NaN stays NaN, Inf - Inf is NaN; overflow to the infinity",
+)
+
+
+def reference_mul(a: Any, b: Any) -> Any:
+    """The product a * b."""
+    return a * b
+
+
+def accept_mul(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the correctly rounded product, of operands that may be flushed.
+
+    Products of float32 numbers are exact in float64.
+    """
+    arithmetic = nm.Arithmetic.declared(problem)
+    a, b = problem.tensors["a"], problem.tensors["b"]
+    seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
+    made = arithmetic.single(seen_a * seen_b)
+    classes = nm.product_classes(a, seen_a, b, seen_b)
+    return arithmetic.accepted(problem, reference_mul(a, b), made, classes=classes)
+
+
+mul = pointwise(
+    "mul",
+    reference_mul,
+    accept_mul,
+    tensors="a b",
+    homogeneous={"a": 1, "b": 1},
+    exact=True,
+    bound=(
+        "y == RNE(ab)",
+        "one operation; a float32 product of 16-bit numbers is exact, or so small that "
+        "it becomes 0; subnormal operands and results may be 0 unless preserved",
+    ),
+    special_values="NaN stays NaN, 0 * Inf is NaN, and so is a subnormal that may be "
+    "flushed times Inf; overflow to the infinity",
+)
+
+
+def reference_copy(x: Any) -> Any:
+    """x.clone()."""
+    return x.clone()
+
+
+def reference_cast(x: Any, *, dtype: str) -> Any:
+    """x.to(dtype), before its one rounding."""
+    return x.clone()
+
+
+def reference_transpose(x: Any) -> Any:
+    """x.transpose(-1, -2), of any strides."""
+    return x.transpose(-1, -2)
+
+
+def accept_move(oracle: Oracle) -> ErrorModel:
+    """Return the exact acceptance of what only moves bits, signs of zeros included."""
+    return lambda problem: nm.moved(problem, oracle(**problem.tensors).contiguous())
+
+
+copy = pointwise(
+    "copy",
+    reference_copy,
+    accept_move(reference_copy),
+    homogeneous={"x": 1},
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    exact=True,
+    bound=("y == x, and -0 stays -0", "a copy only moves bits"),
+    special_values=KEPT,
+)
+transpose = Operator(
+    "transpose",
+    inputs={"x": ks.tensors("* M N")},
+    oracle=reference_transpose,
+    homogeneous={"x": 1},
+    error_model=accept_move(reference_transpose),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y[..., j, i] == x[..., i, j], and -0 stays -0",
+        "a transposition only moves bits",
+    ),
+    special_values=KEPT,
+)
+_where = of_torch("where", "torch.where(mask, x, y).")
+where = Operator(
+    "where",
+    inputs={"mask": ks.masks("*"), "x": ks.tensors("*"), "y": ks.tensors("*")},
+    oracle=_where,
+    homogeneous={"x y": 1},
+    # What is not selected has no part in it: neither its NaN nor its infinity.
+    error_model=lambda problem: nm.moved(problem, _where(*problem.tensors.values())),
+    ranks=range(5),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "the bits of x or of y, and -0 stays -0",
+        "a selection only moves bits",
+    ),
+    special_values="NaN (of any payload), infinities and both zeros as selected; those "
+    "not selected do not show",
+)
+
+
+def accept_cast(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return x itself: the store is the one rounding, and its overflow the declared.
+
+    Between formats of which one holds the other nothing rounds. Rounding first to a
+    third format and then again is another function. Where subnormal numbers may be
+    flushed, one of either format may become 0.
+    """
+    x = problem.tensors["x"]
+    seen = nm.Interval.exact(x)
+    if problem.flushes:
+        seen = seen.or_zero(problem.format.min_normal)
+    stored = problem.format_of("dtype")
+    y = nm.between(problem, x, seen.low, seen.high, output=stored)
+    return replace(y, signed_zeros=True)
+
+
+cast = pointwise(
+    "cast",
+    reference_cast,
+    accept_cast,
+    scalars={"dtype": ks.dtype("float16", ("float32", "bfloat16", "float64", *FLOAT8))},
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    exact=True,
+    bound=(
+        "y == RNE(x), and -0 stays -0",
+        "one rounding to nearest even; beyond the range of dtype as overflow= says",
+    ),
+    special_values="NaN stays NaN (of any payload), infinities and both zeros stay; in "
+    "a format without infinities they are NaN or the greatest number unless overflow= "
+    "says which",
+)
+
+_relu = of_torch("relu", "torch.relu(x): x where x > 0, else 0; NaN stays NaN.")
+relu = pointwise(
+    "relu",
+    _relu,
+    lambda problem: nm.around(problem, _relu(problem.tensors["x"]), 0.0),
+    homogeneous={"x": 1},
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    exact=True,
+    bound=(
+        "y == max(x, 0)",
+        "relu selects one of its operands and rounds nothing; +0 and -0 are equal",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
+)
+
+reference_clamp = of_torch("clamp", "torch.clamp(x, min, max): NaN stays NaN.")
+
+
+def accept_clamp(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return x between bounds that may be rounded to the arithmetic's format."""
+    import torch
+
+    x = problem.tensors["x"]
+    least, most = problem.number("min"), problem.number("max")
+    exact = reference_clamp(x, min=least, max=most)
+    if problem.format.name == "float64":
+        return nm.around(problem, exact, 0.0)
+    arithmetic = nm.Arithmetic.declared(problem)
+    lower, upper = arithmetic.constant(least, x), arithmetic.constant(most, x)
+    low = torch.minimum(torch.maximum(x, lower.low), upper.low)
+    high = torch.minimum(torch.maximum(x, lower.high), upper.high)
+    return nm.between(problem, exact, low, high)
+
+
+clamp = pointwise(
+    "clamp",
+    reference_clamp,
+    accept_clamp,
+    scalars={
+        "min": ks.scalar(-1.0, domain=(0.0, -0.1, -65504.0)),
+        "max": ks.scalar(1.0, domain=(6.0, 0.1, 65504.0)),
+    },
+    defaults=MOVES,
+    dtypes=("float64", "float32", "float16", "bfloat16"),
+    exact=True,
+    bound=(
+        "y == min(max(x, lo), hi), lo and hi rounded to float32 or not",
+        "clamping selects one of its operands and rounds nothing but its bounds",
+    ),
+    special_values="NaN stays NaN, infinities become the bounds; +0 and -0 are equal",
+)
+
+
+def reference_elu(x: Any, *, alpha: float) -> Any:
+    """torch.where(x > 0, x, alpha * torch.expm1(x))."""
+    import torch
+
+    return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))
+
+
+def accept_elu(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return x, or alpha times the union of expm1(x) and exp(x) - 1.
+
+    exp(x) - 1 cancels near 0: its error is absolute, 5 u exp(x). With
+    algorithm="expm1" only the relative error of expm1 is admitted.
+    """
+    arithmetic = nm.Arithmetic.declared(problem)
+    x, alpha = problem.tensors["x"], problem.number("alpha")
+    seen = arithmetic.read(x)
+    below = arithmetic.read(x.clamp(max=0))
+    made = nm.expm1(below, arithmetic)
+    if problem.declaration.algorithm != "expm1":
+        made = made.union(arithmetic.rounded(nm.exp(below, arithmetic) + -1.0))
+    made = arithmetic.rounded(made * arithmetic.constant(alpha, x))
+    made = seen.where(x > 0, made)
+    return arithmetic.accepted(problem, reference_elu(x, alpha=alpha), made)
+
+
+elu = pointwise(
+    "elu",
+    reference_elu,
+    accept_elu,
+    scalars={
+        "alpha": ks.scalar(1.0, domain=(0.5, 1.6732632423543772)),
+    },
+    algorithms={"expm1": "accurate near 0: exp(x) - 1 is not formed"},
+    bound=(
+        "y == x where x > 0; else alpha exp(x) (4u|x| + 5u) + 3u |y|; with "
+        'algorithm="expm1" 8u |y|',
+        "the errors of exp (2 ulp and its argument), of the subtraction, which "
+        "cancels near 0, of the product and of alpha; or of expm1 (2 ulp)",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes -alpha",
+)
+reference_leaky_relu = of_torch(
+    "nn.functional.leaky_relu", "torch.nn.functional.leaky_relu(x, negative_slope)."
+)
+
+
+def accept_leaky_relu(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return x, or x s with the slope and the product rounded once each.
+
+    A product in the output's own format is rounded by the store alone.
+    """
+    arithmetic = nm.Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    slope = problem.number("negative_slope")
+    seen = arithmetic.read(x)
+    made = arithmetic.last(seen * arithmetic.constant(slope, x))
+    made = seen.where(x > 0, made)
+    y = reference_leaky_relu(x, negative_slope=slope)
+    return arithmetic.accepted(problem, y, made)
+
+
+leaky_relu = pointwise(
+    "leaky_relu",
+    reference_leaky_relu,
+    accept_leaky_relu,
+    scalars={
+        "negative_slope": ks.scalar(0.01, domain=(0.25, 0.2, 0.5)),
+    },
+    homogeneous={"x": 1},
+    bound=(
+        "y == x where x > 0; else RNE(s x -/+ E), E = u |s x| for a slope s that the "
+        "format lacks, and u |s x| for a product rounded before the store",
+        "the slope and the product are each rounded once; subnormals may be 0 unless "
+        "preserved",
+    ),
+    special_values="NaN stays NaN, infinities stay",
+)
+reference_log = of_torch("log", "torch.log(x): -Inf at both zeros, NaN below.")
+
+
+def accept_log(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return log(x) -/+ 5 u |log x|; a subnormal that is flushed gives -Inf."""
+    import torch
+
+    arithmetic = nm.Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    y = reference_log(x)
+    seen = arithmetic.read(x)
+    vanishes = torch.isfinite(x) & (x != 0) & (seen.low <= 0) & (seen.high >= 0)
+    classes = nm.classes_of(y)
+    classes = torch.where(vanishes, classes | nm.NEGATIVE_INF, classes).to(torch.uint8)
+    # Where x may vanish the finite results are those of x itself.
+    own = nm.Interval.exact(x)
+    made = nm.log(own.where(vanishes | ~torch.isfinite(x), seen), arithmetic)
+    return arithmetic.accepted(problem, y, made, classes=classes)
+
+
+log = pointwise(
+    "log",
+    reference_log,
+    accept_log,
+    bound=(
+        "5u |log x|; with approx 7u |log x|, and 2^-21.41 for x in [0.5, 2]",
+        "2 ulp from correctly rounded, the larger of CUDA's and HIP's documented "
+        "errors; log2(x) ln 2 fits in it",
+    ),
+    special_values="-Inf at +0 and -0, NaN below 0 and at NaN, +Inf stays; a "
+    "subnormal that may be flushed gives -Inf too",
+)
+
+
+def reference_softplus(x: Any, *, beta: float, threshold: float) -> Any:
+    """torch.nn.functional.softplus: x where beta x > threshold."""
+    import torch
+
+    z = beta * x
+    soft = torch.logaddexp(z, torch.zeros_like(z)) / beta
+    return torch.where(z > threshold, x, soft)
+
+
+def accept_softplus(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return log(1 + exp(z)) / beta for z = beta x, or x, or both at the threshold.
+
+    The relative errors of exp and of log1p; besides, one absolute unit where
+    1 + exp(z) is rounded, unless algorithm="log1p" is declared.
+    """
+    arithmetic = nm.Arithmetic.declared(problem)
+    x = problem.tensors["x"]
+    beta, threshold = problem.number("beta"), problem.number("threshold")
+    seen = arithmetic.read(x)
+    scale = arithmetic.constant(beta, x)
+    z = seen * scale
+    if beta != 1:
+        z = arithmetic.rounded(z)
+    accurate = problem.declaration.algorithm == "log1p"
+    made = nm.log1p_exp(z, arithmetic, accurate=accurate).scaled(1 / beta)
+    if beta != 1:
+        made = arithmetic.rounded(made, 1 + nm.DIVISION_ERROR)
+    linear = (z.high > threshold) | (x == float("inf"))
+    curved = z.low <= threshold
+    # Within rounding of the threshold either branch is right.
+    made = made.union(seen).where(linear & curved, seen.where(linear, made))
+    y = reference_softplus(x, beta=beta, threshold=threshold)
+    # exp overflows before the threshold only in a narrow arithmetic.
+    top = arithmetic.format.max_finite
+    overflows = curved & (z.high.clamp(max=threshold).exp() > top)
+    return arithmetic.accepted(problem, y, made, ambiguous=overflows)
+
+
+softplus = pointwise(
+    "softplus",
+    reference_softplus,
+    accept_softplus,
+    scalars={
+        "beta": ks.scalar(1.0, domain=(2.0, 0.5, 0.1)),
+        "threshold": ks.scalar(20.0, domain=(5.0,)),
+    },
+    algorithms={"log1p": "accurate below 0: 1 + exp(beta x) is not rounded"},
+    bound=(
+        "s(z)(4u|z| + 5u) / beta + 6u |y| + u / beta, s the sigmoid; 6u |y| more if "
+        'beta is not 1; with algorithm="log1p" without u / beta',
+        "the errors of exp (2 ulp and its argument) and of the logarithm (2 ulp), "
+        "absolute where 1 + exp(z) is rounded, of beta x and the division",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
+)
+
+_exp = of_torch("exp", "torch.exp(x).")
+_sigmoid = of_torch("sigmoid", "torch.sigmoid(x).")
+_tanh = of_torch("tanh", "torch.tanh(x).")
+exp = pointwise(
+    "exp",
+    _exp,
+    by_forms("enclosed", {"": (_exp, "exp")}),
+    bound=(
+        "exp(x -/+ (4u|x| + 5u)); with approx 13u for 5u",
+        "2 ulp from correctly rounded in CUDA's and HIP's documents; the product x "
+        "log2(e) and its constant where exp2 is used; `__expf` fits in it",
+    ),
+    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0; overflow to +Inf",
+)
+sigmoid = pointwise(
+    "sigmoid",
+    _sigmoid,
+    by_forms(
+        "enclosed",
+        {"": (_sigmoid, "sigmoid"), "tanh_form": (_sigmoid, "sigmoid_by_tanh")},
+    ),
+    algorithms={"tanh_form": "0.5 + 0.5 tanh(x / 2): absolute error below 0"},
+    bound=(
+        "s(1-s)(4u|x| + 5u) + 6u s, and 0 where s < 2^-125",
+        "the errors of exp (2 ulp and its argument), of one addition and one division "
+        "(2 ulp); exp(-x) overflows, or its reciprocal is flushed, far below 0",
+    ),
+    special_values="NaN stays NaN, +Inf becomes 1, -Inf becomes 0",
+)
+tanh = pointwise(
+    "tanh",
+    _tanh,
+    by_forms("enclosed", {"": (_tanh, "tanh"), "exp_form": (_tanh, "tanh_by_exp")}),
+    algorithms={"exp_form": "2 sigmoid(2x) - 1 and the like: absolute error near 0"},
+    bound=(
+        "5u |y|; 0 beyond 45; with approx 2^-11 |y|",
+        "2 ulp from correctly rounded in CUDA's and HIP's documents; "
+        "`tanh.approx.f32` has a relative error of 2^-11",
+    ),
+    special_values="NaN stays NaN, infinities become -1 and 1",
+)
+
+
+def reference_silu(x: Any) -> Any:
+    """The product x * torch.sigmoid(x); 0 at -Inf."""
+    import torch
+
+    return nm.at_the_limit(x, x * torch.sigmoid(x))
+
+
+def reference_gelu(x: Any) -> Any:
+    """The product x / 2 * erfc(-x / sqrt(2)): x Phi(x); 0 at -Inf."""
+    import torch
+
+    return nm.at_the_limit(x, 0.5 * x * torch.erfc(x * -(0.5**0.5)))
+
+
+def reference_gelu_tanh(x: Any) -> Any:
+    """The product x * sigmoid(2 t), which is x / 2 * (1 + tanh t); 0 at -Inf."""
+    import torch
+
+    return nm.at_the_limit(x, x * torch.sigmoid(2 * nm.gelu_tanh_argument(x)))
+
+
+def reference_swiglu(gate: Any, up: Any) -> Any:
+    """torch.nn.functional.silu(gate) * up."""
+    return reference_silu(gate) * up
+
+
+def reference_geglu(gate: Any, up: Any) -> Any:
+    """torch.nn.functional.gelu(gate) * up."""
+    return reference_gelu(gate) * up
+
+
+_SILU: Final = {
+    "": (reference_silu, "silu"),
+    "tanh_form": (reference_silu, "silu_by_tanh"),
+}
+# The tanh approximation, which lies up to 4.7e-4 away, is another function.
+_GELU: Final = {
+    "": (reference_gelu, "gelu"),
+    "tanh_form": (reference_gelu_tanh, "gelu_tanh"),
+}
+silu = pointwise(
+    "silu",
+    reference_silu,
+    by_forms("activated", _SILU),
+    algorithms={"tanh_form": "x (0.5 + 0.5 tanh(x / 2)): absolute error below 0"},
+    bound=(
+        "|x| s(1-s)(4u|x| + 5u) + 8u |y|, and 0 where s < 2^-125",
+        "the errors of exp (2 ulp and its argument), of one addition, one division "
+        "(2 ulp) and the product; exp(-x) overflows far below 0",
+    ),
+    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0",
+)
+gelu = pointwise(
+    "gelu",
+    reference_gelu,
+    by_forms("activated", _GELU, doubles=True),
+    algorithms={"tanh_form": "the tanh approximation, as gelu_tanh computes it"},
+    bound=(
+        "|x|/2 (9u |erf z| + 6u |z| erf'(z) + u) + 3u |y|, z = x / sqrt(2); with "
+        "approx |x|/2 1.5e-7 more",
+        "erf to 4 ulp, its argument rounded twice; 1 + erf cancels below 0, so that "
+        "the error is absolute there",
+    ),
+    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
+    "undecided where 2 x overflows",
+)
+gelu_tanh = pointwise(
+    "gelu_tanh",
+    reference_gelu_tanh,
+    by_forms("activated", {"": _GELU["tanh_form"]}, doubles=True),
+    bound=(
+        "|x|/2 (12u s + 8u |t| sech^2 t + 2u) + 3u |y|, s = sigmoid(2t), "
+        "t = sqrt(2/pi) (x + 0.044715 x^3); with approx |x|/2 2^-11 more",
+        "tanh to 2 ulp, or by exponentials; its argument with eight roundings; 1 + "
+        "tanh cancels below 0, so that the error is absolute there",
+    ),
+    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
+    "undecided where 2 x overflows",
+)
+swiglu = pointwise(
+    "swiglu",
+    reference_swiglu,
+    by_forms("gated", _SILU, growth=1),
+    tensors="gate up",
+    chain=("silu", "mul"),
+    algorithms={"tanh_form": "silu by tanh: absolute error for negative gates"},
+    bound=(
+        "|up| E_silu(gate) + 2u |y|",
+        "silu's error, scaled, and one more product, in either order",
+    ),
+    special_values="those of silu(gate), then of a product: 0 * Inf is NaN, also "
+    "where silu(gate) may vanish; undecided where gate * up overflows",
+)
+geglu = pointwise(
+    "geglu",
+    reference_geglu,
+    by_forms("gated", _GELU, growth=2),
+    tensors="gate up",
+    chain=("gelu", "mul"),
+    algorithms={"tanh_form": "gelu by its tanh approximation, as gelu_tanh"},
+    bound=(
+        "|up| E_gelu(gate) + 2u |y|",
+        "gelu's error, scaled, and one more product, in either order",
+    ),
+    special_values="those of gelu(gate), then of a product: 0 * Inf is NaN, also "
+    "where gelu(gate) may vanish; undecided where gate * up overflows",
+)
+
+
+def reference_rope(
+    x: Any, cos: Any, sin: Any, *, interleaved: bool, repeats: int
+) -> Any:
+    """The sum x cos + turned(x) sin; a pair (a, b) is turned to (-b, a).
+
+    Pairs are columns i and i + D/2 (GPT-NeoX), or 2i and 2i + 1 if interleaved
+    (GPT-J); the tables serve every batch and head.
+    """
+    c, s = tables(cos, sin, interleaved=interleaved, repeats=repeats)
+    return x * c + turned(x, interleaved=interleaved) * s
+
+
+def turned(x: Any, *, interleaved: bool) -> Any:
+    """Return the other half of each pair, the first one's negated."""
+    import torch
+
+    half = x.shape[-1] // 2
+    if interleaved:
+        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    return torch.cat((-x[..., half:], x[..., :half]), -1)
+
+
+def tables(cos: Any, sin: Any, *, interleaved: bool, repeats: int) -> tuple[Any, Any]:
+    """Return the tables as [..., S, 1, D]."""
+    spread = [
+        t.repeat_interleave(repeats, -1) if interleaved else t.tile(repeats)
+        for t in (cos, sin)
+    ]
+    return spread[0].unsqueeze(-2), spread[1].unsqueeze(-2)
+
+
+def accept_rope(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the sum of two products, each rounded or fused with the addition.
+
+    The error is absolute in |x cos| + |x' sin|: where they cancel, that of either
+    product remains.
+    """
+    import torch
+
+    t, interleaved = problem.tensors, bool(problem.scalars["interleaved"])
+    arithmetic = nm.Arithmetic.declared(problem)
+    x, other = t["x"], turned(t["x"], interleaved=interleaved)
+    cos, sin = (
+        table.unsqueeze(1)
+        for table in tables(
+            t["cos"], t["sin"], interleaved=interleaved, repeats=problem.axis("repeats")
+        )
+    )
+    terms, classes, overflows = [], [], []
+    for a, b in ((x, cos), (other, sin)):
+        seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
+        # The rounded product holds the exact one that a fused addition takes.
+        term = arithmetic.rounded(seen_a * seen_b)
+        size = torch.maximum(-term.low, term.high)
+        terms.append(term)
+        classes.append(nm.product_classes(a, seen_a, b, seen_b))
+        overflows.append((size > arithmetic.format.max_finite) & torch.isfinite(a * b))
+    return arithmetic.accepted(
+        # The tables as they lie beside x.
+        replace(problem, tensors={"x": x, "cos": cos, "sin": sin}),
+        x * cos + other * sin,
+        arithmetic.last(terms[0] + terms[1]),
+        classes=nm.added_classes(*classes),
+        ambiguous=overflows[0] | overflows[1],
+    )
+
+
+rope = Operator(
+    "rope",
+    inputs={
+        "x": ks.tensors("B S H D"),
+        "cos": ks.tensors("S E", role="weight"),
+        "sin": ks.tensors("S E", role="weight"),
+        "interleaved": ks.scalar(False, domain=(True,)),
+        "repeats": ks.scalar(1, domain=(2,)),
+    },
+    oracle=reference_rope,
+    homogeneous={"x": 1, "cos sin": 1},
+    error_model=accept_rope,
+    batch="B",
+    shape_class="D % 2 == 0 and E == D // repeats and 1 <= repeats and repeats <= 2",
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(y - E) <= y <= RNE(y + E), E = u (|x cos| + |x' sin|) + u |y|",
+        "two products and their sum, each rounded, or one product fused with the "
+        'sum; with intermediates="output" u is that of the output\'s format for the '
+        "products, and the sum is rounded once",
+    ),
+    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN, and so are "
+    "opposite infinities; undecided where a product overflows",
+)
+
+
+def reference_rope_positions(
+    x: Any, cos: Any, sin: Any, positions: Any, *, interleaved: bool, part: int
+) -> Any:
+    """Rope of the leading D / part columns, by the rows of the tables at positions.
+
+    Pairs are columns i and i + E (GPT-NeoX), or 2i and 2i + 1 if interleaved (GPT-J);
+    other columns stay as they are.
+    """
+    import torch
+
+    wide = 2 * cos.shape[-1]
+    rows = [t[positions].unsqueeze(-2) for t in (cos, sin)]
+    c, s = (
+        t.repeat_interleave(2, -1) if interleaved else torch.cat((t, t), -1)
+        for t in rows
+    )
+    head, rest = x[..., :wide], x[..., wide:]
+    made = head * c + turned(head, interleaved=interleaved) * s
+    return torch.cat((made, rest), -1)
+
+
+rope_positions = Operator(
+    "rope_positions",
+    inputs={
+        "x": ks.tensors("B S H D"),
+        "cos": ks.tensors("T E", role="weight"),
+        "sin": ks.tensors("T E", role="weight"),
+        "positions": ks.indices("B S", below="T"),
+        "interleaved": ks.scalar(False, domain=(True,)),
+        "part": ks.scalar(1, domain=(2, 4)),
+    },
+    oracle=reference_rope_positions,
+    homogeneous={"x": 1, "cos sin": 1},
+    batch="B",
+    shape_class="D % (2 * part) == 0 and E == D // (2 * part)",
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "as the running-error shadow derives it from the reference, four times; other "
+        "columns exactly",
+        "two products and their sum, each rounded, or one product fused with the sum",
+    ),
+    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN; undecided where "
+    "a product overflows",
+)
+
+
+def reference_rope_sections(
+    x: Any, cos: Any, sin: Any, *, first: int, second: int
+) -> Any:
+    """Rope whose pairs i take their angles from one of three tables.
+
+    Pairs below `first` from the first table, `second` further ones from the second,
+    the rest from the third; pairs are columns i and i + E, as in Qwen2-VL (2024).
+    """
+    import torch
+
+    def joined(table: Any) -> Any:
+        ends = (0, first, first + second, table.shape[-1])
+        parts = [table[i, ..., ends[i] : ends[i + 1]] for i in range(3)]
+        return torch.cat(parts + parts, -1).unsqueeze(-2)
+
+    return x * joined(cos) + turned(x, interleaved=False) * joined(sin)
+
+
+rope_sections = Operator(
+    "rope_sections",
+    inputs={
+        "x": ks.tensors("B S H D"),
+        "cos": ks.tensors("M B S E", role="weight"),
+        "sin": ks.tensors("M B S E", role="weight"),
+        "first": ks.scalar(1, domain=(2, 4)),
+        "second": ks.scalar(1, domain=(0, 3)),
+    },
+    oracle=reference_rope_sections,
+    homogeneous={"x": 1, "cos sin": 1},
+    shape_class="M == 3 and D % 2 == 0 and E == D // 2 and first + second <= E",
+    usual={"M": 3},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "as the running-error shadow derives it from the reference, four times",
+        "two products and their sum, each rounded, or one product fused with the sum",
+    ),
+    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN; undecided where "
+    "a product overflows",
+)

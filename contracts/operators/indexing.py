@@ -1,0 +1,185 @@
+"""Operators that select, or add, where indices say."""
+
+from typing import Any
+
+from kfuzz import numerics as nm
+from kfuzz import strategies as ks
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+
+
+def reference_embedding(weight: Any, indices: Any) -> Any:
+    """weight[indices]: the row of a table for every index."""
+    return weight[indices]
+
+
+def accept_embedding(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the exact acceptance, signs of zeros included: rows are copied."""
+    weight = problem.tensors["weight"]
+    index, zero = nm.resolved(problem, "indices", weight.shape[1])
+    width = weight.shape[-1]
+    rows = index.reshape(index.shape[0], -1, 1).expand(-1, -1, width)
+    y = weight.gather(1, rows).reshape(*index.shape, width)
+    return nm.selected(problem, y, zero.unsqueeze(-1))
+
+
+embedding = Operator(
+    "embedding",
+    inputs={
+        "weight": ks.tensors("V D"),
+        "indices": ks.indices("*", below="V"),
+    },
+    oracle=reference_embedding,
+    homogeneous={"weight": 1},
+    error_model=accept_embedding,
+    ranks=range(4),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    out_of_bounds=("raise", "clamp", "zero", "undefined"),
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y[..., j] == weight[indices[...], j]",
+        "a copy rounds nothing and keeps the sign of a zero",
+    ),
+    special_values="every value is copied, NaN as any NaN, -0 as -0",
+)
+
+
+def reference_gather(x: Any, index: Any) -> Any:
+    """y[i, j] = x[i, index[i, j]]."""
+    import torch
+
+    return torch.gather(x, -1, index)
+
+
+def accept_gather(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the exact acceptance, signs of zeros included: elements are copied."""
+    x = problem.tensors["x"]
+    index, zero = nm.resolved(problem, "index", x.shape[-1])
+    return nm.selected(problem, reference_gather(x, index), zero)
+
+
+gather = Operator(
+    "gather",
+    inputs={"x": ks.tensors("N C"), "index": ks.indices("N K", below="C")},
+    oracle=reference_gather,
+    homogeneous={"x": 1},
+    error_model=accept_gather,
+    batch="N",
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    out_of_bounds=("raise", "clamp", "zero", "undefined"),
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y[i, j] == x[i, index[i, j]]",
+        "a copy rounds nothing and keeps the sign of a zero",
+    ),
+    special_values="every value is copied, NaN as any NaN, -0 as -0",
+)
+
+
+def reference_index_add(x: Any, index: Any, src: Any, *, alpha: float) -> Any:
+    """y[i, j] = x[i, j] + alpha times the sum of the src[k, j] with index[k] = i."""
+    return x.index_add(0, index, src, alpha=alpha)
+
+
+def accept_index_add(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the acceptance of the sums in each column; see `scattered_sums`."""
+    x, src = problem.tensors["x"], problem.tensors["src"]
+    rows, _ = nm.resolved(problem, "index", x.shape[1])
+    index = rows.unsqueeze(-1).expand_as(src)
+    alpha = problem.number("alpha")
+    return nm.scattered_sums(problem, x, index, src, dim=1, scale=alpha)
+
+
+index_add = Operator(
+    "index_add",
+    inputs={
+        "x": ks.tensors("V D"),
+        "index": ks.indices("K", below="V"),
+        "src": ks.tensors("K D"),
+        "alpha": ks.scalar(1.0, (2.0, -1.0, 0.5, 0.1)),
+    },
+    oracle=reference_index_add,
+    homogeneous={"x src": 1},
+    error_model=accept_index_add,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|alpha src|) with c "
+        "sources of the row; 2 u more where alpha is no power of two; E = 0 where "
+        "every order is exact, or c = 0",
+        "c additions in any order in the declared accumulator (Higham eq. 4.6), alpha "
+        "and the product with it rounded, per source or once; then one rounding; with "
+        'intermediates="output" each result is rounded to the output\'s format',
+    ),
+    special_values="of the element and its sources alone: NaN with a NaN or both "
+    "infinities, else the infinity among them; undecided where some order overflows",
+)
+
+
+def reference_index_select(x: Any, index: Any) -> Any:
+    """y[k, j] = x[index[k], j]."""
+    return x.index_select(0, index)
+
+
+def accept_index_select(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the exact acceptance, signs of zeros included: rows are copied."""
+    x = problem.tensors["x"]
+    index, zero = nm.resolved(problem, "index", x.shape[1])
+    y = x.gather(1, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
+    return nm.selected(problem, y, zero.unsqueeze(-1))
+
+
+index_select = Operator(
+    "index_select",
+    inputs={"x": ks.tensors("V D"), "index": ks.indices("K", below="V")},
+    oracle=reference_index_select,
+    homogeneous={"x": 1},
+    error_model=accept_index_select,
+    batch="K",
+    workspaces=("K D",),
+    defaults=MOVES,
+    dtypes=EVERY_DTYPE,
+    out_of_bounds=("raise", "clamp", "zero", "undefined"),
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y[k, j] == x[index[k], j]",
+        "a copy rounds nothing and keeps the sign of a zero",
+    ),
+    special_values="every value is copied, NaN as any NaN, -0 as -0",
+)
+
+
+def reference_scatter_add(x: Any, index: Any, src: Any) -> Any:
+    """y[i, j] = x[i, j] + the sum of the src[i, k] with index[i, k] = j."""
+    return x.scatter_add(-1, index, src)
+
+
+def accept_scatter_add(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return sums +- gamma(c) (|x| + sum|src|) for c sources; see `scattered_sums`."""
+    x, src = problem.tensors["x"], problem.tensors["src"]
+    index, _ = nm.resolved(problem, "index", x.shape[-1])
+    return nm.scattered_sums(problem, x, index, src)
+
+
+scatter_add = Operator(
+    "scatter_add",
+    inputs={
+        "x": ks.tensors("N C"),
+        "index": ks.indices("N K", below="C"),
+        "src": ks.tensors("N K"),
+    },
+    oracle=reference_scatter_add,
+    homogeneous={"x src": 1},
+    error_model=accept_scatter_add,
+    batch="N",
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|src|) with c "
+        "sources of the element; E = 0 where every order is exact, or c = 0",
+        "c additions in any order in the declared accumulator (Higham eq. 4.6), then "
+        'one rounding; with intermediates="output" each sum is rounded to the '
+        "output's format, as by atomic additions in memory",
+    ),
+    special_values="of the element and its sources alone: NaN with a NaN or both "
+    "infinities, else the infinity among them; undecided where some order overflows",
+)

@@ -1,0 +1,592 @@
+"""Normalisations of rows, groups and channels."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from kfuzz import numerics as nm
+from kfuzz import strategies as ks
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
+
+
+def reference_add_rms_norm(
+    x: Any, residual: Any, weight: Any = None, *, eps: float
+) -> Any:
+    """(h / sqrt(mean(h^2) + eps) * weight, h) with h = x + residual."""
+    h = x + residual
+    y = h / ((h * h).mean(-1, keepdim=True) + eps).sqrt()
+    return y if weight is None else y * weight, h
+
+
+def accept_add_rms_norm(problem: "nm.Problem") -> "nm.Accepted":
+    """Return y as the RMS norm of h or of the h that is stored, and h exactly.
+
+    h is one rounding of the exact sum: an addition in float32 and the store round as
+    one does, because 24 >= 2 p + 2 for 16-bit formats (Figueroa 1995). Kernels
+    normalise what they hold in registers or what they have stored, and some take the
+    mean square of one and scale the other: all lie in the hull of both.
+    """
+    import torch
+
+    x, residual = problem.tensors["x"], problem.tensors["residual"]
+    weight = nm.row_parameter(problem, "weight", x, default=1.0)
+    h = x + residual
+    arithmetic = nm.RowArithmetic.declared(problem)
+    least = arithmetic.acc.format.min_normal
+    lost = torch.zeros_like(h)
+    for t in (x, residual, h) if arithmetic.flush else ():
+        lost = lost + torch.where(t.abs() < least, t.abs(), 0.0)
+    if problem.attribution:  # to sums that are rounded to a narrower format
+        lost = lost + arithmetic.acc.format.unit * nm.finite_or_zero(h).abs()
+    store = problem.declaration.store
+    modes = ("rd", "ru") if store == "stochastic" else (store,)
+    stored = [nm.round_to(h, problem.output, mode) for mode in modes]
+    held = torch.stack([nm.finite_or_zero(t) for t in (h, *stored)])
+    rows = nm.Interval(held.amin(0) - lost, held.amax(0) + lost)
+    y = nm.rms.rms_scaled(problem, h, rows, weight)
+    # A sum that is finite and stored as an infinity spoils the row of some kernels.
+    overflows = torch.stack([torch.isinf(t) for t in stored]).any(0)
+    beyond = (overflows & torch.isfinite(h)).any(-1, True)
+    beyond = beyond & ~y.reference.isnan()
+    return {
+        "y": replace(y, ambiguous=y.ambiguous | beyond),
+        "h": nm.around(problem, h, lost, classes=nm.classes_of(h)),
+    }
+
+
+add_rms_norm = Operator(
+    "add_rms_norm",
+    inputs={
+        "x": ks.tensors("* N"),
+        "residual": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight", optional=True),
+        "eps": ks.scalar(1e-6, domain=(1e-6, 1e-5, 1e-12, 1e-3)),
+    },
+    oracle=reference_add_rms_norm,
+    error_model=accept_add_rms_norm,
+    chain=("add", "rms_norm"),
+    outputs=("y", "h"),
+    reduced="N",
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "h == RNE(x + residual); y as rms_norm of any h between the exact sum and the "
+        "stored one",
+        "one addition, then the bound of rms_norm; both the sum held in registers and "
+        "the one stored are normalised by kernels in use",
+    ),
+    special_values="h as IEEE 754 addition; y as rms_norm of h; undecided where h "
+    "overflows or squares do",
+)
+
+
+def reference_batch_norm(
+    x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float
+) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias for each channel."""
+    centred = x - mean[:, None]
+    y = centred / (var + eps).sqrt()[:, None]
+    y = y if weight is None else y * weight[:, None]
+    return y if bias is None else y + bias[:, None]
+
+
+def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the affine step with r = (var + eps)^-1/2 as an interval.
+
+    Either form, (x - mu) r g + b and x (r g) + (b - mu r g), is admitted; eps is a
+    rounded constant (`kfuzz.numerics.models.normalisation`).
+    """
+    import torch
+
+    x, eps = problem.tensors["x"], problem.number("eps")
+    if x.numel() == 0:
+        return nm.around(problem, x, 0.0)
+
+    def per_channel(name: str, default: float) -> torch.Tensor:
+        given = problem.tensors.get(name)
+        if given is None:
+            given = torch.full_like(x[:, 0, :, 0], default)
+        return given[:, None, :, None]
+
+    mean, var = per_channel("mean", 0.0), per_channel("var", 1.0)
+    g, b = per_channel("weight", 1.0), per_channel("bias", 0.0)
+    a = nm.RowArithmetic.declared(problem)
+    # The sum var + eps is rounded, and a subnormal variance may be flushed.
+    doubt = 2 * a.unit * (var.abs() + eps) + 2 * a.eta
+    s = var + eps
+    root = nm.inverse_root(
+        torch.where(s > 0, var, torch.zeros_like(var)),
+        torch.where(s > doubt, var - doubt, torch.zeros_like(var)),
+        torch.where(s > doubt, var + doubt, torch.zeros_like(var)),
+        eps,
+        a,
+    )
+    _, error, reach = nm.affine(
+        nm.finite_or_zero(x), nm.finite_or_zero(mean), 0.0, root,
+        nm.finite_or_zero(g), nm.finite_or_zero(b), a,
+    )  # fmt: skip
+    y = (x - mean) * torch.where(s < 0, float("nan"), root.exact) * g + b
+    classes = torch.where(y.isnan(), nm.NAN, nm.classes_of(y)).to(torch.uint8)
+    held = a.held.max_finite
+    far = 2 * (nm.finite_or_zero(x).abs() + nm.finite_or_zero(mean).abs())
+    ambiguous = (reach > held) | (2 * root.high > held) | (far > held)
+    # The differences scaled by one of the two factors.
+    ambiguous = ambiguous | (far * root.high > held)
+    ambiguous = ambiguous | (far * nm.finite_or_zero(g).abs() > held)
+    # A scale that vanishes on the way turns an infinity into NaN.
+    vanishing = (root.low * g.abs() < 2 * a.eta) | (g.abs() < 2 * a.eta)
+    ambiguous = ambiguous | (torch.isinf(x) & vanishing)
+    # Near 0 the root has no agreed value; the two forms differ for these infinities.
+    unclear = (s.abs() <= doubt) | torch.isinf(g) | torch.isinf(var)
+    unclear = unclear | (torch.isinf(mean) & torch.isinf(b))
+    return nm.around(
+        problem, y, error,
+        classes=classes,
+        ambiguous=ambiguous.expand_as(y),
+        undecidable=unclear.expand_as(y) & ~y.isnan(),
+    )  # fmt: skip
+
+
+batch_norm = Operator(
+    "batch_norm",
+    inputs={
+        "x": ks.tensors("B C L"),
+        "mean": ks.tensors("C", role="bias"),
+        "var": ks.tensors("C", role="variance"),
+        "weight": ks.tensors("C", role="weight", optional=True),
+        "bias": ks.tensors("C", role="bias", optional=True),
+        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
+    },
+    oracle=reference_batch_norm,
+    error_model=accept_batch_norm,
+    batch="B",
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "|g|(|d| Er + 3u (r + Er)(|x| + |mu|)) + 6u|g d| r + 2u|b| + 2u|y|, r from "
+        "(1 - 6u) / sqrt(s(1 + 2u)) to (1 + 6u) / sqrt(s(1 - 2u)), s = var + eps",
+        "rsqrt within 2 ulp or a root and a division; the affine step in either of its "
+        "usual forms, with eps a rounded constant",
+    ),
+    special_values="elementwise as IEEE 754; NaN where var + eps < 0; undecided where "
+    "it is about 0, or a weight or a variance is infinite",
+)
+
+
+def reference_gated_layer_norm(
+    x: Any,
+    gate: Any,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    eps: float,
+    norm_before_gate: bool,
+) -> Any:
+    """The layer norm of x, affine, times silu(gate), or that of x silu(gate)."""
+    gate = gate * gate.sigmoid()
+    h = x if norm_before_gate else x * gate
+    centred = h - h.mean(-1, keepdim=True)
+    scale = ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
+    y = centred * scale if weight is None else centred * scale * weight
+    y = y if bias is None else y + bias
+    return y * gate if norm_before_gate else y
+
+
+gated_layer_norm = Operator(
+    "gated_layer_norm",
+    inputs={
+        "x": ks.tensors("* N"),
+        "gate": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight", optional=True),
+        "bias": ks.tensors("N", role="bias", optional=True),
+        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3)),
+        "norm_before_gate": ks.scalar(True, domain=(False,)),
+    },
+    oracle=reference_gated_layer_norm,
+    reduced="N",
+    recentres=True,
+    subtracts_mean=True,
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "as the running-error shadow derives it from the reference, four times",
+        "the layer norm in two passes, silu by an exponential within 2 ulp, and their "
+        "product, in either order",
+    ),
+    special_values="a row with NaN is NaN throughout, as is one with an infinite "
+    "element at that place; undecided where squares overflow",
+)
+
+
+def reference_gated_rms_norm(
+    x: Any,
+    gate: Any,
+    weight: Any = None,
+    *,
+    eps: float,
+    norm_before_gate: bool,
+) -> Any:
+    """The RMS norm of x, weighted, times silu(gate), or that of x silu(gate)."""
+    gate = gate * gate.sigmoid()
+    h = x if norm_before_gate else x * gate
+    scale = ((h * h).mean(-1, keepdim=True) + eps).rsqrt()
+    y = h * scale if weight is None else h * scale * weight
+    return y * gate if norm_before_gate else y
+
+
+gated_rms_norm = Operator(
+    "gated_rms_norm",
+    inputs={
+        "x": ks.tensors("* N"),
+        "gate": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight", optional=True),
+        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3)),
+        "norm_before_gate": ks.scalar(True, domain=(False,)),
+    },
+    oracle=reference_gated_rms_norm,
+    reduced="N",
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "as the running-error shadow derives it from the reference, four times",
+        "the RMS norm in two passes, silu by an exponential within 2 ulp, and their "
+        "product, in either order",
+    ),
+    special_values="a row with NaN is NaN throughout, as is one with an infinite "
+    "element at that place; undecided where squares overflow",
+)
+
+
+def reference_group_norm(
+    x: Any, weight: Any = None, bias: Any = None, *, num_groups: int, eps: float
+) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the channels of a group."""
+    groups = x.reshape(x.shape[0], num_groups, -1) if x.numel() else x
+    centred = groups - groups.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    y = (centred / (variance + eps).sqrt()).reshape(x.shape)
+    y = y if weight is None else y * weight[:, None]
+    return y if bias is None else y + bias[:, None]
+
+
+def accept_group_norm(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the interval of layer_norm over the n = C / num_groups * L of a group.
+
+    See `kfuzz.numerics.models.normalisation`.
+    """
+    import torch
+
+    x = problem.tensors["x"]
+    members, batch, channels, length = x.shape
+    if x.numel() == 0:
+        return nm.around(problem, x, 0.0)
+    groups = problem.axis("num_groups")
+
+    def per_element(name: str, default: float) -> torch.Tensor:
+        given = problem.tensors.get(name)
+        if given is None:
+            given = torch.full_like(x[:, 0, :, 0], default)
+        expanded = given.reshape(members, 1, channels, 1).expand(-1, 1, -1, length)
+        return expanded.reshape(members, 1, groups, -1)
+
+    rows = x.reshape(members, batch, groups, -1)
+    weight, bias = per_element("weight", 1.0), per_element("bias", 0.0)
+    return nm.reshaped(nm.normalised(problem, rows, weight, bias), x.shape)
+
+
+group_norm = Operator(
+    "group_norm",
+    inputs={
+        "x": ks.tensors("B C L"),
+        "weight": ks.tensors("C", role="weight", optional=True),
+        "bias": ks.tensors("C", role="bias", optional=True),
+        "num_groups": ks.scalar(1, domain=(1, 2, 3, 4, 8)),
+        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
+    },
+    oracle=reference_group_norm,
+    error_model=accept_group_norm,
+    batch="B",
+    reduced="L",
+    shape_class="C % num_groups == 0",
+    recentres=True,
+    groups="num_groups",
+    subtracts_mean=True,
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "|g|(|d| Er + (r + Er)(Emu + 3u(|x| + |mu|))) + 6u|g d| r + 2u|b| + 2u|y|, "
+        "Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|, Ev = gamma(2(n+6)) v + 2 gamma(n+2) "
+        "sqrt(v) rms + Emu^2, n the elements of a group",
+        "that of layer_norm for each group: the class of Welford's and the two-pass "
+        "method; the one-pass form lies outside",
+    ),
+    special_values="a group with NaN or an infinity is NaN throughout, other groups "
+    "are unaffected; undecided where squares overflow or a weight is infinite",
+)
+
+
+def reference_instance_norm(
+    x: Any, weight: Any = None, bias: Any = None, *, eps: float
+) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension."""
+    centred = x - x.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    y = centred / (variance + eps).sqrt()
+    y = y if weight is None else y * weight[:, None]
+    return y if bias is None else y + bias[:, None]
+
+
+def accept_instance_norm(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the interval of layer_norm for each channel, affine by channel.
+
+    See `kfuzz.numerics.models.normalisation`.
+    """
+    import torch
+
+    x = problem.tensors["x"]
+    if x.numel() == 0:
+        return nm.around(problem, x, 0.0)
+
+    def by_channel(name: str, default: float) -> torch.Tensor:
+        given = problem.tensors.get(name)
+        if given is None:
+            given = torch.full_like(x[:, 0, :, 0], default)
+        return given[:, None, :, None].expand_as(x)
+
+    return nm.normalised(problem, x, by_channel("weight", 1.0), by_channel("bias", 0.0))
+
+
+instance_norm = Operator(
+    "instance_norm",
+    inputs={
+        "x": ks.tensors("B C L"),
+        "weight": ks.tensors("C", role="weight", optional=True),
+        "bias": ks.tensors("C", role="bias", optional=True),
+        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
+    },
+    oracle=reference_instance_norm,
+    error_model=accept_instance_norm,
+    batch="B",
+    reduced="L",
+    recentres=True,
+    subtracts_mean=True,
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "that of layer_norm, n = L, weight and bias those of the channel",
+        "the class of Welford's and the two-pass method; the one-pass form lies "
+        "outside",
+    ),
+    special_values="a row with NaN or an infinity is NaN throughout, other rows are "
+    "unaffected; undecided where squares overflow or a weight is infinite",
+)
+
+
+def reference_l2_normalize(x: Any, *, dim: int, eps: float) -> Any:
+    """Rows divided by the greater of its Euclidean norm along dim and eps."""
+    return x / (x * x).sum(dim, keepdim=True).sqrt().clamp(min=eps)
+
+
+def accept_l2_normalize(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return x / D (1 -/+ 10u) for every denominator D that may be computed.
+
+    The sum of squares lies within gamma(n+1) of itself and 2n eta; D is the greater
+    of its root and of eps (1 -/+ 2u). 10 u: a square root within 1 ulp (3 u), a
+    division within 2 ulp (5 u) and one product; or rsqrt within 2 ulp and a product.
+    """
+    import torch
+
+    x, dim, eps = problem.tensors["x"], problem.axis(), problem.number("eps")
+    n = x.shape[dim]
+    if x.numel() == 0:
+        return nm.between(problem, x, x, x)
+    arithmetic = nm.RowArithmetic.declared(problem)
+    acc, unit, eta = arithmetic.acc, arithmetic.unit, arithmetic.eta
+    safe = nm.finite_or_zero(x)
+    squares = (safe * safe).sum(dim, keepdim=True)
+    margin = acc.coefficient(n + 1) + nm.gamma(n + 4, nm.U64) + 2 * arithmetic.coarse
+    least = (squares * (1 - margin) - 2 * n * eta).clamp(min=0).sqrt()
+    most = (squares * (1 + margin) + 2 * n * eta).sqrt()
+    least_eps = eps * (1 - 2 * unit) - (eta if arithmetic.coarse else 0.0)
+    narrow = least.clamp(min=max(least_eps, 0.0))
+    wide = most.clamp(min=eps * (1 + 2 * unit))
+    y = safe / squares.sqrt().clamp(min=eps)
+    small, large = safe.abs() / wide, safe.abs() / narrow
+    low = torch.where(safe < 0, -large, small)
+    high = torch.where(safe < 0, -small, large)
+    # Elements that are flushed, quotients and reciprocals that underflow.
+    lost = eta * (2 + 1 / narrow + safe.abs())
+    widest = 10 * unit * large + lost
+    zero = safe == 0
+    low = torch.where(zero, torch.zeros_like(y), low - widest)
+    high = torch.where(zero, torch.zeros_like(y), high + widest)
+
+    infinite = torch.isinf(x).any(dim, keepdim=True)
+    spoiled = x.isnan().any(dim, keepdim=True) | torch.isinf(x)
+    nothing = infinite & ~spoiled  # a finite element over an infinite norm
+    low, high, y = (
+        torch.where(nothing, torch.zeros_like(t), t) for t in (low, high, y)
+    )
+    y = torch.where(spoiled, torch.full_like(y, float("nan")), y)
+    classes = torch.where(spoiled, nm.NAN, nm.classes_of(y)).to(torch.uint8)
+    ambiguous = squares * (1 + margin) > acc.limit
+    held = arithmetic.held.max_finite
+    if arithmetic.coarse:
+        ambiguous = ambiguous | (squares * 2 > held)
+    # The reciprocal of a small denominator may overflow before it is used.
+    ambiguous = ambiguous | (2 / narrow > held)
+    return nm.between(
+        problem, y, low, high,
+        classes=classes,
+        ambiguous=ambiguous.expand_as(y) & ~spoiled,
+    )  # fmt: skip
+
+
+l2_normalize = Operator(
+    "l2_normalize",
+    inputs={
+        "x": ks.tensors("*"),
+        "dim": ks.dim(of="x"),
+        "eps": ks.scalar(1e-12, domain=(1e-12, 1e-6, 1e-3, 0.5, 4.0, 32.0)),
+    },
+    oracle=reference_l2_normalize,
+    error_model=accept_l2_normalize,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "x / D (1 -/+ 10u), D from the greater of sqrt(s (1 - gamma(n+1)) - 2n lambda) "
+        "and eps (1 - 2u) to that with plus signs, s = sum x^2",
+        "n squares and n-1 additions in any order; a square root and a division, or "
+        "rsqrt and a product; the rounded constant eps",
+    ),
+    special_values="a row with NaN is NaN throughout; in one with an infinity that "
+    "element is NaN and finite ones are 0; a row of zeros is 0; undecided where the "
+    "squares overflow",
+)
+
+
+def reference_layer_norm(
+    x: Any, weight: Any = None, bias: Any = None, *, eps: float
+) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension."""
+    mean = x.mean(-1, keepdim=True)
+    centred = x - mean
+    variance = (centred * centred).mean(-1, keepdim=True)
+    y = centred / (variance + eps).sqrt()
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def accept_layer_norm(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return the interval for the class of Welford's method.
+
+    Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|;
+    Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta;
+    then r = (v + eps)^-1/2 as an interval, and the affine step in either of its
+    usual forms, (x - mu) r g + b and x (r g) + (b - mu r g).
+    """
+    x = problem.tensors["x"]
+    weight = nm.row_parameter(problem, "weight", x, default=1.0)
+    bias = nm.row_parameter(problem, "bias", x, default=0.0)
+    return nm.normalised(problem, x, weight, bias)
+
+
+layer_norm = Operator(
+    "layer_norm",
+    inputs={
+        "x": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight", optional=True),
+        "bias": ks.tensors("N", role="bias", optional=True),
+        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
+    },
+    oracle=reference_layer_norm,
+    error_model=accept_layer_norm,
+    reduced="N",
+    recentres=True,
+    subtracts_mean=True,
+    empty_reduction=False,
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "E = |g|(|d| Er + (r + Er)(Emu + 3u(|x| + |mu|))) + 6u|g d| r + 2u|b| + 2u|y|, "
+        "and 2 lambda (1 + |g|(r + Er) + |g| + r + |d| r + |x| + |mu|) for products "
+        "that underflow; d = x - mu, r = (v + eps)^-1/2, Er its greater distance from "
+        "(1 - 6u) / sqrt(v + Ev + eps (1 + 2u)) and (1 + 6u) / sqrt(max(v - Ev, 0) + "
+        "eps (1 - 2u)); Emu = gamma(n + 2 + 2 ln(n+1), u) mean|x| + (n+2) lambda, "
+        "Ev = gamma(2(n+6), u) v + 2 gamma(n+2, u) sqrt(v) rms + Emu^2 + 2 lambda; "
+        "with intermediates of a coarser unit w also w|mu| in Emu and 5w v in Ev",
+        "the class of Welford's and the two-pass method, O(n u kappa) with kappa = "
+        "rms / sqrt(v) (Chan, Golub, LeVeque 1983); the one-pass form E[x^2] - "
+        "E[x]^2, O(n u kappa^2), lies outside",
+    ),
+    special_values="a row with NaN or an infinity is NaN throughout, other rows are "
+    "unaffected; undecided where squares overflow or a weight is infinite",
+)
+
+
+CAST_FIRST: Final = "cast_before_weight"
+
+
+def reference_rms_norm(x: Any, weight: Any = None, *, eps: float) -> Any:
+    """Rows divided by sqrt(mean(x^2) + eps), times weight, over the last dimension."""
+    y = x / ((x * x).mean(-1, keepdim=True) + eps).sqrt()
+    return y if weight is None else y * weight
+
+
+def accept_rms_norm(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return x r g with r = (mean x^2 + eps)^-1/2 as an interval.
+
+    See `kfuzz.numerics.models.rms`. Where it is declared that x r is rounded to the
+    data's format before it meets the weight, as in Llama's reference model, that
+    rounding is admitted too.
+    """
+    x = problem.tensors["x"]
+    weight = nm.row_parameter(problem, "weight", x, default=1.0)
+    stored = problem.declaration.algorithm == CAST_FIRST
+    held = nm.Interval.exact(nm.finite_or_zero(x))
+    return nm.rms.rms_scaled(problem, x, held, weight, stored=stored)
+
+
+rms_norm = Operator(
+    "rms_norm",
+    inputs={
+        "x": ks.tensors("* N"),
+        "weight": ks.tensors("N", role="weight", optional=True),
+        "eps": ks.scalar(1e-6, domain=(1e-6, 1e-5, 1e-12, 1e-3)),
+    },
+    oracle=reference_rms_norm,
+    error_model=accept_rms_norm,
+    reduced="N",
+    empty_reduction=False,
+    algorithms={CAST_FIRST: "x r is rounded to the data's format before the weight"},
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "x r g (1 -/+ 4u) -/+ 2 lambda (1 + |g| + r|g| + r + |x|(1 + r)), r from "
+        "(1 - 6u) / sqrt(m(1 + gamma(n+5)) + 2 lambda + eps) to the same with "
+        "opposite signs, m = mean x^2",
+        "n squares and n-1 additions in any order, rsqrt within 2 ulp or a root and a "
+        "division, two products in any order",
+    ),
+    special_values="a row with NaN is NaN throughout; in one with an infinity that "
+    "element is NaN and finite ones are 0 times the weight; other rows are "
+    "unaffected; undecided where squares overflow",
+)
+
+
+def reference_weight_norm(v: Any, g: Any) -> Any:
+    """Rows v g / sqrt(sum v^2) over the last dimension."""
+    return v * (g[:, None] / (v * v).sum(-1, keepdim=True).sqrt())
+
+
+weight_norm = Operator(
+    "weight_norm",
+    inputs={"v": ks.tensors("O K"), "g": ks.tensors("O", role="weight")},
+    oracle=reference_weight_norm,
+    homogeneous={"g": 1},
+    reduced="K",
+    batch="O",
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "as the running-error shadow derives it from the reference, four times",
+        "K squares and their sum in any order; a root and a division, or rsqrt and a "
+        "product; one more product",
+    ),
+    special_values="a row of zeros is NaN; a row with NaN is NaN throughout; undecided "
+    "where squares overflow or vanish",
+)

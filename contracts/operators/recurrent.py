@@ -1,0 +1,165 @@
+"""Recurrent states: linear attention and the delta rule."""
+
+from typing import Any, Final
+
+from kfuzz import numerics as nm
+from kfuzz import strategies as ks
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.core.declaration import Declaration
+
+
+def reference_linear_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    decay: Any = None,
+    gate: Any = None,
+    state: Any = None,
+    *,
+    scale: float | None,
+) -> Any:
+    """y_t = scale q_t h_t with h_t = exp(decay_t + gate_t) h_{t-1} + k_t^T v_t.
+
+    `decay` [B, T, H] is one of a head, `gate` [B, T, H, D] one of each key dimension;
+    both are logarithms, 0 by default. The state [B, H, D, E] starts from `state`, or 0,
+    and is returned as it ends.
+    """
+    import torch
+
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    b, steps, h, d = k.shape
+    held = k.new_zeros((b, h, d, v.shape[-1])) if state is None else state
+    g = torch.zeros_like(k)
+    for given in (None if decay is None else decay.unsqueeze(-1), gate):
+        g = g if given is None else g + given
+    rows = []
+    for t in range(steps):
+        grown = k[:, t].unsqueeze(-1) * v[:, t].unsqueeze(-2)
+        held = torch.exp(g[:, t]).unsqueeze(-1) * held + grown
+        rows.append(scale * (q[:, t].unsqueeze(-2) @ held).squeeze(-2))
+    return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
+
+
+def accept_linear_attention(problem: "nm.Problem") -> "nm.Accepted":
+    """Return scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1) about y.
+
+    alpha and c stand in `kfuzz.numerics.models.recurrence`.
+    """
+    return nm.recurrence.linear(problem)
+
+
+# What a logarithm of a decay is.
+DECAYS: Final = "(-inf, 0]"
+
+linear_attention = Operator(
+    "linear_attention",
+    inputs={
+        "q": ks.tensors("B T H D"),
+        "k": ks.tensors("B T H D"),
+        "v": ks.tensors("B T H E"),
+        "decay": ks.tensors("B T H", role="bias", optional=True, within=DECAYS),
+        "gate": ks.tensors("B T H D", role="bias", optional=True, within=DECAYS),
+        "state": ks.tensors("B H D E", dtype="float32", optional=True),
+        "scale": ks.scalar(None, domain=(1.0, 0.125)),
+    },
+    oracle=reference_linear_attention,
+    error_model=accept_linear_attention,
+    outputs=("y", "final_state"),
+    batch="B",
+    shape_class="D >= 1",
+    # The steps are gone through one by one: few enough of them.
+    workspaces=("B H T T D", "B H D E T"),
+    usual={"B": 2, "H": 2, "T": 16},
+    defaults=Declaration(intermediates="output"),
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "y +- scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1), w the product of "
+        "decays, alpha = expm1(u ((2t + 8) sum|g| + 8t + 16)), 1 + c = "
+        "(1 + R(D))(1 + R(t))(1 + (2t + 8) u)(1 + 5 u_o), and what operands lose to "
+        "underflow beside sums that do not decay; the state likewise, in float32",
+        "step by step or in chunks: sums over the steps and over D in the declared "
+        "accumulator, decays as exponentials of differences of running sums; operands "
+        "of matrix units rounded to the data's format at most five times",
+    ),
+    special_values="a NaN query makes its row NaN, a NaN key or value what follows; "
+    "where else a head holds what is not finite nothing is compared",
+)
+
+
+def reference_delta_rule(
+    q: Any,
+    k: Any,
+    v: Any,
+    beta: Any,
+    decay: Any = None,
+    state: Any = None,
+    *,
+    scale: float | None,
+    normalize: bool,
+) -> Any:
+    """y_t = scale q_t h_t, h_t = d_t h_{t-1} + k_t^T beta_t (v_t - k_t d_t h_{t-1}).
+
+    d_t = exp(decay_t), 1 by default. With `normalize` rows of q and k are divided by
+    sqrt(sum x^2 + 1e-6) first. The state [B, H, D, E] starts from `state`, or 0, and is
+    returned as it ends.
+    """
+    import torch
+
+    if normalize:
+        q, k = nm.recurrence.normalized(q), nm.recurrence.normalized(k)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    b, steps, h, d = k.shape
+    held = k.new_zeros((b, h, d, v.shape[-1])) if state is None else state
+    rows = []
+    for t in range(steps):
+        if decay is not None:
+            held = torch.exp(decay[:, t])[..., None, None] * held
+        known = (k[:, t].unsqueeze(-2) @ held).squeeze(-2)
+        u = beta[:, t].unsqueeze(-1) * (v[:, t] - known)
+        held = held + k[:, t].unsqueeze(-1) * u.unsqueeze(-2)
+        rows.append(scale * (q[:, t].unsqueeze(-2) @ held).squeeze(-2))
+    return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
+
+
+def accept_delta_rule(problem: "nm.Problem") -> "nm.Accepted":
+    """Return scale |q| (F + c N) about y, F the error of the state that is carried on.
+
+    F, c and N stand in `kfuzz.numerics.models.recurrence`.
+    """
+    return nm.recurrence.delta(problem)
+
+
+delta_rule = Operator(
+    "delta_rule",
+    inputs={
+        "q": ks.tensors("B T H D"),
+        "k": ks.tensors("B T H D"),
+        "v": ks.tensors("B T H E"),
+        "beta": ks.tensors("B T H", role="bias", within=(0, 1)),
+        "decay": ks.tensors("B T H", role="bias", optional=True, within=DECAYS),
+        "state": ks.tensors("B H D E", dtype="float32", optional=True),
+        "scale": ks.scalar(None, domain=(1.0, 0.125)),
+        "normalize": ks.scalar(False, domain=(True,)),
+    },
+    oracle=reference_delta_rule,
+    error_model=accept_delta_rule,
+    outputs=("y", "final_state"),
+    batch="B",
+    shape_class="D >= 1",
+    # The steps are gone through one by one: few enough of them.
+    workspaces=("B H T T D", "B H D E T"),
+    usual={"B": 2, "H": 2, "T": 16},
+    defaults=Declaration(intermediates="output"),
+    tolerance=Tolerance(
+        Structure.INTERVAL,
+        "y +- scale |q| (F + c N), F_t = f F_{t-1} + |k| (eps + beta |k| Z + c |u|) + "
+        "3u N, Z_t = f Z_{t-1} + |k| eps, eps = c beta (|v| + |k| N), N_t = "
+        "d N_{t-1} + |k||u|, f = d max(1, |1 - beta |k|^2|), c as of linear_attention, "
+        "underflow as there",
+        "norms over D: a step, or a row of the triangular system of a chunk, is "
+        "off by eps and passes that on by factors of norm f; vacuous where f exceeds "
+        "1 for long",
+    ),
+    special_values="a NaN query makes its row NaN, a NaN key or value what follows; "
+    "where else a head holds what is not finite nothing is compared",
+)

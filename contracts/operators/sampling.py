@@ -1,0 +1,103 @@
+"""Filters of logits before sampling."""
+
+import math
+from typing import Any
+
+from kfuzz import numerics as nm
+from kfuzz import strategies as ks
+from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.core.declaration import Declaration
+
+
+def reference_top_k_filter(logits: Any, *, k: int) -> Any:
+    """Logits not below the k-th greatest of their row; -Inf elsewhere."""
+    import torch
+
+    if k == 0 or logits.numel() == 0:
+        return torch.full_like(logits, -math.inf)
+    least = logits.sort(-1, descending=True).values[..., k - 1 : k]
+    return logits.masked_fill(logits < least, -math.inf)
+
+
+def accept_top_k_filter(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return logits as they are above the k-th greatest, either where equal to it."""
+    return nm.sampling.greatest(problem)
+
+
+def relate_top_k_filter(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+    """At least k elements of a row are kept, or all above -Inf."""
+    return nm.sampling.enough(problem, outputs)
+
+
+top_k_filter = Operator(
+    "top_k_filter",
+    inputs={
+        "logits": ks.tensors("* N"),
+        "k": ks.scalar(1, (2, 3, 5, 8, 17, 50)),
+    },
+    oracle=reference_top_k_filter,
+    error_model=accept_top_k_filter,
+    relation=relate_top_k_filter,
+    reduced="N",
+    shape_class="k <= N",
+    defaults=Declaration(subnormals="preserve"),
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y == logits above the k-th greatest, -Inf below; either where equal to it, "
+        "if k or more are kept",
+        "a selection rounds nothing; how many of equal ones are kept is free",
+    ),
+    special_values="a row with NaN is undecided; -Inf stays, and so does +Inf if kept",
+)
+
+
+def reference_top_p_filter(logits: Any, *, p: float) -> Any:
+    """Logits before which probabilities sum to less than p, in falling order.
+
+    Elsewhere -Inf. The greatest is always kept (Holtzman et al. 2020).
+    """
+    import torch
+
+    if logits.numel() == 0:
+        return logits.clone()
+    weights, order = torch.softmax(logits, -1).sort(
+        dim=-1, descending=True, stable=True
+    )
+    gone = weights.cumsum(-1) - weights >= p
+    gone[..., 0] = False
+    return logits.masked_fill(
+        torch.zeros_like(gone).scatter(-1, order, gone), -math.inf
+    )
+
+
+def accept_top_p_filter(problem: "nm.Problem") -> "nm.Acceptance":
+    """Return logits as they are before the bound, either where a sum may reach it."""
+    return nm.sampling.nucleus(problem)
+
+
+def relate_top_p_filter(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+    """What a row keeps has the probability p or more, and is one element at least."""
+    return nm.sampling.heavy_enough(problem, outputs)
+
+
+top_p_filter = Operator(
+    "top_p_filter",
+    inputs={
+        "logits": ks.tensors("* N"),
+        "p": ks.scalar(0.9, (0.5, 0.1, 0.95, 1.0)),
+    },
+    oracle=reference_top_p_filter,
+    error_model=accept_top_p_filter,
+    relation=relate_top_p_filter,
+    reduced="N",
+    defaults=Declaration(subnormals="preserve"),
+    recentres=True,
+    tolerance=Tolerance(
+        Structure.EXACT,
+        "y == logits where the sum before them and its error is below p, -Inf where it "
+        "is above, either between; what may be equal comes before or after",
+        "probabilities as of softmax; their sums in any order, gamma(N) each; a "
+        "selection rounds nothing",
+    ),
+    special_values="a row with NaN or +Inf, or of -Inf, is undecided; -Inf stays",
+)
