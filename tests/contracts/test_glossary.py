@@ -8,7 +8,8 @@ import torch
 
 from kfuzz.app import main
 from kfuzz.contracts import derive, glossary
-from kfuzz.contracts.language import Probe
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.suite import every_contract, find_contract
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.execution.memory import zones
@@ -93,3 +94,9 @@ def test_a_page_explains_its_signs_and_probes(
         page = " ".join(capsys.readouterr().out.split())
         assert "gamma(n, u) = n u / (1 - n u)" in page
         assert "(4, 4096)" in page
+
+
+def test_the_pages_of_classes_name_the_share_of_second_calls() -> None:
+    said = re.findall(r"[Oo]ne in (\d+) ", " ".join(c.procedure for c in ATTRIBUTION))
+    assert len(said) >= 5
+    assert set(said) == {str(SECOND_CALL_SHARE)}

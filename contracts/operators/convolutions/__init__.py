@@ -5,14 +5,10 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.recipe import Scalar
 from kfuzz.strategies.parameters import ScalarParameter
-
-BOUND = (
-    "RNE(z - E) <= y <= RNE(z + E), E = R (conv(|x|, |w|) + |b|) + (K+2) lambda, R as "
-    "matmul's with K = (C / groups) {filters}; E = 0 where every order is exact"
-)
 
 
 def convolution(
@@ -78,19 +74,7 @@ def convolution(
         workspaces=(f"N C {filters} {axes}",),
         # In three dimensions 27 taps leave no room for usual sizes of the rest.
         usual={"N": 1, **dict.fromkeys(widths, 3 if len(widths) < 3 else 2)},
-        tolerance=Tolerance(
-            Structure.INTERVAL,
-            BOUND.format(filters=filters),
-            "at most K products meet in one element, added in any order, fused or not, "
-            "the bias at any place: "
-            + ("scattered products, or a convolution of x with zeros between its "
-               "elements" if transposed else
-               "direct convolution and implicit matrix product"),
-        ),
-        special_values="as matmul's; zeros around x"
-        + (" and between its elements" if transposed else "")
-        + " contribute nothing, or a product with 0, which is NaN where the weight is "
-        "infinite",
+        **bounded(name, Structure.INTERVAL),
     )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -48,13 +49,5 @@ causal_conv1d = Operator(
     shape_class="W >= 1 and W <= 8 and L >= 1 and D >= 1 and E == W - 1",
     workspaces=("B D L W",),
     usual={"W": 4},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times; the "
-        "final state exactly",
-        "W products and their sum in any order, the bias at any place; silu by an "
-        "exponential within 2 ulp",
-    ),
-    special_values="NaN and infinities reach the W results that read them; before the "
-    "first element nothing is read, or a product with 0 is added",
+    **bounded("causal_conv1d", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 WINOGRAD: Final = "winograd"
 
@@ -73,16 +74,5 @@ conv2d = Operator(
         WINOGRAD: "3 x 3 filters at stride 1 and dilation 1 by Winograd's tiles of 2 x "
         "2 or 4 x 4 outputs, whose error is that of far larger terms"
     },
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(z - E) <= y <= RNE(z + E), E = R (conv(|x|, |w|) + |b|) + (K+2) lambda, "
-        "R as matmul's with K = I R S; E = 0 where every order is exact; with "
-        'algorithm="winograd" ((1+R) (1+gamma(26)) - 1) |A^T| (sum over channels of '
-        "(|G||w||G|^T) o (|B^T||x||B|)) |A|, R with K = I",
-        "K products and K additions in any order, fused or not, the bias at any place: "
-        "direct convolution and implicit matrix product. Winograd's transforms are a "
-        "declared algorithm; Fourier's have errors of another form and lie outside",
-    ),
-    special_values="as matmul's; padding contributes nothing, or a product with 0, "
-    "which is NaN where the weight is infinite",
+    **bounded("conv2d", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(a: Any, b: Any) -> Any:
@@ -35,12 +36,5 @@ add = Operator(
     homogeneous={"a b": 1},
     error_model=accept,
     ranks=range(5),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == RNE(a + b)",
-        "one operation; a float32 sum of 16-bit numbers, rounded to their format, is "
-        "the correctly rounded sum (double rounding is innocuous if p >= 2 q + 2); "
-        "subnormal operands and results may be 0 unless preserved",
-    ),
-    special_values="NaN stays NaN, Inf - Inf is NaN; overflow to the infinity",
+    **bounded("add", Structure.EXACT),
 )

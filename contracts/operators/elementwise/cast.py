@@ -5,7 +5,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.dtypes import FLOAT8
 
 
@@ -41,12 +42,5 @@ cast = Operator(
     ranks=range(5),
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == RNE(x), and -0 stays -0",
-        "one rounding to nearest even; beyond the range of dtype as overflow= says",
-    ),
-    special_values="NaN stays NaN (of any payload), infinities and both zeros stay; in "
-    "a format without infinities they are NaN or the greatest number unless overflow= "
-    "says which",
+    **bounded("cast", Structure.EXACT),
 )

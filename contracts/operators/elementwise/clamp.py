@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, min: float, max: float) -> Any:
@@ -42,10 +43,5 @@ clamp = Operator(
     ranks=range(5),
     defaults=MOVES,
     dtypes=("float64", "float32", "float16", "bfloat16"),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == min(max(x, lo), hi), lo and hi rounded to float32 or not",
-        "clamping selects one of its operands and rounds nothing but its bounds",
-    ),
-    special_values="NaN stays NaN, infinities become the bounds; +0 and -0 are equal",
+    **bounded("clamp", Structure.EXACT),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -26,8 +27,5 @@ copy = Operator(
     ranks=range(5),
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT, "y == x, and -0 stays -0", "a copy only moves bits"
-    ),
-    special_values="NaN stays NaN (of any payload), infinities and both zeros stay",
+    **bounded("copy", Structure.EXACT),
 )

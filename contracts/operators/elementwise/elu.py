@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, alpha: float) -> Any:
@@ -42,12 +43,5 @@ elu = Operator(
     error_model=accept,
     ranks=range(5),
     algorithms={"expm1": "accurate near 0: exp(x) - 1 is not formed"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y == x where x > 0; else alpha exp(x) (4u|x| + 5u) + 3u |y|; with "
-        'algorithm="expm1" 8u |y|',
-        "the errors of exp (2 ulp and its argument), of the subtraction, which "
-        "cancels near 0, of the product and of alpha; or of expm1 (2 ulp)",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes -alpha",
+    **bounded("elu", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -25,11 +26,5 @@ exp = Operator(
     oracle=reference,
     error_model=accept,
     ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "exp(x -/+ (4u|x| + 5u)); with approx 13u for 5u",
-        "2 ulp from correctly rounded in CUDA's and HIP's documents; the product x "
-        "log2(e) and its constant where exp2 is used; `__expf` fits in it",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0; overflow to +Inf",
+    **bounded("exp", Structure.INTERVAL),
 )

@@ -4,9 +4,10 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise.gelu import reference as gelu
 from kfuzz.contracts.operators.elementwise.gelu_tanh import reference as gelu_tanh
+from kfuzz.contracts.prose import bounded
 
 
 def reference(gate: Any, up: Any) -> Any:
@@ -32,11 +33,5 @@ geglu = Operator(
     chain=("gelu", "mul"),
     ranks=range(5),
     algorithms={"tanh_form": "gelu by its tanh approximation, as gelu_tanh"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|up| E_gelu(gate) + 2u |y|",
-        "gelu's error, scaled, and one more product, in either order",
-    ),
-    special_values="those of gelu(gate), then of a product: 0 * Inf is NaN, also "
-    "where gelu(gate) may vanish; undecided where gate * up overflows",
+    **bounded("geglu", Structure.INTERVAL),
 )

@@ -4,8 +4,9 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise.gelu_tanh import accept as approximation
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -33,13 +34,5 @@ gelu = Operator(
     error_model=accept,
     ranks=range(5),
     algorithms={"tanh_form": "the tanh approximation, as gelu_tanh computes it"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|x|/2 (9u |erf z| + 6u |z| erf'(z) + u) + 3u |y|, z = x / sqrt(2); with "
-        "approx |x|/2 1.5e-7 more",
-        "erf to 4 ulp, its argument rounded twice; 1 + erf cancels below 0, so that "
-        "the error is absolute there",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
-    "undecided where 2 x overflows",
+    **bounded("gelu", Structure.INTERVAL),
 )

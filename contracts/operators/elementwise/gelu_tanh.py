@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -25,13 +26,5 @@ gelu_tanh = Operator(
     oracle=reference,
     error_model=accept,
     ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|x|/2 (12u s + 8u |t| sech^2 t + 2u) + 3u |y|, s = sigmoid(2t), "
-        "t = sqrt(2/pi) (x + 0.044715 x^3); with approx |x|/2 2^-11 more",
-        "tanh to 2 ulp, or by exponentials; its argument with eight roundings; 1 + "
-        "tanh cancels below 0, so that the error is absolute there",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
-    "undecided where 2 x overflows",
+    **bounded("gelu_tanh", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, negative_slope: float) -> Any:
@@ -39,12 +40,5 @@ leaky_relu = Operator(
     homogeneous={"x": 1},
     error_model=accept,
     ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y == x where x > 0; else RNE(s x -/+ E), E = u |s x| for a slope s that the "
-        "format lacks, and u |s x| for a product rounded before the store",
-        "the slope and the product are each rounded once; subnormals may be 0 unless "
-        "preserved",
-    ),
-    special_values="NaN stays NaN, infinities stay",
+    **bounded("leaky_relu", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -37,12 +38,5 @@ log = Operator(
     oracle=reference,
     error_model=accept,
     ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "5u |log x|; with approx 7u |log x|, and 2^-21.41 for x in [0.5, 2]",
-        "2 ulp from correctly rounded, the larger of CUDA's and HIP's documented "
-        "errors; log2(x) ln 2 fits in it",
-    ),
-    special_values="-Inf at +0 and -0, NaN below 0 and at NaN, +Inf stays; a "
-    "subnormal that may be flushed gives -Inf too",
+    **bounded("log", Structure.INTERVAL),
 )

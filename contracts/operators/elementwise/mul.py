@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(a: Any, b: Any) -> Any:
@@ -32,12 +33,5 @@ mul = Operator(
     homogeneous={"a": 1, "b": 1},
     error_model=accept,
     ranks=range(5),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == RNE(ab)",
-        "one operation; a float32 product of 16-bit numbers is exact, or so small that "
-        "it becomes 0; subnormal operands and results may be 0 unless preserved",
-    ),
-    special_values="NaN stays NaN, 0 * Inf is NaN, and so is a subnormal that may be "
-    "flushed times Inf; overflow to the infinity",
+    **bounded("mul", Structure.EXACT),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -28,10 +29,5 @@ relu = Operator(
     ranks=range(5),
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == max(x, 0)",
-        "relu selects one of its operands and rounds nothing; +0 and -0 are equal",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
+    **bounded("relu", Structure.EXACT),
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, cos: Any, sin: Any, *, interleaved: bool, repeats: int) -> Any:
@@ -87,13 +88,5 @@ rope = Operator(
     error_model=accept,
     batch="B",
     shape_class="D % 2 == 0 and E == D // repeats and 1 <= repeats and repeats <= 2",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(y - E) <= y <= RNE(y + E), E = u (|x cos| + |x' sin|) + u |y|",
-        "two products and their sum, each rounded, or one product fused with the "
-        'sum; with intermediates="output" u is that of the output\'s format for the '
-        "products, and the sum is rounded once",
-    ),
-    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN, and so are "
-    "opposite infinities; undecided where a product overflows",
+    **bounded("rope", Structure.INTERVAL),
 )

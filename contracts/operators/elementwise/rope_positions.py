@@ -3,8 +3,9 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise.rope import turned
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -42,12 +43,5 @@ rope_positions = Operator(
     homogeneous={"x": 1, "cos sin": 1},
     batch="B",
     shape_class="D % (2 * part) == 0 and E == D // (2 * part)",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times; other "
-        "columns exactly",
-        "two products and their sum, each rounded, or one product fused with the sum",
-    ),
-    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN; undecided where "
-    "a product overflows",
+    **bounded("rope_positions", Structure.INTERVAL),
 )

@@ -3,8 +3,9 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise.rope import turned
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, cos: Any, sin: Any, *, first: int, second: int) -> Any:
@@ -36,11 +37,5 @@ rope_sections = Operator(
     homogeneous={"x": 1, "cos sin": 1},
     shape_class="M == 3 and D % 2 == 0 and E == D // 2 and first + second <= E",
     usual={"M": 3},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "two products and their sum, each rounded, or one product fused with the sum",
-    ),
-    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN; undecided where "
-    "a product overflows",
+    **bounded("rope_sections", Structure.INTERVAL),
 )

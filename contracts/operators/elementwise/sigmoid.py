@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -31,11 +32,5 @@ sigmoid = Operator(
     error_model=accept,
     ranks=range(5),
     algorithms={"tanh_form": "0.5 + 0.5 tanh(x / 2): absolute error below 0"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "s(1-s)(4u|x| + 5u) + 6u s, and 0 where s < 2^-125",
-        "the errors of exp (2 ulp and its argument), of one addition and one division "
-        "(2 ulp); exp(-x) overflows, or its reciprocal is flushed, far below 0",
-    ),
-    special_values="NaN stays NaN, +Inf becomes 1, -Inf becomes 0",
+    **bounded("sigmoid", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -31,11 +32,5 @@ silu = Operator(
     error_model=accept,
     ranks=range(5),
     algorithms={"tanh_form": "x (0.5 + 0.5 tanh(x / 2)): absolute error below 0"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|x| s(1-s)(4u|x| + 5u) + 8u |y|, and 0 where s < 2^-125",
-        "the errors of exp (2 ulp and its argument), of one addition, one division "
-        "(2 ulp) and the product; exp(-x) overflows far below 0",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0",
+    **bounded("silu", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, beta: float, threshold: float) -> Any:
@@ -56,12 +57,5 @@ softplus = Operator(
     error_model=accept,
     ranks=range(5),
     algorithms={"log1p": "accurate below 0: 1 + exp(beta x) is not rounded"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "s(z)(4u|z| + 5u) / beta + 6u |y| + u / beta, s the sigmoid; 6u |y| more if "
-        'beta is not 1; with algorithm="log1p" without u / beta',
-        "the errors of exp (2 ulp and its argument) and of the logarithm (2 ulp), "
-        "absolute where 1 + exp(z) is rounded, of beta x and the division",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
+    **bounded("softplus", Structure.INTERVAL),
 )

@@ -4,8 +4,9 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise.silu import reference as silu
+from kfuzz.contracts.prose import bounded
 
 
 def reference(gate: Any, up: Any) -> Any:
@@ -28,11 +29,5 @@ swiglu = Operator(
     chain=("silu", "mul"),
     ranks=range(5),
     algorithms={"tanh_form": "silu by tanh: absolute error for negative gates"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|up| E_silu(gate) + 2u |y|",
-        "silu's error, scaled, and one more product, in either order",
-    ),
-    special_values="those of silu(gate), then of a product: 0 * Inf is NaN, also "
-    "where silu(gate) may vanish; undecided where gate * up overflows",
+    **bounded("swiglu", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any) -> Any:
@@ -32,11 +33,5 @@ tanh = Operator(
     error_model=accept,
     ranks=range(5),
     algorithms={"exp_form": "2 sigmoid(2x) - 1 and the like: absolute error near 0"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "5u |y|; 0 beyond 45; with approx 2^-11 |y|",
-        "2 ulp from correctly rounded in CUDA's and HIP's documents; "
-        "`tanh.approx.f32` has a relative error of 2^-11",
-    ),
-    special_values="NaN stays NaN, infinities become -1 and 1",
+    **bounded("tanh", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(mask: Any, x: Any, y: Any) -> Any:
@@ -31,11 +32,5 @@ where = Operator(
     ranks=range(5),
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "the bits of x or of y, and -0 stays -0",
-        "a selection only moves bits",
-    ),
-    special_values="NaN (of any payload), infinities and both zeros as selected; those "
-    "not selected do not show",
+    **bounded("where", Structure.EXACT),
 )

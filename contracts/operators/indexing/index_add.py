@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, index: Any, src: Any, *, alpha: float) -> Any:
@@ -32,15 +33,5 @@ index_add = Operator(
     oracle=reference,
     homogeneous={"x src": 1},
     error_model=accept,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|alpha src|) with c "
-        "sources of the row; 2 u more where alpha is no power of two; E = 0 where "
-        "every order is exact, or c = 0",
-        "c additions in any order in the declared accumulator (Higham eq. 4.6), alpha "
-        "and the product with it rounded, per source or once; then one rounding; with "
-        'intermediates="output" each result is rounded to the output\'s format',
-    ),
-    special_values="of the element and its sources alone: NaN with a NaN or both "
-    "infinities, else the infinity among them; undecided where some order overflows",
+    **bounded("index_add", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, index: Any) -> Any:
@@ -31,10 +32,5 @@ index_select = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y[k, j] == x[index[k], j]",
-        "a copy rounds nothing and keeps the sign of a zero",
-    ),
-    special_values="every value is copied, NaN as any NaN, -0 as -0",
+    **bounded("index_select", Structure.EXACT),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, index: Any, src: Any) -> Any:
@@ -30,14 +31,5 @@ scatter_add = Operator(
     homogeneous={"x src": 1},
     error_model=accept,
     batch="N",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|src|) with c "
-        "sources of the element; E = 0 where every order is exact, or c = 0",
-        "c additions in any order in the declared accumulator (Higham eq. 4.6), then "
-        'one rounding; with intermediates="output" each sum is rounded to the '
-        "output's format, as by atomic additions in memory",
-    ),
-    special_values="of the element and its sources alone: NaN with a NaN or both "
-    "infinities, else the infinity among them; undecided where some order overflows",
+    **bounded("scatter_add", Structure.INTERVAL),
 )

@@ -5,11 +5,6 @@ from typing import Any
 from kfuzz import strategies as ks
 from kfuzz.strategies.parameters import ScalarParameter
 
-BOUND = (
-    "as the running-error shadow derives it from the reference, four times; once with "
-    'algorithm="as_reference"'
-)
-
 
 def reduction(*more: str) -> ScalarParameter:
     """Return the parameter: mean by default, sum or none, and others."""

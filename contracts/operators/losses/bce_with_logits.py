@@ -4,8 +4,9 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.losses import BOUND, reduced, reduction
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.losses import reduced, reduction
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -50,12 +51,5 @@ bce_with_logits = Operator(
     },
     oracle=reference,
     error_model=accept,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "x and x t within one rounding each, absolute where they cancel, as in either "
-        "of two forms; exp of -|x| and log1p; then a sum in any order",
-    ),
-    special_values="NaN stays NaN; undecided where an argument is infinite: one form "
-    "subtracts infinities there and another does not",
+    **bounded("bce_with_logits", Structure.INTERVAL),
 )

@@ -3,8 +3,9 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.losses import BOUND, reduction
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.losses import reduction
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, target: Any, *, delta: float, reduction: str) -> Any:
@@ -23,11 +24,5 @@ huber_loss = Operator(
         "reduction": reduction(),
     },
     oracle=reference,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "one rounded difference and three more roundings; the two branches meet at "
-        "delta; then a sum in any order",
-    ),
-    special_values="as IEEE 754; undecided where a square overflows",
+    **bounded("huber_loss", Structure.INTERVAL),
 )

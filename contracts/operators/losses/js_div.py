@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.losses import BOUND, reduced, reduction
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.losses import reduced, reduction
+from kfuzz.contracts.prose import bounded
 
 # Of a probability that is not 0.
 LOGARITHM: Final = "(-inf, 0]"
@@ -34,12 +35,5 @@ js_div = Operator(
         "reduction": reduction("batchmean"),
     },
     oracle=reference,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "exp within 2 ulp and its argument, log M absolutely within the relative error "
-        "of M; the terms b P log P, (1-b) Q log Q and M log M have the same size in "
-        "every form; then a sum in any order",
-    ),
-    special_values="undecided where a probability vanishes on the way",
+    **bounded("js_div", Structure.INTERVAL),
 )

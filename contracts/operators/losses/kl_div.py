@@ -3,8 +3,9 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.losses import BOUND, reduced, reduction
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.losses import reduced, reduction
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, target: Any, *, reduction: str, log_target: bool) -> Any:
@@ -28,12 +29,5 @@ kl_div = Operator(
         "log_target": ks.scalar(False, domain=(True,)),
     },
     oracle=reference,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "|t log t| and |t x| each within a few roundings, absolute where they cancel: "
-        "t (log t - x) rounds quantities of the same size; then a sum in any order",
-    ),
-    special_values="0 where the target is 0 and x is finite; NaN where the target is "
-    "negative",
+    **bounded("kl_div", Structure.INTERVAL),
 )

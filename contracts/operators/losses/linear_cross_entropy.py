@@ -5,13 +5,14 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.losses import reduction
 from kfuzz.contracts.operators.reductions.cross_entropy import accept_given
 from kfuzz.contracts.operators.reductions.cross_entropy import (
     reference as cross_entropy,
 )
 from kfuzz.contracts.operators.reductions.log_softmax import LSE_FORM
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -84,14 +85,5 @@ linear_cross_entropy = Operator(
     workspaces=("N C",),
     algorithms={LSE_FORM: "(max + log S) - z_t, which cancels for large offsets"},
     out_of_bounds=("raise", "clamp", "undefined"),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as cross_entropy's of the exact logits z, the error of log p_i greater by "
-        "e_i + max_j e_j, e = R (|x| |w|^T + |b|) + (K+2) lambda as linear's; with "
-        'intermediates="output" e has u_o |z| more',
-        "the logits as linear's, K products in any order; errors of logits reach a "
-        "log-probability with factors 1 - p_i and p_j; then as cross_entropy's",
-    ),
-    special_values="as linear's, then as cross_entropy's; undecided where a logit may "
-    "overflow",
+    **bounded("linear_cross_entropy", Structure.INTERVAL),
 )

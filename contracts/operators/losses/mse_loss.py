@@ -3,8 +3,9 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.losses import BOUND, reduced, reduction
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.losses import reduced, reduction
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, target: Any, *, reduction: str) -> Any:
@@ -22,10 +23,5 @@ mse_loss = Operator(
     },
     oracle=reference,
     homogeneous={"x target": 2},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "one rounded difference and its square; then a sum in any order",
-    ),
-    special_values="as IEEE 754; undecided where a square overflows",
+    **bounded("mse_loss", Structure.INTERVAL),
 )

@@ -3,8 +3,9 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.losses import BOUND, reduction
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.losses import reduction
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -41,11 +42,5 @@ nll_loss = Operator(
     batch="N",
     empty_reduction=False,
     reduced="C",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "one product for each row, two sums in any order and one division",
-    ),
-    special_values="as IEEE 754; ignored rows count for nothing, whatever they hold; a "
-    "mean of no row is NaN",
+    **bounded("nll_loss", Structure.INTERVAL),
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, residual: Any, weight: Any = None, *, eps: float) -> Any:
@@ -65,13 +66,5 @@ add_rms_norm = Operator(
     outputs=("y", "h"),
     reduced="N",
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "h == RNE(x + residual); y as rms_norm of any h between the exact sum and the "
-        "stored one",
-        "one addition, then the bound of rms_norm; both the sum held in registers and "
-        "the one stored are normalised by kernels in use",
-    ),
-    special_values="h as IEEE 754 addition; y as rms_norm of h; undecided where h "
-    "overflows or squares do",
+    **bounded("add_rms_norm", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -87,13 +88,5 @@ batch_norm = Operator(
     oracle=reference,
     error_model=accept,
     batch="B",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|g|(|d| Er + 3u (r + Er)(|x| + |mu|)) + 6u|g d| r + 2u|b| + 2u|y|, r from "
-        "(1 - 6u) / sqrt(s(1 + 2u)) to (1 + 6u) / sqrt(s(1 - 2u)), s = var + eps",
-        "rsqrt within 2 ulp or a root and a division; the affine step in either of its "
-        "usual forms, with eps a rounded constant",
-    ),
-    special_values="elementwise as IEEE 754; NaN where var + eps < 0; undecided where "
-    "it is about 0, or a weight or a variance is infinite",
+    **bounded("batch_norm", Structure.INTERVAL),
 )

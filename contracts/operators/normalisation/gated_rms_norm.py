@@ -3,7 +3,8 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -34,12 +35,5 @@ gated_rms_norm = Operator(
     oracle=reference,
     reduced="N",
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "the RMS norm in two passes, silu by an exponential within 2 ulp, and their "
-        "product, in either order",
-    ),
-    special_values="a row with NaN is NaN throughout, as is one with an infinite "
-    "element at that place; undecided where squares overflow",
+    **bounded("gated_rms_norm", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -62,14 +63,5 @@ group_norm = Operator(
     groups="num_groups",
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|g|(|d| Er + (r + Er)(Emu + 3u(|x| + |mu|))) + 6u|g d| r + 2u|b| + 2u|y|, "
-        "Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|, Ev = gamma(2(n+6)) v + 2 gamma(n+2) "
-        "sqrt(v) rms + Emu^2, n the elements of a group",
-        "that of layer_norm for each group: the class of Welford's and the two-pass "
-        "method; the one-pass form lies outside",
-    ),
-    special_values="a group with NaN or an infinity is NaN throughout, other groups "
-    "are unaffected; undecided where squares overflow or a weight is infinite",
+    **bounded("group_norm", Structure.INTERVAL),
 )

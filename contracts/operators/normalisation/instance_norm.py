@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, weight: Any = None, bias: Any = None, *, eps: float) -> Any:
@@ -51,12 +52,5 @@ instance_norm = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "that of layer_norm, n = L, weight and bias those of the channel",
-        "the class of Welford's and the two-pass method; the one-pass form lies "
-        "outside",
-    ),
-    special_values="a row with NaN or an infinity is NaN throughout, other rows are "
-    "unaffected; undecided where squares overflow or a weight is infinite",
+    **bounded("instance_norm", Structure.INTERVAL),
 )

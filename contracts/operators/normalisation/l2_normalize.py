@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, dim: int, eps: float) -> Any:
@@ -76,14 +77,5 @@ l2_normalize = Operator(
     },
     oracle=reference,
     error_model=accept,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "x / D (1 -/+ 10u), D from the greater of sqrt(s (1 - gamma(n+1)) - 2n lambda) "
-        "and eps (1 - 2u) to that with plus signs, s = sum x^2",
-        "n squares and n-1 additions in any order; a square root and a division, or "
-        "rsqrt and a product; the rounded constant eps",
-    ),
-    special_values="a row with NaN is NaN throughout; in one with an infinity that "
-    "element is NaN and finite ones are 0; a row of zeros is 0; undecided where the "
-    "squares overflow",
+    **bounded("l2_normalize", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, weight: Any = None, bias: Any = None, *, eps: float) -> Any:
@@ -45,19 +46,5 @@ layer_norm = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "E = |g|(|d| Er + (r + Er)(Emu + 3u(|x| + |mu|))) + 6u|g d| r + 2u|b| + 2u|y|, "
-        "and 2 lambda (1 + |g|(r + Er) + |g| + r + |d| r + |x| + |mu|) for products "
-        "that underflow; d = x - mu, r = (v + eps)^-1/2, Er its greater distance from "
-        "(1 - 6u) / sqrt(v + Ev + eps (1 + 2u)) and (1 + 6u) / sqrt(max(v - Ev, 0) + "
-        "eps (1 - 2u)); Emu = gamma(n + 2 + 2 ln(n+1), u) mean|x| + (n+2) lambda, "
-        "Ev = gamma(2(n+6), u) v + 2 gamma(n+2, u) sqrt(v) rms + Emu^2 + 2 lambda; "
-        "with intermediates of a coarser unit w also w|mu| in Emu and 5w v in Ev",
-        "the class of Welford's and the two-pass method, O(n u kappa) with kappa = "
-        "rms / sqrt(v) (Chan, Golub, LeVeque 1983); the one-pass form E[x^2] - "
-        "E[x]^2, O(n u kappa^2), lies outside",
-    ),
-    special_values="a row with NaN or an infinity is NaN throughout, other rows are "
-    "unaffected; undecided where squares overflow or a weight is infinite",
+    **bounded("layer_norm", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 CAST_FIRST: Final = "cast_before_weight"
 
@@ -40,15 +41,5 @@ rms_norm = Operator(
     reduced="N",
     empty_reduction=False,
     algorithms={CAST_FIRST: "x r is rounded to the data's format before the weight"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "x r g (1 -/+ 4u) -/+ 2 lambda (1 + |g| + r|g| + r + |x|(1 + r)), r from "
-        "(1 - 6u) / sqrt(m(1 + gamma(n+5)) + 2 lambda + eps) to the same with "
-        "opposite signs, m = mean x^2",
-        "n squares and n-1 additions in any order, rsqrt within 2 ulp or a root and a "
-        "division, two products in any order",
-    ),
-    special_values="a row with NaN is NaN throughout; in one with an infinity that "
-    "element is NaN and finite ones are 0 times the weight; other rows are "
-    "unaffected; undecided where squares overflow",
+    **bounded("rms_norm", Structure.INTERVAL),
 )

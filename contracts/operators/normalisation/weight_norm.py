@@ -3,7 +3,8 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(v: Any, g: Any) -> Any:
@@ -18,12 +19,5 @@ weight_norm = Operator(
     homogeneous={"g": 1},
     reduced="K",
     batch="O",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "K squares and their sum in any order; a root and a division, or rsqrt and a "
-        "product; one more product",
-    ),
-    special_values="a row of zeros is NaN; a row with NaN is NaN throughout; undecided "
-    "where squares overflow or vanish",
+    **bounded("weight_norm", Structure.INTERVAL),
 )

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -115,19 +116,5 @@ attention = Operator(
         "unfused": "scaled operands and scores are rounded to the data's format, as in "
         "a chain of library calls",
     },
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "(A + |O| r) / (1 - r) + R p|v| + 6u |O|, A = p rho |v|, r = p rho + R, "
-        "rho = expm1(Es + 6u |s - m| + 5u + 6u (ceil(T/16) - 1)), "
-        "Es = scale (R + 6u) |q||k|^T + 5u (|scale q k^T| + |mask|); + u_o p|v| "
-        "where weights are stored in the output's format; with a cap c Es passes "
-        "through c tanh(s / c), and 12u c more",
-        "errors of the scores, of exp, of online rescaling in tiles of 16 keys or "
-        "more, shared by numerator and denominator; of the product with v in the "
-        "declared accumulator; of the division",
-    ),
-    special_values="a visible NaN or +Inf score makes its row NaN; -Inf hides a key; "
-    "a row without visible keys is 0 or NaN as masked_row says; where a hidden key or "
-    "value is not finite, or a score under a cap or a sink is infinite, nothing is "
-    "compared: some kernels multiply it by 0, others never read it",
+    **bounded("attention", Structure.INTERVAL),
 )

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from kfuzz import numerics as nm
-from kfuzz.contracts.operator import Structure, Tolerance
+from kfuzz.contracts.operator import Structure
 from kfuzz.contracts.operators.products.attention import attention, with_lse
+from kfuzz.contracts.prose import bounded
 
 
 def accept(problem: "nm.Problem") -> "nm.Accepted":
@@ -21,13 +22,5 @@ attention_lse = replace(
     error_model=accept,
     outputs=("y", "lse"),
     chain=(),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y as attention's; lse = m + log l, float32, within r / (1 - r) + 6u log l + "
-        "6u |m| + u |lse|, r the relative error of attention's sum l",
-        "the maximum cancels but for the roundings of itself, in base 2 or before the "
-        "scale; 2 ulp of the logarithm; of the sum as in attention",
-    ),
-    special_values=f"{attention.special_values}; lse of a row without visible keys is "
-    "an infinity of either sign",
+    **bounded("attention_lse", Structure.INTERVAL),
 )

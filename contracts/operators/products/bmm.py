@@ -3,8 +3,9 @@
 from typing import Any
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.operators.products.matmul import SPECIAL_VALUES, TOLERANCE, accept
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.products.matmul import accept
+from kfuzz.contracts.prose import bounded
 
 
 def reference(a: Any, b: Any) -> Any:
@@ -25,6 +26,5 @@ bmm = Operator(
     # The result, which is no argument.
     workspaces=("B M N",),
     usual={"B": 2},
-    tolerance=TOLERANCE,
-    special_values=SPECIAL_VALUES,
+    **bounded("bmm", Structure.INTERVAL),
 )

@@ -5,22 +5,14 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 INPUTS: Final = {
     "x": ks.tensors("* K"),
     "weight": ks.tensors("N K"),
     "bias": ks.tensors("N", role="bias", optional=True),
 }
-BOUND: Final = (
-    "E = R (|x||W|^T + |b|) + (K+2) lambda, R = gamma(K+2, u) for float32, "
-    "max(gamma(K+2, u), 2.5 (K+5) u) for 16-bit operands; E = 0 where every order is "
-    "exact"
-)
-DERIVATION: Final = (
-    "K products and K additions in any order, fused or not, the bias at any place "
-    "among them; truncating tensor cores as for matmul"
-)
 
 
 def reference(x: Any, weight: Any, bias: Any = None) -> Any:
@@ -54,6 +46,5 @@ linear = Operator(
     homogeneous={"x bias": 1, "weight bias": 1},
     error_model=accept,
     reduced="K",
-    tolerance=Tolerance(Structure.INTERVAL, BOUND, DERIVATION),
-    special_values="as matmul's, with the bias as one more term",
+    **bounded("linear", Structure.INTERVAL),
 )

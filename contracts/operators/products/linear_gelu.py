@@ -3,15 +3,14 @@
 from typing import Any
 
 from kfuzz import numerics as nm
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise.gelu import reference as gelu
 from kfuzz.contracts.operators.products.linear import (
-    BOUND,
-    DERIVATION,
     INPUTS,
     products,
 )
 from kfuzz.contracts.operators.products.linear import reference as linear
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, weight: Any, bias: Any = None) -> Any:
@@ -60,12 +59,5 @@ linear_gelu = Operator(
     chain=("linear", "gelu"),
     reduced="K",
     algorithms={"tanh_form": "gelu is its tanh approximation"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        f"the image of [z - E, z + E] under gelu, with gelu's own error; {BOUND}",
-        f"{DERIVATION}; then every step of gelu maps the least and the greatest "
-        "value before it",
-    ),
-    special_values="as linear's; +Inf stays, -Inf gives 0 or NaN, NaN stays NaN; "
-    "undecided where 2 z overflows",
+    **bounded("linear_gelu", Structure.INTERVAL),
 )

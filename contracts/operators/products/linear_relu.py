@@ -3,14 +3,13 @@
 from typing import Any
 
 from kfuzz import numerics as nm
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.products.linear import (
-    BOUND,
-    DERIVATION,
     INPUTS,
     products,
 )
 from kfuzz.contracts.operators.products.linear import reference as linear
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, weight: Any, bias: Any = None) -> Any:
@@ -47,10 +46,5 @@ linear_relu = Operator(
     error_model=accept,
     chain=("linear", "relu"),
     reduced="K",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        f"RNE(max(z - E, 0)) <= y <= RNE(max(z + E, 0)), {BOUND}",
-        f"{DERIVATION}; max rounds nothing",
-    ),
-    special_values="as linear's; -Inf becomes 0, NaN stays NaN",
+    **bounded("linear_relu", Structure.INTERVAL),
 )

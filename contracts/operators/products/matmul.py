@@ -1,25 +1,11 @@
 """matmul(a, b): the matrix product."""
 
-from typing import Any, Final
+from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
-
-# Shared with the other operators that are sums of products.
-TOLERANCE: Final = Tolerance(
-    Structure.INTERVAL,
-    "RNE(ab - E) <= y <= RNE(ab + E), E = R |a||b| + (K+1) lambda, "
-    "R = gamma(K+1, u) for float32, max(gamma(K+1, u), 2.5 (K+4) u) for 16-bit "
-    "operands in float32 accumulators; E = 0 where every order is exact",
-    "K products and K-1 additions in any order, fused or not; truncating tensor "
-    "cores of all vendors lie within 2.5 (K+4) u",
-)
-SPECIAL_VALUES: Final = (
-    "NaN terms, 0 * Inf and both infinities give NaN, else the "
-    "infinity; undecided where some order overflows the accumulator; 0 if K = 0; NaN "
-    "too where a subnormal that may be flushed meets an infinity"
-)
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(a: Any, b: Any) -> Any:
@@ -48,6 +34,5 @@ matmul = Operator(
     error_model=accept,
     batch="M",
     reduced="K",
-    tolerance=TOLERANCE,
-    special_values=SPECIAL_VALUES,
+    **bounded("matmul", Structure.INTERVAL),
 )

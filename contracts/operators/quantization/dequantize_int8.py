@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(q: Any, scale: Any, *, dtype: str) -> Any:
@@ -26,12 +27,5 @@ dequantize_int8 = Operator(
     },
     oracle=reference,
     error_model=accept,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(q s (1 - u)) <= y <= RNE(q s (1 + u)); exactly RNE(q s) in float32",
-        "one product in float32 and the store; a subnormal scale or product may be 0 "
-        "unless preserved",
-    ),
-    special_values="a NaN scale makes its row NaN; an infinite one NaN of codes 0, the "
-    "infinity of the code's sign of others; overflow to the infinity",
+    **bounded("dequantize_int8", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 # What is taken from a code where no zero points are given.
@@ -41,17 +42,6 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.scaled.of_nibbles(problem, unpacked(t["codes"]), zero)
 
 
-BOUND: Final = Tolerance(
-    Structure.INTERVAL,
-    "y +- (R(K) |x||w| + (1 + R(K)) |x| W), W = 3 u_w (|n| + |zero|) |scale|",
-    "weights (n - zero) scale, or n scale - zero scale, in the format of the data; "
-    "their product with x in the declared accumulator",
-)
-SPECIAL: Final = (
-    "a NaN in x makes its row NaN, one of a scale or zero its column; beside "
-    "infinities nothing is compared; undecided where a weight overflows"
-)
-
 int4_matmul = Operator(
     "int4_matmul",
     inputs={
@@ -66,6 +56,5 @@ int4_matmul = Operator(
     batch="M",
     shape_class="K == 2 * L and G >= 1 and L % G == 0",
     defaults=Declaration(intermediates="output"),
-    tolerance=BOUND,
-    special_values=SPECIAL,
+    **bounded("int4_matmul", Structure.INTERVAL),
 )

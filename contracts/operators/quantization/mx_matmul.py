@@ -4,8 +4,9 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.operators.quantization.scaled_matmul_fp8 import BOUND, CODES, UNITS
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.quantization.scaled_matmul_fp8 import CODES, UNITS
+from kfuzz.contracts.prose import bounded
 
 
 def reference(a: Any, b: Any, scale_a: Any, scale_b: Any, *, dtype: str) -> Any:
@@ -38,7 +39,5 @@ mx_matmul = Operator(
     batch="M",
     shape_class="K == 32 * G",
     defaults=UNITS,
-    tolerance=BOUND,
-    special_values="a NaN code or the scale 255 makes NaN; undecided where some "
-    "grouping of the factors overflows",
+    **bounded("mx_matmul", Structure.INTERVAL),
 )

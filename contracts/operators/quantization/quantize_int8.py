@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 # `eps`: the least max|x| that a scale is made of; what serving code has.
 EPS: Final = (1e-10, 1e-5)
@@ -51,21 +52,7 @@ def quantizer(name: str, codes: str, peak: int) -> Operator:
         outputs=("q", "scale"),
         reduced="N",
         empty_reduction=False,
-        tolerance=Tolerance(
-            Structure.COMPOSITE,
-            f"scale == max(max|x|, eps) / {peak} (1 -/+ 10u); q == RNE(v) clamped to "
-            f"-{peak}..{peak} for some v in x / scale (1 -/+ 11u), with the scale "
-            "returned",
-            "a maximum rounds nothing; divisions within 2 ulp, of max|x| or of its "
-            "reciprocal; x times a reciprocal, of the scale or of max|x|; where "
-            f"max|x| is {peak} times a power of two all are exact, and ties go to "
-            "even, unless approx=True; with another store= than rne q is either "
-            "neighbour of v",
-        ),
-        special_values="a row of zeros has any scale and codes 0; NaN in a row makes "
-        "its scale NaN and leaves its codes undecided; one with an infinity has the "
-        "scale Inf and codes 0, those of infinities undecided; undecided where a scale "
-        "is so small that its reciprocal overflows",
+        **bounded(name, Structure.COMPOSITE),
     )
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.quantization.scaled_matmul_fp8 import (
-    BOUND,
     CODES,
     UNITS,
     accept,
 )
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -43,7 +43,5 @@ scaled_matmul_blocks = Operator(
     shape_class="K == G * block and N == J * block",
     usual={"G": 2, "J": 1},
     defaults=UNITS,
-    tolerance=BOUND,
-    special_values="a NaN code or scale makes NaN; beside an infinite scale nothing is "
-    "compared; undecided where some grouping of the factors overflows",
+    **bounded("scaled_matmul_blocks", Structure.INTERVAL),
 )

@@ -4,19 +4,13 @@ from dataclasses import replace
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Structure, Tolerance
+from kfuzz.contracts.operator import Structure
 from kfuzz.contracts.operators.quantization.scaled_matmul_int8 import scaled_matmul_int8
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 CODES = "float8_e4m3fn"
 UNITS = Declaration(accumulator="any_tensor_core")
-BOUND = Tolerance(
-    Structure.INTERVAL,
-    "y +- (R(K) + gamma(G + 5, u)) sum|a||b| |s t|, G the groups of K",
-    "sums of 8-bit products in the declared accumulator, by default that of any matrix "
-    "unit; products with both scales in any grouping, and the sum over the groups, in "
-    "float32; then one rounding",
-)
 
 
 def accept(problem: "nm.Problem") -> "nm.Acceptance":
@@ -34,5 +28,5 @@ scaled_matmul_fp8 = replace(
     },
     error_model=accept,
     defaults=UNITS,
-    tolerance=BOUND,
+    **bounded("scaled_matmul_fp8", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -34,12 +35,5 @@ scaled_matmul_int8 = Operator(
     error_model=accept,
     reduced="K",
     batch="M",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y +- (gamma(6, u) sum|a||b| |s t| + 2u |bias|)",
-        "a sum in int32 is exact; its conversion, the products with both scales in any "
-        "grouping, and the addition of the bias round in float32; then one rounding",
-    ),
-    special_values="a NaN scale or bias makes NaN; beside an infinite one nothing is "
-    "compared; undecided where some grouping of the factors overflows",
+    **bounded("scaled_matmul_int8", Structure.INTERVAL),
 )

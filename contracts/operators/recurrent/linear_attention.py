@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -71,16 +72,5 @@ linear_attention = Operator(
     workspaces=("B H T T D", "B H D E T"),
     usual={"B": 2, "H": 2, "T": 16},
     defaults=Declaration(intermediates="output"),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y +- scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1), w the product of "
-        "decays, alpha = expm1(u ((2t + 8) sum|g| + 8t + 16)), 1 + c = "
-        "(1 + R(D))(1 + R(t))(1 + (2t + 8) u)(1 + 5 u_o), and what operands lose to "
-        "underflow beside sums that do not decay; the state likewise, in float32",
-        "step by step or in chunks: sums over the steps and over D in the declared "
-        "accumulator, decays as exponentials of differences of running sums; operands "
-        "of matrix units rounded to the data's format at most five times",
-    ),
-    special_values="a NaN query makes its row NaN, a NaN key or value what follows; "
-    "where else a head holds what is not finite nothing is compared",
+    **bounded("linear_attention", Structure.INTERVAL),
 )

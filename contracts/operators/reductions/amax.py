@@ -4,17 +4,16 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
-def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
+def extremum(name: str, which: str) -> Operator:
     """Return the operator of a row's greatest, or least, element.
 
     Args:
         name: torch's name of it.
-        noun: "maximum" or "minimum".
         which: "greatest" or "least".
-        neutral: what it is of a row that holds nothing else.
     """
 
     def reference(x: Any, *, dim: int) -> Any:
@@ -39,14 +38,8 @@ def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
         defaults=MOVES,
         dtypes=EVERY_DTYPE,
         empty_reduction=False,
-        tolerance=Tolerance(
-            Structure.EXACT,
-            f"y == {noun[:3]} over dim",
-            f"a {noun} selects one of its operands and rounds nothing",
-        ),
-        special_values=f"NaN if the row holds a NaN; else the {which} element, "
-        f"{neutral} if all are {neutral}; +0 and -0 are equal",
+        **bounded(name, Structure.EXACT),
     )
 
 
-amax = extremum("amax", "maximum", "greatest", "-Inf")
+amax = extremum("amax", "greatest")

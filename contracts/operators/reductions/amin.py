@@ -2,4 +2,4 @@
 
 from kfuzz.contracts.operators.reductions.amax import extremum
 
-amin = extremum("amin", "minimum", "least", "+Inf")
+amin = extremum("amin", "least")

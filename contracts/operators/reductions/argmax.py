@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -72,11 +73,5 @@ argmax = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == the first index of the maximum over dim, int64",
-        "comparisons round nothing; of equal maxima the first counts, or with "
-        'ties="any" one of them',
-    ),
-    special_values="the first NaN if the row holds one; +0 and -0 are equal",
+    **bounded("argmax", Structure.EXACT),
 )

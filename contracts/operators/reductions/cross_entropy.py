@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.reductions.log_softmax import LSE_FORM
+from kfuzz.contracts.prose import bounded
 
 # Roundings behind the log-probabilities: 1 - s and s / C, the two products, their
 # sum; with intermediates in the output's format also the sums over classes and
@@ -204,20 +205,5 @@ cross_entropy = Operator(
     algorithms={LSE_FORM: "(max + log S) - x_t, which cancels for large offsets"},
     recentres=True,
     out_of_bounds=("raise", "clamp", "undefined"),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "of a row (1-s) e_t + s (mean e + gamma(C, u) mean|log p|) + 6u loss; the sum "
-        "of M rows gamma(M, u), their mean gamma(M+2, u) of itself more; "
-        "e = 4u|d| + R + 6u log S + 2u|log p|, "
-        "R = sum p rho + gamma(C-1, u) + 6u (ceil(C/16) - 1), rho = 4u|d| + 5u",
-        "relative error of exp (2 ulp and its argument), of the sum in any order, of "
-        "online rescaling in tiles of at least 16 becomes an absolute one of its "
-        "logarithm; (max - x_t) + log S does not cancel, (max + log S) - x_t does; "
-        'with intermediates="output" log-probabilities, losses and their partial '
-        "sums have the unit of the output's format",
-    ),
-    special_values="a row with NaN or +Inf, or all -Inf, makes the loss NaN, -Inf at "
-    "the target (with smoothing: anywhere) +Inf; ignored rows count for nothing, "
-    "whatever they hold, and are 0 where nothing is reduced; a mean of no row is NaN; "
-    "undecided where sums of losses overflow, or a label is clamped to the ignored one",
+    **bounded("cross_entropy", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -69,15 +70,5 @@ cumsum = Operator(
     oracle=reference,
     homogeneous={"x": 1},
     error_model=accept,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s_i - E) <= y_i <= RNE(s_i + E), E = gamma(i, u) sum_{j<=i}|x_j|; E = 0 "
-        "where every order is exact",
-        "i additions in any tree over the leaves 0 to i in the declared accumulator "
-        "(Higham eq. 4.6), then one rounding to the output; the total less a suffix "
-        "lies outside",
-    ),
-    special_values="from the first NaN on, and from where both infinities have come, "
-    "NaN; from the first infinity on that infinity; what comes before is unaffected; "
-    "undecided where some order overflows the accumulator",
+    **bounded("cumsum", Structure.INTERVAL),
 )

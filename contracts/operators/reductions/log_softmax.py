@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 LSE_FORM: Final = "lse_form"
 
@@ -56,13 +57,5 @@ log_softmax = Operator(
     error_model=accept,
     algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
     recentres=True,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(y - E) <= y <= RNE(y + E), E = u|d| + R + 6u log S + u|y|, d = x - m, "
-        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1), rho = 4u|d| + 5u",
-        "the difference from the row maximum, the relative error of the sum of exp "
-        "(absolute in the logarithm), log to 2 ulp, one subtraction",
-    ),
-    special_values="a row with NaN or +Inf, and a row of -Inf, is NaN throughout; -Inf "
-    "among finite values stays -Inf",
+    **bounded("log_softmax", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -48,14 +49,5 @@ logsumexp = Operator(
     oracle=reference,
     error_model=accept,
     recentres=True,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(y - E) <= y <= RNE(y + E), E = R + 6u log S + u|m| + u|y|, "
-        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1), rho = 4u|x - m| + 5u",
-        "relative errors of exp (2 ulp and its argument), of the sum in any order and "
-        "of online rescaling in tiles of at least 16 become absolute in the "
-        "logarithm; log to 2 ulp; the row maximum is subtracted exactly once",
-    ),
-    special_values="a row with NaN is NaN, else with +Inf +Inf; -Inf counts nothing; "
-    "a row of -Inf and an empty row give -Inf",
+    **bounded("logsumexp", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -56,14 +57,5 @@ mean = Operator(
     oracle=reference,
     homogeneous={"x": 1},
     error_model=accept,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(m - E) <= y <= RNE(m + E), E = (gamma(n-1, u) + 6u) sum|x| / n; E = 0 "
-        "where n is a power of two and every order is exact",
-        "n-1 additions in any order in the declared accumulator (Higham eq. 4.6), a "
-        "division within 2 ulp or a product with the rounded 1/n, then one rounding "
-        "to the output",
-    ),
-    special_values="NaN if the row holds NaN or both infinities, or is empty; else the "
-    "infinity it holds; undecided where some order overflows the accumulator",
+    **bounded("mean", Structure.INTERVAL),
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -72,14 +73,5 @@ prod = Operator(
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference,
     error_model=accept,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(p - E) <= y <= RNE(p + E), E = gamma(n-1, u)|p| + n lambda prod max(1, "
-        "|x|) where prod min(1, |x|) < lambda; E = 0 where every order is exact",
-        "n-1 products in any order (Higham eq. 3.3); a partial product lies between "
-        "those of all factors below 1 and of all above 1",
-    ),
-    special_values="NaN if the row holds NaN or 0 and an infinity; else the infinity "
-    "with the sign of the product; undecided where some order overflows before it "
-    "shrinks, or vanishes before it meets an infinity; 1 if empty",
+    **bounded("prod", Structure.INTERVAL),
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, dim: int) -> Any:
@@ -58,17 +59,5 @@ softmax = Operator(
     oracle=reference,
     error_model=accept,
     recentres=True,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "exp(d - log S -/+ (rho + r + 5u)), d = x - max x, S = sum exp(d), "
-        "p = exp(d) / S, rho = 4u|d| + 5u, r = R / (1 - R), "
-        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1) + n 2^-126, and u once "
-        "more where intermediates are coarser than the sum; below, 2^-126 less; "
-        "vacuous where R >= 1/2; with approx=True rho = 4u|d| + 13u",
-        "relative errors of exp (2 ulp and its argument), of the sum in any order, "
-        "of online rescaling in tiles of at least 16, of the division; the row "
-        "maximum is subtracted exactly once; an exponential or a result may be flushed",
-    ),
-    special_values="a row with NaN or +Inf is NaN throughout; -Inf among finite "
-    "values gives exactly 0; a row of -Inf is NaN",
+    **bounded("softmax", Structure.INTERVAL),
 )

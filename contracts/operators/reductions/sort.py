@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -39,13 +40,5 @@ sort = Operator(
     outputs=("values", "indices"),
     defaults=Declaration(subnormals="preserve", ties="any"),
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "values: the elements in order; indices, int64: x[indices] == values, none "
-        'twice; with ties="first" those of equal elements rise',
-        "ordering moves elements and rounds nothing; which of equal elements comes "
-        "first is free unless declared",
-    ),
-    special_values="NaN is the greatest: last, or first if descending; +0 and -0 are "
-    "equal, and either may stand for the other",
+    **bounded("sort", Structure.EXACT),
 )

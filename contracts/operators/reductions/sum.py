@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.dtypes import FLOAT8
 
 
@@ -33,15 +34,5 @@ sum = Operator(
     homogeneous={"x": 1},
     error_model=accept,
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s - E) <= y <= RNE(s + E), E = gamma(n-1, u) sum|x|, and where "
-        "subnormals may be flushed the sum of |x| < lambda and n lambda more; E = 0 "
-        "where every order is exact",
-        "n-1 additions in any order in the declared accumulator (Higham eq. 4.6), "
-        "then one rounding to the output; if all terms are multiples of 2^q and "
-        "sum|x| <= 2^(p+q) no order rounds at all",
-    ),
-    special_values="NaN if the row holds NaN or both infinities; else the infinity "
-    "it holds; undecided where some order overflows the accumulator; 0 if empty",
+    **bounded("sum", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -43,14 +44,5 @@ topk = Operator(
     shape_class="k <= N",
     defaults=Declaration(subnormals="preserve", ties="any"),
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "values: the k greatest (least) elements in falling (rising) order; indices, "
-        'int64: x[indices] == values, none twice; with ties="first" the first of '
-        "equal elements, rising",
-        "a selection moves elements and rounds nothing; which of equal elements is "
-        "taken is free unless declared",
-    ),
-    special_values="NaN is the greatest: first of the greatest, last of the least; +0 "
-    "and -0 are equal, and either may stand for the other",
+    **bounded("topk", Structure.EXACT),
 )

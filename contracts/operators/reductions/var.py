@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, *, dim: int, correction: int) -> Any:
@@ -54,15 +55,5 @@ var = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(v - E) <= y <= RNE(v + E), E = Ev n / (n - correction), Ev = "
-        "gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 lambda, Emu = "
-        "gamma(n + 2 + 2 ln(n+1)) mean|x|",
-        "the class of Welford's and the two-pass method, O(n u kappa) with kappa = "
-        "rms / sqrt(v) (Chan, Golub, LeVeque 1983); the one-pass form E[x^2] - "
-        "E[x]^2, O(n u kappa^2), lies outside",
-    ),
-    special_values="a row with NaN or an infinity is NaN, and so is one of no more "
-    "elements than the correction; undecided where squares overflow",
+    **bounded("var", Structure.INTERVAL),
 )

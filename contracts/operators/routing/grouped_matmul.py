@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, weight: Any, offsets: Any) -> Any:
@@ -44,11 +45,5 @@ grouped_matmul = Operator(
     shape_class="S == E + 1 and E >= 1",
     workspaces=("P D F",),
     usual={"E": 4},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(y - E) <= y <= RNE(y + E), E = R |x||weight|, R that of a matrix product",
-        "as of matmul, the operands those of the row's group",
-    ),
-    special_values="as matmul's, of the row and its group's matrix alone: what others "
-    "hold does not count",
+    **bounded("grouped_matmul", Structure.INTERVAL),
 )

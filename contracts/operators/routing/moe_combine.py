@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(y: Any, rows: Any, weights: Any) -> Any:
@@ -35,10 +36,5 @@ moe_combine = Operator(
     reduced="K",
     batch="M",
     workspaces=("M K D",),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s - E) <= out <= RNE(s + E), E = R |weights||y|",
-        "sums of products in any order in the declared accumulator",
-    ),
-    special_values="as matmul's, of the rows that are named alone",
+    **bounded("moe_combine", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(x: Any, experts: Any, *, count: int) -> Any:
@@ -58,10 +59,5 @@ moe_permute = Operator(
     batch="",
     defaults=MOVES,
     workspaces=("M K D",),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "rows == x[source // K], experts[source] does not fall, equal ones in order",
-        "a stable sort of integers; rows are copied",
-    ),
-    special_values="every value is copied, NaN as any NaN, -0 as -0",
+    **bounded("moe_permute", Structure.EXACT),
 )

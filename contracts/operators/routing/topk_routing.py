@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(logits: Any, *, k: int, renormalize: bool) -> Any:
@@ -49,13 +50,5 @@ topk_routing = Operator(
     shape_class="k <= E and E >= 1",
     batch="M",
     recentres=True,
-    tolerance=Tolerance(
-        Structure.COMPOSITE,
-        "weights: the k greatest p exp(-/+ eps), eps = rho + R + 5u as of softmax, "
-        "renormalised p / (p + rest) with gamma(k + 4) more; indices: one whose p may "
-        "be in order there, none twice, with its own weight beside it",
-        "softmax as of the operator; probabilities that differ by less than their "
-        "errors may come in either order",
-    ),
-    special_values="a row with NaN or +Inf, or of -Inf, is undecided",
+    **bounded("topk_routing", Structure.COMPOSITE),
 )

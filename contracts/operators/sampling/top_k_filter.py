@@ -5,7 +5,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -41,11 +42,5 @@ top_k_filter = Operator(
     reduced="N",
     shape_class="k <= N",
     defaults=Declaration(subnormals="preserve"),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == logits above the k-th greatest, -Inf below; either where equal to it, "
-        "if k or more are kept",
-        "a selection rounds nothing; how many of equal ones are kept is free",
-    ),
-    special_values="a row with NaN is undecided; -Inf stays, and so does +Inf if kept",
+    **bounded("top_k_filter", Structure.EXACT),
 )
