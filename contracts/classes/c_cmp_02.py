@@ -51,7 +51,7 @@ def _chosen(evidence: Evidence) -> Failure | None:
     # What is right now and then needs no other configuration for it.
     if Probe.REPEAT in evidence.runs and miss_of(evidence, Probe.REPEAT) is None:
         return None
-    tried = evidence.of(Configurations).conform
+    tried = evidence.of(Configurations)
     good = [name for name, conforms in tried.items() if conforms]
     if not good:
         return None

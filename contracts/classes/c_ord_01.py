@@ -14,10 +14,7 @@ def judge(evidence: Evidence) -> Failure | None:
     """Return what another order of the data shows of a case that conforms."""
     if miss_of(evidence) is not None:
         return None
-    made = (
-        changed_failure(ID, c, Kind.ORDER_DEPENDENT)
-        for c in evidence.of(Permuted).forms
-    )
+    made = (changed_failure(ID, c, Kind.ORDER_DEPENDENT) for c in evidence.of(Permuted))
     return next((failure for failure in made if failure is not None), None)
 
 
@@ -30,7 +27,7 @@ CLASS = ContractClass(
     later_kinds=(Kind.ORDER_DEPENDENT,),
     unseen={Kind.ORDER_DEPENDENT: "what it gives for data in another order"},
     judge=judge,
-    decides=lambda evidence: bool(evidence.of(Permuted).forms),
+    decides=lambda evidence: bool(evidence.of(Permuted)),
     applies=lambda operator, claims: (
         operator.dim is not None or operator.reduced is not None
     ),

@@ -132,7 +132,7 @@ def _raced(evidence: Evidence) -> Failure | None:
 
 def _batched(evidence: Evidence) -> Failure | None:
     """Rows whose bits follow the batch that they are computed in."""
-    called = evidence.of(Batches).called
+    called = evidence.of(Batches)
     if not called or not called[0].run.comparable:
         return None
     whole = called[0]
@@ -216,7 +216,7 @@ def _described(race: Access) -> str:
 
 
 def _decides(evidence: Evidence) -> bool:
-    if len(evidence.of(Batches).called) > _PROGRAMS:
+    if len(evidence.of(Batches)) > _PROGRAMS:
         return True
     if evidence.declaration.determinism == "none":
         return False

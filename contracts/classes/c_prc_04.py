@@ -18,9 +18,7 @@ def judge(evidence: Evidence) -> Failure | None:
     """Return what scaled data show of a case that conforms."""
     if miss_of(evidence) is not None:
         return None
-    made = (
-        changed_failure(ID, c, Kind.SCALE_DEPENDENT) for c in evidence.of(Scaled).forms
-    )
+    made = (changed_failure(ID, c, Kind.SCALE_DEPENDENT) for c in evidence.of(Scaled))
     return next((failure for failure in made if failure is not None), None)
 
 
@@ -33,7 +31,7 @@ CLASS = ContractClass(
     later_kinds=(Kind.SCALE_DEPENDENT,),
     unseen={Kind.SCALE_DEPENDENT: "what it gives for scaled data"},
     judge=judge,
-    decides=lambda evidence: bool(evidence.of(Scaled).forms),
+    decides=lambda evidence: bool(evidence.of(Scaled)),
     applies=lambda operator, claims: bool(operator.homogeneous),
     by_occasion=True,
     provisional=True,

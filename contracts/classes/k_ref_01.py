@@ -128,7 +128,7 @@ def _left_over(evidence: Evidence) -> Failure | None:
     if miss is None or agree(evidence, first, other):
         return None
     why = "the same call gives other bits after a call on the larger shape with "
-    return _stale(miss, f"with {evidence.of(Shorter).text}, {why}other data")
+    return _stale(miss, f"with {evidence.of(Shorter)}, {why}other data")
 
 
 def suspected(evidence: Evidence) -> tuple[Probe, Failure] | None:
@@ -139,7 +139,7 @@ def suspected(evidence: Evidence) -> tuple[Probe, Failure] | None:
     """
     if miss_of(evidence) is not None:
         return None
-    part = evidence.of(Shorter).text
+    part = evidence.of(Shorter)
     shorter = f"with {part}, alone the same call gives what it should; after "
     for probe, again, why in (
         (
