@@ -7,12 +7,9 @@ from torch import Tensor
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Plant
-from kfuzz.numerics.acceptance import FINITE, Acceptance, classes_of
 from kfuzz.numerics.comparator.compare import Outcome, compare
-from kfuzz.numerics.formats import round_to
 from tests.helpers import correct_algorithms as correct
 from tests.helpers.operator_cases import (
-    CORRECT,
     DTYPES,
     OPERATORS,
     TORCH,
@@ -35,21 +32,6 @@ EVERY = [
 
 
 @pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_correct_algorithms_are_admitted_on_every_family(name: str, dtype: str) -> None:
-    algorithms = dict(CORRECT[name])
-    if name == "matmul" and dtype != "float32":
-        algorithms |= correct.TENSOR_CORES
-    decided = 0
-    for case, values, problem, acceptance in posed(name, dtype):
-        for label, algorithm in algorithms.items():
-            made = compared(algorithm, case, values, problem, acceptance)
-            where = made.missed.nonzero()[:3].tolist()
-            assert not made.missed.any(), f"{label} at {where}: {describe(case)}"
-            decided += int((made.outcomes == Outcome.OK).sum())
-    assert decided > 500
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
 def test_torch_is_admitted_on_every_family(name: str, dtype: str) -> None:
     # Along other than the last dimension torch's CPU softmax of 16-bit data
     # rounds the exponentials to the data's format.
@@ -57,106 +39,6 @@ def test_torch_is_admitted_on_every_family(name: str, dtype: str) -> None:
     for case, values, problem, acceptance in posed(name, dtype, claims):
         made = compared(TORCH[name], case, values, problem, acceptance)
         assert not made.missed.any(), describe(case)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_most_elements_are_decided(name: str, dtype: str) -> None:
-    undecided = total = 0
-    for case, values, problem, acceptance in posed(name, dtype):
-        made = compared(TORCH[name], case, values, problem, acceptance)
-        undecided += int((made.outcomes == Outcome.UNDECIDED).sum())
-        total += made.outcomes.numel()
-    assert undecided < 0.12 * total
-
-
-def elementwise_product(a: Tensor, b: Tensor) -> Tensor:
-    """A matrix product without BLAS, which may skip 0 * Inf."""
-    return (a.unsqueeze(-1) * b).sum(-2)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_the_reference_is_the_plain_oracle_in_float64(name: str, dtype: str) -> None:
-    operator = OPERATORS[name]
-    oracle = elementwise_product if name == "matmul" else operator.oracle
-    for case, values, problem, acceptance in posed(name, dtype):
-        plain = oracle(*(v.double() for v in values.values()), **problem.scalars)
-        wanted, got = plain.unsqueeze(0), acceptance.reference
-        kinds = classes_of(wanted)
-        agrees = (kinds & acceptance.classes) != 0
-        assert bool((agrees | acceptance.undecidable).all()), describe(case)
-        both = torch.isfinite(wanted) & torch.isfinite(got)
-        # Cancelling sums agree to float64's own rounding of their terms.
-        scale = torch.maximum(acceptance.high - acceptance.low, wanted.abs())
-        near = (wanted - got).abs() <= 1e-10 * scale
-        assert bool(near[both].all()), describe(case)
-
-
-def rounded(acceptance: Acceptance) -> Tensor:
-    """A result that is admitted everywhere: the reference, stored."""
-    return round_to(acceptance.reference, acceptance.output)
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_one_value_beyond_either_end_is_a_miss(name: str, dtype: str) -> None:
-    tried = 0
-    for case, _, _, acceptance in posed(name, dtype):
-        fmt = acceptance.output
-        y = rounded(acceptance)
-        made = compare(y, acceptance)
-        assert not made.missed.any(), describe(case)
-        judged = (acceptance.classes == FINITE) & ~acceptance.ambiguous
-        judged &= ~acceptance.undecidable
-        for end, mode, towards in (
-            (made.high, "ru", float("inf")), (made.low, "rd", float("-inf")),
-        ):  # fmt: skip
-            bound = torch.full_like(end, towards)
-            beyond = round_to(torch.nextafter(end, bound), fmt, mode)
-            # Zero is admitted for what may be flushed; NaN and Inf come below.
-            usable = judged & torch.isfinite(beyond) & torch.isfinite(end)
-            usable &= (beyond != 0) | (not acceptance.flush)
-            if not bool(usable.any()):
-                continue
-            at = tuple(usable.nonzero()[0].tolist())
-            for value, outcome in (
-                (beyond[at], Outcome.VALUE),
-                (float("nan"), Outcome.NAN_UNEXPECTED),
-            ):
-                wrong = y.clone()
-                wrong[at] = value
-                found = compare(wrong, acceptance)
-                assert found.missed.nonzero().tolist() == [list(at)], describe(case)
-                assert int(found.outcomes[at]) == outcome
-            inside = y.clone()
-            inside[at] = end[at]
-            assert not compare(inside, acceptance).missed.any()
-            tried += 1
-    assert tried > 25
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_a_missing_nan_or_a_wrong_infinity_is_a_miss(name: str, dtype: str) -> None:
-    nans = infinities = 0
-    for case, _, _, acceptance in posed(name, dtype):
-        y = rounded(acceptance)
-        judged = ~acceptance.ambiguous & ~acceptance.undecidable
-        for i in (judged & torch.isnan(y)).nonzero()[:1].tolist():
-            for value in (0.0, float("inf"), float("-inf"), 1.0):
-                wrong = y.clone()
-                wrong[tuple(i)] = value
-                made = compare(wrong, acceptance)
-                assert made.missed.nonzero().tolist() == [i], describe(case)
-            nans += 1
-        special = judged & torch.isinf(acceptance.reference)
-        for i in special.nonzero()[:1].tolist():
-            at = tuple(i)
-            for value in (-float(y[at]), 0.0, acceptance.output.max_finite):
-                wrong = y.clone()
-                wrong[at] = value
-                made = compare(wrong, acceptance)
-                assert made.missed.nonzero().tolist() == [i], describe(case)
-            infinities += 1
-    assert nans > 0
-    assert infinities > 0 or name in ("softmax", "layer_norm")
 
 
 def fails_on(
@@ -180,53 +62,6 @@ def fails_on(
 
 
 SHAPE = {name: (4, 64, 4) if name == "matmul" else (4, 64) for name in NAMES}
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-@pytest.mark.parametrize("family", ["randn", "uniform01", "exact_int", "offset"])
-def test_constant_impostors_are_refused(name: str, dtype: str, family: str) -> None:
-    shape, honest = SHAPE[name], TORCH[name]
-
-    def nothing(*xs: Tensor, **scalars: object) -> Tensor:
-        return torch.zeros_like(honest(*xs, **scalars))
-
-    def undefined(*xs: Tensor, **scalars: object) -> Tensor:
-        return torch.full_like(honest(*xs, **scalars), float("nan"))
-
-    def uniform(*xs: Tensor, **scalars: object) -> Tensor:
-        y = honest(*xs, **scalars)
-        return torch.full_like(y, 1 / xs[0].shape[-1])
-
-    def copied(*xs: Tensor, **scalars: object) -> Tensor:
-        y = honest(*xs, **scalars)
-        return xs[0].flatten()[: y.numel()].reshape(y.shape).clone()
-
-    def one_nan(*xs: Tensor, **scalars: object) -> Tensor:
-        y = honest(*xs, **scalars).clone()
-        y.view(-1)[-1] = float("nan")
-        return y
-
-    def shuffled(*xs: Tensor, **scalars: object) -> Tensor:
-        return honest(*xs, **scalars).flip(0)
-
-    impostors = [nothing, undefined, uniform, one_nan]
-    # Relu of positive data is a copy; maxima of small integers are all equal.
-    if name not in ("relu", "amax") or family == "randn":
-        impostors += [copied, shuffled]
-    for impostor in impostors:
-        assert fails_on(name, dtype, impostor, family, shape), impostor.__name__
-
-
-@pytest.mark.parametrize(("name", "dtype"), EVERY)
-def test_the_output_of_another_case_is_refused(name: str, dtype: str) -> None:
-    honest = TORCH[name]
-
-    def stale(*xs: Tensor, **scalars: object) -> Tensor:
-        other = torch.Generator().manual_seed(3)
-        before = [torch.randn(x.shape, generator=other).to(x.dtype) for x in xs]
-        return honest(*before, **scalars)
-
-    assert fails_on(name, dtype, stale, "randn", SHAPE[name])
 
 
 def dropped(name: str, keep: int) -> Algorithm:
@@ -281,63 +116,6 @@ def test_an_element_counted_twice_is_refused(name: str, dtype: str) -> None:
         other = "ones" if name == "matmul" else "randn"
         found = (
             fails_on(name, dtype, twice, family, SHAPE[name], other=other, seed=seed)
-            for seed in range(1, 5)
-        )
-        assert any(found), family
-
-
-def sum_in_half(x: Tensor, *, dim: int) -> Tensor:
-    """Keep the sum in float16, or bfloat16 for bfloat16 data."""
-    narrow = torch.bfloat16 if x.dtype is torch.bfloat16 else torch.float16
-    total = torch.zeros(x.shape[:-1], dtype=narrow)
-    for part in x.to(narrow).unbind(dim):
-        total = total + part
-    return total.to(x.dtype)
-
-
-def softmax_in_half(x: Tensor, *, dim: int) -> Tensor:
-    narrow = torch.bfloat16 if x.dtype is torch.bfloat16 else torch.float16
-    weight = torch.exp(x.to(narrow) - x.to(narrow).amax(dim, keepdim=True))
-    return (weight / weight.sum(dim, keepdim=True)).to(x.dtype)
-
-
-def layer_norm_in_half(
-    x: Tensor, weight: Tensor, bias: Tensor, *, eps: float
-) -> Tensor:
-    narrow = torch.bfloat16 if x.dtype is torch.bfloat16 else torch.float16
-    h = x.to(narrow)
-    d = h - h.mean(-1, keepdim=True)
-    r = torch.rsqrt((d * d).mean(-1, keepdim=True) + eps)
-    return (d * r * weight.to(narrow) + bias.to(narrow)).to(x.dtype)
-
-
-def matmul_in_half(a: Tensor, b: Tensor) -> Tensor:
-    narrow = torch.bfloat16 if a.dtype is torch.bfloat16 else torch.float16
-    total = torch.zeros(a.shape[0], b.shape[1], dtype=narrow)
-    for k in range(a.shape[1]):
-        total = total + a[:, k, None].to(narrow) * b[k].to(narrow)
-    return total.to(a.dtype)
-
-
-HALF: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
-    "sum": (sum_in_half, ("absorb", "uniform01", "randn")),
-    "softmax": (softmax_in_half, ("randn", "exact_int", "uniform01")),
-    "layer_norm": (layer_norm_in_half, ("randn", "uniform01", "offset")),
-    "matmul": (matmul_in_half, ("randn", "uniform01", "all_equal")),
-}
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", list(HALF))
-def test_half_precision_is_refused_where_float32_is_declared(
-    name: str, dtype: str
-) -> None:
-    impostor, families = HALF[name]
-    shape = (4, 512, 4) if name == "matmul" else (4, 512)
-    for family in families:
-        other = "ones" if family == "absorb" else "randn"
-        found = (
-            fails_on(name, dtype, impostor, family, shape, other=other, seed=seed)
             for seed in range(1, 5)
         )
         assert any(found), family

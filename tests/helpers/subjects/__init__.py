@@ -5,6 +5,7 @@ from typing import Final
 from tests.helpers.impostors import Subject
 from tests.helpers.subjects import (
     elementwise,
+    first,
     indexing,
     norms,
     products,
@@ -14,6 +15,7 @@ from tests.helpers.subjects import (
 )
 
 EVERY: Final[dict[str, Subject]] = {
+    **first.SUBJECTS,
     **elementwise.SUBJECTS,
     **indexing.SUBJECTS,
     **norms.SUBJECTS,
