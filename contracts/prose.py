@@ -59,3 +59,8 @@ def bounded(operator: str, structure: Structure) -> dict[str, Any]:
         "tolerance": Tolerance(structure, items["Tolerance"], items["Derivation"]),
         "special_values": items["Special values"],
     }
+
+
+def glossary(heading: str) -> dict[str, str]:
+    """Return what the words under a heading of the glossary mean."""
+    return _page("GLOSSARY.md")[heading][1]
