@@ -251,11 +251,8 @@ class Explanation:
     breaks_chain: bool = False
 
 
-@dataclass(frozen=True)
-class Configurations:
+class Configurations(dict[str, bool]):
     """Whether a case that misses conforms under each other configuration, by words."""
-
-    conform: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -273,32 +270,28 @@ class Rows:
     run: "Run"
 
 
-@dataclass(frozen=True)
-class Batches:
+class Batches(tuple[Rows, ...]):
     """Calls on the whole case, twice, then on some of its rows; () if not probed."""
 
-    called: tuple[Rows, ...] = ()
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Scaled:
+class Scaled(tuple[Changed, ...]):
     """What scaled arguments gave."""
 
-    forms: tuple[Changed, ...] = ()
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Permuted:
+class Permuted(tuple[Changed, ...]):
     """What other orders of the reduced dimension gave."""
 
-    forms: tuple[Changed, ...] = ()
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Shorter:
+class Shorter(str):
     """How the shorter calls differ from the case, in words; "" if there are none."""
 
-    text: str = ""
+    __slots__ = ()
 
 
 @dataclass(frozen=True)

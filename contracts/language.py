@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Probe(StrEnum):
-    """One way of executing a case; `kfuzz.contracts.glossary` says what each runs.
+    """One way of executing a case; GLOSSARY.md says what each runs.
 
     The first runs always; the others where a contract asks for them.
     """

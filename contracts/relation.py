@@ -15,7 +15,8 @@ is undecided where the relation refuses it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,41 +28,35 @@ from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.comparator.compare import Comparison, compare_members
 
 
-@dataclass(frozen=True, eq=False)
-class Related:
-    """An operator's relation with the inputs of one case."""
+def _admitted(
+    operator: Operator, problem: Problem, outputs: Mapping[str, Tensor]
+) -> Mapping[str, Tensor]:
+    """Return where each output that the relation judges is allowed.
 
-    operator: Operator
-    problem: Problem
-
-    def __call__(self, outputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return where each output that is judged is admitted.
-
-        Raises:
-            BindingError: if a mask fits no output.
-        """
-        assert self.operator.relation is not None
-        members = count(self.problem)
-        if members == 1 or takes_members(self.operator.relation):
-            masks = self.operator.relation(self.problem, outputs)
-        else:
-            rows = [
-                self.operator.relation(
-                    alone(self.problem, i),
-                    {n: y[i : i + 1] for n, y in outputs.items()},
-                )
-                for i in range(members)
-            ]
-            masks = {n: torch.cat([row[n] for row in rows]) for n in rows[0]}
-        for name, mask in masks.items():
-            wanted = outputs[name].shape if name in outputs else None
-            if mask.dtype is not torch.bool or mask.shape != wanted:
-                raise BindingError(
-                    f"accept returns {mask.dtype} {tuple(mask.shape)} for {name!r}",
-                    where=f"operator {self.operator.name}",
-                    fix="return a bool mask of an output's shape, True if allowed",
-                )
-        return masks
+    Raises:
+        BindingError: if a mask fits no output.
+    """
+    assert operator.relation is not None
+    members = count(problem)
+    if members == 1 or takes_members(operator.relation):
+        masks = operator.relation(problem, outputs)
+    else:
+        rows = [
+            operator.relation(
+                alone(problem, i), {n: y[i : i + 1] for n, y in outputs.items()}
+            )
+            for i in range(members)
+        ]
+        masks = {n: torch.cat([row[n] for row in rows]) for n in rows[0]}
+    for name, mask in masks.items():
+        wanted = outputs[name].shape if name in outputs else None
+        if mask.dtype is not torch.bool or mask.shape != wanted:
+            raise BindingError(
+                f"accept returns {mask.dtype} {tuple(mask.shape)} for {name!r}",
+                where=f"operator {operator.name}",
+                fix="return a bool mask of an output's shape, True if allowed",
+            )
+    return masks
 
 
 def related(
@@ -70,7 +65,7 @@ def related(
     """Return the acceptances with the operator's relation, if it has one."""
     if operator.relation is None:
         return dict(accepted)
-    relation = Related(operator, problem)
+    relation = partial(_admitted, operator, problem)
     return {n: replace(a, relation=relation) for n, a in accepted.items()}
 
 

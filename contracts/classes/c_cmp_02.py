@@ -2,7 +2,8 @@
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Configurations, Evidence
-from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
+from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import conforms, is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
@@ -50,7 +51,7 @@ def _chosen(evidence: Evidence) -> Failure | None:
     # What is right now and then needs no other configuration for it.
     if Probe.REPEAT in evidence.runs and miss_of(evidence, Probe.REPEAT) is None:
         return None
-    tried = evidence.of(Configurations).conform
+    tried = evidence.of(Configurations)
     good = [name for name, conforms in tried.items() if conforms]
     if not good:
         return None
@@ -68,34 +69,13 @@ def _apart(one: str, other: str) -> tuple[str, str]:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID),
     rank=110,
     level=3,
-    title="correct under every autotuning configuration and on the first call",
-    scope="kernels with configs=, and tuned Triton kernels, interpreted or not",
-    precondition="Cases that run one of several configurations.",
-    postcondition="The result is in the operator's acceptance for every "
-    "configuration, on a first call, in which an autotuner tries them, and on the "
-    "second call.",
     on_miss=(Probe.REPEAT, Probe.OTHER_CONFIG),
     sampled=(Probe.COLD, Probe.WARM, Probe.REPEAT),
-    procedure="kfuzz's definition. Each case runs one configuration, which follows "
-    "from its seed: a mapping of `configs=`, passed as keywords, or one that "
-    "`@triton.autotune` lists and its pruning leaves, launched without measuring, and "
-    "likewise of a tuner that a library brings; one that the compiler or the device "
-    "rejects is passed over for the next, as the autotuner does. Where the result "
-    "misses, the case runs under up to eight others; "
-    f"if at least one conforms, the miss belongs here. On one in {SECOND_CALL_SHARE} "
-    "cases that conform an autotuned kernel is called with the autotuner's own code, "
-    "its caches empty and each configuration called twice instead of timed: what "
-    "`restore_value` and `reset_to_zero` do not restore is then not what one call "
-    "leaves. The call after it finds the autotuner's choice and resets nothing. A miss "
-    "of either is reported if it comes again in another such pair and the case by "
-    "itself conforms; an exception is not.",
     kinds=(Kind.TUNING_DEPENDENT,),
     later_kinds=(Kind.TUNING_DEPENDENT,),
-    symptom="any kind of wrong value; names the faulty configuration and one that is "
-    "right on the same case, or the first or second call where one alone is right",
     unseen={Kind.TUNING_DEPENDENT: "what an autotuner leaves when it measures"},
     judge=judge,
     decides=lambda evidence: is_decided(evidence) and evidence.base.configs >= _SEVERAL,

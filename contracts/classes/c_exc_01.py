@@ -2,7 +2,8 @@
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Evidence
-from kfuzz.contracts.language import ContractClass, Structure, Tolerance
+from kfuzz.contracts.language import ContractClass, Structure
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
@@ -44,31 +45,11 @@ def decides(evidence: Evidence) -> bool:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.EXACT),
     rank=130,
     level=2,
     core=True,
-    title="NaN and infinities are handled as declared",
-    scope="every kernel unless nonfinite is undefined, or the domain of each argument "
-    "leaves NaN and infinities out",
-    precondition="Cases whose inputs contain NaN or infinities.",
-    postcondition="NaN, +Inf and -Inf are exactly where the operator's rules put "
-    'them; payload and sign of a NaN are free. Under "mask" the result is that of '
-    'data with 0 in place of NaN and infinities; under "raise" an exception. Both '
-    "apply to floating arguments except additive masks.",
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "masks are equal, each held against the acceptance",
-        "classes are decided from the operator's rules, not by a float64 library "
-        "call; undecided where some order of summation overflows",
-    ),
-    procedure="Exact position masks of NaN, +Inf and -Inf are compared before numbers. "
-    'Under "mask" the oracle is given zeros. Under "raise" only faults, writes and '
-    "this class are judged where the data hold NaN or infinities; an exception of any "
-    "type will do.",
     kinds=(*sorted(MASK_KINDS), Kind.NONFINITE_ACCEPTED, Kind.VALUE),
-    symptom='masks differ and the input is not finite; under "mask" any difference, '
-    'under "raise" a call that returns',
     judge=judge,
     decides=decides,
     applies=lambda operator, claims: (

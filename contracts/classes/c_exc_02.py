@@ -2,7 +2,8 @@
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Evidence
-from kfuzz.contracts.language import ContractClass, Structure, Tolerance
+from kfuzz.contracts.language import ContractClass, Structure
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
@@ -43,25 +44,10 @@ def decides(evidence: Evidence) -> bool:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.COMPOSITE),
     rank=120,
     level=2,
-    title="out-of-bounds indices are handled as declared",
-    scope="operators with index parameters, unless out_of_bounds is undefined",
-    precondition="Cases in which an index is negative or not below its bound, and "
-    "is not the one that the operator ignores; rows have elements.",
-    postcondition='Under "raise", the default, an exception; under "clamp" the '
-    'result for the nearest valid index; under "zero" zeros.',
-    tolerance=Tolerance(
-        Structure.COMPOSITE,
-        'the call does not return; under "clamp" and "zero" the operator\'s own bound',
-        "a refusal has no tolerance; a clamped index is an index",
-    ),
-    procedure="About one index tensor in eight holds -1, n, n+1, the least or the "
-    'greatest integer, in one place or in all. Under "raise" only faults, writes and '
-    "this class are judged there; an exception of any type will do.",
     kinds=(Kind.INDEX_ACCEPTED, Kind.VALUE, *sorted(MASK_KINDS)),
-    symptom="names the index, its value and the bound",
     judge=judge,
     decides=decides,
     applies=lambda operator, claims: (

@@ -2,12 +2,11 @@
 
 from kfuzz.contracts.evidence import Batches, Evidence, Rows
 from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Structure,
-    Tolerance,
 )
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
     ORDERS,
     UNDER_LOAD,
@@ -133,7 +132,7 @@ def _raced(evidence: Evidence) -> Failure | None:
 
 def _batched(evidence: Evidence) -> Failure | None:
     """Rows whose bits follow the batch that they are computed in."""
-    called = evidence.of(Batches).called
+    called = evidence.of(Batches)
     if not called or not called[0].run.comparable:
         return None
     whole = called[0]
@@ -217,7 +216,7 @@ def _described(race: Access) -> str:
 
 
 def _decides(evidence: Evidence) -> bool:
-    if len(evidence.of(Batches).called) > _PROGRAMS:
+    if len(evidence.of(Batches)) > _PROGRAMS:
         return True
     if evidence.declaration.determinism == "none":
         return False
@@ -229,51 +228,14 @@ def _decides(evidence: Evidence) -> bool:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.EXACT),
     rank=60,
     level=3,
     core=True,
-    title="the result is as deterministic as declared",
-    scope="kernels in Triton's interpreter and on a GPU with determinism "
-    "run_to_run or bitwise; kernels with batch_invariant=True; on a GPU every kernel, "
-    "if equal calls are sometimes right and sometimes wrong",
-    precondition="Every case on which the kernel returns; in the interpreter, if "
-    "several programs ran. For batches: every case that conforms and has two rows or "
-    "more, along a leading axis that is not reduced.",
-    postcondition="No element of a result depends on the order of programs because "
-    "two of them store different values to one address. Equal calls in equal memory "
-    "give equal bits, whatever else a GPU does. With batch_invariant a row has the "
-    "same bits in every batch.",
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "equal bits in every order of programs, and in every batch where declared; NaN "
-        "equals NaN",
-        "programs of a launch have no order; atomics order those that meet at one; "
-        "rows of a batch do not depend on one another",
-    ),
     sampled=(Probe.REPEAT, *ORDERS, *UNDER_LOAD, Probe.SLICED),
-    procedure="The interpreter notes stores of different values to one address by two "
-    "programs that no atomic operation orders. Where there are any, the case runs "
-    "again with the programs of each launch in reverse order, and with either party of "
-    "the first race as the last program. On a GPU the call is made again on one in "
-    f"{SECOND_CALL_SHARE} cases, whether it conforms or misses: back to back, beside a "
-    "kernel that holds half of the multiprocessors, and beside copies that keep memory "
-    "busy; six times each where a finding hangs on it. An element that some of these "
-    "calls miss and others do not is reported, under any declaration but a stochastic "
-    "store; other bits where nothing is missed and determinism is not none. Batches "
-    f"are kfuzz's definition: on one in {SECOND_CALL_SHARE} cases that conform the "
-    "whole batch runs twice, then its first 1, 2, 3, 5, half and all but one rows, its "
-    "last row, and all rows in reverse order where they lie contiguously; layouts stay "
-    "as they are. Rows lie along the dimension that the operator names, else the first "
-    'of the "*" ones. A miss whose inputs and results are recorded, and that fresh '
-    "processes do not show again, is reported by its record alone of kernels that "
-    "declare determinism bitwise and of judged candidates: right on the same input at "
-    "another time.",
     kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
     later_kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
     by_chance=(Kind.NONDETERMINISTIC,),
-    symptom="names the line, both programs and the memory, or the row and the batch; a "
-    "race on which no result depends is a note",
     unseen={
         Kind.RACE: "which of two programs stores last",
         Kind.NONDETERMINISTIC: "what it gives when it is called again beside "

@@ -2,12 +2,11 @@
 
 from kfuzz.contracts.evidence import Collected, Evidence, Torn
 from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Structure,
-    Tolerance,
 )
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
     accepted,
     agree,
@@ -91,42 +90,12 @@ def _of_collective(torn: Torn) -> Failure:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.COMPOSITE),
     rank=70,
     level=3,
-    title="overlapping calls give the same results as sequential calls",
-    scope="kernels on the CPU and on a GPU; not in Triton's interpreter, which runs "
-    "one call at a time",
-    precondition="Cases that conform; also with other data of the same shapes.",
-    postcondition="Each of several overlapping calls, on data and memory of its "
-    "own, gives a result that is accepted for its data; with determinism bitwise, the "
-    "same bits as alone.",
-    tolerance=Tolerance(
-        Structure.COMPOSITE,
-        "K-VAL-01's acceptance of each call's own data; equal bits where declared",
-        "what a call is given does not depend on which others run",
-    ),
     sampled=(Probe.ALONE, Probe.OVERLAPPED),
-    procedure=f"kfuzz's definition. On one in {SECOND_CALL_SHARE} cases that conform. "
-    "On the CPU: four threads, two on the case's data and two on other data (flipped "
-    "along every axis, floats negated), each in memory of its own, wait for one event "
-    "and then call the kernel four times; twice over, and twelve times where a finding "
-    "is confirmed. Python's threads take turns every microsecond, and at a quarter of "
-    "the calls that the kernel makes; kernels that Triton's interpreter runs, one "
-    "launch at a time, are left out. On a GPU: a stream of its own waits, writes the "
-    "arguments over other data, runs the kernel and copies its results, with no event "
-    "to any other stream; what the kernel does on another stream comes too early. "
-    "Memory that it keeps between calls must then be its own per thread or stream, or "
-    "be locked. Where two GPUs are visible, a kernel runs once in a run, on one case "
-    "that conforms, beside a collective: in two processes, one stream calls it six "
-    "times, on the data and on the negated in turn, while another sums its result of "
-    "the call before over both GPUs by NCCL (multicast off). The sums must be those of "
-    "copies that were taken before the next call; each is one rounded addition, so "
-    "that bits are compared. Kernels that are given memory for their results are left "
-    "out, and with one GPU collectives are not_applicable.",
     kinds=(Kind.OVERLAP_DEPENDENT,),
     later_kinds=(Kind.OVERLAP_DEPENDENT,),
-    symptom="the same call alone is right; names the result beside other calls",
     unseen={Kind.OVERLAP_DEPENDENT: "what it gives beside other calls"},
     judge=judge,
     decides=lambda evidence: (

@@ -3,6 +3,7 @@
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Diagnosis, Evidence, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
@@ -30,27 +31,11 @@ def judge(evidence: Evidence) -> Failure | None:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID),
     rank=160,
     level=2,
-    title="computes in the declared accumulator and intermediate precision",
-    scope="every kernel whose operator rounds",
-    precondition="Finite elements of the reference whose bound is not vacuous.",
-    postcondition="The result is within the acceptance of the declared arithmetic.",
     on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
-    procedure="Inputs on which a narrow accumulator stagnates and inputs whose sums "
-    "are exact in the declared one. A miss belongs here if every missing element lies "
-    "in the acceptance of another algorithm that the operator lets a kernel declare, "
-    "or of a narrower arithmetic, with n u for a vacuous gamma(n, u): for float32 data "
-    "TF32 operands, sums in float16 or bfloat16; for 16-bit data sums in its format, "
-    "intermediates in the output's, or both. Where nothing is summed the narrower "
-    "format is that of intermediate results. That acceptance is tight somewhere, "
-    "ordinary data lie in it too, and for a format the kernel shows it: in float32 "
-    "most results that miss keep their bits as inputs change by 2^-18, in 16 bits "
-    "float32 is right. Unless the shape is at fault: it vanishes at power-of-two "
-    "shapes, and ordinary data fails here.",
     kinds=(Kind.VALUE,),
-    symptom="names the arithmetic that explains it",
     judge=judge,
     explained=True,
     decides=lambda evidence: is_decided(evidence),

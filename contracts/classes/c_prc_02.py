@@ -3,6 +3,7 @@
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
@@ -29,24 +30,11 @@ def judge(evidence: Evidence) -> Failure | None:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID),
     rank=140,
     level=2,
-    title="no cancellation or overflow that a stable algorithm avoids",
-    scope="every kernel; the cancellation part binds operators that a shift of the "
-    "data leaves well posed (softmax, layer_norm)",
-    precondition="Finite inputs with a finite reference.",
-    postcondition="The result is finite and within the acceptance of the stable "
-    "algorithm.",
     on_miss=(Probe.FRIENDLY, Probe.CONTIGUOUS, Probe.ORDINARY, Probe.RECENTRED),
-    procedure="NaN or Inf from finite input with finite reference violates if it "
-    "vanishes with numbers of ordinary magnitude, unless contiguous input mends it. A "
-    "finite miss on data of a large mean or magnitude belongs here if it vanishes when "
-    "each row is shifted to mean 0 and scaled to magnitude 4 or less, and normal data "
-    "passes; unless the shape is at fault: it vanishes at power-of-two shapes, and "
-    "ordinary data fails here.",
     kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
-    symptom="only offset or large-magnitude data shows it",
     judge=judge,
     decides=lambda evidence: is_decided(evidence) and inputs_finite(evidence),
     in_batch=lambda batch: batch.finite,

@@ -3,6 +3,7 @@
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Diagnosis, Evidence, Explanation
 from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
     is_decided,
     keeps_subnormals,
@@ -40,29 +41,15 @@ def judge(evidence: Evidence) -> Failure | None:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID),
     rank=150,
     level=2,
-    title="subnormal numbers are kept or flushed as declared",
-    scope="every kernel with a floating result",
-    precondition="A finite argument or reference is a subnormal number of its format.",
-    postcondition="Under preserve, subnormal numbers keep their value. Under "
-    "flush, no result is subnormal, and elementwise kernels read 0 for subnormal "
-    "arguments. Under any, each may count as itself or as 0.",
     on_miss=(
         Probe.WITHOUT_SUBNORMALS,
         Probe.NORMALISED,
         Probe.FRIENDLY,
         Probe.ORDINARY,
     ),
-    procedure="kfuzz's definition. A miss belongs here if flush is declared and every "
-    "missing element is a stored subnormal number; or if it vanishes both when the "
-    "subnormal elements of all arguments become 0 and when the least normal number is "
-    "added to their magnitudes; or if preserve is declared, every missing element lies "
-    "in the acceptance under any, and normal numbers in place of subnormal arguments, "
-    "where there are any, show no other miss. Not if the shape is at fault: it "
-    "vanishes at power-of-two shapes, and ordinary data fails here.",
-    symptom="any kind of wrong value that only subnormal numbers show",
     judge=judge,
     explained=True,
     decides=lambda evidence: is_decided(evidence) and subnormals_matter(evidence),

@@ -4,7 +4,8 @@ from typing import Final
 
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Evidence
-from kfuzz.contracts.language import SECOND_CALL_SHARE, ContractClass, Probe
+from kfuzz.contracts.language import ContractClass, Probe
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
@@ -44,34 +45,13 @@ def judge(evidence: Evidence) -> Failure | None:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID),
     rank=220,
     level=1,
     core=True,
-    title="gradients are correct in whichever way they are computed",
-    scope="gradients by autograd of kernels that declare gradients=",
-    precondition="Every case of the operator's domain and the declared one, with "
-    "gradients of the outputs in every layout, expanded and empty ones included. "
-    "Nothing is promised of values if an argument is not finite.",
-    postcondition="Each gradient is the vector-Jacobian product of the operator "
-    "within its bound, whichever arguments require one, however often the graph is "
-    "used, and whatever other calls happen in between. An argument without a gradient "
-    "has gradient 0.",
     on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
     sampled=tuple(_ASKED),
-    procedure="kfuzz's definition. The implementation runs under autograd on the "
-    "tensors as they lie, and the gradients that are returned are judged as a kernel's "
-    "results are, by all classes; what is no matter of memory (K-MEM) or liveness "
-    "(K-LIV) is reported here, and the message begins with the class that it would be. "
-    "Where several gradients are right, at a kink or among equal maxima, any between "
-    f"them is. On one in {SECOND_CALL_SHARE} of the conforming cases, and on pinned "
-    "ones, the same gradients are asked for in other ways: of one argument alone, of "
-    "two equal results in one graph, after a forward call on other data, twice through "
-    "a kept graph, and after the results of the forward call were overwritten, which "
-    "autograd may refuse.",
     by_chance=(Kind.NONDETERMINISTIC,),
-    symptom="any kind of wrong result; detail names the way to ask for the "
-    "gradient, if only that shows it",
     judge=judge,
     decides=lambda evidence: (
         evidence.operator.forward is not None and is_decided(evidence)

@@ -3,7 +3,8 @@
 from typing import Final
 
 from kfuzz.contracts.evidence import Evidence
-from kfuzz.contracts.language import ContractClass, Structure, Tolerance
+from kfuzz.contracts.language import ContractClass, Structure
+from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Access, Failure, Kind
 
 ID = "K-MEM-01"
@@ -69,33 +70,10 @@ def _where(access: Access) -> str:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.EXACT),
     rank=20,
     level=1,
-    title="no out-of-bounds memory access",
-    scope="every kernel",
-    precondition="Every case; for one that raises or faults, the accesses until then.",
-    postcondition="The kernel writes only to elements of its arguments and to its "
-    "own allocations. It reads only within the spans of these.",
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "none",
-        "an access is inside or outside; guard zones are compared byte by byte",
-    ),
-    procedure="Every argument and every tensor the kernel allocates lies between guard "
-    "zones; padding inside a strided argument holds poison and may be read. All bytes "
-    "outside the elements are compared after the call. In Triton's interpreter the "
-    "address of every load, store and atomic of every lane whose mask is set is "
-    "checked, whether or not its value is used. On the CPU and on GPUs whose driver "
-    "maps memory, arguments of native code also lie against pages that fault when "
-    "touched, a third of the cases at their start, a third at their end; on a GPU up "
-    "to 256 MiB each, and with them up to 64 tensors that the kernel allocates. Which "
-    "of them, and how far, is found by one more run in a fresh child for each "
-    "question; a fault is reported here only where it goes when the pages do. "
-    "Elsewhere reads outside are seen where they change the result.",
     kinds=(Kind.WRITE_OUTSIDE, Kind.READ_OUTSIDE),
-    symptom="names the argument and the distance in elements; in the interpreter also "
-    "the source line and the program",
     unseen={
         Kind.READ_OUTSIDE: "a load outside its arguments",
         Kind.WRITE_OUTSIDE: "this store outside its arguments",

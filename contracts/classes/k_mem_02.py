@@ -5,12 +5,11 @@ from dataclasses import replace
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Structure,
-    Tolerance,
 )
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
     accesses,
     comparison,
@@ -57,35 +56,14 @@ def judge(evidence: Evidence) -> Failure | None:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.COMPOSITE),
     rank=90,
     level=2,
     core=True,
-    title="every output element is written, no uninitialized memory is read",
-    scope="every kernel",
-    precondition="Every case on which the kernel returns.",
-    postcondition="No result depends on the contents of uninitialized memory.",
-    tolerance=Tolerance(
-        Structure.COMPOSITE,
-        "the acceptance of K-VAL-01, under either poison",
-        "an element fails if its acceptance differs between two poisons, or it "
-        "misses under both with different bits, while repeats under the same poison "
-        "agree bit for bit; different bits suffice with determinism declared bitwise, "
-        "and where the interpreter saw a load of an element that nothing wrote",
-    ),
     on_miss=(Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT),
     sampled=(Probe.REPEAT, Probe.OTHER_POISON, Probe.OTHER_REPEAT),
-    procedure="Memory that the kernel allocates is filled with a poison, NaN or a "
-    "large finite number, alternating between cases. After a miss, and after Triton's "
-    "interpreter saw a load of an element that nothing wrote, the case runs again "
-    "under the same and under the other poison, twice each. On a GPU, before every "
-    f"call of one in {SECOND_CALL_SHARE} cases, of the pinned ones and at full depth, "
-    "up to 64 MiB that torch's allocator holds free and the shared memory of every "
-    "multiprocessor are filled too, with bytes of 0xFF (NaN) or 0x71 (a large finite "
-    "number): after the oracle, so that nothing of it is left to be found.",
     kinds=(Kind.UNWRITTEN,),
     later_kinds=(Kind.UNWRITTEN,),
-    symptom="names the output and the first element",
     unseen={Kind.UNWRITTEN: "what fresh memory held"},
     judge=judge,
     decides=lambda evidence: is_decided(evidence),

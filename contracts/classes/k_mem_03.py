@@ -2,12 +2,11 @@
 
 from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Structure,
-    Tolerance,
 )
+from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Failure, Kind
 
 ID = "K-MEM-03"
@@ -44,23 +43,12 @@ def written(evidence: Evidence) -> tuple[str, ...]:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.EXACT),
     rank=40,
     level=2,
     core=True,
-    title="inputs that are not declared in-place are not modified",
-    scope="every kernel, for each tensor argument that `inplace` does not name",
-    precondition="Every case on which the kernel returns.",
-    postcondition="The bytes of the argument's elements do not change.",
-    tolerance=Tolerance(
-        Structure.EXACT, "bytes are equal", "no arithmetic is involved"
-    ),
     sampled=(Probe.OPCHECK,),
-    procedure="The bytes of every argument are compared with a snapshot after the "
-    f"call. On one in {SECOND_CALL_SHARE} cases torch.library.opcheck compares the "
-    "arguments of a custom operator with what its schema declares.",
     kinds=(Kind.INPUT_MODIFIED, Kind.FALSE_SCHEMA),
-    symptom="names the argument and the first element",
     judge=judge,
     decides=lambda evidence: evidence.base.returned,
     in_batch=lambda batch: batch.passed,

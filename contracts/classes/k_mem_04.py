@@ -2,12 +2,11 @@
 
 from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Structure,
-    Tolerance,
 )
+from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Failure, Kind
 
 ID = "K-MEM-04"
@@ -65,26 +64,13 @@ def _against_schema(evidence: Evidence) -> Failure | None:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.EXACT),
     rank=50,
     level=3,
     core=True,
-    title="results share no memory with inputs or other results",
-    scope="every kernel; a parameter that `inplace` names may be the result, and "
-    "one that `out` names is the result, in every call",
-    precondition="Every case on which the kernel returns.",
-    postcondition="No byte of a result's elements belongs to an element of an "
-    "input, or to a live result of an earlier call.",
-    tolerance=Tolerance(Structure.EXACT, "no common byte", "addresses are compared"),
     sampled=(Probe.SECOND, Probe.AGAIN, Probe.OPCHECK),
-    procedure="The addresses of all elements of each result are compared with those of "
-    f"the inputs. On one in {SECOND_CALL_SHARE} cases the kernel is called twice more "
-    "with its results kept alive, and their addresses are compared with each other. "
-    "torch.library.opcheck is asked there what a custom operator's results share that "
-    "its schema does not say. Empty results share nothing.",
     kinds=(Kind.ALIASES_INPUT, Kind.ALIASES_OUTPUT, Kind.FALSE_SCHEMA),
     later_kinds=(Kind.ALIASES_OUTPUT,),
-    symptom="names the result and the tensor that it overlaps",
     judge=judge,
     decides=lambda evidence: evidence.base.comparable,
     of_values=False,

@@ -2,12 +2,11 @@
 
 from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Structure,
-    Tolerance,
 )
+from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Failure, Kind
 
 ID = "K-MET-01"
@@ -40,23 +39,11 @@ def _by_opcheck(evidence: Evidence) -> Failure | None:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.EXACT),
     rank=30,
     level=1,
     core=True,
-    title="shape, dtype, device and type of the result are as specified",
-    scope="every kernel",
-    precondition="Every case on which the kernel returns.",
-    postcondition="Each result is a dense torch.Tensor with the operator's shape, "
-    "dtype and device; strides are free. A kernel that writes to an argument or a "
-    "destination returns nothing else. The schema and the fake implementation of a "
-    "custom operator agree with that.",
-    tolerance=Tolerance(Structure.EXACT, "equal", "metadata has no tolerance"),
     sampled=(Probe.OPCHECK,),
-    procedure="The returned object is inspected before any value is read. On one in "
-    f"{SECOND_CALL_SHARE} cases torch.library.opcheck compares the results of a custom "
-    "operator with those of its fake implementation, where it has one; what opcheck "
-    "cannot run is a note.",
     kinds=(
         Kind.WRONG_TYPE,
         Kind.WRONG_SHAPE,
@@ -66,7 +53,6 @@ CLASS = ContractClass(
         Kind.FALSE_SCHEMA,
     ),
     later_kinds=(Kind.FALSE_SCHEMA, Kind.FALSE_FAKE),
-    symptom="decided before any comparison of values",
     unseen={
         Kind.FALSE_SCHEMA: "what torch.library.opcheck reports of its schema",
         Kind.FALSE_FAKE: "what torch.library.opcheck reports of its fake",

@@ -6,12 +6,11 @@ from typing import Final
 from kfuzz.contracts.classes.values import value_failure
 from kfuzz.contracts.evidence import Evidence, Miss, Shorter
 from kfuzz.contracts.language import (
-    SECOND_CALL_SHARE,
     ContractClass,
     Probe,
     Structure,
-    Tolerance,
 )
+from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
     accepted,
     agree,
@@ -129,7 +128,7 @@ def _left_over(evidence: Evidence) -> Failure | None:
     if miss is None or agree(evidence, first, other):
         return None
     why = "the same call gives other bits after a call on the larger shape with "
-    return _stale(miss, f"with {evidence.of(Shorter).text}, {why}other data")
+    return _stale(miss, f"with {evidence.of(Shorter)}, {why}other data")
 
 
 def suspected(evidence: Evidence) -> tuple[Probe, Failure] | None:
@@ -140,7 +139,7 @@ def suspected(evidence: Evidence) -> tuple[Probe, Failure] | None:
     """
     if miss_of(evidence) is not None:
         return None
-    part = evidence.of(Shorter).text
+    part = evidence.of(Shorter)
     shorter = f"with {part}, alone the same call gives what it should; after "
     for probe, again, why in (
         (
@@ -220,24 +219,10 @@ def _seeded(evidence: Evidence) -> Failure | None:
 
 
 CLASS = ContractClass(
-    id=ID,
+    **promised(ID, Structure.COMPOSITE),
     rank=80,
     level=3,
     core=True,
-    title="the result depends on the arguments only",
-    scope="every kernel; on the seed where determinism is declared none or the store "
-    "stochastic",
-    precondition="Every case on which the kernel returns.",
-    postcondition="The result depends neither on earlier calls, nor on addresses, "
-    "nor on the state of torch's random generators.",
-    tolerance=Tolerance(
-        Structure.COMPOSITE,
-        "K-VAL-01's acceptance of each call's own data; equal bits between seeds",
-        "a call fails if its result is not accepted though the same data, alone "
-        "or earlier, gave one that is, or if it has the bits of the first result, or "
-        "if its bits follow the data of the call before it; seeds, if results "
-        "alternate with them bit for bit",
-    ),
     on_miss=(Probe.REPEAT, Probe.ELSEWHERE),
     sampled=(
         Probe.SECOND,
@@ -256,32 +241,8 @@ CLASS = ContractClass(
         Probe.REPLAYED,
         Probe.REPLAYED_OWN,
     ),
-    procedure=f"On one in {SECOND_CALL_SHARE} cases that conform the arguments are "
-    "overwritten where they lie (flipped along every axis, floats negated) and the "
-    "kernel is called again, then with the first data under another seed. A second "
-    "result that is not accepted is compared with that of the same data in other "
-    "memory, and with a third call on halved data; one that changed with the seed is "
-    "repeated under both. After a second result that is accepted follow calls on the "
-    "first data with a part changed: the middle of each argument in reverse order, one "
-    "element of each, or the last argument; all three on pinned cases, else one of "
-    "them. Where the first result comes again though it is not accepted, by more than "
-    "rounding, the changed data is halved: a kernel that is right about that "
-    "remembers. Then a shorter call is made twice, after the first data and after the "
-    "second. Where the bits differ and one result is not accepted it is made after the "
-    "first data once more: with the bits of the first time, it has in it what the call "
-    "before it left, as in a buffer that is kept and only partly overwritten. A kernel "
-    "that declares determinism none or a stochastic store is not judged by it. A "
-    "second or a shorter result that misses and misses again, in other memory or after "
-    "other data, is asked of a fresh process as a case of its own: if it is accepted "
-    "there, the calls before it are why it was not. On a GPU one call in each such "
-    "case is captured in a CUDA graph, after two warm-ups on its stream, and replayed "
-    "on the other data, then on the first: a graph holds what the kernel kept on the "
-    "host since an earlier call. That this is state is kfuzz's definition. A kernel "
-    "that cannot be captured, since it waits for the device or computes on the host, "
-    "is not judged by replays, nor is a replay that raises.",
     kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),
     later_kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),
-    symptom="a first call with the same data would have been right",
     unseen={Kind.STALE_RESULT: "whether a result belongs to an earlier call"},
     judge=judge,
     decides=lambda evidence: (

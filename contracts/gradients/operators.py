@@ -4,13 +4,16 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from itertools import groupby
+from pkgutil import iter_modules
 from typing import Any, Final
 
+from kfuzz.contracts.gradients import rules
 from kfuzz.contracts.gradients.bounds import RuleBound, given_of, plain
 from kfuzz.contracts.gradients.by_autograd import AutogradBound, vector_jacobian
-from kfuzz.contracts.gradients.catalogue import RULES
 from kfuzz.contracts.gradients.rules import PREFIX, Rule
+from kfuzz.contracts.gradients.rules import RULES as RULES
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
@@ -24,6 +27,10 @@ from kfuzz.strategies.parameters import (
     TensorParameter,
     widest,
 )
+
+# Each module of rules enters its own.
+for _module in iter_modules(rules.__path__):
+    import_module(f"{rules.__name__}.{_module.name}")
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 _HOME: Final = "kfuzz.contracts.operators."

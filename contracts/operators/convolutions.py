@@ -5,14 +5,10 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.recipe import Scalar
 from kfuzz.strategies.parameters import ScalarParameter
-
-BOUND = (
-    "RNE(z - E) <= y <= RNE(z + E), E = R (conv(|x|, |w|) + |b|) + (K+2) lambda, R as "
-    "matmul's with K = (C / groups) {filters}; E = 0 where every order is exact"
-)
 
 
 def convolution(
@@ -78,19 +74,8 @@ def convolution(
         workspaces=(f"N C {filters} {axes}",),
         # In three dimensions 27 taps leave no room for usual sizes of the rest.
         usual={"N": 1, **dict.fromkeys(widths, 3 if len(widths) < 3 else 2)},
-        tolerance=Tolerance(
-            Structure.INTERVAL,
-            BOUND.format(filters=filters),
-            "at most K products meet in one element, added in any order, fused or not, "
-            "the bias at any place: "
-            + ("scattered products, or a convolution of x with zeros between its "
-               "elements" if transposed else
-               "direct convolution and implicit matrix product"),
-        ),
-        special_values="as matmul's; zeros around x"
-        + (" and between its elements" if transposed else "")
-        + " contribute nothing, or a product with 0, which is NaN where the weight is "
-        "infinite",
+        **bounded(name, Structure.INTERVAL),
+
     )  # fmt: skip
 
 
@@ -158,15 +143,7 @@ causal_conv1d = Operator(
     shape_class="W >= 1 and W <= 8 and L >= 1 and D >= 1 and E == W - 1",
     workspaces=("B D L W",),
     usual={"W": 4},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times; the "
-        "final state exactly",
-        "W products and their sum in any order, the bias at any place; silu by an "
-        "exponential within 2 ulp",
-    ),
-    special_values="NaN and infinities reach the W results that read them; before the "
-    "first element nothing is read, or a product with 0 is added",
+    **bounded("causal_conv1d", Structure.INTERVAL),
 )
 
 
@@ -240,18 +217,7 @@ conv2d = Operator(
         WINOGRAD: "3 x 3 filters at stride 1 and dilation 1 by Winograd's tiles of 2 x "
         "2 or 4 x 4 outputs, whose error is that of far larger terms"
     },
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(z - E) <= y <= RNE(z + E), E = R (conv(|x|, |w|) + |b|) + (K+2) lambda, "
-        "R as matmul's with K = I R S; E = 0 where every order is exact; with "
-        'algorithm="winograd" ((1+R) (1+gamma(26)) - 1) |A^T| (sum over channels of '
-        "(|G||w||G|^T) o (|B^T||x||B|)) |A|, R with K = I",
-        "K products and K additions in any order, fused or not, the bias at any place: "
-        "direct convolution and implicit matrix product. Winograd's transforms are a "
-        "declared algorithm; Fourier's have errors of another form and lie outside",
-    ),
-    special_values="as matmul's; padding contributes nothing, or a product with 0, "
-    "which is NaN where the weight is infinite",
+    **bounded("conv2d", Structure.INTERVAL),
 )
 
 

@@ -7,15 +7,14 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.dtypes import FLOAT8
 from kfuzz.strategies.parameters import Parameter
 
 Oracle = Callable[..., Any]
 ErrorModel = Callable[["nm.Problem"], "nm.Acceptance"]
 Forms = Mapping[str, tuple[Oracle, str]]
-
-KEPT: Final = "NaN stays NaN (of any payload), infinities and both zeros stay"
 
 
 def of_torch(name: str, text: str) -> Oracle:
@@ -38,8 +37,6 @@ def pointwise(
     tensors: str = "x",
     scalars: Mapping[str, Parameter] | None = None,
     exact: bool = False,
-    bound: tuple[str, str],
-    special_values: str,
     **fields: Any,
 ) -> Operator:
     """Return an operator that takes each element of tensors of any rank by itself.
@@ -51,8 +48,6 @@ def pointwise(
         tensors: names of the tensors.
         scalars: the other parameters.
         exact: whether one value alone is right.
-        bound: the error model as a formula, and where it comes from.
-        special_values: rules for NaN, infinities and zeros, in words.
         fields: others of the operator.
     """
     structure = Structure.EXACT if exact else Structure.INTERVAL
@@ -62,8 +57,7 @@ def pointwise(
         oracle=oracle,
         error_model=error_model,
         ranks=range(5),
-        tolerance=Tolerance(structure, *bound),
-        special_values=special_values,
+        **bounded(name, structure),
         **fields,
     )
 
@@ -113,13 +107,6 @@ add = pointwise(
     tensors="a b",
     homogeneous={"a b": 1},
     exact=True,
-    bound=(
-        "y == RNE(a + b)",
-        "one operation; a float32 sum of 16-bit numbers, rounded to their format, is "
-        "the correctly rounded sum (double rounding is innocuous if p >= 2 q + 2); "
-        "subnormal operands and results may be 0 unless preserved",
-    ),
-    special_values="NaN stays NaN, Inf - Inf is NaN; overflow to the infinity",
 )
 
 
@@ -148,13 +135,6 @@ mul = pointwise(
     tensors="a b",
     homogeneous={"a": 1, "b": 1},
     exact=True,
-    bound=(
-        "y == RNE(ab)",
-        "one operation; a float32 product of 16-bit numbers is exact, or so small that "
-        "it becomes 0; subnormal operands and results may be 0 unless preserved",
-    ),
-    special_values="NaN stays NaN, 0 * Inf is NaN, and so is a subnormal that may be "
-    "flushed times Inf; overflow to the infinity",
 )
 
 
@@ -186,8 +166,6 @@ copy = pointwise(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     exact=True,
-    bound=("y == x, and -0 stays -0", "a copy only moves bits"),
-    special_values=KEPT,
 )
 transpose = Operator(
     "transpose",
@@ -197,12 +175,7 @@ transpose = Operator(
     error_model=accept_move(reference_transpose),
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y[..., j, i] == x[..., i, j], and -0 stays -0",
-        "a transposition only moves bits",
-    ),
-    special_values=KEPT,
+    **bounded("transpose", Structure.EXACT),
 )
 _where = of_torch("where", "torch.where(mask, x, y).")
 where = Operator(
@@ -215,13 +188,7 @@ where = Operator(
     ranks=range(5),
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "the bits of x or of y, and -0 stays -0",
-        "a selection only moves bits",
-    ),
-    special_values="NaN (of any payload), infinities and both zeros as selected; those "
-    "not selected do not show",
+    **bounded("where", Structure.EXACT),
 )
 
 
@@ -249,13 +216,6 @@ cast = pointwise(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     exact=True,
-    bound=(
-        "y == RNE(x), and -0 stays -0",
-        "one rounding to nearest even; beyond the range of dtype as overflow= says",
-    ),
-    special_values="NaN stays NaN (of any payload), infinities and both zeros stay; in "
-    "a format without infinities they are NaN or the greatest number unless overflow= "
-    "says which",
 )
 
 _relu = of_torch("relu", "torch.relu(x): x where x > 0, else 0; NaN stays NaN.")
@@ -267,11 +227,6 @@ relu = pointwise(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     exact=True,
-    bound=(
-        "y == max(x, 0)",
-        "relu selects one of its operands and rounds nothing; +0 and -0 are equal",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
 )
 
 reference_clamp = of_torch("clamp", "torch.clamp(x, min, max): NaN stays NaN.")
@@ -304,11 +259,6 @@ clamp = pointwise(
     defaults=MOVES,
     dtypes=("float64", "float32", "float16", "bfloat16"),
     exact=True,
-    bound=(
-        "y == min(max(x, lo), hi), lo and hi rounded to float32 or not",
-        "clamping selects one of its operands and rounds nothing but its bounds",
-    ),
-    special_values="NaN stays NaN, infinities become the bounds; +0 and -0 are equal",
 )
 
 
@@ -345,13 +295,6 @@ elu = pointwise(
         "alpha": ks.scalar(1.0, domain=(0.5, 1.6732632423543772)),
     },
     algorithms={"expm1": "accurate near 0: exp(x) - 1 is not formed"},
-    bound=(
-        "y == x where x > 0; else alpha exp(x) (4u|x| + 5u) + 3u |y|; with "
-        'algorithm="expm1" 8u |y|',
-        "the errors of exp (2 ulp and its argument), of the subtraction, which "
-        "cancels near 0, of the product and of alpha; or of expm1 (2 ulp)",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes -alpha",
 )
 reference_leaky_relu = of_torch(
     "nn.functional.leaky_relu", "torch.nn.functional.leaky_relu(x, negative_slope)."
@@ -381,13 +324,6 @@ leaky_relu = pointwise(
         "negative_slope": ks.scalar(0.01, domain=(0.25, 0.2, 0.5)),
     },
     homogeneous={"x": 1},
-    bound=(
-        "y == x where x > 0; else RNE(s x -/+ E), E = u |s x| for a slope s that the "
-        "format lacks, and u |s x| for a product rounded before the store",
-        "the slope and the product are each rounded once; subnormals may be 0 unless "
-        "preserved",
-    ),
-    special_values="NaN stays NaN, infinities stay",
 )
 reference_log = of_torch("log", "torch.log(x): -Inf at both zeros, NaN below.")
 
@@ -413,13 +349,6 @@ log = pointwise(
     "log",
     reference_log,
     accept_log,
-    bound=(
-        "5u |log x|; with approx 7u |log x|, and 2^-21.41 for x in [0.5, 2]",
-        "2 ulp from correctly rounded, the larger of CUDA's and HIP's documented "
-        "errors; log2(x) ln 2 fits in it",
-    ),
-    special_values="-Inf at +0 and -0, NaN below 0 and at NaN, +Inf stays; a "
-    "subnormal that may be flushed gives -Inf too",
 )
 
 
@@ -470,13 +399,6 @@ softplus = pointwise(
         "threshold": ks.scalar(20.0, domain=(5.0,)),
     },
     algorithms={"log1p": "accurate below 0: 1 + exp(beta x) is not rounded"},
-    bound=(
-        "s(z)(4u|z| + 5u) / beta + 6u |y| + u / beta, s the sigmoid; 6u |y| more if "
-        'beta is not 1; with algorithm="log1p" without u / beta',
-        "the errors of exp (2 ulp and its argument) and of the logarithm (2 ulp), "
-        "absolute where 1 + exp(z) is rounded, of beta x and the division",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0",
 )
 
 _exp = of_torch("exp", "torch.exp(x).")
@@ -486,12 +408,6 @@ exp = pointwise(
     "exp",
     _exp,
     by_forms("enclosed", {"": (_exp, "exp")}),
-    bound=(
-        "exp(x -/+ (4u|x| + 5u)); with approx 13u for 5u",
-        "2 ulp from correctly rounded in CUDA's and HIP's documents; the product x "
-        "log2(e) and its constant where exp2 is used; `__expf` fits in it",
-    ),
-    special_values="NaN stays NaN, +Inf stays, -Inf becomes 0; overflow to +Inf",
 )
 sigmoid = pointwise(
     "sigmoid",
@@ -501,24 +417,12 @@ sigmoid = pointwise(
         {"": (_sigmoid, "sigmoid"), "tanh_form": (_sigmoid, "sigmoid_by_tanh")},
     ),
     algorithms={"tanh_form": "0.5 + 0.5 tanh(x / 2): absolute error below 0"},
-    bound=(
-        "s(1-s)(4u|x| + 5u) + 6u s, and 0 where s < 2^-125",
-        "the errors of exp (2 ulp and its argument), of one addition and one division "
-        "(2 ulp); exp(-x) overflows, or its reciprocal is flushed, far below 0",
-    ),
-    special_values="NaN stays NaN, +Inf becomes 1, -Inf becomes 0",
 )
 tanh = pointwise(
     "tanh",
     _tanh,
     by_forms("enclosed", {"": (_tanh, "tanh"), "exp_form": (_tanh, "tanh_by_exp")}),
     algorithms={"exp_form": "2 sigmoid(2x) - 1 and the like: absolute error near 0"},
-    bound=(
-        "5u |y|; 0 beyond 45; with approx 2^-11 |y|",
-        "2 ulp from correctly rounded in CUDA's and HIP's documents; "
-        "`tanh.approx.f32` has a relative error of 2^-11",
-    ),
-    special_values="NaN stays NaN, infinities become -1 and 1",
 )
 
 
@@ -567,39 +471,17 @@ silu = pointwise(
     reference_silu,
     by_forms("activated", _SILU),
     algorithms={"tanh_form": "x (0.5 + 0.5 tanh(x / 2)): absolute error below 0"},
-    bound=(
-        "|x| s(1-s)(4u|x| + 5u) + 8u |y|, and 0 where s < 2^-125",
-        "the errors of exp (2 ulp and its argument), of one addition, one division "
-        "(2 ulp) and the product; exp(-x) overflows far below 0",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0",
 )
 gelu = pointwise(
     "gelu",
     reference_gelu,
     by_forms("activated", _GELU, doubles=True),
     algorithms={"tanh_form": "the tanh approximation, as gelu_tanh computes it"},
-    bound=(
-        "|x|/2 (9u |erf z| + 6u |z| erf'(z) + u) + 3u |y|, z = x / sqrt(2); with "
-        "approx |x|/2 1.5e-7 more",
-        "erf to 4 ulp, its argument rounded twice; 1 + erf cancels below 0, so that "
-        "the error is absolute there",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
-    "undecided where 2 x overflows",
 )
 gelu_tanh = pointwise(
     "gelu_tanh",
     reference_gelu_tanh,
     by_forms("activated", {"": _GELU["tanh_form"]}, doubles=True),
-    bound=(
-        "|x|/2 (12u s + 8u |t| sech^2 t + 2u) + 3u |y|, s = sigmoid(2t), "
-        "t = sqrt(2/pi) (x + 0.044715 x^3); with approx |x|/2 2^-11 more",
-        "tanh to 2 ulp, or by exponentials; its argument with eight roundings; 1 + "
-        "tanh cancels below 0, so that the error is absolute there",
-    ),
-    special_values="NaN stays NaN, +Inf stays; -Inf becomes NaN, as -Inf * 0, or 0; "
-    "undecided where 2 x overflows",
 )
 swiglu = pointwise(
     "swiglu",
@@ -608,12 +490,6 @@ swiglu = pointwise(
     tensors="gate up",
     chain=("silu", "mul"),
     algorithms={"tanh_form": "silu by tanh: absolute error for negative gates"},
-    bound=(
-        "|up| E_silu(gate) + 2u |y|",
-        "silu's error, scaled, and one more product, in either order",
-    ),
-    special_values="those of silu(gate), then of a product: 0 * Inf is NaN, also "
-    "where silu(gate) may vanish; undecided where gate * up overflows",
 )
 geglu = pointwise(
     "geglu",
@@ -622,12 +498,6 @@ geglu = pointwise(
     tensors="gate up",
     chain=("gelu", "mul"),
     algorithms={"tanh_form": "gelu by its tanh approximation, as gelu_tanh"},
-    bound=(
-        "|up| E_gelu(gate) + 2u |y|",
-        "gelu's error, scaled, and one more product, in either order",
-    ),
-    special_values="those of gelu(gate), then of a product: 0 * Inf is NaN, also "
-    "where gelu(gate) may vanish; undecided where gate * up overflows",
 )
 
 
@@ -712,15 +582,7 @@ rope = Operator(
     error_model=accept_rope,
     batch="B",
     shape_class="D % 2 == 0 and E == D // repeats and 1 <= repeats and repeats <= 2",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(y - E) <= y <= RNE(y + E), E = u (|x cos| + |x' sin|) + u |y|",
-        "two products and their sum, each rounded, or one product fused with the "
-        'sum; with intermediates="output" u is that of the output\'s format for the '
-        "products, and the sum is rounded once",
-    ),
-    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN, and so are "
-    "opposite infinities; undecided where a product overflows",
+    **bounded("rope", Structure.INTERVAL),
 )
 
 
@@ -759,14 +621,7 @@ rope_positions = Operator(
     homogeneous={"x": 1, "cos sin": 1},
     batch="B",
     shape_class="D % (2 * part) == 0 and E == D // (2 * part)",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times; other "
-        "columns exactly",
-        "two products and their sum, each rounded, or one product fused with the sum",
-    ),
-    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN; undecided where "
-    "a product overflows",
+    **bounded("rope_positions", Structure.INTERVAL),
 )
 
 
@@ -801,11 +656,5 @@ rope_sections = Operator(
     homogeneous={"x": 1, "cos sin": 1},
     shape_class="M == 3 and D % 2 == 0 and E == D // 2 and first + second <= E",
     usual={"M": 3},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "two products and their sum, each rounded, or one product fused with the sum",
-    ),
-    special_values="NaN and infinities as in IEEE 754, 0 * Inf is NaN; undecided where "
-    "a product overflows",
+    **bounded("rope_sections", Structure.INTERVAL),
 )

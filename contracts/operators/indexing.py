@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference_embedding(weight: Any, indices: Any) -> Any:
@@ -35,12 +36,7 @@ embedding = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y[..., j] == weight[indices[...], j]",
-        "a copy rounds nothing and keeps the sign of a zero",
-    ),
-    special_values="every value is copied, NaN as any NaN, -0 as -0",
+    **bounded("embedding", Structure.EXACT),
 )
 
 
@@ -68,12 +64,7 @@ gather = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y[i, j] == x[i, index[i, j]]",
-        "a copy rounds nothing and keeps the sign of a zero",
-    ),
-    special_values="every value is copied, NaN as any NaN, -0 as -0",
+    **bounded("gather", Structure.EXACT),
 )
 
 
@@ -102,17 +93,7 @@ index_add = Operator(
     oracle=reference_index_add,
     homogeneous={"x src": 1},
     error_model=accept_index_add,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|alpha src|) with c "
-        "sources of the row; 2 u more where alpha is no power of two; E = 0 where "
-        "every order is exact, or c = 0",
-        "c additions in any order in the declared accumulator (Higham eq. 4.6), alpha "
-        "and the product with it rounded, per source or once; then one rounding; with "
-        'intermediates="output" each result is rounded to the output\'s format',
-    ),
-    special_values="of the element and its sources alone: NaN with a NaN or both "
-    "infinities, else the infinity among them; undecided where some order overflows",
+    **bounded("index_add", Structure.INTERVAL),
 )
 
 
@@ -140,12 +121,7 @@ index_select = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y[k, j] == x[index[k], j]",
-        "a copy rounds nothing and keeps the sign of a zero",
-    ),
-    special_values="every value is copied, NaN as any NaN, -0 as -0",
+    **bounded("index_select", Structure.EXACT),
 )
 
 
@@ -172,14 +148,5 @@ scatter_add = Operator(
     homogeneous={"x src": 1},
     error_model=accept_scatter_add,
     batch="N",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s - E) <= y <= RNE(s + E), E = gamma(c, u) (|x| + sum|src|) with c "
-        "sources of the element; E = 0 where every order is exact, or c = 0",
-        "c additions in any order in the declared accumulator (Higham eq. 4.6), then "
-        'one rounding; with intermediates="output" each sum is rounded to the '
-        "output's format, as by atomic additions in memory",
-    ),
-    special_values="of the element and its sources alone: NaN with a NaN or both "
-    "infinities, else the infinity among them; undecided where some order overflows",
+    **bounded("scatter_add", Structure.INTERVAL),
 )

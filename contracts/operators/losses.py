@@ -5,18 +5,14 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.reductions import (
     LSE_FORM,
     accept_given,
     reference_cross_entropy,
 )
+from kfuzz.contracts.prose import bounded
 from kfuzz.strategies.parameters import ScalarParameter
-
-BOUND = (
-    "as the running-error shadow derives it from the reference, four times; once with "
-    'algorithm="as_reference"'
-)
 
 
 def reduction(*more: str) -> ScalarParameter:
@@ -78,14 +74,7 @@ bce_with_logits = Operator(
     },
     oracle=reference_bce_with_logits,
     error_model=accept_bce_with_logits,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "x and x t within one rounding each, absolute where they cancel, as in either "
-        "of two forms; exp of -|x| and log1p; then a sum in any order",
-    ),
-    special_values="NaN stays NaN; undecided where an argument is infinite: one form "
-    "subtracts infinities there and another does not",
+    **bounded("bce_with_logits", Structure.INTERVAL),
 )
 
 
@@ -105,13 +94,7 @@ huber_loss = Operator(
         "reduction": reduction(),
     },
     oracle=reference_huber_loss,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "one rounded difference and three more roundings; the two branches meet at "
-        "delta; then a sum in any order",
-    ),
-    special_values="as IEEE 754; undecided where a square overflows",
+    **bounded("huber_loss", Structure.INTERVAL),
 )
 
 
@@ -143,14 +126,7 @@ js_div = Operator(
         "reduction": reduction("batchmean"),
     },
     oracle=reference_js_div,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "exp within 2 ulp and its argument, log M absolutely within the relative error "
-        "of M; the terms b P log P, (1-b) Q log Q and M log M have the same size in "
-        "every form; then a sum in any order",
-    ),
-    special_values="undecided where a probability vanishes on the way",
+    **bounded("js_div", Structure.INTERVAL),
 )
 
 
@@ -175,14 +151,7 @@ kl_div = Operator(
         "log_target": ks.scalar(False, domain=(True,)),
     },
     oracle=reference_kl_div,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "|t log t| and |t x| each within a few roundings, absolute where they cancel: "
-        "t (log t - x) rounds quantities of the same size; then a sum in any order",
-    ),
-    special_values="0 where the target is 0 and x is finite; NaN where the target is "
-    "negative",
+    **bounded("kl_div", Structure.INTERVAL),
 )
 
 
@@ -256,16 +225,7 @@ linear_cross_entropy = Operator(
     workspaces=("N C",),
     algorithms={LSE_FORM: "(max + log S) - z_t, which cancels for large offsets"},
     out_of_bounds=("raise", "clamp", "undefined"),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as cross_entropy's of the exact logits z, the error of log p_i greater by "
-        "e_i + max_j e_j, e = R (|x| |w|^T + |b|) + (K+2) lambda as linear's; with "
-        'intermediates="output" e has u_o |z| more',
-        "the logits as linear's, K products in any order; errors of logits reach a "
-        "log-probability with factors 1 - p_i and p_j; then as cross_entropy's",
-    ),
-    special_values="as linear's, then as cross_entropy's; undecided where a logit may "
-    "overflow",
+    **bounded("linear_cross_entropy", Structure.INTERVAL),
 )
 
 
@@ -284,12 +244,7 @@ mse_loss = Operator(
     },
     oracle=reference_mse_loss,
     homogeneous={"x target": 2},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "one rounded difference and its square; then a sum in any order",
-    ),
-    special_values="as IEEE 754; undecided where a square overflows",
+    **bounded("mse_loss", Structure.INTERVAL),
 )
 
 
@@ -327,13 +282,7 @@ nll_loss = Operator(
     batch="N",
     empty_reduction=False,
     reduced="C",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "one product for each row, two sums in any order and one division",
-    ),
-    special_values="as IEEE 754; ignored rows count for nothing, whatever they hold; a "
-    "mean of no row is NaN",
+    **bounded("nll_loss", Structure.INTERVAL),
 )
 
 
@@ -355,11 +304,5 @@ smooth_l1_loss = Operator(
         "reduction": reduction(),
     },
     oracle=reference_smooth_l1_loss,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        BOUND,
-        "one rounded difference and three more roundings; the two branches meet at "
-        "beta; then a sum in any order",
-    ),
-    special_values="as IEEE 754; undecided where a square overflows",
+    **bounded("smooth_l1_loss", Structure.INTERVAL),
 )

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference_add_rms_norm(
@@ -67,15 +68,7 @@ add_rms_norm = Operator(
     outputs=("y", "h"),
     reduced="N",
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "h == RNE(x + residual); y as rms_norm of any h between the exact sum and the "
-        "stored one",
-        "one addition, then the bound of rms_norm; both the sum held in registers and "
-        "the one stored are normalised by kernels in use",
-    ),
-    special_values="h as IEEE 754 addition; y as rms_norm of h; undecided where h "
-    "overflows or squares do",
+    **bounded("add_rms_norm", Structure.INTERVAL),
 )
 
 
@@ -159,15 +152,7 @@ batch_norm = Operator(
     oracle=reference_batch_norm,
     error_model=accept_batch_norm,
     batch="B",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|g|(|d| Er + 3u (r + Er)(|x| + |mu|)) + 6u|g d| r + 2u|b| + 2u|y|, r from "
-        "(1 - 6u) / sqrt(s(1 + 2u)) to (1 + 6u) / sqrt(s(1 - 2u)), s = var + eps",
-        "rsqrt within 2 ulp or a root and a division; the affine step in either of its "
-        "usual forms, with eps a rounded constant",
-    ),
-    special_values="elementwise as IEEE 754; NaN where var + eps < 0; undecided where "
-    "it is about 0, or a weight or a variance is infinite",
+    **bounded("batch_norm", Structure.INTERVAL),
 )
 
 
@@ -205,14 +190,7 @@ gated_layer_norm = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "the layer norm in two passes, silu by an exponential within 2 ulp, and their "
-        "product, in either order",
-    ),
-    special_values="a row with NaN is NaN throughout, as is one with an infinite "
-    "element at that place; undecided where squares overflow",
+    **bounded("gated_layer_norm", Structure.INTERVAL),
 )
 
 
@@ -244,14 +222,7 @@ gated_rms_norm = Operator(
     oracle=reference_gated_rms_norm,
     reduced="N",
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "the RMS norm in two passes, silu by an exponential within 2 ulp, and their "
-        "product, in either order",
-    ),
-    special_values="a row with NaN is NaN throughout, as is one with an infinite "
-    "element at that place; undecided where squares overflow",
+    **bounded("gated_rms_norm", Structure.INTERVAL),
 )
 
 
@@ -310,16 +281,7 @@ group_norm = Operator(
     groups="num_groups",
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "|g|(|d| Er + (r + Er)(Emu + 3u(|x| + |mu|))) + 6u|g d| r + 2u|b| + 2u|y|, "
-        "Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|, Ev = gamma(2(n+6)) v + 2 gamma(n+2) "
-        "sqrt(v) rms + Emu^2, n the elements of a group",
-        "that of layer_norm for each group: the class of Welford's and the two-pass "
-        "method; the one-pass form lies outside",
-    ),
-    special_values="a group with NaN or an infinity is NaN throughout, other groups "
-    "are unaffected; undecided where squares overflow or a weight is infinite",
+    **bounded("group_norm", Structure.INTERVAL),
 )
 
 
@@ -369,14 +331,7 @@ instance_norm = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "that of layer_norm, n = L, weight and bias those of the channel",
-        "the class of Welford's and the two-pass method; the one-pass form lies "
-        "outside",
-    ),
-    special_values="a row with NaN or an infinity is NaN throughout, other rows are "
-    "unaffected; undecided where squares overflow or a weight is infinite",
+    **bounded("instance_norm", Structure.INTERVAL),
 )
 
 
@@ -449,16 +404,7 @@ l2_normalize = Operator(
     },
     oracle=reference_l2_normalize,
     error_model=accept_l2_normalize,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "x / D (1 -/+ 10u), D from the greater of sqrt(s (1 - gamma(n+1)) - 2n lambda) "
-        "and eps (1 - 2u) to that with plus signs, s = sum x^2",
-        "n squares and n-1 additions in any order; a square root and a division, or "
-        "rsqrt and a product; the rounded constant eps",
-    ),
-    special_values="a row with NaN is NaN throughout; in one with an infinity that "
-    "element is NaN and finite ones are 0; a row of zeros is 0; undecided where the "
-    "squares overflow",
+    **bounded("l2_normalize", Structure.INTERVAL),
 )
 
 
@@ -502,21 +448,7 @@ layer_norm = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "E = |g|(|d| Er + (r + Er)(Emu + 3u(|x| + |mu|))) + 6u|g d| r + 2u|b| + 2u|y|, "
-        "and 2 lambda (1 + |g|(r + Er) + |g| + r + |d| r + |x| + |mu|) for products "
-        "that underflow; d = x - mu, r = (v + eps)^-1/2, Er its greater distance from "
-        "(1 - 6u) / sqrt(v + Ev + eps (1 + 2u)) and (1 + 6u) / sqrt(max(v - Ev, 0) + "
-        "eps (1 - 2u)); Emu = gamma(n + 2 + 2 ln(n+1), u) mean|x| + (n+2) lambda, "
-        "Ev = gamma(2(n+6), u) v + 2 gamma(n+2, u) sqrt(v) rms + Emu^2 + 2 lambda; "
-        "with intermediates of a coarser unit w also w|mu| in Emu and 5w v in Ev",
-        "the class of Welford's and the two-pass method, O(n u kappa) with kappa = "
-        "rms / sqrt(v) (Chan, Golub, LeVeque 1983); the one-pass form E[x^2] - "
-        "E[x]^2, O(n u kappa^2), lies outside",
-    ),
-    special_values="a row with NaN or an infinity is NaN throughout, other rows are "
-    "unaffected; undecided where squares overflow or a weight is infinite",
+    **bounded("layer_norm", Structure.INTERVAL),
 )
 
 
@@ -555,17 +487,7 @@ rms_norm = Operator(
     reduced="N",
     empty_reduction=False,
     algorithms={CAST_FIRST: "x r is rounded to the data's format before the weight"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "x r g (1 -/+ 4u) -/+ 2 lambda (1 + |g| + r|g| + r + |x|(1 + r)), r from "
-        "(1 - 6u) / sqrt(m(1 + gamma(n+5)) + 2 lambda + eps) to the same with "
-        "opposite signs, m = mean x^2",
-        "n squares and n-1 additions in any order, rsqrt within 2 ulp or a root and a "
-        "division, two products in any order",
-    ),
-    special_values="a row with NaN is NaN throughout; in one with an infinity that "
-    "element is NaN and finite ones are 0 times the weight; other rows are "
-    "unaffected; undecided where squares overflow",
+    **bounded("rms_norm", Structure.INTERVAL),
 )
 
 
@@ -581,12 +503,5 @@ weight_norm = Operator(
     homogeneous={"g": 1},
     reduced="K",
     batch="O",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "K squares and their sum in any order; a root and a division, or rsqrt and a "
-        "product; one more product",
-    ),
-    special_values="a row of zeros is NaN; a row with NaN is NaN throughout; undecided "
-    "where squares overflow or vanish",
+    **bounded("weight_norm", Structure.INTERVAL),
 )

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise import reference_gelu
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -117,21 +118,7 @@ attention = Operator(
         "unfused": "scaled operands and scores are rounded to the data's format, as in "
         "a chain of library calls",
     },
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "(A + |O| r) / (1 - r) + R p|v| + 6u |O|, A = p rho |v|, r = p rho + R, "
-        "rho = expm1(Es + 6u |s - m| + 5u + 6u (ceil(T/16) - 1)), "
-        "Es = scale (R + 6u) |q||k|^T + 5u (|scale q k^T| + |mask|); + u_o p|v| "
-        "where weights are stored in the output's format; with a cap c Es passes "
-        "through c tanh(s / c), and 12u c more",
-        "errors of the scores, of exp, of online rescaling in tiles of 16 keys or "
-        "more, shared by numerator and denominator; of the product with v in the "
-        "declared accumulator; of the division",
-    ),
-    special_values="a visible NaN or +Inf score makes its row NaN; -Inf hides a key; "
-    "a row without visible keys is 0 or NaN as masked_row says; where a hidden key or "
-    "value is not finite, or a score under a cap or a sink is infinite, nothing is "
-    "compared: some kernels multiply it by 0, others never read it",
+    **bounded("attention", Structure.INTERVAL),
 )
 
 
@@ -149,15 +136,7 @@ attention_lse = replace(
     error_model=accept_attention_lse,
     outputs=("y", "lse"),
     chain=(),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y as attention's; lse = m + log l, float32, within r / (1 - r) + 6u log l + "
-        "6u |m| + u |lse|, r the relative error of attention's sum l",
-        "the maximum cancels but for the roundings of itself, in base 2 or before the "
-        "scale; 2 ulp of the logarithm; of the sum as in attention",
-    ),
-    special_values=f"{attention.special_values}; lse of a row without visible keys is "
-    "an infinity of either sign",
+    **bounded("attention_lse", Structure.INTERVAL),
 )
 
 
@@ -344,22 +323,6 @@ attention_varlen = replace(
 )
 
 
-# Shared with the other operators that are sums of products.
-TOLERANCE: Final = Tolerance(
-    Structure.INTERVAL,
-    "RNE(ab - E) <= y <= RNE(ab + E), E = R |a||b| + (K+1) lambda, "
-    "R = gamma(K+1, u) for float32, max(gamma(K+1, u), 2.5 (K+4) u) for 16-bit "
-    "operands in float32 accumulators; E = 0 where every order is exact",
-    "K products and K-1 additions in any order, fused or not; truncating tensor "
-    "cores of all vendors lie within 2.5 (K+4) u",
-)
-SPECIAL_VALUES: Final = (
-    "NaN terms, 0 * Inf and both infinities give NaN, else the "
-    "infinity; undecided where some order overflows the accumulator; 0 if K = 0; NaN "
-    "too where a subnormal that may be flushed meets an infinity"
-)
-
-
 def reference_matmul(a: Any, b: Any) -> Any:
     """torch.matmul(a, b), a [M, K], b [K, N]."""
     import torch
@@ -386,8 +349,7 @@ matmul = Operator(
     error_model=accept_matmul,
     batch="M",
     reduced="K",
-    tolerance=TOLERANCE,
-    special_values=SPECIAL_VALUES,
+    **bounded("matmul", Structure.INTERVAL),
 )
 
 
@@ -409,8 +371,7 @@ bmm = Operator(
     # The result, which is no argument.
     workspaces=("B M N",),
     usual={"B": 2},
-    tolerance=TOLERANCE,
-    special_values=SPECIAL_VALUES,
+    **bounded("bmm", Structure.INTERVAL),
 )
 
 
@@ -419,15 +380,6 @@ INPUTS: Final = {
     "weight": ks.tensors("N K"),
     "bias": ks.tensors("N", role="bias", optional=True),
 }
-BOUND: Final = (
-    "E = R (|x||W|^T + |b|) + (K+2) lambda, R = gamma(K+2, u) for float32, "
-    "max(gamma(K+2, u), 2.5 (K+5) u) for 16-bit operands; E = 0 where every order is "
-    "exact"
-)
-DERIVATION: Final = (
-    "K products and K additions in any order, fused or not, the bias at any place "
-    "among them; truncating tensor cores as for matmul"
-)
 
 
 def reference_linear(x: Any, weight: Any, bias: Any = None) -> Any:
@@ -461,8 +413,7 @@ linear = Operator(
     homogeneous={"x bias": 1, "weight bias": 1},
     error_model=accept_linear,
     reduced="K",
-    tolerance=Tolerance(Structure.INTERVAL, BOUND, DERIVATION),
-    special_values="as matmul's, with the bias as one more term",
+    **bounded("linear", Structure.INTERVAL),
 )
 
 
@@ -516,14 +467,7 @@ linear_gelu = Operator(
     chain=("linear", "gelu"),
     reduced="K",
     algorithms={"tanh_form": "gelu is its tanh approximation"},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        f"the image of [z - E, z + E] under gelu, with gelu's own error; {BOUND}",
-        f"{DERIVATION}; then every step of gelu maps the least and the greatest "
-        "value before it",
-    ),
-    special_values="as linear's; +Inf stays, -Inf gives 0 or NaN, NaN stays NaN; "
-    "undecided where 2 z overflows",
+    **bounded("linear_gelu", Structure.INTERVAL),
 )
 
 
@@ -561,10 +505,5 @@ linear_relu = Operator(
     error_model=accept_linear_relu,
     chain=("linear", "relu"),
     reduced="K",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        f"RNE(max(z - E, 0)) <= y <= RNE(max(z + E, 0)), {BOUND}",
-        f"{DERIVATION}; max rounds nothing",
-    ),
-    special_values="as linear's; -Inf becomes 0, NaN stays NaN",
+    **bounded("linear_relu", Structure.INTERVAL),
 )

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -28,14 +29,7 @@ dequantize_int8 = Operator(
     },
     oracle=reference_dequantize_int8,
     error_model=accept_dequantize_int8,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(q s (1 - u)) <= y <= RNE(q s (1 + u)); exactly RNE(q s) in float32",
-        "one product in float32 and the store; a subnormal scale or product may be 0 "
-        "unless preserved",
-    ),
-    special_values="a NaN scale makes its row NaN; an infinite one NaN of codes 0, the "
-    "infinity of the code's sign of others; overflow to the infinity",
+    **bounded("dequantize_int8", Structure.INTERVAL),
 )
 
 
@@ -48,10 +42,7 @@ dequantize_fp8 = Operator(
     },
     oracle=reference_dequantize_int8,
     error_model=accept_dequantize_int8,
-    tolerance=dequantize_int8.tolerance,
-    special_values="a NaN code or scale gives NaN, a NaN scale in its whole row; an "
-    "infinite one NaN of codes 0, the infinity of the code's sign of others; overflow "
-    "to the infinity",
+    **bounded("dequantize_fp8", Structure.INTERVAL),
 )
 
 
@@ -89,17 +80,6 @@ def accept_int4_matmul(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.scaled.of_nibbles(problem, unpacked_int4_matmul(t["codes"]), zero)
 
 
-INT4_MATMUL_BOUND: Final = Tolerance(
-    Structure.INTERVAL,
-    "y +- (R(K) |x||w| + (1 + R(K)) |x| W), W = 3 u_w (|n| + |zero|) |scale|",
-    "weights (n - zero) scale, or n scale - zero scale, in the format of the data; "
-    "their product with x in the declared accumulator",
-)
-SPECIAL: Final = (
-    "a NaN in x makes its row NaN, one of a scale or zero its column; beside "
-    "infinities nothing is compared; undecided where a weight overflows"
-)
-
 int4_matmul = Operator(
     "int4_matmul",
     inputs={
@@ -114,8 +94,7 @@ int4_matmul = Operator(
     batch="M",
     shape_class="K == 2 * L and G >= 1 and L % G == 0",
     defaults=Declaration(intermediates="output"),
-    tolerance=INT4_MATMUL_BOUND,
-    special_values=SPECIAL,
+    **bounded("int4_matmul", Structure.INTERVAL),
 )
 
 
@@ -181,26 +160,12 @@ scaled_matmul_int8 = Operator(
     error_model=accept_scaled_matmul_int8,
     reduced="K",
     batch="M",
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y +- (gamma(6, u) sum|a||b| |s t| + 2u |bias|)",
-        "a sum in int32 is exact; its conversion, the products with both scales in any "
-        "grouping, and the addition of the bias round in float32; then one rounding",
-    ),
-    special_values="a NaN scale or bias makes NaN; beside an infinite one nothing is "
-    "compared; undecided where some grouping of the factors overflows",
+    **bounded("scaled_matmul_int8", Structure.INTERVAL),
 )
 
 
 CODES = "float8_e4m3fn"
 UNITS = Declaration(accumulator="any_tensor_core")
-SCALED_MATMUL_FP8_BOUND = Tolerance(
-    Structure.INTERVAL,
-    "y +- (R(K) + gamma(G + 5, u)) sum|a||b| |s t|, G the groups of K",
-    "sums of 8-bit products in the declared accumulator, by default that of any matrix "
-    "unit; products with both scales in any grouping, and the sum over the groups, in "
-    "float32; then one rounding",
-)
 
 
 def accept_scaled_matmul_fp8(problem: "nm.Problem") -> "nm.Acceptance":
@@ -218,7 +183,7 @@ scaled_matmul_fp8 = replace(
     },
     error_model=accept_scaled_matmul_fp8,
     defaults=UNITS,
-    tolerance=SCALED_MATMUL_FP8_BOUND,
+    **bounded("scaled_matmul_fp8", Structure.INTERVAL),
 )
 
 
@@ -254,9 +219,7 @@ mx_matmul = Operator(
     batch="M",
     shape_class="K == 32 * G",
     defaults=UNITS,
-    tolerance=SCALED_MATMUL_FP8_BOUND,
-    special_values="a NaN code or the scale 255 makes NaN; undecided where some "
-    "grouping of the factors overflows",
+    **bounded("mx_matmul", Structure.INTERVAL),
 )
 
 
@@ -305,21 +268,7 @@ def quantizer(name: str, codes: str, peak: int) -> Operator:
         outputs=("q", "scale"),
         reduced="N",
         empty_reduction=False,
-        tolerance=Tolerance(
-            Structure.COMPOSITE,
-            f"scale == max(max|x|, eps) / {peak} (1 -/+ 10u); q == RNE(v) clamped to "
-            f"-{peak}..{peak} for some v in x / scale (1 -/+ 11u), with the scale "
-            "returned",
-            "a maximum rounds nothing; divisions within 2 ulp, of max|x| or of its "
-            "reciprocal; x times a reciprocal, of the scale or of max|x|; where "
-            f"max|x| is {peak} times a power of two all are exact, and ties go to "
-            "even, unless approx=True; with another store= than rne q is either "
-            "neighbour of v",
-        ),
-        special_values="a row of zeros has any scale and codes 0; NaN in a row makes "
-        "its scale NaN and leaves its codes undecided; one with an infinity has the "
-        "scale Inf and codes 0, those of infinities undecided; undecided where a scale "
-        "is so small that its reciprocal overflows",
+        **bounded(name, Structure.COMPOSITE),
     )
 
 
@@ -359,7 +308,5 @@ scaled_matmul_blocks = Operator(
     shape_class="K == G * block and N == J * block",
     usual={"G": 2, "J": 1},
     defaults=UNITS,
-    tolerance=SCALED_MATMUL_FP8_BOUND,
-    special_values="a NaN code or scale makes NaN; beside an infinite scale nothing is "
-    "compared; undecided where some grouping of the factors overflows",
+    **bounded("scaled_matmul_blocks", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -71,18 +72,7 @@ linear_attention = Operator(
     workspaces=("B H T T D", "B H D E T"),
     usual={"B": 2, "H": 2, "T": 16},
     defaults=Declaration(intermediates="output"),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y +- scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1), w the product of "
-        "decays, alpha = expm1(u ((2t + 8) sum|g| + 8t + 16)), 1 + c = "
-        "(1 + R(D))(1 + R(t))(1 + (2t + 8) u)(1 + 5 u_o), and what operands lose to "
-        "underflow beside sums that do not decay; the state likewise, in float32",
-        "step by step or in chunks: sums over the steps and over D in the declared "
-        "accumulator, decays as exponentials of differences of running sums; operands "
-        "of matrix units rounded to the data's format at most five times",
-    ),
-    special_values="a NaN query makes its row NaN, a NaN key or value what follows; "
-    "where else a head holds what is not finite nothing is compared",
+    **bounded("linear_attention", Structure.INTERVAL),
 )
 
 
@@ -150,16 +140,5 @@ delta_rule = Operator(
     workspaces=("B H T T D", "B H D E T"),
     usual={"B": 2, "H": 2, "T": 16},
     defaults=Declaration(intermediates="output"),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "y +- scale |q| (F + c N), F_t = f F_{t-1} + |k| (eps + beta |k| Z + c |u|) + "
-        "3u N, Z_t = f Z_{t-1} + |k| eps, eps = c beta (|v| + |k| N), N_t = "
-        "d N_{t-1} + |k||u|, f = d max(1, |1 - beta |k|^2|), c as of linear_attention, "
-        "underflow as there",
-        "norms over D: a step, or a row of the triangular system of a chunk, is "
-        "off by eps and passes that on by factors of norm f; vacuous where f exceeds "
-        "1 for long",
-    ),
-    special_values="a NaN query makes its row NaN, a NaN key or value what follows; "
-    "where else a head holds what is not finite nothing is compared",
+    **bounded("delta_rule", Structure.INTERVAL),
 )

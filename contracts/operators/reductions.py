@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import FLOAT8
 
@@ -44,13 +45,7 @@ def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
         defaults=MOVES,
         dtypes=EVERY_DTYPE,
         empty_reduction=False,
-        tolerance=Tolerance(
-            Structure.EXACT,
-            f"y == {noun[:3]} over dim",
-            f"a {noun} selects one of its operands and rounds nothing",
-        ),
-        special_values=f"NaN if the row holds a NaN; else the {which} element, "
-        f"{neutral} if all are {neutral}; +0 and -0 are equal",
+        **bounded(name, Structure.EXACT),
     )
 
 
@@ -125,13 +120,7 @@ argmax = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == the first index of the maximum over dim, int64",
-        "comparisons round nothing; of equal maxima the first counts, or with "
-        'ties="any" one of them',
-    ),
-    special_values="the first NaN if the row holds one; +0 and -0 are equal",
+    **bounded("argmax", Structure.EXACT),
 )
 
 
@@ -185,15 +174,7 @@ log_softmax = Operator(
     error_model=accept_log_softmax,
     algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
     recentres=True,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(y - E) <= y <= RNE(y + E), E = u|d| + R + 6u log S + u|y|, d = x - m, "
-        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1), rho = 4u|d| + 5u",
-        "the difference from the row maximum, the relative error of the sum of exp "
-        "(absolute in the logarithm), log to 2 ulp, one subtraction",
-    ),
-    special_values="a row with NaN or +Inf, and a row of -Inf, is NaN throughout; -Inf "
-    "among finite values stays -Inf",
+    **bounded("log_softmax", Structure.INTERVAL),
 )
 
 
@@ -393,22 +374,7 @@ cross_entropy = Operator(
     algorithms={LSE_FORM: "(max + log S) - x_t, which cancels for large offsets"},
     recentres=True,
     out_of_bounds=("raise", "clamp", "undefined"),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "of a row (1-s) e_t + s (mean e + gamma(C, u) mean|log p|) + 6u loss; the sum "
-        "of M rows gamma(M, u), their mean gamma(M+2, u) of itself more; "
-        "e = 4u|d| + R + 6u log S + 2u|log p|, "
-        "R = sum p rho + gamma(C-1, u) + 6u (ceil(C/16) - 1), rho = 4u|d| + 5u",
-        "relative error of exp (2 ulp and its argument), of the sum in any order, of "
-        "online rescaling in tiles of at least 16 becomes an absolute one of its "
-        "logarithm; (max - x_t) + log S does not cancel, (max + log S) - x_t does; "
-        'with intermediates="output" log-probabilities, losses and their partial '
-        "sums have the unit of the output's format",
-    ),
-    special_values="a row with NaN or +Inf, or all -Inf, makes the loss NaN, -Inf at "
-    "the target (with smoothing: anywhere) +Inf; ignored rows count for nothing, "
-    "whatever they hold, and are 0 where nothing is reduced; a mean of no row is NaN; "
-    "undecided where sums of losses overflow, or a label is clamped to the ignored one",
+    **bounded("cross_entropy", Structure.INTERVAL),
 )
 
 
@@ -474,17 +440,7 @@ cumsum = Operator(
     oracle=reference_cumsum,
     homogeneous={"x": 1},
     error_model=accept_cumsum,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s_i - E) <= y_i <= RNE(s_i + E), E = gamma(i, u) sum_{j<=i}|x_j|; E = 0 "
-        "where every order is exact",
-        "i additions in any tree over the leaves 0 to i in the declared accumulator "
-        "(Higham eq. 4.6), then one rounding to the output; the total less a suffix "
-        "lies outside",
-    ),
-    special_values="from the first NaN on, and from where both infinities have come, "
-    "NaN; from the first infinity on that infinity; what comes before is unaffected; "
-    "undecided where some order overflows the accumulator",
+    **bounded("cumsum", Structure.INTERVAL),
 )
 
 
@@ -529,16 +485,7 @@ logsumexp = Operator(
     oracle=reference_logsumexp,
     error_model=accept_logsumexp,
     recentres=True,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(y - E) <= y <= RNE(y + E), E = R + 6u log S + u|m| + u|y|, "
-        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1), rho = 4u|x - m| + 5u",
-        "relative errors of exp (2 ulp and its argument), of the sum in any order and "
-        "of online rescaling in tiles of at least 16 become absolute in the "
-        "logarithm; log to 2 ulp; the row maximum is subtracted exactly once",
-    ),
-    special_values="a row with NaN is NaN, else with +Inf +Inf; -Inf counts nothing; "
-    "a row of -Inf and an empty row give -Inf",
+    **bounded("logsumexp", Structure.INTERVAL),
 )
 
 
@@ -591,16 +538,7 @@ mean = Operator(
     oracle=reference_mean,
     homogeneous={"x": 1},
     error_model=accept_mean,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(m - E) <= y <= RNE(m + E), E = (gamma(n-1, u) + 6u) sum|x| / n; E = 0 "
-        "where n is a power of two and every order is exact",
-        "n-1 additions in any order in the declared accumulator (Higham eq. 4.6), a "
-        "division within 2 ulp or a product with the rounded 1/n, then one rounding "
-        "to the output",
-    ),
-    special_values="NaN if the row holds NaN or both infinities, or is empty; else the "
-    "infinity it holds; undecided where some order overflows the accumulator",
+    **bounded("mean", Structure.INTERVAL),
 )
 
 
@@ -669,16 +607,7 @@ prod = Operator(
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference_prod,
     error_model=accept_prod,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(p - E) <= y <= RNE(p + E), E = gamma(n-1, u)|p| + n lambda prod max(1, "
-        "|x|) where prod min(1, |x|) < lambda; E = 0 where every order is exact",
-        "n-1 products in any order (Higham eq. 3.3); a partial product lies between "
-        "those of all factors below 1 and of all above 1",
-    ),
-    special_values="NaN if the row holds NaN or 0 and an infinity; else the infinity "
-    "with the sign of the product; undecided where some order overflows before it "
-    "shrinks, or vanishes before it meets an infinity; 1 if empty",
+    **bounded("prod", Structure.INTERVAL),
 )
 
 
@@ -732,19 +661,7 @@ softmax = Operator(
     oracle=reference_softmax,
     error_model=accept_softmax,
     recentres=True,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "exp(d - log S -/+ (rho + r + 5u)), d = x - max x, S = sum exp(d), "
-        "p = exp(d) / S, rho = 4u|d| + 5u, r = R / (1 - R), "
-        "R = sum p rho + gamma(n-1, u) + 6u (ceil(n/16) - 1) + n 2^-126, and u once "
-        "more where intermediates are coarser than the sum; below, 2^-126 less; "
-        "vacuous where R >= 1/2; with approx=True rho = 4u|d| + 13u",
-        "relative errors of exp (2 ulp and its argument), of the sum in any order, "
-        "of online rescaling in tiles of at least 16, of the division; the row "
-        "maximum is subtracted exactly once; an exponential or a result may be flushed",
-    ),
-    special_values="a row with NaN or +Inf is NaN throughout; -Inf among finite "
-    "values gives exactly 0; a row of -Inf is NaN",
+    **bounded("softmax", Structure.INTERVAL),
 )
 
 
@@ -779,15 +696,7 @@ sort = Operator(
     outputs=("values", "indices"),
     defaults=Declaration(subnormals="preserve", ties="any"),
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "values: the elements in order; indices, int64: x[indices] == values, none "
-        'twice; with ties="first" those of equal elements rise',
-        "ordering moves elements and rounds nothing; which of equal elements comes "
-        "first is free unless declared",
-    ),
-    special_values="NaN is the greatest: last, or first if descending; +0 and -0 are "
-    "equal, and either may stand for the other",
+    **bounded("sort", Structure.EXACT),
 )
 
 
@@ -816,17 +725,7 @@ sum = Operator(
     homogeneous={"x": 1},
     error_model=accept_sum,
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s - E) <= y <= RNE(s + E), E = gamma(n-1, u) sum|x|, and where "
-        "subnormals may be flushed the sum of |x| < lambda and n lambda more; E = 0 "
-        "where every order is exact",
-        "n-1 additions in any order in the declared accumulator (Higham eq. 4.6), "
-        "then one rounding to the output; if all terms are multiples of 2^q and "
-        "sum|x| <= 2^(p+q) no order rounds at all",
-    ),
-    special_values="NaN if the row holds NaN or both infinities; else the infinity "
-    "it holds; undecided where some order overflows the accumulator; 0 if empty",
+    **bounded("sum", Structure.INTERVAL),
 )
 
 
@@ -865,16 +764,7 @@ topk = Operator(
     shape_class="k <= N",
     defaults=Declaration(subnormals="preserve", ties="any"),
     dtypes=EVERY_DTYPE,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "values: the k greatest (least) elements in falling (rising) order; indices, "
-        'int64: x[indices] == values, none twice; with ties="first" the first of '
-        "equal elements, rising",
-        "a selection moves elements and rounds nothing; which of equal elements is "
-        "taken is free unless declared",
-    ),
-    special_values="NaN is the greatest: first of the greatest, last of the least; +0 "
-    "and -0 are equal, and either may stand for the other",
+    **bounded("topk", Structure.EXACT),
 )
 
 
@@ -925,15 +815,5 @@ var = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(v - E) <= y <= RNE(v + E), E = Ev n / (n - correction), Ev = "
-        "gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 lambda, Emu = "
-        "gamma(n + 2 + 2 ln(n+1)) mean|x|",
-        "the class of Welford's and the two-pass method, O(n u kappa) with kappa = "
-        "rms / sqrt(v) (Chan, Golub, LeVeque 1983); the one-pass form E[x^2] - "
-        "E[x]^2, O(n u kappa^2), lies outside",
-    ),
-    special_values="a row with NaN or an infinity is NaN, and so is one of no more "
-    "elements than the correction; undecided where squares overflow",
+    **bounded("var", Structure.INTERVAL),
 )

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operator import MOVES, Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference_grouped_matmul(x: Any, weight: Any, offsets: Any) -> Any:
@@ -44,13 +45,7 @@ grouped_matmul = Operator(
     shape_class="S == E + 1 and E >= 1",
     workspaces=("P D F",),
     usual={"E": 4},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(y - E) <= y <= RNE(y + E), E = R |x||weight|, R that of a matrix product",
-        "as of matmul, the operands those of the row's group",
-    ),
-    special_values="as matmul's, of the row and its group's matrix alone: what others "
-    "hold does not count",
+    **bounded("grouped_matmul", Structure.INTERVAL),
 )
 
 
@@ -82,12 +77,7 @@ moe_combine = Operator(
     reduced="K",
     batch="M",
     workspaces=("M K D",),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "RNE(s - E) <= out <= RNE(s + E), E = R |weights||y|",
-        "sums of products in any order in the declared accumulator",
-    ),
-    special_values="as matmul's, of the rows that are named alone",
+    **bounded("moe_combine", Structure.INTERVAL),
 )
 
 
@@ -142,12 +132,7 @@ moe_permute = Operator(
     batch="",
     defaults=MOVES,
     workspaces=("M K D",),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "rows == x[source // K], experts[source] does not fall, equal ones in order",
-        "a stable sort of integers; rows are copied",
-    ),
-    special_values="every value is copied, NaN as any NaN, -0 as -0",
+    **bounded("moe_permute", Structure.EXACT),
 )
 
 
@@ -193,13 +178,5 @@ topk_routing = Operator(
     shape_class="k <= E and E >= 1",
     batch="M",
     recentres=True,
-    tolerance=Tolerance(
-        Structure.COMPOSITE,
-        "weights: the k greatest p exp(-/+ eps), eps = rho + R + 5u as of softmax, "
-        "renormalised p / (p + rest) with gamma(k + 4) more; indices: one whose p may "
-        "be in order there, none twice, with its own weight beside it",
-        "softmax as of the operator; probabilities that differ by less than their "
-        "errors may come in either order",
-    ),
-    special_values="a row with NaN or +Inf, or of -Inf, is undecided",
+    **bounded("topk_routing", Structure.COMPOSITE),
 )

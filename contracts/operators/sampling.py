@@ -5,7 +5,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
 
@@ -41,13 +42,7 @@ top_k_filter = Operator(
     reduced="N",
     shape_class="k <= N",
     defaults=Declaration(subnormals="preserve"),
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == logits above the k-th greatest, -Inf below; either where equal to it, "
-        "if k or more are kept",
-        "a selection rounds nothing; how many of equal ones are kept is free",
-    ),
-    special_values="a row with NaN is undecided; -Inf stays, and so does +Inf if kept",
+    **bounded("top_k_filter", Structure.EXACT),
 )
 
 
@@ -92,12 +87,5 @@ top_p_filter = Operator(
     reduced="N",
     defaults=Declaration(subnormals="preserve"),
     recentres=True,
-    tolerance=Tolerance(
-        Structure.EXACT,
-        "y == logits where the sum before them and its error is below p, -Inf where it "
-        "is above, either between; what may be equal comes before or after",
-        "probabilities as of softmax; their sums in any order, gamma(N) each; a "
-        "selection rounds nothing",
-    ),
-    special_values="a row with NaN or +Inf, or of -Inf, is undecided; -Inf stays",
+    **bounded("top_p_filter", Structure.EXACT),
 )

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from kfuzz.app import main
-from kfuzz.contracts import derive, glossary
-from kfuzz.contracts.language import Probe
+from kfuzz.contracts import derive, glossary, prose
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.suite import every_contract, find_contract
 from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
 from kfuzz.execution.memory import zones
@@ -22,11 +23,11 @@ SIGNS = dict(glossary.signs(find_contract("C-PRC-01/matmul")))
 
 
 def text_of(probe: Probe) -> str:
-    return glossary._PROBES[probe]
+    return prose.glossary("Probes")[probe]
 
 
 def test_every_probe_is_explained() -> None:
-    assert set(glossary._PROBES) == set(Probe)
+    assert set(prose.glossary("Probes")) == set(Probe)
 
 
 def test_every_part_of_every_contract_has_a_text() -> None:
@@ -93,3 +94,10 @@ def test_a_page_explains_its_signs_and_probes(
         page = " ".join(capsys.readouterr().out.split())
         assert "gamma(n, u) = n u / (1 - n u)" in page
         assert "(4, 4096)" in page
+
+
+def test_the_pages_of_classes_name_the_share_of_second_calls() -> None:
+    texts = [*(c.procedure for c in ATTRIBUTION), glossary.drawing()]
+    said = re.findall(r"[Oo]ne in (\d+) ", " ".join(texts))
+    assert len(said) >= 5
+    assert set(said) == {str(SECOND_CALL_SHARE)}

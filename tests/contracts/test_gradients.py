@@ -18,15 +18,14 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.gradients.by_autograd import AutogradBound, vector_jacobian
-from kfuzz.contracts.gradients.catalogue import RULES
-from kfuzz.contracts.gradients.operators import gradients_of
+from kfuzz.contracts.gradients.operators import RULES, gradients_of
 from kfuzz.contracts.membership import alone
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.suite import every_contract, find_contract
 from kfuzz.contracts.witnesses.backward import gradients
 from kfuzz.contracts.witnesses.backward import norms as gradient_norms
-from kfuzz.contracts.witnesses.backward.faults import Around, without_strides
+from kfuzz.contracts.witnesses.backward.faults import around, without_strides
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.declaration import Declaration
@@ -244,7 +243,7 @@ ROW = {"x": spec([1.0, 2.0, 3.0], "d0"), "grad_y": spec([1.0, 2.0, 4.0], "d0")}
 
 def test_strides_of_the_gradient_are_seen() -> None:
     right = bound(ops.relu, torch.relu)
-    wrong = bound(ops.relu, Around(torch.relu, before=without_strides).function())
+    wrong = bound(ops.relu, around(torch.relu, before=without_strides))
     strided = {**ROW, "grad_y": spec([1.0, 2.0, 4.0], "d0", (3,))}
     for made in (right, wrong):
         assert judged(made, ROW).verdicts["K-GRD-01"] is Verdict.CONFORMS
@@ -457,7 +456,7 @@ def test_rows_whose_norm_is_below_eps_are_differentiated_as_scaled() -> None:
 @pytest.mark.slow
 def test_a_gradient_is_reduced_and_written_down_as_any_finding() -> None:
     def relu(x: Tensor) -> Tensor:
-        return Around(torch.relu, before=without_strides).function()(x)
+        return around(torch.relu, before=without_strides)(x)
 
     made = bound(ops.relu, relu, dtypes="float32")
     found = kfuzz.falsify(made, max_cases=4, seed=3, device="cpu")

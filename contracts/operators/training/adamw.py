@@ -4,7 +4,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -66,13 +67,5 @@ adamw = Operator(
     error_model=accept,
     outputs=("param", "exp_avg", "exp_avg_sq"),
     ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "each step rounded once; 1 - b and 1 - b^t absolutely within the unit "
-        "roundoff, as of betas that a kernel gets in float32",
-    ),
-    special_values="NaN stays NaN; undecided beside an infinity, which some forms "
-    "subtract from itself or multiply by 0, where a square overflows, or underflows "
-    "beside an eps that vanishes",
+    **bounded("adamw", Structure.INTERVAL),
 )

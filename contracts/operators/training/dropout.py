@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 # How improbable a share of zeros must be: one in 10^12 calls of a right kernel.
 ALPHA: Final = 1e-12
@@ -101,13 +102,5 @@ dropout = Operator(
     error_model=accept,
     relation=related,
     ranks=range(5),
-    tolerance=Tolerance(
-        Structure.INVARIANT,
-        "y == 0 or y == x / (1 - p) (1 -/+ (7 + 2 / (1-p)) u); of n elements that show "
-        "it q are 0 with n KL(q/n || p) <= ln(2 / 10^-12)",
-        "which elements are dropped is the kernel's; Chernoff's bound of the binomial "
-        "distribution; the same seed gives the same result, as declared determinism",
-    ),
-    special_values="what is no number is kept as it is, dropped to 0, or NaN, as a "
-    "product with 0",
+    **bounded("dropout", Structure.INVARIANT),
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure, Tolerance
+from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.prose import bounded
 
 
 def reference(
@@ -65,11 +66,5 @@ sgd = Operator(
     outputs=("param", "momentum_buffer"),
     ranks=range(5),
     homogeneous={"param grad momentum_buffer": 1},
-    tolerance=Tolerance(
-        Structure.INTERVAL,
-        "as the running-error shadow derives it from the reference, four times",
-        "products and sums, each rounded or fused, constants in float32",
-    ),
-    special_values="NaN stays NaN; undecided beside an infinity, which some forms "
-    "multiply by 0, and where a product overflows",
+    **bounded("sgd", Structure.INTERVAL),
 )

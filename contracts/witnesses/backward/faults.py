@@ -6,7 +6,6 @@ gradients from a second forward call.
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.gradients.catalogue import RULES
+from kfuzz.contracts.gradients.operators import RULES
 from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import excuses
 from kfuzz.contracts.witnesses.planted.base import Base, odd, unpacked
@@ -28,40 +27,41 @@ CONTRACT: Final = "K-GRD-01"
 _FORWARD_ONLY: Final = frozenset({"inplace", "out", "own_kernels_only", "dtypes"})
 
 
-@dataclass(frozen=True)
-class Around:
-    """An implementation whose gradients are changed on the way.
+def around(
+    forward: Callable[..., Any], before: Change = list, after: Change = list
+) -> Callable[..., Any]:
+    """Return an implementation whose gradients are changed on the way.
 
-    Attributes:
+    Args:
         forward: the implementation.
         before: makes the gradients of the results that are differentiated with.
         after: makes the gradients of the tensors that are returned.
     """
 
-    forward: Callable[..., Any]
-    before: Change = list
-    after: Change = list
+    @functools.wraps(forward)
+    def call(*tensors: Tensor, **scalars: Any) -> Any:
+        results = Recomputed.apply(forward, before, after, scalars, *tensors)  # type: ignore[no-untyped-call]
+        return results if len(results) > 1 else results[0]
 
-    def function(self) -> Callable[..., Any]:
-        """Return the implementation with these gradients."""
-
-        @functools.wraps(self.forward)
-        def call(*tensors: Tensor, **scalars: Any) -> Any:
-            results = Recomputed.apply(self, scalars, *tensors)  # type: ignore[no-untyped-call]
-            return results if len(results) > 1 else results[0]
-
-        return call
+    return call
 
 
 class Recomputed(torch.autograd.Function):
     """The forward call again, and its gradients."""
 
     @staticmethod
-    def forward(ctx: Any, around: Around, scalars: Any, *tensors: Tensor) -> Any:
+    def forward(
+        ctx: Any,
+        function: Callable[..., Any],
+        before: Change,
+        after: Change,
+        scalars: Any,
+        *tensors: Tensor,
+    ) -> Any:
         """Call the implementation."""
-        ctx.around, ctx.scalars = around, scalars
+        ctx.given = function, before, after, scalars
         ctx.save_for_backward(*tensors)
-        made = unpacked(around.forward(*tensors, **scalars))[0]
+        made = unpacked(function(*tensors, **scalars))[0]
         # A result in an argument's memory would be one to autograd.
         owned = {x.untyped_storage().data_ptr() for x in tensors}
         return tuple(
@@ -71,20 +71,24 @@ class Recomputed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         """Call it again, with a graph."""
-        around, given = ctx.around, ctx.saved_tensors
-        into = around.before(grads)
+        function, before, after, scalars = ctx.given
+        into = before(grads)
         with torch.enable_grad():
             leaves = [
                 x.detach().requires_grad_(needed and x.is_floating_point())
-                for x, needed in zip(given, ctx.needs_input_grad[2:], strict=True)
+                for x, needed in zip(
+                    ctx.saved_tensors, ctx.needs_input_grad[4:], strict=True
+                )
             ]
-            made = unpacked(around.forward(*leaves, **ctx.scalars))[0]
+            made = unpacked(function(*leaves, **scalars))[0]
         wanted = [x for x in leaves if x.requires_grad]
         pairs = [(y, g) for y, g in zip(made, into, strict=True) if y.requires_grad]
         results, pulled = zip(*pairs, strict=True)
         found = torch.autograd.grad(results, wanted, pulled)
-        changed = iter(around.after(found))
-        return None, None, *(next(changed) if x.requires_grad else None for x in leaves)
+        changed = iter(after(found))
+        return *[None] * 4, *(
+            next(changed) if x.requires_grad else None for x in leaves
+        )
 
 
 def without_strides(grads: Sequence[Tensor]) -> list[Tensor]:
@@ -172,7 +176,7 @@ def _witnesses() -> list[Witness]:
         name = f"torch_{base.operator.name}.backward"
         honest = base.claiming(**excuses(name, DEFECTS, "cpu", torch.__version__))
         for fault, change in FAULTS.items():
-            made = Around(base.function, **change).function()
+            made = around(base.function, **change)
             kinds[f"gradient_{fault}"] = (CONTRACT, made)
         for kind, (contract, function) in kinds.items():
             given = base if contract else honest

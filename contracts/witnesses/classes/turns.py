@@ -1,7 +1,6 @@
 """ReLU on a GPU by way of two buffers that its calls take in turn."""
 
 import threading
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,15 +9,8 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
-
-@dataclass
-class Pair:
-    """Two buffers, and which of them is next."""
-
-    buffers: tuple[Tensor, Tensor]
-    turn: int = 0
-
-
+# Two buffers, the next one first.
+Pair = tuple[Tensor, Tensor]
 _clears_own: dict[object, Pair] = {}
 _clears_next: dict[object, Pair] = {}
 
@@ -32,12 +24,11 @@ def in_turn(kept: dict[object, Pair], x: Tensor, *, own: bool) -> Tensor:
     stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
     key = (x.dtype, x.device, threading.get_ident(), stream)
     pair = kept.get(key)
-    if pair is None or pair.buffers[0].numel() < x.numel():
-        one, two = x.new_zeros(x.numel()), x.new_zeros(x.numel())
-        pair = kept[key] = Pair((one, two))
-    mine, other = pair.buffers[pair.turn], pair.buffers[1 - pair.turn]
+    if pair is None or pair[0].numel() < x.numel():
+        pair = x.new_zeros(x.numel()), x.new_zeros(x.numel())
+    mine, other = pair
     (mine if own else other).zero_()
-    pair.turn = 1 - pair.turn
+    kept[key] = other, mine
     y = mine[: x.numel()].view(x.shape)
     return torch.maximum(y, x, out=y).clone()
 

@@ -106,21 +106,6 @@ def causal_kernel(
     tl.store(y_ptr + row * n + offs, acc.to(y_ptr.dtype.element_ty), mask=mask)
 
 
-def causal(
-    x: Tensor, weight: Tensor, bias: Tensor, state: Tensor, activation: str | None
-) -> tuple[Tensor, Tensor]:
-    """Return the convolution behind a state, and the next state."""
-    (batch, channels, n), width = x.shape, weight.shape[1]
-    padded = torch.cat((state, x), -1)
-    y = torch.empty((batch, channels, n), dtype=x.dtype, device=x.device)
-    if y.numel():
-        causal_kernel[(batch * channels, triton.cdiv(n, BLOCK))](
-            padded, weight, bias, y, channels, n, width, *weight.stride(),
-            bias.stride(0), SILU=activation == "silu", BLOCK=BLOCK,
-        )  # fmt: skip
-    return y, padded[..., n:].clone()
-
-
 @witness((2, 8, 16), (8, 4), (8,), (2, 8, 3))
 @kernel(ops.causal_conv1d)
 def triton_causal_conv1d(
@@ -128,20 +113,12 @@ def triton_causal_conv1d(
     activation: str | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Conforming."""
-    return causal(x, weight, bias, initial_state, activation)
-
-
-@witness(
-    (2, 8, 16), (8, 4), (8,), (2, 8, 3), breaks="C-CMP-03", most=(7, 1),
-    minimal="one element and a state of one, which is left over",
-)  # fmt: skip
-@kernel(ops.causal_conv1d)
-def causal_conv1d_short_state(
-    x: Tensor, weight: Tensor, bias: Tensor, initial_state: Tensor,
-    activation: str | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Violates C-CMP-03: the next state of short rows forgets the initial one."""
-    y, state = causal(x, weight, bias, initial_state, activation)
-    left = max(state.shape[-1] - x.shape[-1], 0)
-    state[..., :left] = 0
-    return y, state
+    (batch, channels, n), width = x.shape, weight.shape[1]
+    padded = torch.cat((initial_state, x), -1)
+    y = torch.empty((batch, channels, n), dtype=x.dtype, device=x.device)
+    if y.numel():
+        causal_kernel[(batch * channels, triton.cdiv(n, BLOCK))](
+            padded, weight, bias, y, channels, n, width, *weight.stride(),
+            bias.stride(0), SILU=activation == "silu", BLOCK=BLOCK,
+        )  # fmt: skip
+    return y, padded[..., n:].clone()

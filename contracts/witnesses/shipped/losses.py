@@ -97,20 +97,6 @@ def triton_kl_div(
     return reduced(losses(x, target, name), reduction, x)
 
 
-@witness(
-    SQUARE, SQUARE, breaks="K-VAL-01", most=(8, 4),
-    minimal="two elements in one row, batchmean",
-)  # fmt: skip
-@kernel(ops.kl_div)
-def kl_div_mean_of_batch(
-    x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
-    """Violates K-VAL-01: takes batchmean for mean."""
-    name = "kl_div_log" if log_target else "kl_div"
-    reduction = "mean" if reduction == "batchmean" else reduction
-    return reduced(losses(x, target, name), reduction, x)
-
-
 @witness(SQUARE, SQUARE)
 @kernel(ops.js_div)
 def triton_js_div(
@@ -121,17 +107,6 @@ def triton_js_div(
         pair = (x, target) if beta == 0.0 else (target, x)
         return reduced(losses(*pair, "kl_div_log"), reduction, x)
     return reduced(losses(x, target, "js_div", beta), reduction, x)
-
-
-@witness(
-    SQUARE, SQUARE, breaks="K-VAL-01", most=(2, 2), minimal="two elements, beta = 0.1"
-)
-@kernel(ops.js_div)
-def js_div_of_halves(
-    x: Tensor, target: Tensor, beta: float = 0.5, reduction: str = "mean"
-) -> Tensor:
-    """Violates K-VAL-01: ignores beta."""
-    return reduced(losses(x, target, "js_div", 0.5), reduction, x)
 
 
 @witness(SQUARE, SQUARE)

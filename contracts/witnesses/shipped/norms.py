@@ -107,19 +107,6 @@ def triton_gated_rms_norm(
     return gated_norm(x, gate, weight, None, eps, before=norm_before_gate)
 
 
-@witness(
-    LONG_ROWS, LONG_ROWS, (1024,), breaks="K-VAL-01", most=(3, 3),
-    minimal="one element, its gate and its weight, the gate before the norm",
-)  # fmt: skip
-@kernel(ops.gated_rms_norm)
-def gated_rms_norm_always_before(
-    x: Tensor, gate: Tensor, weight: Tensor, eps: float = 1e-5,
-    norm_before_gate: bool = True,
-) -> Tensor:  # fmt: skip
-    """Violates K-VAL-01: ignores where the gate is."""
-    return gated_norm(x, gate, weight, None, eps, before=True)
-
-
 @witness(LONG_ROWS, LONG_ROWS, (1024,), (1024,))
 @kernel(ops.gated_layer_norm)
 def triton_gated_layer_norm(

@@ -1,4 +1,4 @@
-"""Products of codes with scales, group by group, in torch; and their faults."""
+"""Products of codes with scales, group by group, in torch."""
 
 import torch
 from torch import Tensor
@@ -31,20 +31,6 @@ def tiled_scaled_matmul_int8(
     """Conforming: sums in int32, the product of the scales first."""
     y = _tiled(a.int(), b.int()).float() * (scale_a[:, None] * scale_b)
     return (y if bias is None else y + bias).to(dtype)
-
-
-@witness(
-    *ROWS[:4], breaks="K-VAL-01", most=(300, 300), backends=("cpu",),
-    minimal="a sum of products beyond 2^19",
-)  # fmt: skip
-@kernel(ops.scaled_matmul_int8)
-def int8_sums_saturate(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
-    """Sums are clamped to 20 bits."""
-    y = _tiled(a.int(), b.int()).clamp(-(2**19), 2**19).float()
-    return (y * scale_a[:, None] * scale_b).to(dtype)
 
 
 @witness(*ROWS, backends=("cpu",))
@@ -82,19 +68,6 @@ def promoted_scaled_matmul_blocks(
     return _by_blocks(a, b, scale_a, scale_b, block).to(dtype)
 
 
-@witness(
-    *BLOCKS, breaks="K-VAL-01", most=(2000, 200), backends=("cpu",),
-    minimal="blocks of 16, and two columns of them",
-)  # fmt: skip
-@kernel(ops.scaled_matmul_blocks)
-def blocks_are_128_wide(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, block: int = 128,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
-    """The scale of a column is that of its 128 whatever the block is."""
-    return _by_blocks(a, b, scale_a, scale_b, 128).to(dtype)
-
-
 def _powers(codes: Tensor, none: float) -> Tensor:
     made = torch.exp2(codes.double() - 127).float()
     return torch.where(codes == 255, none, made)
@@ -111,29 +84,15 @@ def promoted_mx_matmul(
     return _by_blocks(a, b, left, right, 1).to(dtype)
 
 
-@witness(
-    *MX, breaks="K-VAL-01", most=(2000, 400), backends=("cpu",),
-    minimal="an odd number of blocks",
-)  # fmt: skip
-@kernel(ops.mx_matmul)
-def mx_leaves_out_the_last_block(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
-    """Blocks are gone through in pairs."""
-    left, right = _powers(scale_a, torch.nan), _powers(scale_b, torch.nan)
-    pairs = scale_a.shape[1] // 2 * 2
-    a, b = a[:, : 32 * pairs], b[: 32 * pairs]
-    return _by_blocks(a, b, left[:, :pairs], right[:pairs], 1).to(dtype)
-
-
-def _halves(
-    x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor | None, groups: int
+@witness(*INT4, backends=("cpu",))
+@kernel(ops.int4_matmul, intermediates="float32")
+def halved_int4_matmul(
+    x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor | None = None
 ) -> Tensor:
-    """Return x times weights n s - z s, the low halves of bytes apart from the high."""
+    """Conforming."""
     zero = torch.full_like(scale, 8) if zero is None else zero
     s, z = scale.float(), zero.float()
-    each = -(-codes.shape[0] // groups)
+    each = -(-codes.shape[0] // scale.shape[0])
     group = (torch.arange(codes.shape[0]) // each).clamp(max=scale.shape[0] - 1)
     s, z = s[group], z[group]
     low = (codes & 15).float() * s - z * s
@@ -141,31 +100,12 @@ def _halves(
     return (x[:, ::2].float() @ low + x[:, 1::2].float() @ high).to(x.dtype)
 
 
-@witness(*INT4, backends=("cpu",))
-@kernel(ops.int4_matmul, intermediates="float32")
-def halved_int4_matmul(
-    x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor | None = None
-) -> Tensor:
-    """Conforming."""
-    return _halves(x, codes, scale, zero, scale.shape[0])
-
-
-@witness(
-    *INT4, breaks="K-VAL-01", most=(60, 40), backends=("cpu",),
-    minimal="more groups than two",
-)  # fmt: skip
-@kernel(ops.int4_matmul, intermediates="float32")
-def int4_has_two_groups(
-    x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor | None = None
-) -> Tensor:
-    """Rows are divided into two groups at most."""
-    return _halves(x, codes, scale, zero, min(scale.shape[0], 2))
-
-
-def _late(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor, bits: int) -> Tensor:
-    """Return the sum over groups of s (x n - z sum x), zero points of so many bits."""
+@witness((16, 64), (8, 16), (2, 16), (2, 2), backends=("cpu",))
+@kernel(ops.gptq_matmul, intermediates="float32")
+def late_gptq_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    """Conforming: zero points are taken off the sums."""
     n = torch.stack([(codes >> 4 * i) & 15 for i in range(8)], 1).flatten(0, 1).float()
-    z = torch.stack([(zero >> 4 * i) & bits for i in range(8)], -1).flatten(-2) + 1
+    z = torch.stack([(zero >> 4 * i) & 15 for i in range(8)], -1).flatten(-2) + 1
     y = torch.zeros(x.shape[0], codes.shape[1])
     width = n.shape[0] // scale.shape[0]
     for g in range(scale.shape[0]):
@@ -173,10 +113,3 @@ def _late(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor, bits: int) -> T
         xg = x[:, part].float()
         y += (xg @ n[part] - xg.sum(-1, True) * z[g]) * scale[g].float()
     return y.to(x.dtype)
-
-
-@witness((16, 64), (8, 16), (2, 16), (2, 2), backends=("cpu",))
-@kernel(ops.gptq_matmul, intermediates="float32")
-def late_gptq_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    """Conforming: zero points are taken off the sums."""
-    return _late(x, codes, scale, zero, 15)

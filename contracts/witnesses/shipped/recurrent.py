@@ -28,22 +28,14 @@ def _differences(g: Tensor) -> tuple[Tensor, Tensor]:
     return total, torch.exp(apart.masked_fill(~lower, float("-inf")))
 
 
-def linear_in_chunks(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, gate: Tensor | None,
-    state: Tensor | None, scale: float | None, kept: float = 1.0,
+@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS, STATE, backends=("cpu",))
+@kernel(ops.linear_attention)
+def chunked_linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None = None,
+    gate: Tensor | None = None, state: Tensor | None = None, *,
+    scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return linear attention and its last state.
-
-    Args:
-        q: [B, T, H, D], as k; v [B, T, H, E].
-        k: keys.
-        v: values.
-        decay: [B, T, H].
-        gate: [B, T, H, D].
-        state: [B, H, D, E].
-        scale: as of the operator.
-        kept: what of the state is handed from chunk to chunk.
-    """
+    """Conforming."""
     (b, steps, h, d), e = k.shape, v.shape[-1]
     scale = d**-0.5 if scale is None else scale
     held = torch.zeros(b, h, d, e) if state is None else state.clone()
@@ -64,30 +56,19 @@ def linear_in_chunks(
         made = stored(qc * torch.exp(total)) @ stored(held) + stored(scores) @ vc
         y[:, start : start + CHUNK] = (scale * made).transpose(1, 2).to(v.dtype)
         last = total[:, :, -1:]
-        held = torch.exp(last).mT * held * (kept if start else 1.0)
+        held = torch.exp(last).mT * held
         held = held + stored(kc * torch.exp(last - total)).mT @ vc
     return y, held
 
 
-@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS, STATE, backends=("cpu",))
-@kernel(ops.linear_attention)
-def chunked_linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None = None,
-    gate: Tensor | None = None, state: Tensor | None = None, *,
-    scale: float | None = None,
+@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS[:3], STATE, backends=("cpu",))
+@kernel(ops.delta_rule)
+def chunked_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None,
+    state: Tensor | None = None, *, scale: float | None = None,
+    normalize: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Conforming."""
-    return linear_in_chunks(q, k, v, decay, gate, state, scale)
-
-
-def delta_in_chunks(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None,
-    state: Tensor | None, scale: float | None, kept: float = 1.0, *, normalize: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return the delta rule and its last state, by a triangular system a chunk.
-
-    Arguments as of `linear_in_chunks`; beta [B, T, H].
-    """
+    """Conforming: a triangular system for each chunk."""
     (b, steps, h, d), e = k.shape, v.shape[-1]
     scale = d**-0.5 if scale is None else scale
     held = torch.zeros(b, h, d, e) if state is None else state.clone()
@@ -121,41 +102,6 @@ def delta_in_chunks(
         made = stored(qc * torch.exp(total)) @ stored(held) + inner @ u
         y[:, start : start + CHUNK] = (scale * made).transpose(1, 2).to(v.dtype)
         last = total[:, :, -1:]
-        held = torch.exp(last) * held * (kept if start else 1.0)
+        held = torch.exp(last) * held
         held = held + stored(kc * torch.exp(last - total)).mT @ u
     return y, held
-
-
-@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS[:3], STATE, backends=("cpu",))
-@kernel(ops.delta_rule)
-def chunked_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None,
-    state: Tensor | None = None, *, scale: float | None = None,
-    normalize: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Conforming."""
-    return delta_in_chunks(q, k, v, beta, decay, state, scale, normalize=normalize)
-
-
-@witness(
-    ROWS, ROWS, ROWS, ROWS[:3], breaks="C-CMP-03", most=(80, 80), backends=("cpu",),
-    minimal="more steps than two chunks have",
-)  # fmt: skip
-@kernel(ops.delta_rule)
-def corrections_are_lost_between_chunks(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, *, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """The third chunk starts from half of the state that the second one had."""
-    return delta_in_chunks(q, k, v, beta, None, None, scale, 0.5, normalize=False)
-
-
-@witness(
-    ROWS, ROWS, ROWS, breaks="C-CMP-03", most=(60, 60), backends=("cpu",),
-    minimal="more steps than two chunks have",
-)  # fmt: skip
-@kernel(ops.linear_attention)
-def state_is_lost_between_chunks(
-    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """The third chunk starts from half of the state that the second one had."""
-    return linear_in_chunks(q, k, v, None, None, None, scale, 0.5)

@@ -41,20 +41,6 @@ def fused_rope_positions(
     return turned(x, c, s, interleaved=interleaved)
 
 
-@witness(
-    (2, 8, 4, 16), _TABLE, _TABLE, (2, 8), breaks="K-VAL-01", most=(16, 3),
-    minimal="two pairs, interleaved", backends=("cpu",),
-)  # fmt: skip
-@kernel(ops.rope_positions)
-def rope_positions_never_interleaved(
-    x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, interleaved: bool = False,
-    part: int = 1,
-) -> Tensor:  # fmt: skip
-    """Violates K-VAL-01: takes the pairs of GPT-NeoX always."""
-    c, s = at_positions(cos, positions), at_positions(sin, positions)
-    return turned(x, c, s, interleaved=False)
-
-
 @witness((2, 8, 4, 16), (3, 2, 8, 8), (3, 2, 8, 8), backends=("cpu",))
 @kernel(ops.rope_sections)
 def chosen_rope_sections(

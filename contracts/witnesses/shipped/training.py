@@ -15,9 +15,9 @@ BLOCK = 1024
 @triton.jit(do_not_specialize=["numel"])
 def adamw_kernel(
     p_ptr, g_ptr, m_ptr, v_ptr, p_out, m_out, v_out, numel, lr, beta1, beta2, eps,
-    decay, correction1, correction2, EPS_INSIDE: tl.constexpr, BLOCK: tl.constexpr,
+    decay, correction1, correction2, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write one step of contiguous memory, computed in float32; the flag is a fault."""
+    """Write one step of contiguous memory, computed in float32."""
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < numel
     p = tl.load(p_ptr + offs, mask=mask, other=0.0).to(tl.float32)
@@ -26,10 +26,7 @@ def adamw_kernel(
     v = tl.load(v_ptr + offs, mask=mask, other=0.0).to(tl.float32)
     m = m + (1.0 - beta1) * (g - m)
     v = v * beta2 + (1.0 - beta2) * g * g
-    if EPS_INSIDE:
-        root = tl.sqrt(v / correction2 + eps)
-    else:
-        root = tl.sqrt(v) / tl.sqrt(correction2) + eps
+    root = tl.sqrt(v) / tl.sqrt(correction2) + eps
     p = p - lr * decay * p
     p = p - (lr / correction1) * m / root
     tl.store(p_out + offs, p.to(p_out.dtype.element_ty), mask=mask)
@@ -39,9 +36,9 @@ def adamw_kernel(
 
 def adamw(
     given: tuple[Tensor, ...], step: int, lr: float, beta1: float, beta2: float,
-    eps: float, weight_decay: float, *, inplace: bool = False, eps_inside: bool = False,
+    eps: float, weight_decay: float, *, inplace: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return parameter and both moments after a step; the last flag is a fault."""
+    """Return parameter and both moments after a step."""
     p, g, m, v = (x.contiguous() for x in given)
     made = (p, m, v)
     if not inplace:
@@ -49,7 +46,7 @@ def adamw(
     if p.numel():
         adamw_kernel[(triton.cdiv(p.numel(), BLOCK),)](
             p, g, m, v, *made, p.numel(), lr, beta1, beta2, eps, weight_decay,
-            1.0 - beta1**step, 1.0 - beta2**step, EPS_INSIDE=eps_inside, BLOCK=BLOCK,
+            1.0 - beta1**step, 1.0 - beta2**step, BLOCK=BLOCK,
         )  # fmt: skip
     return made
 
@@ -64,21 +61,6 @@ def triton_adamw(
     """Conforming."""
     given = (param, grad, exp_avg, exp_avg_sq)
     return adamw(given, step, lr, beta1, beta2, eps, weight_decay)
-
-
-@witness(
-    SQUARE, SQUARE, SQUARE, SQUARE, breaks="K-VAL-01", most=(4, 4),
-    minimal="one element of small moments",
-)  # fmt: skip
-@kernel(ops.adamw)
-def adamw_eps_inside(
-    param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, step: int = 1,
-    lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8,
-    weight_decay: float = 0.01,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Violates K-VAL-01: eps is added under the root."""
-    given = (param, grad, exp_avg, exp_avg_sq)
-    return adamw(given, step, lr, beta1, beta2, eps, weight_decay, eps_inside=True)
 
 
 @witness(SQUARE, SQUARE, SQUARE, SQUARE)
@@ -110,11 +92,15 @@ def sgd_kernel(
     tl.store(b_out + offs, b.to(b_out.dtype.element_ty), mask=mask)
 
 
-def sgd(
-    given: tuple[Tensor, ...], lr: float, momentum: float, dampening: float,
-    weight_decay: float, *, nesterov: bool,
+@witness(SQUARE, SQUARE, SQUARE)
+@kernel(ops.sgd)
+def triton_sgd(
+    param: Tensor, grad: Tensor, momentum_buffer: Tensor, lr: float = 1e-3,
+    momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0,
+    nesterov: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return parameter and buffer after a step."""
+    """Conforming."""
+    given = (param, grad, momentum_buffer)
     p, g, b = (x.contiguous() for x in given)
     made = torch.empty_like(p), torch.empty_like(b)
     if p.numel():
@@ -125,54 +111,24 @@ def sgd(
     return made
 
 
-@witness(SQUARE, SQUARE, SQUARE)
-@kernel(ops.sgd)
-def triton_sgd(
-    param: Tensor, grad: Tensor, momentum_buffer: Tensor, lr: float = 1e-3,
-    momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0,
-    nesterov: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Conforming."""
-    given = (param, grad, momentum_buffer)
-    return sgd(given, lr, momentum, dampening, weight_decay, nesterov=nesterov)
-
-
-@witness(
-    SQUARE, SQUARE, SQUARE, breaks="K-VAL-01", most=(3, 1),
-    minimal="one gradient, Nesterov's momentum",
-)  # fmt: skip
-@kernel(ops.sgd)
-def sgd_without_nesterov(
-    param: Tensor, grad: Tensor, momentum_buffer: Tensor, lr: float = 1e-3,
-    momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0,
-    nesterov: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Violates K-VAL-01: ignores a flag."""
-    given = (param, grad, momentum_buffer)
-    return sgd(given, lr, momentum, dampening, weight_decay, nesterov=False)
-
-
 @triton.jit(do_not_specialize=["numel", "seed"])
-def dropout_kernel(
-    x_ptr, y_ptr, numel, p, seed, SHARED: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Write x / (1 - p), or 0 with probability p; SHARED: as of the first block."""
-    lanes = tl.arange(0, BLOCK)
-    offs = tl.program_id(0).to(tl.int64) * BLOCK + lanes
+def dropout_kernel(x_ptr, y_ptr, numel, p, seed, BLOCK: tl.constexpr):
+    """Write x / (1 - p), or 0 with probability p."""
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < numel
     x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)
-    drawn = tl.rand(seed, lanes // 64 if SHARED else offs.to(tl.int32))
+    drawn = tl.rand(seed, offs.to(tl.int32))
     y = tl.where(drawn >= p, x * (1.0 / (1.0 - p)), 0.0)
     tl.store(y_ptr + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
-def dropout(x: Tensor, p: float, seed: int, *, shared: bool = False) -> Tensor:
-    """Return x with elements dropped; `shared` draws once for 64 elements."""
+def dropout(x: Tensor, p: float, seed: int) -> Tensor:
+    """Return x with elements dropped."""
     x = x.contiguous()
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if y.numel():
         dropout_kernel[(triton.cdiv(y.numel(), BLOCK),)](
-            x, y, y.numel(), p, seed, SHARED=shared, BLOCK=BLOCK
+            x, y, y.numel(), p, seed, BLOCK=BLOCK
         )
     return y
 
@@ -194,12 +150,3 @@ def triton_dropout(x: Tensor, p: float = 0.0, seed: int = 0) -> Tensor:
 def dropout_unscaled(x: Tensor, p: float = 0.0, seed: int = 0) -> Tensor:
     """Violates K-VAL-01: what is kept is not divided by 1 - p."""
     return dropout(x, p, seed) * (1 - p)
-
-
-@witness(
-    SQUARE, breaks="C-CMP-03", most=(64, 64), minimal="64 elements, all kept or dropped"
-)
-@kernel(ops.dropout)
-def dropout_of_blocks(x: Tensor, p: float = 0.0, seed: int = 0) -> Tensor:
-    """Violates C-CMP-03: 64 elements share a random number."""
-    return dropout(x, p, seed, shared=True)
