@@ -12,19 +12,18 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, declared
+from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import UsageError
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
-from kfuzz.monitor.decorate import operator_named
-from kfuzz.monitor.seen import Call, Returned, Seen, parts_of
-from kfuzz.monitor.snapshot import TensorCopy, can_copy, described
+from kfuzz.monitor.seen import Call, Seen, TensorCopy, can_copy, parts_of
 from kfuzz.monitor.subjects.operators import OperatorSubject
 from kfuzz.monitor.subjects.reference_subject import (
     ReferenceSubject,
     reference_declaration,
 )
 from kfuzz.monitor.subjects.subject import Outside, Subject, Undefined, signature_of
-from kfuzz.monitor.violation import summary_of
+from kfuzz.numerics.footprints import Footprint
 
 WHERE: Final = "kfuzz.assert_conforms"
 # The classes that compare elements: others conform where nothing is compared.
@@ -151,14 +150,11 @@ def _held(operator: Operator, declaration: Any, explicit: frozenset[str]) -> Sub
 
 def _seen(call: Call, actual: Any) -> Seen:
     """Return a call that is over as the monitor would have seen it."""
-    parts = parts_of(actual)
-    tensors, outline = parts.split()
-    returned: Returned = outline.filled([_copy(x) for x in tensors])
+    tensors, outline = parts_of(actual)
     return Seen(
         tensors={name: _copy(x) for name, x in call.tensors.items()},
         scalars=call.scalars,
-        returned=returned,
-        changed={},
+        returned=outline.filled([_copy(x) for x in tensors]),
         rest=call.rest,
         is_compiled=True,  # addresses say nothing of a call that is over
         tf32=call.tf32,
@@ -170,7 +166,8 @@ def _copy(x: Tensor) -> TensorCopy:
     if not can_copy(x):
         raise Outside(f"{type(x).__name__} is no plain tensor")
     values = x.detach().cpu()
-    return described(x, values.clone() if values.is_inference() else values)
+    values = values.clone() if values.is_inference() else values
+    return TensorCopy(values, x.device, Footprint.of(x))
 
 
 def _require_decided(subject: Subject, report: CaseReport) -> None:
@@ -207,10 +204,10 @@ def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
 
 def _counts(seen: Seen) -> tuple[int, str]:
     """Return how many elements the results have, and how many of each kind."""
-    copies = [c for c in seen.returned.leaves if isinstance(c, TensorCopy)]
-    told = [summary_of(copy, elements=False) for copy in copies]
-    total = sum(copy.values.numel() for copy in copies)
-    nan, infinite = sum(one.nan for one in told), sum(one.infinite for one in told)
+    results = [c.values for c in seen.returned.copies if c.dtype is not torch.bool]
+    total = sum(c.values.numel() for c in seen.returned.copies)
+    nan = sum(int(y.to(torch.float64).isnan().sum()) for y in results)
+    infinite = sum(int(y.to(torch.float64).isinf().sum()) for y in results)
     kinds = {"NaN": nan, "infinite": infinite, "finite": total - nan - infinite}
     return total, ", ".join(f"{n} {what}" for what, n in kinds.items() if n)
 

@@ -18,10 +18,10 @@ from kfuzz.monitor.detectors import Detector, Statistics, statistics_of
 from kfuzz.monitor.gate.device import Told
 from kfuzz.monitor.gate.gated import gated, told
 from kfuzz.monitor.gate.host import HostGate, Reason
-from kfuzz.monitor.records import Options, Pending, Record
+from kfuzz.monitor.records import Options, Pending
 from kfuzz.monitor.runtime import log, runtime
-from kfuzz.monitor.seen import Call, Parts, Seen, parts_of
-from kfuzz.monitor.snapshot import Comparison, can_copy, capturing, is_under_modes, take
+from kfuzz.monitor.seen import Call, Returned, Seen, can_copy, parts_of
+from kfuzz.monitor.snapshot import capturing, compared, is_under_modes
 from kfuzz.monitor.subjects.subject import Judged, Outside, Subject
 from kfuzz.monitor.violation import violation_of
 from kfuzz.numerics.footprints import Footprint
@@ -40,8 +40,6 @@ class Monitor:
         subject: what its calls are held to.
         gate: which calls are looked at.
         options: what its author chose.
-        settles: whether a call's arguments are found before it for the device gate:
-            it writes its results to memory of the caller's, or reads objects.
         has_more_gates: whether calls that the host gate passes meet others.
     """
 
@@ -56,9 +54,6 @@ class Monitor:
         at_gate = [d for d in options.detectors if d.at_gate]
         self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
         self.device_gate = options.device_gate
-        declared = subject.declaration
-        places = declared.inplace or declared.out
-        self.settles = bool(places) or subject.reads_objects
         self.has_more_gates = bool(at_gate) or self.device_gate is not None
         self._detectors = tuple(d for d in options.detectors if not d.at_gate)
         self.begin_anew()
@@ -186,8 +181,7 @@ class Monitor:
         if call is None:
             return None
         try:
-            tensors = list(call.tensors.values())
-            before = take(tensors, runtime.rooms, runtime.streams)
+            before = runtime.memory.take(list(call.tensors.values()))
         except Exception as error:
             self.tell("errors", "a call could not be looked at", str(error), error)
             return None
@@ -280,21 +274,15 @@ class Monitor:
 
     def _keep(self, pending: Pending, returned: Any, is_compiled: bool) -> bool:
         """Copy what a call left and queue its check; whether there was room."""
-        call, rooms, streams = pending.call, runtime.rooms, runtime.streams
+        call, memory = pending.call, runtime.memory
         assert call is not None
-        handed, parts = self.results_of(call, returned)
-        names = [n for n in call.tensors if n not in call.free]
+        handed, results, outline = self.results_of(call, returned)
         originals = dict(zip(call.tensors, pending.before.originals, strict=True))
-        pending.compared = Comparison.of(
-            {n: originals[n] for n in names},
-            {n: call.tensors[n] for n in names},
-            rooms,
-            streams,
-        )
+        originals = {n: x for n, x in originals.items() if n not in call.free}
+        pending.compared = compared(originals, call.tensors, memory)
         if pending.compared is None:
             return False
-        results, outline = parts.split()
-        pending.after = take(results, rooms, streams)
+        pending.after = memory.take(results)
         if pending.after is None:
             return False
         seen = Seen(
@@ -307,44 +295,63 @@ class Monitor:
             is_compiled,
             call.tf32,
         )
+        pending.call = None  # nothing of the caller's is held any more
         for snapshot in pending.snapshots:
             snapshot.originals.clear()
-        record = Record(
-            seen, pending.compared, pending.snapshots, pending.number, pending.why
-        )
-        return runtime.offer(functools.partial(self.check, record))
+        return runtime.offer(functools.partial(self._check, pending, seen))
 
-    def results_of(self, call: Call, returned: Any) -> tuple[str, Parts]:
-        """Return what of a returned object is judged, and what is wrong with itself."""
+    def results_of(
+        self, call: Call, returned: Any
+    ) -> tuple[str, list[Tensor], Returned]:
+        """Return what is wrong with a returned object itself, and what is judged."""
         if not call.written:
             if self.options.results is not None:
                 returned = self.options.results(returned)
-            return "", parts_of(self.subject.results(returned))
+            return "", *parts_of(self.subject.results(returned))
         handed, places = "", list(call.written.values())
         if not handed_back(returned, places):
             handed = (
                 f"returns {type(returned).__name__} other than the memory that it "
                 f"was to write {', '.join(call.written)} to"
             )
-        return handed, parts_of(places[0] if len(places) == 1 else tuple(places))
+        return handed, *parts_of(places[0] if len(places) == 1 else tuple(places))
 
     def give_up(self, pending: Pending) -> None:
         """Give the room of a call back that is not checked; never waits."""
         for snapshot in pending.snapshots:
-            runtime.streams.give_up(snapshot)
+            runtime.memory.give_up(snapshot)
 
-    def check(self, record: Record) -> None:
-        """Judge a call; runs in the worker."""
+    def _check(self, pending: Pending, seen: Seen) -> None:
+        assert pending.compared is not None
         try:
-            for snapshot in record.snapshots:
+            for snapshot in pending.snapshots:
                 snapshot.wait()
-            seen = replace(record.seen, changed=record.compared.changes())
-            self._detect(seen)
-            self._judge(record, seen)
+            seen = replace(seen, changed=pending.compared.changes())
+            self.check(seen, pending.number, pending.why, pending.when)
         finally:
-            for snapshot in record.snapshots:
+            for snapshot in pending.snapshots:
                 snapshot.wait()
                 snapshot.release()
+
+    def check(self, seen: Seen, number: int, why: Reason, when: str) -> None:
+        """Judge a call; runs in the worker."""
+        self._detect(seen)
+        try:
+            judged = runtime.judge(self.subject, seen)
+        except Outside as error:
+            self.tell("outside", "outside the contract", str(error))
+            return
+        except Exception as error:
+            self.tell("errors", "a call could not be checked", str(error), error)
+            return
+        self.count("checked")
+        if judged is None:
+            return
+        if judged.report.failure is not None:
+            self.count("violations")
+            self._report(seen, judged, call=number, why=why, when=when)
+        elif Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
+            self.count("undecided")
 
     def _detect(self, seen: Seen) -> None:
         if not self._detectors:
@@ -359,28 +366,8 @@ class Monitor:
         if flagged:
             self.count("outliers")
 
-    def _judge(self, record: Record, seen: Seen) -> None:
-        try:
-            judged = runtime.judge(self.subject, seen)
-        except Outside as error:
-            self.tell("outside", "outside the contract", str(error))
-            return
-        except Exception as error:
-            self.tell("errors", "a call could not be checked", str(error), error)
-            return
-        self.count("checked")
-        if judged is None:
-            return
-        failure = judged.report.failure
-        if failure is None:
-            if Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
-                self.count("undecided")
-            return
-        self.count("violations")
-        self._report(record, seen, judged)
-
-    def _report(self, record: Record, seen: Seen, judged: Judged) -> None:
-        """Store, log and tell a violation."""
+    def _report(self, seen: Seen, judged: Judged, **known: Any) -> None:
+        """Store and log a violation, and pass it on."""
         failure, options = judged.report.failure, self.options
         assert failure is not None
         finding = path = ""
@@ -392,9 +379,8 @@ class Monitor:
         violation = violation_of(
             failure, seen,
             keep=options.keep, function=self.name,
-            operator=self.subject.operator_name, call=record.number,
-            why=record.why, when=record.when, scalars=judged.case.scalars,
-            finding=finding, path=path,
+            operator=self.subject.operator_name, scalars=judged.case.scalars,
+            finding=finding, path=path, **known,
         )  # fmt: skip
         log.error(
             "%s breaks %s: %s", self.name, violation.contract, violation.message,

@@ -11,8 +11,7 @@ from torch import Tensor
 from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.monitor.gate.host import Reason
-from kfuzz.monitor.seen import Seen
-from kfuzz.monitor.snapshot import TensorCopy
+from kfuzz.monitor.seen import Seen, TensorCopy
 
 # Of two elements mean and deviation give both away, of a few a good guess.
 FEWEST: Final = 32

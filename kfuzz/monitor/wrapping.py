@@ -9,9 +9,8 @@ import torch
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.monitor.compiled import is_compiling, traced
-from kfuzz.monitor.gate.host import other
+from kfuzz.monitor.gate.host import signature_of
 from kfuzz.monitor.monitored import Monitor
-from kfuzz.monitor.snapshot import PLAIN
 
 
 def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any]:
@@ -30,20 +29,7 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
         number = gate.count()
         signature = None
         try:
-            # As `signature_of`, without a call; 15 for an alignment to 16 bytes.
-            signature = [
-                (a.shape, a.stride(), a.dtype, a.get_device(), a.data_ptr() & 15)
-                if a.__class__ in PLAIN
-                else other(a)
-                for a in args
-            ]
-            if kwargs:
-                signature += [
-                    (n, a.shape, a.stride(), a.dtype, a.get_device(), a.data_ptr() & 15)
-                    if a.__class__ in PLAIN
-                    else (n, other(a))
-                    for n, a in kwargs.items()
-                ]
+            signature = signature_of(args, kwargs)
             usual = signature == gate.last or gate.knows(signature)
         except Exception:  # a tensor without memory; nothing is known of the call
             usual = True

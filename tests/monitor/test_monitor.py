@@ -72,7 +72,7 @@ def test_the_bits_of_the_reference_need_no_bound(
         return [(v.contract, v.index) for v in told]
 
     with monkeypatch.context() as patch:
-        patch.setattr(references, "shadowed", None)
+        patch.setattr(references, "reference_bounds", None)
         assert not called("")
     assert len(called("stale")) == 1
     [(_, index)] = called("partly written")
@@ -398,7 +398,7 @@ def test_exceptions_pass_unchanged_and_free_what_was_taken() -> None:
     found = settled(raising)
     assert (found.raised, found.checked) == (3, 0)
 
-    assert runtime.rooms.used == 0
+    assert runtime.memory.used == 0
 
 
 def test_failing_references_callbacks_and_detectors_never_reach_the_caller() -> None:
@@ -506,14 +506,14 @@ def test_a_checker_too_slow_drops_calls_and_stays_within_its_bytes() -> None:
     try:
         for _ in range(200):
             assert torch.equal(function(x), x.relu())
-            most = max(most, runtime.rooms.used)
+            most = max(most, runtime.memory.used)
     finally:
         release.set()
     found = settled(function)
     assert most <= capacity
     assert found.dropped > 150
     assert found.checked + found.dropped == found.sampled == 200
-    assert runtime.rooms.used == 0
+    assert runtime.memory.used == 0
 
 
 def test_calls_in_many_threads_are_all_counted() -> None:

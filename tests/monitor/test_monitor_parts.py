@@ -21,7 +21,7 @@ from kfuzz.monitor.detectors import Centroid, NonFinite, statistics_of
 from kfuzz.monitor.gate.host import HostGate, signature_of
 from kfuzz.monitor.ring import ALIGNMENT, ByteRing, Slot
 from kfuzz.monitor.runtime import Runtime
-from kfuzz.monitor.snapshot import Room, Rooms, Snapshot, Streams, take
+from kfuzz.monitor.snapshot import Memory, Snapshot
 from tests.helpers.monitors import SECONDS
 
 
@@ -72,44 +72,43 @@ def test_a_ring_given_back_in_order_is_used_again_from_its_start() -> None:
 
 def test_room_is_free_again_only_when_no_copy_is_on_its_way() -> None:
     """As from a GPU: a number in memory tells when the copies are there."""
-    room = Room(4 * ALIGNMENT, pinned=False)
     waiting: list[Snapshot] = []
-    streams = Streams(waiting.append)
-    slot = room.ring.take(ALIGNMENT)
+    memory = Memory(4 * ALIGNMENT, waiting.append)
+    slot = memory.plain.take(ALIGNMENT)
     assert slot is not None
-    made = Snapshot(room, slot)
-    made.flags = room.bytes_of(slot)[:16].view(torch.int64).zero_()
+    made = Snapshot(memory.plain, slot)
+    made.flags = memory.plain.bytes_of(slot)[:16].view(torch.int64).zero_()
     flags = made.flags
-    streams.give_up(made)
+    memory.give_up(made)
     assert waiting == [made]
-    assert room.ring.used == ALIGNMENT
+    assert memory.used == ALIGNMENT
     arriving = threading.Timer(0.01, lambda: flags.fill_(1))
     arriving.start()
     made.wait()
     arriving.join()
     assert made.is_there
-    streams.give_up(made)
-    assert room.ring.used == 0
+    memory.give_up(made)
+    assert memory.used == 0
 
 
 def test_snapshots_hold_every_layout_and_nothing_of_the_original() -> None:
-    rooms, streams = Rooms(1 << 16), Streams(lambda _: None)
+    memory = Memory(1 << 16, lambda _: None)
     base = torch.randn(6, 8)
     views = [
         base, base.t(), base[:, ::3], base[1], base[2, 3], base[:1].expand(5, 8),
         base.half(), base > 0, base.as_strided((3, 4), (1, 1)), torch.zeros(0, 3),
         base.as_strided((1,), (7,), 2), base.to(torch.float8_e5m2),
     ]  # fmt: skip
-    made = take(views, rooms, streams)
+    made = memory.take(views)
     assert made is not None
     wanted = [v.clone() for v in views]
     base.zero_()
     for copy, was, view in zip(made.copies, wanted, views, strict=True):
         assert (copy.shape, copy.strides) == (tuple(view.shape), view.stride())
         assert torch.equal(copy.values.float(), was.float())
-    assert take([torch.zeros(1 << 15)], rooms, streams) is None
+    assert memory.take([torch.zeros(1 << 15)]) is None
     made.release()
-    assert rooms.used == 0
+    assert memory.used == 0
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan"), "0.1", True])
@@ -310,12 +309,12 @@ def test_monitors_are_counted_while_others_are_added() -> None:
         def statistics(self) -> Counts:
             if self.adds:
                 kept.append(Fake())
-                process.monitors.add(kept[-1])  # type: ignore[arg-type]
+                process.monitors[id(kept[-1])] = kept[-1]  # type: ignore[assignment]
             return Counts("f")
 
     process, kept, stop = Runtime(), [Fake(adds=True) for _ in range(3)], []
     for fake in kept[:3]:
-        process.monitors.add(fake)  # type: ignore[arg-type]
+        process.monitors[id(fake)] = fake  # type: ignore[assignment]
     assert len(process.statistics()) == 3
     assert len(process.statistics()) == 6
     del fake
@@ -325,7 +324,7 @@ def test_monitors_are_counted_while_others_are_added() -> None:
     def add() -> None:
         while not stop:
             kept.append(Fake())
-            process.monitors.add(kept[-1])  # type: ignore[arg-type]
+            process.monitors[id(kept[-1])] = kept[-1]  # type: ignore[assignment]
             if len(kept) > 999:
                 kept.clear()
 

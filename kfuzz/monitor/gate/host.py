@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kfuzz.core.errors import UsageError
-from kfuzz.monitor.snapshot import PLAIN
+from kfuzz.monitor.seen import PLAIN
 
 # More signatures are not kept: no new one is then looked at for being new.
 MOST_SIGNATURES: Final = 4096

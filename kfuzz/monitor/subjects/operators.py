@@ -15,8 +15,7 @@ from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.monitor import slices
 from kfuzz.monitor.judged import judged
-from kfuzz.monitor.seen import Call, Seen
-from kfuzz.monitor.snapshot import can_copy
+from kfuzz.monitor.seen import Call, Seen, can_copy
 from kfuzz.monitor.subjects.subject import (
     Judged,
     Outside,
@@ -66,7 +65,6 @@ class OperatorSubject(Subject):
             function, declaration, operator_name=operator.name_in_contracts, **named
         )
         self.operator = operator
-        self.reads_objects = self.arguments is not None or bool(self.owner)
         self._binder = None if self.arguments else _Binder(self, function)
         self._order = (*operator.tensors, *declaration.out, *operator.scalars)
 

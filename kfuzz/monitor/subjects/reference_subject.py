@@ -11,9 +11,8 @@ from kfuzz.contracts.binding import BoundKernel, match_signature
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Scalar
-from kfuzz.monitor.judged import judged, logical
-from kfuzz.monitor.seen import Call, Seen
-from kfuzz.monitor.snapshot import TensorCopy, can_copy
+from kfuzz.monitor.judged import judged
+from kfuzz.monitor.seen import Call, Seen, can_copy
 from kfuzz.monitor.subjects.arithmetic import tf32_allowed
 from kfuzz.monitor.subjects.references import (
     FLOATS,
@@ -72,7 +71,6 @@ class ReferenceSubject(Subject):
         super().__init__(function, declaration, operator_name=known_as, **named)
         self._reference = reference
         self._outputs = outputs
-        self.reads_objects = self.arguments is not None
         self._signature = signature_of(function)
         self._wanted = signature_of(reference)
         if declaration.out and self._signature is None:
@@ -104,10 +102,10 @@ class ReferenceSubject(Subject):
         scalars = {n: v for n, v in bound.items() if is_plain(v)}
         return Call(
             tensors, scalars, written, frozenset(self.declaration.inplace), structure,
-            self.products() if on_gpu(found) else frozenset(),
+            self._products() if on_gpu(found) else frozenset(),
         )  # fmt: skip
 
-    def products(self) -> frozenset[str]:
+    def _products(self) -> frozenset[str]:
         """Return what torch's flags allow, unless an accumulator is declared."""
         return frozenset() if "accumulator" in self.explicit else tf32_allowed()
 
@@ -156,21 +154,24 @@ class ReferenceSubject(Subject):
         own = {n: "" if d == main else d for n, d in dtypes.items()}
         scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
         scalars = {n: v for n, v in scalars.items() if n not in own}
-        count = sum(isinstance(x, TensorCopy) for x in seen.returned.leaves)
-        values = [logical(c) for c in seen.tensors.values()]
         structure: Structure = seen.rest
-        as_operator = partial(
-            self._as_operator, own, scalars, structure.rebuild, seen.tf32
-        )
-        made = as_operator(count)
-        native = made.native(values, {})
+        of = partial(
+            Reference, self._reference, name=self.operator_name, dtypes=own,
+            scalars=scalars, rebuild=structure.rebuild, outputs=self._outputs,
+            declaration=self.declaration, tf32=seen.tf32,
+        )  # fmt: skip
+        made = of(results=len(seen.returned.copies))
+        native = made.native([c.values.contiguous() for c in seen.tensors.values()], {})
         metadata = None
         if native is not None:
-            self._require_pure(native, tuple(own))
-            made = as_operator(len(native.tensors))
+            if native.changed:
+                name = tuple(own)[native.changed[0]]
+                what = f"the reference overwrites {name}: declare inplace={name!r}"
+                raise Outside(what)
+            made = of(results=len(native.tensors))
             metadata = misfit(seen, native, made.operator.outputs)
             if metadata is None and self._is_exact(seen, native):
-                made = as_operator(len(native.tensors), native.tensors)
+                made = of(results=len(native.tensors), known=native.tensors)
         operator = made.operator
         case = case_of(operator, seen, scalars, by_size=True)
         if why := outside(operator, self.declaration, case):
@@ -181,32 +182,6 @@ class ReferenceSubject(Subject):
         )  # fmt: skip
         return Judged(case, report, self._takes(own, scalars, native))
 
-    def _as_operator(
-        self,
-        dtypes: Mapping[str, str],
-        scalars: Mapping[str, Scalar],
-        rebuild: Any,
-        tf32: frozenset[str],
-        results: int,
-        known: Sequence[Tensor] | None = None,
-    ) -> Reference:
-        names = self._outputs
-        if len(names) != results:
-            names = tuple(f"y{i}" for i in range(results))
-        if not names:
-            raise Outside("the reference returns no tensor")
-        return Reference(
-            self._reference,
-            name=self.operator_name,
-            dtypes=dtypes,
-            scalars=scalars,
-            rebuild=rebuild,
-            outputs=names,
-            declaration=self.declaration,
-            tf32=tf32,
-            known=known,
-        )
-
     def _is_exact(self, seen: Seen, native: Outcome) -> bool:
         """Whether a call did to the bit what the reference does, and no more is asked.
 
@@ -215,11 +190,6 @@ class ReferenceSubject(Subject):
         names = {dtype_name(x.dtype) for x in native.tensors}
         asks_more = not self.explicit <= _NO_ARITHMETIC
         return not asks_more and names <= FORMATS.keys() and is_same(seen, native)
-
-    def _require_pure(self, native: Outcome, names: Sequence[str]) -> None:
-        if native.changed:
-            name = names[native.changed[0]]
-            raise Outside(f"the reference overwrites {name}: declare inplace={name!r}")
 
     def _takes(
         self,
@@ -267,6 +237,7 @@ class ReferenceSubject(Subject):
             scalars=scalars,
             rebuild=rebuild,
             outputs=self._outputs,
+            results=len(self._outputs),
             declaration=self.declaration,
         )
         try:
