@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.monitor.gate.host import signature_of
 from kfuzz.monitor.runtime import runtime
 
 if TYPE_CHECKING:
@@ -137,15 +136,7 @@ def _before(
     if not made.gate.active:
         return
     args, kwargs = _given(tensors, ints, floats, words)
-    gate, number = made.gate, made.gate.count()
-    try:
-        signature = signature_of(args, kwargs)
-    except Exception:  # a tensor without memory
-        return
-    known = gate.knows(signature)
-    if known and number < gate.due:
-        return
-    why = gate.reason(number, None if known else signature)
+    number, why = made.gate.look(args, kwargs)
     if why is None:
         return
     pending = made.begin(args, kwargs, number, why)

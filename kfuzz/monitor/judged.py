@@ -72,7 +72,9 @@ def judged(
             raise Undefined(f"{what}, which nonfinite='undefined' leaves open")
     asked = posed(operator, declaration, Derived(case, values))
     if asked.refused is not None:
-        raise Outside(f"the reference raises {_first_line(asked.refused)}")
+        line = next(iter(str(asked.refused).strip().splitlines()), "")
+        kind = type(asked.refused).__name__
+        raise Outside(f"the reference raises {kind}: {line:.200}")
     accepted = asked.acceptance
     expected = {} if accepted is None else expected_metadata(accepted)
     evidence = Evidence(
@@ -118,7 +120,7 @@ def run_of(
     touches = tuple(
         Touch(
             name, "element", count, 0, seen.tensors[name].dtype.itemsize,
-            _index(first, seen.tensors[name].shape),
+            tuple(map(int, np.unravel_index(first, seen.tensors[name].shape))),
         )
         for name, (count, first) in seen.changed.items()
     )  # fmt: skip
@@ -175,12 +177,3 @@ def _elsewhere(seen: Seen, expected: dict[str, Expected]) -> Metadata | None:
             what = f"{name or 'a result'} is on {leaf.device}, expected {wanted}"
             return Metadata(Kind.WRONG_DEVICE, name, what)
     return None
-
-
-def _index(first: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.unravel_index(first, shape)) if shape else ()
-
-
-def _first_line(error: Exception) -> str:
-    line = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {line:.200}"

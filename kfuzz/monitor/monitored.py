@@ -4,7 +4,7 @@ import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from kfuzz.numerics.footprints import Footprint
 
 # Reasons that calls lie outside the contract, or cannot be looked at, told once each.
 _MOST_TOLD: Final = 32
+_RAISED: Final = "a detector raised"
 _IDS: Final = itertools.count()
 
 
@@ -109,22 +110,20 @@ class Monitor:
 
     def is_outlier(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        tensors: Iterable[Tensor],
         flags: Callable[[Sequence[Tensor]], bool],
         failure: str,
     ) -> bool:
-        """Whether the tensors of a call on the CPU are flagged; never raises.
+        """Whether tensors on the CPU are flagged; never raises.
 
         Args:
-            args: passed by position.
-            kwargs: passed by name.
+            tensors: of a call; what is none is left out.
             flags: asked about the tensors.
             failure: what it is if that raises.
         """
         try:
-            tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-            flagged = flags([x for x in tensors if can_copy(x) and not x.is_cuda])
+            given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
+            flagged = flags([x for x in given if not x.is_cuda])
         except Exception as error:
             self.tell("errors", failure, str(error), error)
             return False
@@ -163,7 +162,7 @@ class Monitor:
         """Make a call that the host gate passed, past the others."""
         detectors = self.gate_detectors
         if detectors and self.is_outlier(
-            args, kwargs, functools.partial(_flagged, detectors), "a detector raised"
+            (*args, *kwargs.values()), functools.partial(_flagged, detectors), _RAISED
         ):
             return self.sampled(function, args, kwargs, number, Reason.OUTLIER)
         if self.device_gate is None:
@@ -335,7 +334,11 @@ class Monitor:
 
     def check(self, seen: Seen, number: int, why: Reason, when: str) -> None:
         """Judge a call; runs in the worker."""
-        self._detect(seen)
+        if self._detectors:
+            tensors = [c.values for c in seen.tensors.values()]
+            self.is_outlier(
+                tensors, functools.partial(_flagged, self._detectors), _RAISED
+            )
         try:
             judged = runtime.judge(self.subject, seen)
         except Outside as error:
@@ -352,19 +355,6 @@ class Monitor:
             self._report(seen, judged, call=number, why=why, when=when)
         elif Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
             self.count("undecided")
-
-    def _detect(self, seen: Seen) -> None:
-        if not self._detectors:
-            return
-        try:
-            flagged = _flagged(
-                self._detectors, [c.values for c in seen.tensors.values()]
-            )
-        except Exception as error:
-            self.tell("errors", "a detector raised", str(error), error)
-            return
-        if flagged:
-            self.count("outliers")
 
     def _report(self, seen: Seen, judged: Judged, **known: Any) -> None:
         """Store and log a violation, and pass it on."""

@@ -11,6 +11,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -149,20 +150,18 @@ class DeviceGate:
         Returns:
             The call under way, for `after`; None if it cannot be kept.
         """
-        if _is_elsewhere(device):
-            with torch.cuda.device(device):
-                return self.look(tensors, device, number)
-        stream = current_stream(device)
-        lane = self._lanes.get((device.index, stream))
-        if lane is None:
-            try:
-                from kfuzz.monitor.gate.lanes import Lane
-            except ImportError:  # no Triton
-                return None
-            with self._lock:
-                made = Lane(self, device, stream)
-                lane = self._lanes.setdefault((device.index, stream), made)
-        return lane.look(tensors, number)
+        with _on(device):
+            stream = current_stream(device)
+            lane = self._lanes.get((device.index, stream))
+            if lane is None:
+                try:
+                    from kfuzz.monitor.gate.lanes import Lane
+                except ImportError:  # no Triton
+                    return None
+                with self._lock:
+                    made = Lane(self, device, stream)
+                    lane = self._lanes.setdefault((device.index, stream), made)
+            return lane.look(tensors, number)
 
     def after(self, underway: "Underway", parts: "Results | None") -> None:
         """Have what a call left copied if it was flagged, and take what is known.
@@ -171,13 +170,9 @@ class DeviceGate:
             underway: the call.
             parts: as of `Lane.after`.
         """
-        lane = underway.lane
-        if _is_elsewhere(lane.device):
-            with torch.cuda.device(lane.device):
-                lane.after(underway, parts)
-        else:
-            lane.after(underway, parts)
-        self._tell_news(lane)
+        with _on(underway.lane.device):
+            underway.lane.after(underway, parts)
+        self._tell_news(underway.lane)
 
     def poll(self) -> bool:
         """Tell what the device decided by now; whether no call is under way."""
@@ -192,9 +187,10 @@ class DeviceGate:
             self._tell(told)
 
 
-def _is_elsewhere(device: torch.device) -> bool:
-    """Whether a device is a GPU and not the current one."""
-    return device.type == "cuda" and device.index != torch._C._cuda_getDevice()
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which a device is the current one of its kind."""
+    elsewhere = device.type == "cuda" and device.index != torch._C._cuda_getDevice()
+    return torch.cuda.device(device) if elsewhere else nullcontext()
 
 
 def current_stream(device: torch.device) -> int:

@@ -32,9 +32,9 @@ def gated(
         return function(*args, **kwargs)
     device = _device_of(args, kwargs)
     if device is None:
-        failure = "the device gate failed"
-        flagged = gate.on_cpu and monitor.is_outlier(args, kwargs, gate.flags, failure)
-        if not flagged:
+        if not gate.on_cpu or not monitor.is_outlier(
+            (*args, *kwargs.values()), gate.flags, "the device gate failed"
+        ):
             return function(*args, **kwargs)
         return monitor.sampled(function, args, kwargs, number, Reason.OUTLIER)
     call = monitor.call_of(args, kwargs)

@@ -2,12 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final
 
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, match_signature
+from kfuzz.contracts.reference import reference
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Scalar
@@ -16,6 +17,7 @@ from kfuzz.monitor.seen import Call, Seen, can_copy
 from kfuzz.monitor.subjects.arithmetic import tf32_allowed
 from kfuzz.monitor.subjects.references import (
     FLOATS,
+    MAX_RANK,
     Outcome,
     Reference,
     Structure,
@@ -23,7 +25,6 @@ from kfuzz.monitor.subjects.references import (
     main_dtype,
     misfit,
     numbers_of,
-    static_inputs,
 )
 from kfuzz.monitor.subjects.subject import (
     Judged,
@@ -50,7 +51,7 @@ class ReferenceSubject(Subject):
     def __init__(
         self,
         function: Callable[..., Any],
-        reference: Callable[..., Any],
+        plain: Callable[..., Any],
         declaration: Declaration,
         *,
         outputs: tuple[str, ...],
@@ -60,19 +61,19 @@ class ReferenceSubject(Subject):
 
         Args:
             function: what is called.
-            reference: plain torch; takes the same arguments, without the owner and
+            plain: the reference; takes the same arguments, without the owner and
                 the destinations.
             declaration: what the function claims; `inplace` names parameters of the
                 reference, `out` of the function.
             outputs: names of the results that are tensors.
             named: as for `Subject`: name, explicit and arguments.
         """
-        known_as = getattr(reference, "__name__", type(reference).__name__)
+        known_as = getattr(plain, "__name__", type(plain).__name__)
         super().__init__(function, declaration, operator_name=known_as, **named)
-        self._reference = reference
+        self._reference = plain
         self._outputs = outputs
         self._signature = signature_of(function)
-        self._wanted = signature_of(reference)
+        self._wanted = signature_of(plain)
         if declaration.out and self._signature is None:
             raise BindingError(
                 "out= of a function without signature", where=f"monitor of {self.name}"
@@ -180,7 +181,7 @@ class ReferenceSubject(Subject):
             operator, self.declaration, self.explicit, case, numbers_of(seen),
             without=WITHOUT, metadata=metadata,
         )  # fmt: skip
-        return Judged(case, report, self._takes(own, scalars, native))
+        return Judged(case, report, self._takes(own, main, scalars, native))
 
     def _is_exact(self, seen: Seen, native: Outcome) -> bool:
         """Whether a call did to the bit what the reference does, and no more is asked.
@@ -194,6 +195,7 @@ class ReferenceSubject(Subject):
     def _takes(
         self,
         dtypes: Mapping[str, str],
+        main: str,
         scalars: Mapping[str, Scalar],
         native: Outcome | None,
     ) -> bool:
@@ -204,7 +206,8 @@ class ReferenceSubject(Subject):
         fits = takes.tensors[: len(dtypes)] == tuple(dtypes)
         fits = fits and len(dtypes) == len(takes.tensors)
         fits = fits and not any(dtypes.values()) and set(scalars) <= set(takes.scalars)
-        plain = all(x.is_floating_point() for x in native.tensors)
+        # Such an operator stores all results in the format of its arguments.
+        plain = {dtype_name(x.dtype) for x in native.tensors} == {main}
         return fits and plain and len(operator.outputs) == len(native.tensors)
 
     def bind(self, function: Callable[..., Any], **place: Any) -> None:
@@ -214,47 +217,41 @@ class ReferenceSubject(Subject):
             function: the monitored one.
             place: module, line and top_level, as of `BoundKernel`.
         """
-        known = static_inputs(self._reference)
-        if known is None or self.owner or self.arguments or self.declaration.out:
+        if self.owner or self.arguments or self.declaration.out:
             return
-        tensors, scalars = known
-        if not tensors:
-            return
-
-        def rebuild(
-            given: Sequence[Tensor], named: Mapping[str, Any]
-        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            passed = {**dict(zip(tensors, given, strict=False)), **named}
-            assert self._wanted is not None
-            kept = {n: passed[n] for n in self._wanted.parameters if n in passed}
-            bound = inspect.BoundArguments(self._wanted, kept)
-            return bound.args, bound.kwargs
-
-        reference = Reference(
-            self._reference,
-            name=self.operator_name,
-            dtypes=dict.fromkeys(tensors, ""),
-            scalars=scalars,
-            rebuild=rebuild,
-            outputs=self._outputs,
-            results=len(self._outputs),
-            declaration=self.declaration,
-        )
+        plain = self._reference
+        if self.declaration.inplace:
+            plain = _pure(plain, self.declaration.inplace[0])
         try:
-            arguments = match_signature(
-                reference.operator, function, f"monitor of {self.name}"
-            )
+            operator = reference(
+                plain, name=self.operator_name, outputs=self._outputs,
+                dtypes=FLOATS, ranks=range(MAX_RANK + 1), defaults=self.declaration,
+            )  # fmt: skip
+            arguments = match_signature(operator, function, f"monitor of {self.name}")
         except BindingError:
             return
         self.kernel = BoundKernel(
             function,
             name=self.name,
-            operator=reference.operator,
+            operator=operator,
             declaration=self.declaration,
             explicit=self.explicit,
             arguments=arguments,
             **place,
         )
+
+
+def _pure(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function that returns what another one writes to a parameter."""
+
+    @wraps(function)
+    def pure(*tensors: Tensor, **scalars: Any) -> Any:
+        given = [x.clone() for x in tensors]
+        returned = function(*given, **scalars)
+        at = list(inspect.signature(function).parameters).index(name)
+        return returned if isinstance(returned, Tensor) else given[at]
+
+    return pure
 
 
 def reference_declaration(name: str, **claims: Any) -> Declaration:

@@ -25,7 +25,7 @@ from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Kind
 from kfuzz.monitor.seen import LEAF, Returned, Seen, TensorCopy, flattened, nest_of
 from kfuzz.monitor.subjects.arithmetic import OwnDraws, Recurrences
-from kfuzz.monitor.subjects.subject import Outside, dtype_name, is_plain, signature_of
+from kfuzz.monitor.subjects.subject import Outside, dtype_name
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.run import Metadata
@@ -400,28 +400,3 @@ def main_dtype(dtypes: Mapping[str, str]) -> str:
                 raise Outside(f"{name} data: no oracle is precise enough")
             return name
     raise Outside("no argument is a floating tensor")
-
-
-def static_inputs(
-    function: Callable[..., Any],
-) -> tuple[tuple[str, ...], dict[str, Scalar]] | None:
-    """Return which parameters of a reference hold tensors, by its signature.
-
-    Those without default, or annotated as tensors; the others are scalars with their
-    defaults. None where that cannot be told.
-    """
-    signature = signature_of(function)
-    if signature is None:
-        return None
-    tensors: list[str] = []
-    scalars: dict[str, Scalar] = {}
-    for p in signature.parameters.values():
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            return None
-        if "Tensor" in str(p.annotation) or p.default is p.empty:
-            tensors.append(p.name)
-        elif is_plain(p.default) and not isinstance(p.default, torch.dtype):
-            scalars[p.name] = p.default
-        else:
-            return None
-    return tuple(tensors), scalars
