@@ -15,7 +15,7 @@ from kfuzz.contracts.binding import BoundKernel, declared
 from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import UsageError
-from kfuzz.core.verdict import CaseReport, Failure, Verdict
+from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.monitor.seen import Call, Seen, TensorCopy, can_copy, parts_of
 from kfuzz.monitor.subjects.operators import OperatorSubject
 from kfuzz.monitor.subjects.reference_subject import (
@@ -90,7 +90,12 @@ def assert_conforms(
         ) from None
     if report.failure is not None:
         raise AssertionError("\n".join(_told(subject, seen, report.failure)))
-    _require_decided(subject, report)
+    if not any(report.verdicts.get(c) is Verdict.CONFORMS for c in _OF_VALUES):
+        raise UsageError(
+            "nothing was checked: no element of the results can be decided",
+            where=f"{WHERE}: {subject.operator_name}",
+            fix="the bound is unlimited there, or the inputs are not numbers",
+        )
 
 
 def _subject(
@@ -105,7 +110,12 @@ def _subject(
         raise UsageError(
             f"{operator!r:.60} is neither an operator nor a function", where=WHERE
         )
-    own = {n: v for n, v in named.items() if n in _parameters(known)}
+    if isinstance(known, Operator):
+        parameters: Collection[str] = known.inputs
+    else:
+        signature = signature_of(known)
+        parameters = () if signature is None else signature.parameters
+    own = {n: v for n, v in named.items() if n in parameters}
     claims = {n: v for n, v in named.items() if n not in own}
     explicit = frozenset(claims)
     if not isinstance(known, Operator):
@@ -120,13 +130,6 @@ def _subject(
     else:
         subject = _held(known, declared(known, claims, WHERE), explicit)
     return subject, inputs, own
-
-
-def _parameters(known: "Operator | Callable[..., Any]") -> Collection[str]:
-    if isinstance(known, Operator):
-        return known.inputs
-    signature = signature_of(known)
-    return () if signature is None else signature.parameters
 
 
 def _held(operator: Operator, declaration: Any, explicit: frozenset[str]) -> Subject:
@@ -170,21 +173,6 @@ def _copy(x: Tensor) -> TensorCopy:
     return TensorCopy(values, x.device, Footprint.of(x))
 
 
-def _require_decided(subject: Subject, report: CaseReport) -> None:
-    """Check that a judgement that found nothing compared something.
-
-    Raises:
-        UsageError: if it did not.
-    """
-    if any(report.verdicts.get(c) is Verdict.CONFORMS for c in _OF_VALUES):
-        return
-    raise UsageError(
-        "nothing was checked: no element of the results can be decided",
-        where=f"{WHERE}: {subject.operator_name}",
-        fix="the bound is unlimited there, or the inputs are not numbers",
-    )
-
-
 def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
     """Yield the lines of a message."""
     yield f"{subject.operator_name}: {failure.message} ({failure.contract})"
@@ -195,21 +183,17 @@ def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
             line += f", allowed [{failure.low!r}, {failure.high!r}]"
         yield line
     if failure.elements:
-        total, kinds = _counts(seen)
+        results = [c.values for c in seen.returned.copies]
+        real = [y.to(torch.float64) for y in results if y.dtype is not torch.bool]
+        total = sum(map(Tensor.numel, results))
+        nan = sum(int(y.isnan().sum()) for y in real)
+        infinite = sum(int(y.isinf().sum()) for y in real)
+        counts = {"NaN": nan, "infinite": infinite, "finite": total - nan - infinite}
+        kinds = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
         yield f"  missed    {failure.elements} of {total} elements; {kinds}"
     if found := _admitting(subject, seen):
         text = ", ".join(f"{name}={value!r}" for name, value in found.items())
         yield f"  admitted  by {text}: declare it if the kernel computes so"
-
-
-def _counts(seen: Seen) -> tuple[int, str]:
-    """Return how many elements the results have, and how many of each kind."""
-    results = [c.values for c in seen.returned.copies if c.dtype is not torch.bool]
-    total = sum(c.values.numel() for c in seen.returned.copies)
-    nan = sum(int(y.to(torch.float64).isnan().sum()) for y in results)
-    infinite = sum(int(y.to(torch.float64).isinf().sum()) for y in results)
-    kinds = {"NaN": nan, "infinite": infinite, "finite": total - nan - infinite}
-    return total, ", ".join(f"{n} {what}" for what, n in kinds.items() if n)
 
 
 def _admitting(subject: Subject, seen: Seen) -> dict[str, Any]:

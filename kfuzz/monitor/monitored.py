@@ -234,7 +234,8 @@ class Monitor:
                 same = x is place or x.data_ptr() == place.data_ptr()
                 if name in call.free and same:
                     continue
-                if _meet(x, place):
+                a, b = Footprint.of(x), Footprint.of(place)
+                if a.address < b.stop and b.address < a.stop:
                     raise Outside(f"{name} is in memory that the call writes to")
 
     def finish_compiled(
@@ -398,9 +399,3 @@ def _flagged(detectors: Sequence[Detector], tensors: Sequence[Tensor]) -> bool:
     found: tuple[Statistics, ...] = tuple(statistics_of(x) for x in tensors)
     flags = [d.flags(found) for d in detectors]
     return any(flags)
-
-
-def _meet(x: Tensor, place: Tensor) -> bool:
-    """Whether two tensors lie between the same addresses."""
-    a, b = Footprint.of(x), Footprint.of(place)
-    return a.address < b.stop and b.address < a.stop

@@ -84,7 +84,9 @@ class Runtime:
     def _begin_anew(self) -> None:
         """Start without calls, memory or thread."""
         self.checker = Checker(
-            failed=_log_failure, due=self.write_state, every=_WRITE_SECONDS,
+            # What a check did not catch itself is a fault of kfuzz's own.
+            failed=lambda error: log.error("a check failed", exc_info=error),
+            due=self.write_state, every=_WRITE_SECONDS,
             often=poll_all,
         )  # fmt: skip
         self.memory = Memory(self.settings.ring_bytes, self.checker.put)
@@ -213,11 +215,6 @@ def _decided(until: float | None) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
-
-
-def _log_failure(error: BaseException) -> None:
-    """Log what a check did not catch itself: a fault of kfuzz's own."""
-    log.error("a check failed", exc_info=error)
 
 
 runtime: Final = Runtime()

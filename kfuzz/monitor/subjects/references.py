@@ -338,7 +338,11 @@ def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None
     """
     leaves = seen.returned.leaves
     kinds = tuple("Tensor" if isinstance(x, TensorCopy) else x for x in leaves)
-    if kinds != native.kinds or not _same_form(seen.returned.form, native.form):
+    # Tuples of whatever kind and lists are alike.
+    form, wanted_form = (
+        _SEQUENCES.sub("(tuple,", f) for f in (seen.returned.form, native.form)
+    )
+    if kinds != native.kinds or form != wanted_form:
         what = (
             f"returns {seen.returned.kind} of {', '.join(kinds) or 'nothing'}, the "
             f"reference {', '.join(native.kinds) or 'nothing'}"
@@ -353,11 +357,6 @@ def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None
             what = f"{name} is {copy.dtype}, expected {wanted.dtype}"
             return Metadata(Kind.WRONG_DTYPE, name, what)
     return None
-
-
-def _same_form(one: str, other: str) -> bool:
-    """Whether two structures are the same, tuples of whatever kind and lists alike."""
-    return _SEQUENCES.sub("(tuple,", one) == _SEQUENCES.sub("(tuple,", other)
 
 
 def is_same(seen: Seen, native: Outcome) -> bool:
