@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from kfuzz.monitor.counts import Counts
-    from kfuzz.monitor.decorate import Contract
     from kfuzz.monitor.detectors import Centroid as Centroid
     from kfuzz.monitor.detectors import Detector as Detector
     from kfuzz.monitor.detectors import NonFinite as NonFinite
     from kfuzz.monitor.detectors import Statistics as Statistics
     from kfuzz.monitor.gate.device import DeviceGate as DeviceGate
+    from kfuzz.monitor.records import Contract
     from kfuzz.monitor.subjects.subject import Arguments
     from kfuzz.monitor.violation import Violation as Violation
 
@@ -122,27 +122,32 @@ def monitor(
             to check (a coroutine function, a generator, a class).
         BindingError: if the signatures do not fit, or a claim is unknown.
     """
-    from kfuzz.monitor.decorate import Choices, decorator, options_of
+    from kfuzz.monitor.decorate import decorator, store_of
+    from kfuzz.monitor.records import Options
+    from kfuzz.monitor.violation import Keep
 
-    chosen = Choices(
+    store = store_of(keep, corpus)
+    options = Options(
         contract=contract,
+        claims=claims,
         rate=rate,
         signatures=signatures,
         arguments=arguments,
         outputs=outputs,
         name=name,
         seed=seed,
-        claims=claims,
-        options=options_of(
-            keep, corpus,
-            on_violation=on_violation, detectors=tuple(detectors), results=results,
-            autocast=autocast, device_gate=device_gate,
-        ),
-    )  # fmt: skip
+        on_violation=on_violation,
+        store=store,
+        keep=Keep(keep),
+        detectors=tuple(detectors),
+        results=results,
+        autocast=autocast,
+        device_gate=device_gate,
+    )
     frame = sys._getframe(1)
     while frame.f_globals is globals() and frame.f_back is not None:
         frame = frame.f_back  # called as a module
-    return decorator(chosen, frame)
+    return decorator(options, frame)
 
 
 def start(

@@ -12,19 +12,18 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, declared
+from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import UsageError
-from kfuzz.core.verdict import CaseReport, Failure, Verdict
-from kfuzz.monitor.decorate import operator_named
-from kfuzz.monitor.seen import Call, Returned, Seen, parts_of
-from kfuzz.monitor.snapshot import TensorCopy, can_copy, described
+from kfuzz.core.verdict import Failure, Verdict
+from kfuzz.monitor.seen import Call, Seen, TensorCopy, can_copy, parts_of
 from kfuzz.monitor.subjects.operators import OperatorSubject
 from kfuzz.monitor.subjects.reference_subject import (
     ReferenceSubject,
     reference_declaration,
 )
 from kfuzz.monitor.subjects.subject import Outside, Subject, Undefined, signature_of
-from kfuzz.monitor.violation import summary_of
+from kfuzz.numerics.footprints import Footprint
 
 WHERE: Final = "kfuzz.assert_conforms"
 # The classes that compare elements: others conform where nothing is compared.
@@ -91,7 +90,12 @@ def assert_conforms(
         ) from None
     if report.failure is not None:
         raise AssertionError("\n".join(_told(subject, seen, report.failure)))
-    _require_decided(subject, report)
+    if not any(report.verdicts.get(c) is Verdict.CONFORMS for c in _OF_VALUES):
+        raise UsageError(
+            "nothing was checked: no element of the results can be decided",
+            where=f"{WHERE}: {subject.operator_name}",
+            fix="the bound is unlimited there, or the inputs are not numbers",
+        )
 
 
 def _subject(
@@ -106,7 +110,12 @@ def _subject(
         raise UsageError(
             f"{operator!r:.60} is neither an operator nor a function", where=WHERE
         )
-    own = {n: v for n, v in named.items() if n in _parameters(known)}
+    if isinstance(known, Operator):
+        parameters: Collection[str] = known.inputs
+    else:
+        signature = signature_of(known)
+        parameters = () if signature is None else signature.parameters
+    own = {n: v for n, v in named.items() if n in parameters}
     claims = {n: v for n, v in named.items() if n not in own}
     explicit = frozenset(claims)
     if not isinstance(known, Operator):
@@ -121,13 +130,6 @@ def _subject(
     else:
         subject = _held(known, declared(known, claims, WHERE), explicit)
     return subject, inputs, own
-
-
-def _parameters(known: "Operator | Callable[..., Any]") -> Collection[str]:
-    if isinstance(known, Operator):
-        return known.inputs
-    signature = signature_of(known)
-    return () if signature is None else signature.parameters
 
 
 def _held(operator: Operator, declaration: Any, explicit: frozenset[str]) -> Subject:
@@ -151,14 +153,11 @@ def _held(operator: Operator, declaration: Any, explicit: frozenset[str]) -> Sub
 
 def _seen(call: Call, actual: Any) -> Seen:
     """Return a call that is over as the monitor would have seen it."""
-    parts = parts_of(actual)
-    tensors, outline = parts.split()
-    returned: Returned = outline.filled([_copy(x) for x in tensors])
+    tensors, outline = parts_of(actual)
     return Seen(
         tensors={name: _copy(x) for name, x in call.tensors.items()},
         scalars=call.scalars,
-        returned=returned,
-        changed={},
+        returned=outline.filled([_copy(x) for x in tensors]),
         rest=call.rest,
         is_compiled=True,  # addresses say nothing of a call that is over
         tf32=call.tf32,
@@ -170,22 +169,8 @@ def _copy(x: Tensor) -> TensorCopy:
     if not can_copy(x):
         raise Outside(f"{type(x).__name__} is no plain tensor")
     values = x.detach().cpu()
-    return described(x, values.clone() if values.is_inference() else values)
-
-
-def _require_decided(subject: Subject, report: CaseReport) -> None:
-    """Check that a judgement that found nothing compared something.
-
-    Raises:
-        UsageError: if it did not.
-    """
-    if any(report.verdicts.get(c) is Verdict.CONFORMS for c in _OF_VALUES):
-        return
-    raise UsageError(
-        "nothing was checked: no element of the results can be decided",
-        where=f"{WHERE}: {subject.operator_name}",
-        fix="the bound is unlimited there, or the inputs are not numbers",
-    )
+    values = values.clone() if values.is_inference() else values
+    return TensorCopy(values, x.device, Footprint.of(x))
 
 
 def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
@@ -198,21 +183,17 @@ def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
             line += f", allowed [{failure.low!r}, {failure.high!r}]"
         yield line
     if failure.elements:
-        total, kinds = _counts(seen)
+        results = [c.values for c in seen.returned.copies]
+        real = [y.to(torch.float64) for y in results if y.dtype is not torch.bool]
+        total = sum(map(Tensor.numel, results))
+        nan = sum(int(y.isnan().sum()) for y in real)
+        infinite = sum(int(y.isinf().sum()) for y in real)
+        counts = {"NaN": nan, "infinite": infinite, "finite": total - nan - infinite}
+        kinds = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
         yield f"  missed    {failure.elements} of {total} elements; {kinds}"
     if found := _admitting(subject, seen):
         text = ", ".join(f"{name}={value!r}" for name, value in found.items())
         yield f"  admitted  by {text}: declare it if the kernel computes so"
-
-
-def _counts(seen: Seen) -> tuple[int, str]:
-    """Return how many elements the results have, and how many of each kind."""
-    copies = [c for c in seen.returned.leaves if isinstance(c, TensorCopy)]
-    told = [summary_of(copy, elements=False) for copy in copies]
-    total = sum(copy.values.numel() for copy in copies)
-    nan, infinite = sum(one.nan for one in told), sum(one.infinite for one in told)
-    kinds = {"NaN": nan, "infinite": infinite, "finite": total - nan - infinite}
-    return total, ", ".join(f"{n} {what}" for what, n in kinds.items() if n)
 
 
 def _admitting(subject: Subject, seen: Seen) -> dict[str, Any]:

@@ -9,14 +9,13 @@ a method, break the graph: the function then runs as it does without the compile
 
 import ast
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from kfuzz.monitor.gate.host import signature_of
+from kfuzz.monitor.runtime import runtime
 
 if TYPE_CHECKING:
     from kfuzz.monitor.monitored import Monitor
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
 is_compiling: Final = torch.compiler.is_dynamo_compiling
 """Whether torch.compile is tracing the code that asks."""
 
-_MONITORS: "Final[weakref.WeakValueDictionary[int, Monitor]]" = (
-    weakref.WeakValueDictionary()
-)
-# What both operators are said to write to; made with the first monitored function.
-_TOKEN: Final[list[Tensor]] = []
+# What both operators are said to write to.
+_TOKEN: Final = torch.zeros(1, device="cpu")
 # What stands for an argument in the text of a call; other words are literals.
 _TENSOR, _INT, _FLOAT, _DTYPE = "tensor", "int", "float", "dtype:"
 _SEPARATOR: Final = "\x1f"
@@ -43,13 +39,6 @@ class _Local(threading.local):
 
 
 _local: Final = _Local()
-
-
-def known(monitor: "Monitor") -> None:
-    """Let the operators find a monitor."""
-    if not _TOKEN:
-        _TOKEN.append(torch.zeros(1, device="cpu"))
-    _MONITORS[monitor.id] = monitor
 
 
 def traced(
@@ -88,22 +77,26 @@ def traced(
             floats.append(a)
             word = _FLOAT
         if word == "":
-            # Imported by the compiler: what it disables takes a second to import.
-            from kfuzz.monitor.uncompiled import called
-
-            return called(wrapper, args, kwargs)
+            return _uncompiled(wrapper, args, kwargs)
         words = words + name + "=" + word + _SEPARATOR
-    token = _TOKEN[0]
     before = torch.ops.kfuzz_monitor.before
-    before(token, [x.detach() for x in tensors], ints, floats, words, monitor.id)
+    before(_TOKEN, [x.detach() for x in tensors], ints, floats, words, monitor.id)
     returned = function(*args, **kwargs)
     results, kinds = _parts(returned)
     after = torch.ops.kfuzz_monitor.after
     after(
-        token, [x.detach() for x in tensors], [x.detach() for x in results],
+        _TOKEN, [x.detach() for x in tensors], [x.detach() for x in results],
         ints, floats, words, kinds, monitor.id,
     )  # fmt: skip
     return returned
+
+
+def _uncompiled(
+    wrapper: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call a monitored function outside what is compiled."""
+    # Read by the compiler alone: what it disables takes a second to import.
+    return torch.compiler.disable(wrapper)(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 def _parts(returned: Any) -> tuple[list[Tensor], str]:
@@ -133,7 +126,7 @@ def _before(
     monitor: int,
 ) -> None:
     """Ask the gate about a call, and copy its arguments if it is looked at."""
-    made = _MONITORS.get(monitor)
+    made = runtime.monitors.get(monitor)
     left = _local.calls.pop(monitor, None)
     if made is None:
         return
@@ -143,15 +136,7 @@ def _before(
     if not made.gate.active:
         return
     args, kwargs = _given(tensors, ints, floats, words)
-    gate, number = made.gate, made.gate.count()
-    try:
-        signature = signature_of(args, kwargs)
-    except Exception:  # a tensor without memory
-        return
-    known = gate.knows(signature)
-    if known and number < gate.due:
-        return
-    why = gate.reason(number, None if known else signature)
+    number, why = made.gate.look(args, kwargs)
     if why is None:
         return
     pending = made.begin(args, kwargs, number, why)
@@ -175,7 +160,7 @@ def _after(
     The arguments are those that the compiled code has by now, not those before.
     """
     pending = _local.calls.pop(monitor, None)
-    made = _MONITORS.get(monitor)
+    made = runtime.monitors.get(monitor)
     if pending is None or made is None:
         return
     if not kinds:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.derive import Derived
@@ -28,8 +27,7 @@ from kfuzz.evaluation.calling import posed
 from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.execution.calls.results import read_outputs
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.monitor.seen import Returned, Seen
-from kfuzz.monitor.snapshot import TensorCopy
+from kfuzz.monitor.seen import Returned, Seen, TensorCopy
 from kfuzz.monitor.subjects.subject import Outside, Undefined
 from kfuzz.numerics.run import Expected, Metadata, Run, Touch
 
@@ -65,7 +63,7 @@ def judged(
             has a result of which no element can be decided.
         BindingError: if the operator's oracle or error model is malformed.
     """
-    values = {n: logical(copy) for n, copy in seen.tensors.items()}
+    values = {n: copy.values.contiguous() for n, copy in seen.tensors.items()}
     if declaration.nonfinite == "undefined":
         # A search draws none; a live call has what it has.
         found = first_nonfinite(operator, values)
@@ -74,7 +72,9 @@ def judged(
             raise Undefined(f"{what}, which nonfinite='undefined' leaves open")
     asked = posed(operator, declaration, Derived(case, values))
     if asked.refused is not None:
-        raise Outside(f"the reference raises {_first_line(asked.refused)}")
+        line = next(iter(str(asked.refused).strip().splitlines()), "")
+        kind = type(asked.refused).__name__
+        raise Outside(f"the reference raises {kind}: {line:.200}")
     accepted = asked.acceptance
     expected = {} if accepted is None else expected_metadata(accepted)
     evidence = Evidence(
@@ -109,11 +109,6 @@ def judged(
     return report if operator.forward is None else charged(report, every)
 
 
-def logical(copy: TensorCopy) -> Tensor:
-    """Return a copy's elements, contiguous; maybe the ring's own memory."""
-    return copy.values.contiguous()
-
-
 def run_of(
     seen: Seen,
     expected: dict[str, Expected],
@@ -124,10 +119,10 @@ def run_of(
     """Return an observed call as a run of the kernel, whose results are copies."""
     touches = tuple(
         Touch(
-            name, "element", change.count, 0, seen.tensors[name].dtype.itemsize,
-            _index(change.first, seen.tensors[name].shape),
+            name, "element", count, 0, seen.tensors[name].dtype.itemsize,
+            tuple(map(int, np.unravel_index(first, seen.tensors[name].shape))),
         )
-        for name, change in seen.changed.items()
+        for name, (count, first) in seen.changed.items()
     )  # fmt: skip
     if seen.handed:
         metadata = Metadata(Kind.WRONG_TYPE, "", seen.handed)
@@ -137,13 +132,14 @@ def run_of(
     outputs, lay, wrong = read_outputs(
         rebuilt(seen.returned), expected, _CPU, copy=copy
     )
-    copies = [c for c in seen.returned.leaves if isinstance(c, TensorCopy)]
     return Run(
         outputs=outputs,
         metadata=wrong,
         touches=touches,
         arguments={n: c.footprint for n, c in seen.tensors.items()},
-        results={n: c.footprint for n, c in zip(lay, copies, strict=False)},
+        results={
+            n: c.footprint for n, c in zip(lay, seen.returned.copies, strict=False)
+        },
     )
 
 
@@ -181,12 +177,3 @@ def _elsewhere(seen: Seen, expected: dict[str, Expected]) -> Metadata | None:
             what = f"{name or 'a result'} is on {leaf.device}, expected {wanted}"
             return Metadata(Kind.WRONG_DEVICE, name, what)
     return None
-
-
-def _index(first: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.unravel_index(first, shape)) if shape else ()
-
-
-def _first_line(error: Exception) -> str:
-    line = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {line:.200}"

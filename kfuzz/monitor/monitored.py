@@ -4,7 +4,7 @@ import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,16 +18,17 @@ from kfuzz.monitor.detectors import Detector, Statistics, statistics_of
 from kfuzz.monitor.gate.device import Told
 from kfuzz.monitor.gate.gated import gated, told
 from kfuzz.monitor.gate.host import HostGate, Reason
-from kfuzz.monitor.records import Options, Pending, Record
+from kfuzz.monitor.records import Options, Pending
 from kfuzz.monitor.runtime import log, runtime
-from kfuzz.monitor.seen import Call, Parts, Seen, parts_of
-from kfuzz.monitor.snapshot import Comparison, can_copy, capturing, is_under_modes, take
+from kfuzz.monitor.seen import Call, Returned, Seen, can_copy, parts_of
+from kfuzz.monitor.snapshot import capturing, compared, is_under_modes
 from kfuzz.monitor.subjects.subject import Judged, Outside, Subject
 from kfuzz.monitor.violation import violation_of
 from kfuzz.numerics.footprints import Footprint
 
 # Reasons that calls lie outside the contract, or cannot be looked at, told once each.
 _MOST_TOLD: Final = 32
+_RAISED: Final = "a detector raised"
 _IDS: Final = itertools.count()
 
 
@@ -40,8 +41,6 @@ class Monitor:
         subject: what its calls are held to.
         gate: which calls are looked at.
         options: what its author chose.
-        settles: whether a call's arguments are found before it for the device gate:
-            it writes its results to memory of the caller's, or reads objects.
         has_more_gates: whether calls that the host gate passes meet others.
     """
 
@@ -56,9 +55,6 @@ class Monitor:
         at_gate = [d for d in options.detectors if d.at_gate]
         self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
         self.device_gate = options.device_gate
-        declared = subject.declaration
-        places = declared.inplace or declared.out
-        self.settles = bool(places) or subject.reads_objects
         self.has_more_gates = bool(at_gate) or self.device_gate is not None
         self._detectors = tuple(d for d in options.detectors if not d.at_gate)
         self.begin_anew()
@@ -114,22 +110,20 @@ class Monitor:
 
     def is_outlier(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        tensors: Iterable[Tensor],
         flags: Callable[[Sequence[Tensor]], bool],
         failure: str,
     ) -> bool:
-        """Whether the tensors of a call on the CPU are flagged; never raises.
+        """Whether tensors on the CPU are flagged; never raises.
 
         Args:
-            args: passed by position.
-            kwargs: passed by name.
+            tensors: of a call; what is none is left out.
             flags: asked about the tensors.
             failure: what it is if that raises.
         """
         try:
-            tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-            flagged = flags([x for x in tensors if can_copy(x) and not x.is_cuda])
+            given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
+            flagged = flags([x for x in given if not x.is_cuda])
         except Exception as error:
             self.tell("errors", failure, str(error), error)
             return False
@@ -168,7 +162,7 @@ class Monitor:
         """Make a call that the host gate passed, past the others."""
         detectors = self.gate_detectors
         if detectors and self.is_outlier(
-            args, kwargs, functools.partial(_flagged, detectors), "a detector raised"
+            (*args, *kwargs.values()), functools.partial(_flagged, detectors), _RAISED
         ):
             return self.sampled(function, args, kwargs, number, Reason.OUTLIER)
         if self.device_gate is None:
@@ -186,8 +180,7 @@ class Monitor:
         if call is None:
             return None
         try:
-            tensors = list(call.tensors.values())
-            before = take(tensors, runtime.rooms, runtime.streams)
+            before = runtime.memory.take(list(call.tensors.values()))
         except Exception as error:
             self.tell("errors", "a call could not be looked at", str(error), error)
             return None
@@ -241,7 +234,8 @@ class Monitor:
                 same = x is place or x.data_ptr() == place.data_ptr()
                 if name in call.free and same:
                     continue
-                if _meet(x, place):
+                a, b = Footprint.of(x), Footprint.of(place)
+                if a.address < b.stop and b.address < a.stop:
                     raise Outside(f"{name} is in memory that the call writes to")
 
     def finish_compiled(
@@ -280,21 +274,15 @@ class Monitor:
 
     def _keep(self, pending: Pending, returned: Any, is_compiled: bool) -> bool:
         """Copy what a call left and queue its check; whether there was room."""
-        call, rooms, streams = pending.call, runtime.rooms, runtime.streams
+        call, memory = pending.call, runtime.memory
         assert call is not None
-        handed, parts = self.results_of(call, returned)
-        names = [n for n in call.tensors if n not in call.free]
+        handed, results, outline = self.results_of(call, returned)
         originals = dict(zip(call.tensors, pending.before.originals, strict=True))
-        pending.compared = Comparison.of(
-            {n: originals[n] for n in names},
-            {n: call.tensors[n] for n in names},
-            rooms,
-            streams,
-        )
+        originals = {n: x for n, x in originals.items() if n not in call.free}
+        pending.compared = compared(originals, call.tensors, memory)
         if pending.compared is None:
             return False
-        results, outline = parts.split()
-        pending.after = take(results, rooms, streams)
+        pending.after = memory.take(results)
         if pending.after is None:
             return False
         seen = Seen(
@@ -307,59 +295,51 @@ class Monitor:
             is_compiled,
             call.tf32,
         )
+        pending.call = None  # nothing of the caller's is held any more
         for snapshot in pending.snapshots:
             snapshot.originals.clear()
-        record = Record(
-            seen, pending.compared, pending.snapshots, pending.number, pending.why
-        )
-        return runtime.offer(functools.partial(self.check, record))
+        return runtime.offer(functools.partial(self._check, pending, seen))
 
-    def results_of(self, call: Call, returned: Any) -> tuple[str, Parts]:
-        """Return what of a returned object is judged, and what is wrong with itself."""
+    def results_of(
+        self, call: Call, returned: Any
+    ) -> tuple[str, list[Tensor], Returned]:
+        """Return what is wrong with a returned object itself, and what is judged."""
         if not call.written:
             if self.options.results is not None:
                 returned = self.options.results(returned)
-            return "", parts_of(self.subject.results(returned))
+            return "", *parts_of(self.subject.results(returned))
         handed, places = "", list(call.written.values())
         if not handed_back(returned, places):
             handed = (
                 f"returns {type(returned).__name__} other than the memory that it "
                 f"was to write {', '.join(call.written)} to"
             )
-        return handed, parts_of(places[0] if len(places) == 1 else tuple(places))
+        return handed, *parts_of(places[0] if len(places) == 1 else tuple(places))
 
     def give_up(self, pending: Pending) -> None:
         """Give the room of a call back that is not checked; never waits."""
         for snapshot in pending.snapshots:
-            runtime.streams.give_up(snapshot)
+            runtime.memory.give_up(snapshot)
 
-    def check(self, record: Record) -> None:
-        """Judge a call; runs in the worker."""
+    def _check(self, pending: Pending, seen: Seen) -> None:
+        assert pending.compared is not None
         try:
-            for snapshot in record.snapshots:
+            for snapshot in pending.snapshots:
                 snapshot.wait()
-            seen = replace(record.seen, changed=record.compared.changes())
-            self._detect(seen)
-            self._judge(record, seen)
+            seen = replace(seen, changed=pending.compared.changes())
+            self.check(seen, pending.number, pending.why, pending.when)
         finally:
-            for snapshot in record.snapshots:
+            for snapshot in pending.snapshots:
                 snapshot.wait()
                 snapshot.release()
 
-    def _detect(self, seen: Seen) -> None:
-        if not self._detectors:
-            return
-        try:
-            flagged = _flagged(
-                self._detectors, [c.values for c in seen.tensors.values()]
+    def check(self, seen: Seen, number: int, why: Reason, when: str) -> None:
+        """Judge a call; runs in the worker."""
+        if self._detectors:
+            tensors = [c.values for c in seen.tensors.values()]
+            self.is_outlier(
+                tensors, functools.partial(_flagged, self._detectors), _RAISED
             )
-        except Exception as error:
-            self.tell("errors", "a detector raised", str(error), error)
-            return
-        if flagged:
-            self.count("outliers")
-
-    def _judge(self, record: Record, seen: Seen) -> None:
         try:
             judged = runtime.judge(self.subject, seen)
         except Outside as error:
@@ -371,16 +351,14 @@ class Monitor:
         self.count("checked")
         if judged is None:
             return
-        failure = judged.report.failure
-        if failure is None:
-            if Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
-                self.count("undecided")
-            return
-        self.count("violations")
-        self._report(record, seen, judged)
+        if judged.report.failure is not None:
+            self.count("violations")
+            self._report(seen, judged, call=number, why=why, when=when)
+        elif Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
+            self.count("undecided")
 
-    def _report(self, record: Record, seen: Seen, judged: Judged) -> None:
-        """Store, log and tell a violation."""
+    def _report(self, seen: Seen, judged: Judged, **known: Any) -> None:
+        """Store and log a violation, and pass it on."""
         failure, options = judged.report.failure, self.options
         assert failure is not None
         finding = path = ""
@@ -392,9 +370,8 @@ class Monitor:
         violation = violation_of(
             failure, seen,
             keep=options.keep, function=self.name,
-            operator=self.subject.operator_name, call=record.number,
-            why=record.why, when=record.when, scalars=judged.case.scalars,
-            finding=finding, path=path,
+            operator=self.subject.operator_name, scalars=judged.case.scalars,
+            finding=finding, path=path, **known,
         )  # fmt: skip
         log.error(
             "%s breaks %s: %s", self.name, violation.contract, violation.message,
@@ -422,9 +399,3 @@ def _flagged(detectors: Sequence[Detector], tensors: Sequence[Tensor]) -> bool:
     found: tuple[Statistics, ...] = tuple(statistics_of(x) for x in tensors)
     flags = [d.flags(found) for d in detectors]
     return any(flags)
-
-
-def _meet(x: Tensor, place: Tensor) -> bool:
-    """Whether two tensors lie between the same addresses."""
-    a, b = Footprint.of(x), Footprint.of(place)
-    return a.address < b.stop and b.address < a.stop

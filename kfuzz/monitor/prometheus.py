@@ -7,21 +7,6 @@ from kfuzz.core.errors import UsageError
 from kfuzz.monitor.counts import NUMBERS
 from kfuzz.monitor.runtime import runtime
 
-_HELP = {
-    "seen": "calls",
-    "sampled": "calls chosen to be looked at",
-    "new_signatures": "calls chosen for a signature not seen before",
-    "outliers": "calls that a detector flagged",
-    "dropped": "calls chosen while there was no buffer for their data",
-    "skipped": "calls chosen whose data could not be copied",
-    "outside": "calls that the contract does not cover",
-    "raised": "calls chosen that raised",
-    "checked": "calls judged",
-    "undecided": "calls judged of which no element could be",
-    "violations": "calls judged that broke their contract",
-    "errors": "calls that a reference, a callback or the monitor failed on",
-}
-
 
 class Collector:
     """Tells a registry of prometheus_client the counts at the time it asks."""
@@ -38,7 +23,7 @@ class Collector:
         """Yield one counter per kind of count, labelled by function."""
         counts = runtime.statistics()
         for name in NUMBERS:
-            what = f"kfuzz monitor: {_HELP[name]}"
+            what = f"calls that kfuzz.monitor counted as {name}"
             made = self._family(f"kfuzz_monitor_{name}", what, labels=["function"])
             for each in counts:
                 made.add_metric([each.function], getattr(each, name))

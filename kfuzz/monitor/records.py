@@ -1,42 +1,47 @@
-"""What a monitor is told to do, and what it keeps of a call until it is checked."""
+"""What a monitor is to do, and what it keeps of a call until it is checked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.operator import Operator
 from kfuzz.monitor.detectors import Detector
-from kfuzz.monitor.gate.device import DeviceGate, Held
+from kfuzz.monitor.gate.device import DeviceGate
 from kfuzz.monitor.gate.host import Reason
-from kfuzz.monitor.seen import Call, Seen
+from kfuzz.monitor.seen import Call
 from kfuzz.monitor.snapshot import Comparison, Snapshot
 from kfuzz.monitor.storing import Store
+from kfuzz.monitor.subjects.subject import Arguments
 from kfuzz.monitor.violation import Keep, Violation
 from kfuzz.store.life import utc_now
 
-OnViolation = Callable[[Violation], None]
+Contract = str | Operator | BoundKernel | Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the author of a monitor chose.
+    """What the author of a monitor chose; see `kfuzz.monitor.monitor`.
 
     Attributes:
-        on_violation: called in the worker with each violation.
         store: where findings go; None for nowhere.
-        keep: how much of the data is told.
-        detectors: what flags calls by statistics of their data.
-        results: from what the function returns to what the contract speaks of.
-        autocast: whether calls under torch.autocast are judged as others.
-        device_gate: what flags calls where their data lies.
     """
 
-    on_violation: OnViolation | None = None
-    store: Store | None = None
-    keep: Keep = Keep.FULL
-    detectors: tuple[Detector, ...] = ()
-    results: Callable[[Any], Any] | None = None
-    autocast: bool = False
-    device_gate: DeviceGate | None = None
+    contract: Contract | None
+    claims: Mapping[str, Any]
+    rate: float
+    signatures: bool
+    arguments: Arguments | None
+    outputs: tuple[str, ...]
+    name: str | None
+    seed: int | None
+    on_violation: Callable[[Violation], None] | None
+    store: Store | None
+    keep: Keep
+    detectors: tuple[Detector, ...]
+    results: Callable[[Any], Any] | None
+    autocast: bool
+    device_gate: DeviceGate | None
 
 
 @dataclass
@@ -45,10 +50,11 @@ class Pending:
 
     Attributes:
         call: its arguments; None in compiled code, whose memory they may share with
-            what comes after them.
+            what comes after them, and once it has returned.
         before: copies of them.
         number: the call's.
         why: why it is looked at.
+        when: when it was made.
         after: copies of its results, once it has returned.
         compared: what it changed in its arguments, likewise.
     """
@@ -57,6 +63,7 @@ class Pending:
     before: Snapshot
     number: int
     why: Reason
+    when: str = field(default_factory=utc_now)
     after: Snapshot | None = None
     compared: Comparison | None = None
 
@@ -65,24 +72,3 @@ class Pending:
         """All room that it has taken."""
         numbers = self.compared.numbers if self.compared else None
         return [s for s in (self.before, self.after, numbers) if s is not None]
-
-
-@dataclass(frozen=True)
-class Record:
-    """A call that waits for its check: copies alone, nothing of the caller's.
-
-    Attributes:
-        seen: the call, without what it changed.
-        compared: tells what it changed.
-        snapshots: the room that all of it takes.
-        number: the call's.
-        why: why it is looked at.
-        when: when it was made.
-    """
-
-    seen: Seen
-    compared: Comparison
-    snapshots: Sequence[Snapshot | Held]
-    number: int
-    why: Reason
-    when: str = field(default_factory=utc_now)

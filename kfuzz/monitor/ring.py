@@ -1,8 +1,11 @@
-"""A ring of bytes: room for snapshots, taken in order and given back in any."""
+"""A ring of bytes: buffers for snapshots, taken in order and given back in any."""
 
 import threading
 from collections import deque
 from typing import Final
+
+import torch
+from torch import Tensor
 
 ALIGNMENT: Final = 64
 """Bytes to which every slot is aligned: enough to view it as any dtype."""
@@ -24,7 +27,7 @@ class Slot:
 
 
 class ByteRing:
-    """Hands out contiguous room in a memory of fixed size; holds no memory itself.
+    """Hands out contiguous room in a memory of fixed size, made when it is written to.
 
     Room behind the newest slot is taken first, then room from the start of the
     memory on, up to the oldest slot. A slot given back before older ones stays
@@ -32,10 +35,13 @@ class ByteRing:
 
     Attributes:
         capacity: bytes in all.
+        pinned: whether the memory is pinned, for copies from a GPU.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *, pinned: bool = False) -> None:
         self.capacity = capacity // ALIGNMENT * ALIGNMENT
+        self.pinned = pinned
+        self._memory: Tensor | None = None
         self._slots: deque[Slot] = deque()
         self._head = 0
         self._lock = threading.Lock()
@@ -58,6 +64,17 @@ class ByteRing:
             slot.is_free = True
             while self._slots and self._slots[0].is_free:
                 self._slots.popleft()
+
+    def bytes_of(self, slot: Slot) -> Tensor:
+        """Return the bytes of a slot, uint8 [size]."""
+        if self._memory is None:  # untouched pages cost nothing; two threads: one wins
+            self._memory = torch.empty(
+                self.capacity,
+                dtype=torch.uint8,
+                device="cpu",
+                pin_memory=self.pinned,
+            )
+        return self._memory[slot.start : slot.start + slot.size]
 
     @property
     def used(self) -> int:

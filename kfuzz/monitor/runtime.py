@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.monitor.checker import Checker
 from kfuzz.monitor.counts import Counts, ProcessCounts, append_counts, unjudged
-from kfuzz.monitor.gate.device import Living, poll_all
-from kfuzz.monitor.snapshot import Rooms, Streams
+from kfuzz.monitor.gate.device import living, poll_all
+from kfuzz.monitor.snapshot import Memory
 from kfuzz.store.life import utc_now
 
 if TYPE_CHECKING:
@@ -66,14 +67,16 @@ class Runtime:
     Attributes:
         settings: how it monitors.
         checker: the thread that checks.
-        rooms: memory of snapshots.
-        streams: what brings copies from GPUs.
+        memory: of snapshots.
+        monitors: those alive, by number.
         running: whether calls are looked at.
     """
 
     def __init__(self) -> None:
         self.settings = Settings()
-        self.monitors: Living[Monitor] = Living()
+        self.monitors: weakref.WeakValueDictionary[int, Monitor] = (
+            weakref.WeakValueDictionary()
+        )
         self.running = True
         self._left: list[object] = []
         self._begin_anew()
@@ -81,11 +84,12 @@ class Runtime:
     def _begin_anew(self) -> None:
         """Start without calls, memory or thread."""
         self.checker = Checker(
-            failed=_log_failure, due=self.write_state, every=_WRITE_SECONDS,
+            # What a check did not catch itself is a fault of kfuzz's own.
+            failed=lambda error: log.error("a check failed", exc_info=error),
+            due=self.write_state, every=_WRITE_SECONDS,
             often=poll_all,
         )  # fmt: skip
-        self.rooms = Rooms(self.settings.ring_bytes)
-        self.streams = Streams(self.checker.put)
+        self.memory = Memory(self.settings.ring_bytes, self.checker.put)
         self._owner = f"{os.getpid()}-{time.time_ns()}"
         self._written: tuple[Counts, ...] = ()
         self._child: JudgeProcess | None = None
@@ -109,11 +113,11 @@ class Runtime:
         """
         if not self.settings.process:
             return subject.judge(seen)
-        from kfuzz.monitor.process import JudgeProcess, judged_by
+        from kfuzz.monitor.process import JudgeProcess
 
         if self._child is None:
-            self._child = JudgeProcess(self.settings.ring_bytes)
-        return judged_by(self._child, subject, seen)
+            self._child = JudgeProcess()
+        return self._child.judge(subject, seen)
 
     def start(self, settings: Settings | None = None) -> None:
         """Look at calls from now on.
@@ -126,7 +130,7 @@ class Runtime:
             self.settings = settings
             self._begin_anew()
         self.running = True
-        for monitor in self.monitors.all():
+        for monitor in living(self.monitors):
             monitor.gate.active = True
 
     def stop(self, timeout: float | None = None) -> bool:
@@ -156,7 +160,7 @@ class Runtime:
     def _pass_all(self) -> None:
         """Look at no call any more."""
         self.running = False
-        for monitor in self.monitors.all():
+        for monitor in living(self.monitors):
             monitor.gate.active = False
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -189,7 +193,7 @@ class Runtime:
 
     def statistics(self) -> tuple[Counts, ...]:
         """Return the counts of every monitored function, sorted by name."""
-        counts = (m.statistics() for m in self.monitors.all())
+        counts = (m.statistics() for m in living(self.monitors))
         return tuple(sorted(counts, key=lambda each: each.function))
 
     def after_fork(self) -> None:
@@ -198,9 +202,9 @@ class Runtime:
         What was the parent's is kept: to free pinned memory, or to end the parent's
         child, is not for this process.
         """
-        self._left.append((self.checker, self.rooms, self.streams, self._child))
+        self._left.append((self.checker, self.memory, self._child))
         self._begin_anew()
-        for monitor in self.monitors.all():
+        for monitor in living(self.monitors):
             monitor.begin_anew()
 
 
@@ -211,11 +215,6 @@ def _decided(until: float | None) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
-
-
-def _log_failure(error: BaseException) -> None:
-    """Log what a check did not catch itself: a fault of kfuzz's own."""
-    log.error("a check failed", exc_info=error)
 
 
 runtime: Final = Runtime()

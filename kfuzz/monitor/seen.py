@@ -4,17 +4,72 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kfuzz.monitor.snapshot import Change, TensorCopy, can_copy
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.numerics.footprints import Footprint
 
 LEAF: Final = "*"
 """The structure of what is no structure."""
 
+PLAIN: Final = frozenset({Tensor, torch.nn.Parameter})
+"""The classes of tensors that are copied; a subclass may be anything."""
+
+_COPIED: Final = frozenset(getattr(torch, name) for name in DTYPES)
+# Views of unsliced tensors begin at such a multiple of bytes.
+_ALIGNED: Final = 16
 _TO_COME: Final = ""  # in the place of a copy
+
+
+@dataclass(frozen=True)
+class TensorCopy:
+    """One tensor as it was.
+
+    Attributes:
+        values: its elements on the CPU, in the ring's memory; not yet there until
+            the snapshot has been waited for.
+        device: the original's.
+        footprint: where the original's elements lay.
+    """
+
+    values: Tensor
+    device: torch.device
+    footprint: Footprint
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
+        return self.footprint.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The original's, in elements."""
+        return self.footprint.strides
+
+    @property
+    def offset(self) -> int:
+        """Elements from an address of 16 bytes' alignment to the first one."""
+        size = self.footprint.itemsize
+        return self.footprint.address % max(_ALIGNED, size) // size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type."""
+        return self.values.dtype
+
+
+def can_copy(tensor: Tensor) -> bool:
+    """Whether a tensor is a plain one, of numbers, on the CPU or a GPU."""
+    return (
+        type(tensor) in PLAIN
+        and tensor.layout is torch.strided
+        and tensor.dtype in _COPIED
+        and (tensor.is_cuda or tensor.is_cpu)
+    )
 
 
 @dataclass(frozen=True)
@@ -40,21 +95,6 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Settled:
-    """The arguments of a call but for the tensors.
-
-    Attributes:
-        places: of each tensor among those of the call, by its name; -1 for none.
-        scalars: as in `Call`.
-        rest: likewise.
-    """
-
-    places: Mapping[str, int]
-    scalars: Mapping[str, Any]
-    rest: Any
-
-
-@dataclass(frozen=True)
 class Returned:
     """What a call returned, taken apart.
 
@@ -71,6 +111,11 @@ class Returned:
     kind: str
     nest: str
 
+    @property
+    def copies(self) -> list[TensorCopy]:
+        """The copies of tensors among the leaves."""
+        return [x for x in self.leaves if isinstance(x, TensorCopy)]
+
     def filled(self, copies: Sequence[TensorCopy]) -> "Returned":
         """Return an outline with copies in place of what is to come."""
         left = iter(copies)
@@ -86,7 +131,8 @@ class Seen:
         tensors: copies of the arguments as they were before the call.
         scalars: its other arguments.
         returned: what it returned, or left in the memory that it was to write to.
-        changed: which arguments hold other bits after the call, and where.
+        changed: which arguments hold other bits after the call: how many elements,
+            and the first of them, counted in C order.
         handed: what is wrong with the returned object itself where the results lie
             in memory of the caller's; "" if nothing is.
         rest: as in `Call`.
@@ -99,7 +145,7 @@ class Seen:
     tensors: Mapping[str, TensorCopy]
     scalars: Mapping[str, Any]
     returned: Returned
-    changed: Mapping[str, Change]
+    changed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     handed: str = ""
     rest: Any = None
     is_compiled: bool = False
@@ -107,54 +153,39 @@ class Seen:
     verdict_only: bool = False
 
 
-class Parts(NamedTuple):
-    """A returned object before its tensors are copied.
-
-    Attributes:
-        leaves: its leaves in order.
-        form, kind, nest: as in `Returned`.
-    """
-
-    leaves: tuple[Any, ...]
-    form: str
-    kind: str
-    nest: str
-
-    def split(self) -> tuple[list[Tensor], Returned]:
-        """Return the leaves that can be copied, and the object without them.
-
-        The second is to be filled with copies of the first.
-        """
-        tensors: list[Tensor] = []
-        leaves: list[str] = []
-        for x in self.leaves:
-            if isinstance(x, Tensor) and can_copy(x):
-                tensors.append(x)
-                leaves.append(_TO_COME)
-            else:
-                leaves.append(type(x).__name__)
-        return tensors, _outline(tuple(leaves), self.form, self.kind, self.nest)
-
+NOTHING: Final = Returned((), "", "", "")
+"""What a call returned that has not ended."""
 
 # Most calls of a function return alike.
 _outline = lru_cache(maxsize=64)(Returned)
 
 
-def parts_of(returned: Any) -> Parts:
-    """Take a returned object apart."""
+def parts_of(returned: Any) -> tuple[list[Tensor], Returned]:
+    """Return the tensors of a returned object that can be copied, and what is left.
+
+    The second is to be filled with copies of the first.
+    """
+    kind = type(returned).__name__
     if isinstance(returned, Tensor):  # the usual one
-        return Parts((returned,), LEAF, type(returned).__name__, nest_of(1))
-    leaves, form = flattened(returned)
-    left = iter(leaves)
+        leaves, form, nest = [returned], LEAF, nest_of(1)
+    else:
+        leaves, form = flattened(returned)
+        left = iter(leaves)
 
-    def nested(value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return [nested(item) for item in value]
-        return 0 if next(left, left) is value else None  # a mapping is no leaf
+        def nested(value: Any) -> Any:
+            if isinstance(value, tuple | list):
+                return [nested(item) for item in value]
+            return 0 if next(left, left) is value else None  # a mapping is no leaf
 
-    nest = json.dumps(nested(returned))
-    nest = "" if "null" in nest else nest
-    return Parts(tuple(leaves), form, type(returned).__name__, nest)
+        nest = json.dumps(nested(returned))
+        nest = "" if "null" in nest else nest
+    fits = [isinstance(x, Tensor) and can_copy(x) for x in leaves]
+    kinds = (
+        _TO_COME if fit else type(x).__name__
+        for x, fit in zip(leaves, fits, strict=True)
+    )  # fmt: skip
+    tensors = [x for x, fit in zip(leaves, fits, strict=True) if fit]
+    return tensors, _outline(tuple(kinds), form, kind, nest)
 
 
 def nest_of(count: int) -> str:

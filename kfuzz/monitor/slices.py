@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-import torch
 from torch import Tensor
 
 from kfuzz.contracts.operator import Operator
@@ -23,15 +22,12 @@ from kfuzz.evaluation.cutting import Cut, cut_of, part_of, row_axis
 from kfuzz.monitor.judged import run_of
 from kfuzz.monitor.seen import Seen
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.comparator.compare import Outcome, compare, sure_ends
+from kfuzz.numerics.comparator.compare import Outcome, compare
 from kfuzz.strategies.parameters import IndexParameter
 
 AT_ONCE: Final = 1 << 17
 """Elements of a slice: some ten tensors of float64 stay in a cache of a few MiB, and
 the time of torch's operators outweighs that of calling them."""
-_OF_16_BITS: Final = (torch.float16, torch.bfloat16)
-_HALF: Final = 1 << 15
-"""Half of the patterns of 16 bits."""
 
 
 def conforms(
@@ -66,12 +62,7 @@ def conforms(
     values = {n: c.values.reshape(-1) for n, c in seen.tensors.items()}
 
     def accepted(start: int, stop: int) -> dict[str, Acceptance]:
-        return of(lambda n, a, b: values[n][a:b], start, stop)
-
-    def of(
-        elements: Callable[[str, int, int], Tensor], start: int, stop: int
-    ) -> dict[str, Acceptance]:
-        part = part_of(case, axis, start, stop, elements)
+        part = part_of(case, axis, start, stop, lambda n, a, b: values[n][a:b])
         return accept(operator, pose(operator, part.case, part.values, declaration))
 
     try:
@@ -80,13 +71,6 @@ def conforms(
         if run.metadata is not None:
             return False
         starts = range(0, cut.rows, cut.at_once)
-        x = next(iter(values.values()))
-        if not axis and len(values) == 1 and x.dtype in _OF_16_BITS:
-            every = torch.arange(-_HALF, _HALF, dtype=torch.int16).view(x.dtype)
-            admitted = of(lambda *_: every, 0, 2 * _HALF)
-            table = {name: sure_ends(a) for name, a in admitted.items()}
-            if all(_in_table(cut, run.outputs, start, x, table) for start in starts):
-                return True
         return all(_inside(cut, run.outputs, start, accepted) for start in starts)
     except BindingError:
         raise
@@ -105,34 +89,5 @@ def _inside(
         y = cut.slice_of(name, outputs[name], start, stop).unsqueeze(0)
         outcomes = compare(y, a).outcomes
         if a.relation is not None or bool((outcomes != Outcome.OK).any()):
-            return False
-    return True
-
-
-def _in_table(
-    cut: Cut,
-    outputs: Mapping[str, Tensor],
-    start: int,
-    x: Tensor,
-    table: Mapping[str, tuple[Tensor, Tensor] | None],
-) -> bool:
-    """Whether a slice of a function of one argument is right, by a table of it.
-
-    Args:
-        cut: how the call is cut.
-        outputs: the results.
-        start: the first element of the slice.
-        x: the argument.
-        table: the ends of what is right for each of its values, in the order of their
-            patterns.
-    """
-    stop = min(start + cut.at_once, cut.rows)
-    at = x[start:stop].view(torch.int16).to(torch.int32).add_(_HALF)
-    for name, ends in table.items():
-        if ends is None:
-            return False
-        y = cut.slice_of(name, outputs[name], start, stop).to(torch.float32)
-        low, high = (end[0].index_select(0, at) for end in ends)
-        if not bool(((y >= low) & (y <= high)).all()):
             return False
     return True

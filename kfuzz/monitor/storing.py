@@ -49,7 +49,9 @@ class Store:
         made = finding_of(subject, judged, failure, seen)
         count = self._stored.get(made.signature)
         if count is None:
-            count = self._found_before(made.signature)
+            entries = self.corpus.entries(made.signature.kernel)
+            found = (e.finding.signature for e in entries if isinstance(e, Stored))
+            count = sum(s.symptom == made.signature.symptom for s in found)
         if count >= MOST:
             self._stored[made.signature] = count
             return "", ""
@@ -64,11 +66,6 @@ class Store:
         assert stored is not None
         self._stored[made.signature] = count + 1
         return stored.id, str(self.corpus.root / stored.folder)
-
-    def _found_before(self, signature: Signature) -> int:
-        entries = self.corpus.entries(signature.kernel)
-        found = (e.finding for e in entries if isinstance(e, Stored))
-        return sum(f.signature.symptom == signature.symptom for f in found)
 
 
 def finding_of(

@@ -11,8 +11,7 @@ from torch import Tensor
 from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.monitor.gate.host import Reason
-from kfuzz.monitor.seen import Seen
-from kfuzz.monitor.snapshot import TensorCopy
+from kfuzz.monitor.seen import Seen, TensorCopy
 
 # Of two elements mean and deviation give both away, of a few a good guess.
 FEWEST: Final = 32
@@ -197,18 +196,14 @@ def summary_of(copy: TensorCopy, *, elements: bool) -> TensorSummary:
         return TensorSummary(copy.shape, dtype, copy.strides, device)
     wide = x.to(torch.float64)
     finite = wide[torch.isfinite(wide)]
-    made = TensorSummary(
+    few = not elements and finite.numel() < FEWEST
+    some = bool(finite.numel()) and not few
+    return TensorSummary(
         copy.shape, dtype, copy.strides, device,
-        nan=int(wide.isnan().sum()), infinite=int(wide.isinf().sum()), zero=None,
+        mean=float(finite.mean()) if some else None,
+        deviation=float(finite.std(unbiased=False)) if some else None,
+        least=float(finite.min()) if some and elements else None,
+        greatest=float(finite.max()) if some and elements else None,
+        nan=int(wide.isnan().sum()), infinite=int(wide.isinf().sum()),
+        zero=None if few else int((finite == 0).sum()),
     )  # fmt: skip
-    if not elements and finite.numel() < FEWEST:
-        return made
-    made = replace(made, zero=int((finite == 0).sum()))
-    if not finite.numel():
-        return made
-    made = replace(
-        made, mean=float(finite.mean()), deviation=float(finite.std(unbiased=False))
-    )
-    if not elements:
-        return made
-    return replace(made, least=float(finite.min()), greatest=float(finite.max()))

@@ -9,16 +9,11 @@ import torch
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.monitor.compiled import is_compiling, traced
-from kfuzz.monitor.gate.host import other
 from kfuzz.monitor.monitored import Monitor
-from kfuzz.monitor.snapshot import PLAIN
 
 
 def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any]:
-    """Return a function with the monitor's gate before it.
-
-    What is not looked at costs what is written here: it is spelled out, not called.
-    """
+    """Return a function with the monitor's gate before it."""
     gate = monitor.gate
 
     @functools.wraps(function)
@@ -27,34 +22,12 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
             return traced(monitor, function, wrapper, args, kwargs)
         if not gate.active:
             return function(*args, **kwargs)
-        number = gate.count()
-        signature = None
-        try:
-            # As `signature_of`, without a call; 15 for an alignment to 16 bytes.
-            signature = [
-                (a.shape, a.stride(), a.dtype, a.get_device(), a.data_ptr() & 15)
-                if a.__class__ in PLAIN
-                else other(a)
-                for a in args
-            ]
-            if kwargs:
-                signature += [
-                    (n, a.shape, a.stride(), a.dtype, a.get_device(), a.data_ptr() & 15)
-                    if a.__class__ in PLAIN
-                    else (n, other(a))
-                    for n, a in kwargs.items()
-                ]
-            usual = signature == gate.last or gate.knows(signature)
-        except Exception:  # a tensor without memory; nothing is known of the call
-            usual = True
-        if usual and number < gate.due:
-            if not monitor.has_more_gates:
-                return function(*args, **kwargs)
-            return monitor.passed(function, args, kwargs, number)
-        why = gate.reason(number, None if usual else signature)
-        if why is None:
-            return monitor.passed(function, args, kwargs, number)
-        return monitor.sampled(function, args, kwargs, number, why)
+        number, why = gate.look(args, kwargs)
+        if why is not None:
+            return monitor.sampled(function, args, kwargs, number, why)
+        if not monitor.has_more_gates:
+            return function(*args, **kwargs)
+        return monitor.passed(function, args, kwargs, number)
 
     wrapper.monitor = monitor  # type: ignore[attr-defined]
     return wrapper

@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, kernel
+from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.errors import UsageError
-from kfuzz.monitor.decorate import operator_named
 from kfuzz.observe.guessing import Guess, agreeing_with, guess
 from kfuzz.observe.seen import Callee
 from kfuzz.observe.watching import note, shape_of

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -106,7 +107,9 @@ def order(subject: Subject) -> Iterator[Reading]:
     found: dict[str, Tree] = {}
     highest, broken = 0, False
     sizes = ladder(subject)
-    few = _of_few_rows(subject, sizes[0])
+    few = None
+    with suppress(trees.Inconsistent, Unobserved, _Exact):  # where it does not show
+        few = _found(subject, sizes[0], most=_FEW_ROWS)
     for n in sizes:
         try:
             made, formats = _found(subject, n), ""
@@ -126,8 +129,13 @@ def order(subject: Subject) -> Iterator[Reading]:
         broken = broken or formats != "float32" or (n == sizes[0] and few != made)
         # A serial sum is what any order may be.
         last = n == sizes[-1] and not broken and highest < n - 1
-        claimed = last and _alike_in_fewer(subject, n)
-        claims = _claims(subject, n, highest) if claimed else {}
+        claims: dict[str, Claim] = {}
+        if last:  # if rows have the same bits in smaller calls, down to one row
+            rows = _spread(subject, n)
+            whole = subject.values(n, rows)
+            fewer = range(1, len(rows))
+            if all(subject.values(n, rows, most=most) == whole for most in fewer):
+                claims = _claims(subject, n, highest)
         yield _reading(subject, n, made, formats, claims)
     if few is not None:
         found[f"{sizes[0]} terms, {_FEW_ROWS} rows"] = few
@@ -229,33 +237,29 @@ def _replays(subject: Subject, n: int, tree: Tree) -> str:
     if trees.width(tree) >= trees.WIDE or n & (n - 1):
         return ""
     rows = _spread(subject, n)
-    got = subject.values(n, [Row(raw=row) for row in rows])
+    got = subject.values(n, rows)
     divisor, output = subject.adder.divisor(n), subject.adder.output
     for name in dict.fromkeys(("float32", "float64", subject.dtype)):
-        sums = (_summed(tree, unpack_numbers(r, subject.dtype), name) for r in rows)
+        # Of two float32 numbers float64 rounds the sum so that rounding it again is
+        # right.
+        sums = (
+            trees.summed(
+                tree, unpack_numbers(row.raw, subject.dtype),
+                lambda a, b: rounded(a + b, name),  # noqa: B023 - called at once
+            )
+            for row in rows
+        )  # fmt: skip
         if [rounded(s / divisor, output) for s in sums] == [v / divisor for v in got]:
             return name
     return ""
 
 
-def _spread(subject: Subject, n: int) -> list[bytes]:
+def _spread(subject: Subject, n: int) -> list[Row]:
+    seeds, dtype = range(_REPLAYED), subject.dtype
     return [
-        spread(n, subject.dtype, seed=seed, octaves=_OCTAVES, cancelling=seed % 2 == 0)
-        for seed in range(_REPLAYED)
+        Row(raw=spread(n, dtype, seed=s, octaves=_OCTAVES, cancelling=s % 2 == 0))
+        for s in seeds
     ]
-
-
-def _alike_in_fewer(subject: Subject, n: int) -> bool:
-    """Whether rows have the same bits in smaller calls, down to one row."""
-    rows = [Row(raw=row) for row in _spread(subject, n)]
-    whole = subject.values(n, rows)
-    fewer = range(1, len(rows))
-    return all(subject.values(n, rows, most=most) == whole for most in fewer)
-
-
-def _summed(tree: Tree, terms: Sequence[float], dtype: str) -> float:
-    # Of two float32 numbers float64 rounds the sum so that rounding it again is right.
-    return trees.summed(tree, terms, lambda a, b: rounded(a + b, dtype))
 
 
 def _declared(subject: Subject) -> str:
@@ -322,14 +326,6 @@ def _claims(subject: Subject, n: int, high: int) -> dict[str, Claim]:
         known = bound in parts and not {"or", "not", "if"} & set(before.split())
         bound = before if known else f"({before}) and {bound}"
     return {"accumulator": f"blocked({high})", "shape_class": bound}
-
-
-def _of_few_rows(subject: Subject, n: int) -> Tree | None:
-    """Return the order in calls of few rows, None where it does not show."""
-    try:
-        return _found(subject, n, most=_FEW_ROWS)
-    except (trees.Inconsistent, Unobserved, _Exact):
-        return None
 
 
 def _split(subject: Subject, found: dict[str, Tree]) -> Reading:

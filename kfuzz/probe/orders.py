@@ -77,14 +77,10 @@ def _steps(tree: Tree) -> list[Sequence[Tree]]:
         place = node.index(first)
         found.append(node[:place] + node[place + 1 :])
         node = first
-        if size_of(node) == 1 or not _continues(node, found[-1]):
+        # It goes on in a sum of more such steps, no equal of what is added.
+        if any(size_of(part) >= size_of(node) for part in found[-1]):
             break
     return [[node], *found[::-1]]
-
-
-def _continues(node: Tree, step: Sequence[Tree]) -> bool:
-    """Whether a part is a sum of more such steps, and no equal of what is added."""
-    return all(size_of(part) < size_of(node) for part in step)
 
 
 def _is_paired(tree: Tree) -> bool:
@@ -138,7 +134,12 @@ def _drawing(title: str, tree: Tree, top: float) -> tuple[str, float, float]:
     lines, nodes = [], []
     places: dict[int, tuple[float, float]] = {}
     # Each node lies one level above its highest child.
-    for node in _bottom_up(tree):
+    every, pending = [], [tree]
+    while pending:
+        node = pending.pop()
+        every.append(node)
+        pending += () if isinstance(node, int) else node
+    for node in reversed(every):  # children before their parents
         if isinstance(node, int):
             places[id(node)] = (at[node], base)
             continue
@@ -166,14 +167,3 @@ def _drawing(title: str, tree: Tree, top: float) -> tuple[str, float, float]:
     )
     width = max(2 * _MARGIN + len(order) * step, 2 * _MARGIN + 7.0 * len(title))
     return body, width, _TITLE + levels * level
-
-
-def _bottom_up(tree: Tree) -> list[Tree]:
-    """Return all nodes, children before their parents."""
-    found, pending = [], [tree]
-    while pending:
-        node = pending.pop()
-        found.append(node)
-        if not isinstance(node, int):
-            pending += node
-    return found[::-1]

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
 from rich.console import Console
@@ -23,19 +22,6 @@ _STYLES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What of the readings is printed.
-
-    Attributes:
-        verbose: raw observations too, and probes that do not concern a kernel.
-        adopt: the declaration that would say what was found.
-    """
-
-    verbose: bool = False
-    adopt: bool = False
-
-
 def console(out: TextIO) -> Console:
     """Return a console for tables: lines are wrapped on a terminal only."""
     wide = None if out.isatty() else 200
@@ -46,35 +32,39 @@ def console(out: TextIO) -> Console:
 
 
 def print_readings(
-    kernels: Sequence[KernelReadings], console: Console, shown: Shown
+    kernels: Sequence[KernelReadings],
+    console: Console,
+    *,
+    verbose: bool = False,
+    adopt: bool = False,
 ) -> None:
-    """Print a table for each kernel and format, the orders found below it."""
+    """Print a table for each kernel and format, the orders found below it.
+
+    Args:
+        kernels: what was read of each.
+        console: where it is printed.
+        verbose: raw observations too, and probes that do not concern a kernel.
+        adopt: the declaration that would state what was found.
+    """
     for kernel in kernels:
         for formats in dict.fromkeys((r.dtype, r.output) for r in kernel.readings):
             own = [r for r in kernel.readings if (r.dtype, r.output) == formats]
-            _print_format(
-                kernel, " to ".join(dict.fromkeys(formats)), own, console, shown
-            )
-        if shown.adopt:
+            named = " to ".join(dict.fromkeys(formats))
+            title = f"{kernel.kernel} ({kernel.operator}), {named}"
+            console.print(Text(f"\n{title}", style="bold"))
+            _print_format(own, console, verbose=verbose)
+        if adopt:
             for line in adoption(kernel):
                 console.print(Text(line))
 
 
-def _print_format(
-    kernel: KernelReadings,
-    formats: str,
-    own: Sequence[Reading],
-    console: Console,
-    shown: Shown,
-) -> None:
-    title = f"{kernel.kernel} ({kernel.operator}), {formats}"
-    console.print(Text(f"\n{title}", style="bold"))
+def _print_format(own: Sequence[Reading], console: Console, *, verbose: bool) -> None:
     silent = [r.probe for r in own if _says_nothing(r)]
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True)
     for column in _COLUMNS:
         table.add_column(column)
     for reading in own:
-        if _says_nothing(reading) and not shown.verbose:
+        if _says_nothing(reading) and not verbose:
             continue
         terms = f" ({reading.terms} terms)" if reading.probe == "order" else ""
         told = "; ".join(filter(None, (reading.found, reading.reason)))
@@ -86,18 +76,17 @@ def _print_format(
         )
         if reading.finding:
             table.add_row("", Text(f"finding {reading.finding}"), "", "")
-        if shown.verbose or reading.outcome in (Outcome.DIFFERS, Outcome.UNDECIDED):
+        if verbose or reading.outcome in (Outcome.DIFFERS, Outcome.UNDECIDED):
             for line in reading.observed:
                 table.add_row("", Text(one_line(line), style="dim"), "", "")
     console.print(table)
-    if silent and not shown.verbose:
+    if silent and not verbose:
         names = ", ".join(dict.fromkeys(silent))
         console.print(Text(f"not applicable: {names}", style="dim"))
-    largest = [r for r in own if r.tree is not None][-1:]
-    for reading in largest:
-        assert reading.tree is not None
-        console.print(Text(f"order of {reading.terms} terms:"))
-        for line in outline(reading.tree, indent="  "):
+    trees = [(r.terms, r.tree) for r in own if r.tree is not None]
+    for count, tree in trees[-1:]:
+        console.print(Text(f"order of {count} terms:"))
+        for line in outline(tree, indent="  "):
             console.print(Text(line))
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.core.errors import BuildError, UsageError, suggestion
@@ -21,7 +20,6 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
@@ -119,7 +117,16 @@ class Probing:
                     yield Notice(turns.node_id, f"given up: {error}")
                 finally:
                     turns.runner.close()
-                yield _finished(turns)
+                failed = {"K-LIV-01": ContractTally(Verdict.ERROR)}
+                yield KernelFinished(
+                    kernel=turns.node_id,
+                    operator=kernel.kernel.operator.name,
+                    cases=turns.record.cases,
+                    cases_per_s=0.0,
+                    contracts=failed if turns.record.errors else {},
+                    findings=tuple(turns.findings.values()),
+                    paths=dict(turns.paths),
+                )
         finally:
             backend.close()
         elapsed = time.monotonic() - self._began
@@ -131,13 +138,9 @@ class Probing:
     def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelSearch:
         budget = backend.on.limits.sizes
         runner = runner_of(
-            loaded,
-            backend,
-            root=self._config.root,
-            expired=self._expired,
-            budget=budget,
-            quiet=lambda: turns.quiet,
-        )
+            loaded, backend, root=self._config.root, expired=self._expired,
+            budget=budget, quiet=lambda: turns.quiet,
+        )  # fmt: skip
         record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
         turns = KernelSearch(loaded, runner, budget, record)
         return turns
@@ -148,7 +151,10 @@ class Probing:
         limits = BACKENDS[self.device].limits
         place = len(self.kernels)
         declared = kernel.declaration.dtypes
-        wanted = tuple(d for d in declared if self._is_wanted(kernel, d))
+        asked = set(config.dtypes)
+        wanted = tuple(
+            d for d in declared if not asked or {d, data_format(kernel, d)} & asked
+        )
         blank = KernelReadings(
             turns.node_id, kernel.operator.name, (),
             narrowed=wanted if wanted != declared else (),
@@ -173,23 +179,15 @@ class Probing:
                 self.kernels[place] = replace(
                     blank, readings=tuple(made), calls=turns.record.cases
                 )
-                yield self._progress(turns)
+                yield Progress(
+                    kernel=turns.node_id,
+                    elapsed_s=time.monotonic() - self._began,
+                    cases=turns.record.cases,
+                    worst_ratio=0.0,
+                    findings=len(turns.findings),
+                    kernels_done=place,
+                )
             calls += subject.calls
-
-    def _is_wanted(self, kernel: BoundKernel, dtype: str) -> bool:
-        """Whether a declared format, or that of the data then, is asked for."""
-        asked = set(self._config.dtypes)
-        return not asked or bool({dtype, data_format(kernel, dtype)} & asked)
-
-    def _progress(self, turns: KernelSearch) -> Progress:
-        return Progress(
-            kernel=turns.node_id,
-            elapsed_s=time.monotonic() - self._began,
-            cases=turns.record.cases,
-            worst_ratio=0.0,
-            findings=len(turns.findings),
-            kernels_done=len(self.kernels) - 1,
-        )
 
     def _judged(
         self, turns: KernelSearch, reading: Reading, corpus: Corpus
@@ -207,7 +205,11 @@ class Probing:
             if report is None:
                 raise Stopped
             if turn.found is not None:
-                yield from self._kept(turns, *turn.found, corpus)
+                finding = first_finding(turns, *turn.found, seed=0)
+                yield from taken_to_minimum(
+                    turns, finding, corpus,
+                    seconds=lambda: REDUCE_SECONDS, stopped=self._expired,
+                )  # fmt: skip
             found = _finding_of(turns, turn.found[1] if turn.found else report)
             if found is not None and found.state in CHARGED:
                 return replace(reading, finding=found.id)
@@ -217,15 +219,6 @@ class Probing:
                 reason = why
         return replace(reading, outcome=Outcome.UNDECIDED, claims={}, reason=reason)
 
-    def _kept(
-        self, turns: KernelSearch, case: Case, report: CaseReport, corpus: Corpus
-    ) -> Iterator[Event]:
-        finding = first_finding(turns, case, report, seed=0)
-        yield from taken_to_minimum(
-            turns, finding, corpus,
-            seconds=lambda: REDUCE_SECONDS, stopped=self._expired,
-        )  # fmt: skip
-
 
 def _finding_of(turns: KernelSearch, report: CaseReport) -> Finding | None:
     """Return the finding that a report's failure belongs to, reported ones first."""
@@ -234,19 +227,6 @@ def _finding_of(turns: KernelSearch, report: CaseReport) -> Finding | None:
     wanted = report.failure.signature(turns.name).symptom
     same = [f for f in turns.findings.values() if f.signature.symptom == wanted]
     return max(same, key=lambda f: f.state in CHARGED, default=None)
-
-
-def _finished(turns: KernelSearch) -> KernelFinished:
-    failed = turns.record.errors > 0
-    return KernelFinished(
-        kernel=turns.node_id,
-        operator=turns.loaded.kernel.operator.name,
-        cases=turns.record.cases,
-        cases_per_s=0.0,
-        contracts={"K-LIV-01": ContractTally(Verdict.ERROR)} if failed else {},
-        findings=tuple(turns.findings.values()),
-        paths=dict(turns.paths),
-    )
 
 
 def _require_dtypes(loaded: list[LoadedKernel], dtypes: tuple[str, ...]) -> None:

@@ -18,6 +18,10 @@ from kfuzz.probe.rows import element, transposed
 _SHAPES: Final = ((1, ""), (1, "d0"), (8, "d0"), (16, "d0"))
 
 
+_Laid = tuple[tuple[int, ...], tuple[str, ...], bytes]
+"""A tensor as its shape, the names of its axes and its elements."""
+
+
 @dataclass(frozen=True)
 class Machine:
     """A kernel whose results for chosen data are known in exact arithmetic.
@@ -162,26 +166,28 @@ class Sums(Machine):
             other: whether to read the results that had other bits.
         """
         values, shape = self._numbers(observed, other=other)
-        return self._read(values, shape, rows, apart=apart)
+        found = [self._row(values, shape, row) for row in range(rows)]
+        return [(line[r],) for r, line in enumerate(found)] if apart else found
 
     def _cases(
         self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
     ) -> Iterator[Case]:
         raise NotImplementedError
 
-    def _read(
-        self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
-    ) -> list[tuple[float, ...]]:
-        raise NotImplementedError
+    def _row(
+        self, values: Sequence[float], shape: tuple[int, ...], row: int
+    ) -> tuple[float, ...]:
+        """Return the results of one row: all of a row of a matrix."""
+        columns = shape[-1] if len(shape) > 1 else 1
+        return tuple(values[row * columns : (row + 1) * columns])
 
-    def _spec(
-        self, shape: tuple[int, ...], axes: tuple[str, ...], values: bytes
-    ) -> TensorSpec:
-        return TensorSpec(shape, axes, self.dtype, values=values)
-
-    def _made(self, tensors: Mapping[str, TensorSpec], **scalars: Scalar) -> Case:
+    def _made(self, tensors: Mapping[str, _Laid], **scalars: Scalar) -> Case:
         """Return a case with the tensors and scalars that the kernel takes."""
-        return self._case(tensors, **{**scalars, "dtype": self.output})
+        specs = {
+            name: TensorSpec(shape, axes, self.dtype, values=values)
+            for name, (shape, axes, values) in tensors.items()
+        }
+        return self._case(specs, **{**scalars, "dtype": self.output})
 
     def _zero(self, n: int) -> bytes:
         return element(0.0, self.dtype) * n
@@ -208,13 +214,12 @@ class Reduction(Sums):
                 else:
                     width = DTYPES[self.dtype].itemsize
                     shape, data = (n, rows), transposed(filled, n, width)
-                spec = self._spec(shape, ("d0", "d1"), data)
-                yield self._made({"x": spec}, dim=dim)
+                yield self._made({"x": (shape, ("d0", "d1"), data)}, dim=dim)
 
-    def _read(
-        self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
-    ) -> list[tuple[float, ...]]:
-        return [(v,) for v in values[:rows]]
+    def _row(
+        self, values: Sequence[float], shape: tuple[int, ...], row: int
+    ) -> tuple[float, ...]:
+        return (values[row],)
 
 
 class Products(Sums):
@@ -238,28 +243,21 @@ class Products(Sums):
     def _operands(
         self, rows: int, n: int, columns: int, left: bytes, rights: Sequence[bytes]
     ) -> Case:
-        name = self.name
-        if name == "linear":
+        tensors: dict[str, _Laid]
+        if self.name == "linear":
             tensors = {
-                "x": self._spec((rows, n), ("d0", "K"), left),
-                "weight": self._spec((columns, n), ("N", "K"), b"".join(rights)),
-                "bias": self._spec((columns,), ("N",), self._zero(columns)),
+                "x": ((rows, n), ("d0", "K"), left),
+                "weight": ((columns, n), ("N", "K"), b"".join(rights)),
+                "bias": ((columns,), ("N",), self._zero(columns)),
             }
             return self._made(tensors)
         right = transposed(rights, n, DTYPES[self.dtype].itemsize)
-        lead, axes = ((1,), ("B",)) if name == "bmm" else ((), ())
+        lead, axes = ((1,), ("B",)) if self.name == "bmm" else ((), ())
         tensors = {
-            "a": self._spec((*lead, rows, n), (*axes, "M", "K"), left),
-            "b": self._spec((*lead, n, columns), (*axes, "K", "N"), right),
+            "a": ((*lead, rows, n), (*axes, "M", "K"), left),
+            "b": ((*lead, n, columns), (*axes, "K", "N"), right),
         }
         return self._made(tensors)
-
-    def _read(
-        self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
-    ) -> list[tuple[float, ...]]:
-        columns = shape[-1]
-        lines = [values[r * columns : (r + 1) * columns] for r in range(rows)]
-        return [(line[r],) if apart else tuple(line) for r, line in enumerate(lines)]
 
 
 class Weighted(Sums):
@@ -289,32 +287,21 @@ class Weighted(Sums):
             )
             for queries in _QUERIES:
                 q, kv = (batch, 1, queries, head), (batch, 1, n, head)
-                ks = self._zero(batch * n * head)
-                axes = ("B", "G", "T", "D")
-                yield self._made(
-                    {
-                        "q": self._spec(
-                            q, ("B", "H", "S", "D"),
-                            self._zero(batch * queries * head),
-                        ),
-                        "k": self._spec(kv, axes, ks),
-                        "v": self._spec(kv, axes, values),
-                        "mask": self._spec(
-                            (queries, n), ("S", "T"), self._zero(queries * n)
-                        ),
-                    },
-                    causal=False,
-                )  # fmt: skip
+                axes, zero = ("B", "G", "T", "D"), self._zero
+                tensors: dict[str, _Laid] = {
+                    "q": (q, ("B", "H", "S", "D"), zero(batch * queries * head)),
+                    "k": (kv, axes, zero(batch * n * head)),
+                    "v": (kv, axes, values),
+                    "mask": ((queries, n), ("S", "T"), zero(queries * n)),
+                }
+                yield self._made(tensors, causal=False)
 
-    def _read(
-        self, values: Sequence[float], shape: tuple[int, ...], rows: int, *, apart: bool
-    ) -> list[tuple[float, ...]]:
+    def _row(
+        self, values: Sequence[float], shape: tuple[int, ...], row: int
+    ) -> tuple[float, ...]:
         _, _, queries, head = shape
-        found = []
-        for row in range(rows):
-            start = row // head * queries * head + row % head
-            found.append(tuple(values[start + s * head] for s in range(queries)))
-        return found
+        start = row // head * queries * head + row % head
+        return tuple(values[start + s * head] for s in range(queries))
 
 
 _KINDS: Final[Mapping[str, type[Sums]]] = {
@@ -323,20 +310,6 @@ _KINDS: Final[Mapping[str, type[Sums]]] = {
     "scaled_matmul": Products,
     "attention": Weighted,
 }  # fmt: skip
-# Operators that add what cannot be chosen freely.
-_HIDDEN: Final = {
-    "softmax": "it adds exponentials, which cannot cancel one another",
-    "log_softmax": "it adds exponentials, which cannot cancel one another",
-    "logsumexp": "it adds exponentials, which cannot cancel one another",
-    "cross_entropy": "it adds exponentials, which cannot cancel one another",
-    "rms_norm": "it adds squares, which cannot cancel one another",
-    "add_rms_norm": "it adds squares, which cannot cancel one another",
-    "l2_normalize": "it adds squares, which cannot cancel one another",
-    "layer_norm": "its sums are divided by one another",
-    "group_norm": "its sums are divided by one another",
-    "batch_norm": "its sums are divided by one another",
-    "var": "it adds squares, which cannot cancel one another",
-}
 
 
 def sums_of(kernel: BoundKernel, dtype: str, output: str) -> Sums | str:
@@ -346,7 +319,7 @@ def sums_of(kernel: BoundKernel, dtype: str, output: str) -> Sums | str:
         return "probes read forward kernels"
     kind = _KINDS.get(operator.name)
     if kind is None:
-        return _HIDDEN.get(operator.name, f"no probe chooses what {operator.name} adds")
+        return f"no probe chooses what {operator.name} adds"
     return kind(kernel, dtype, output)
 
 

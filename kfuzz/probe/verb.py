@@ -153,19 +153,17 @@ def probe(
                 kernel["findings"] = findings.get(kernel["kernel"], [])
             json_report.write(made, out)
         else:
-            shown = readings.Shown(verbose=verbose, adopt=adopt)
             console = readings.console(out)
-            readings.print_readings(probing.kernels, console, shown)
+            readings.print_readings(
+                probing.kernels, console, verbose=verbose, adopt=adopt
+            )
         if svg is not None:
-            _draw(svg, readings.drawing(probing.kernels))
+            if drawing := readings.drawing(probing.kernels):
+                write_or_raise(svg, drawing)
+            else:
+                what = f"kfuzz: no order was found, {svg} is not written"
+                print(what, file=sys.stderr)
     code = outcome.code()
     if code is ExitCode.OK and not any(k.says_something for k in probing.kernels):
         return ExitCode.NOTHING_TO_RUN
     return code
-
-
-def _draw(path: Path, text: str) -> None:
-    if text:
-        write_or_raise(path, text)
-    else:
-        print(f"kfuzz: no order was found, {path} is not written", file=sys.stderr)

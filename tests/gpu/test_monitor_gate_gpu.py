@@ -9,7 +9,7 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.monitor import DeviceGate, Violation
-from kfuzz.monitor.gate.device import WARM
+from kfuzz.monitor.gate.gate_kernel import WARM
 from tests.gpu.waits import raising_waits
 from tests.helpers import monitors
 from tests.helpers.monitors import settled
@@ -41,7 +41,9 @@ def test_an_outlier_is_found_without_waiting_whatever_follows_it() -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.float16):  # compile
         function(torch.randn(513, 65, device="cuda", generator=draw).to(dtype))
     torch.cuda.synchronize()
-    data = [torch.randn(513, 65, device="cuda", generator=draw) for _ in range(WARM)]
+    data = [
+        torch.randn(513, 65, device="cuda", generator=draw) for _ in range(WARM.value)
+    ]
     bad = data[0].clone()
     bad[100, 7] = 1000.0
     with raising_waits():

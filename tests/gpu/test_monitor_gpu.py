@@ -127,7 +127,7 @@ def test_full_pinned_memory_drops_calls_and_the_caller_goes_on() -> None:
         for _ in range(300):
             y = function(x)
         torch.cuda.synchronize()
-        used = runtime.rooms.used
+        used = runtime.memory.used
         held = torch.cuda.memory_allocated() - before - y.nbytes
     finally:
         release.set()
@@ -137,7 +137,7 @@ def test_full_pinned_memory_drops_calls_and_the_caller_goes_on() -> None:
     assert found.dropped > 280, found
     assert found.checked + found.dropped == 301, found
     assert found.violations == found.errors == 0, found
-    assert runtime.rooms.used == 0
+    assert runtime.memory.used == 0
 
 
 def test_calls_are_skipped_while_a_graph_is_captured() -> None:

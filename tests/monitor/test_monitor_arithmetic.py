@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import kfuzz
-from kfuzz.monitor.subjects import arithmetic, reference_subject
+from kfuzz.monitor.subjects import reference_subject
 from kfuzz.monitor.subjects.arithmetic import OwnDraws, tf32_allowed
 from kfuzz.monitor.subjects.subject import Outside
 from tests.helpers import monitors
@@ -67,18 +67,13 @@ def test_tf32_is_no_violation_where_torch_may_use_it(
 
 
 @pytest.mark.usefixtures("restored")
-def test_the_flags_are_read_in_old_torch_and_in_new(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for old in (False, True):
-        if old:
-            monkeypatch.setattr(arithmetic, "_precision_of", None)
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = True
-        assert tf32_allowed() == {"convolution", "recurrence"}
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.allow_tf32 = False
-        assert tf32_allowed() == {"matmul"}
+def test_the_flags_are_read() -> None:
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+    assert tf32_allowed() == {"convolution", "recurrence"}
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = False
+    assert tf32_allowed() == {"matmul"}
 
 
 def test_a_reference_draws_nothing_from_the_caller_s_generator() -> None:

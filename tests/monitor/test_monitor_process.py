@@ -152,26 +152,28 @@ def test_a_process_judges_what_it_can_import(tmp_path: Any) -> None:
 
 
 # Stands where the judging child does: answers that calls conform, once `hangs` is gone.
-CHILD = """#!{python} -IS
-import os, pathlib, sys, time
-here = pathlib.Path({folder!r})
-for line in sys.stdin:
-    if (here / "hangs").exists():
-        (here / "part").write_text(str(os.getpid()))
-        (here / "part").rename(here / "pid")  # never there without its number
-        time.sleep(3600)
-    print('{{"conforms": true}}', flush=True)
+CHILD = """
+import contextlib, os, pathlib, time
+from kfuzz.execution.processes.own import served
+here, connection = pathlib.Path({folder!r}), served()
+with contextlib.suppress(EOFError):
+    while connection.recv():
+        if (here / "hangs").exists():
+            (here / "part").write_text(str(os.getpid()))
+            (here / "part").rename(here / "pid")  # never there without its number
+            time.sleep(3600)
+        connection.send(("conforms", True))
 """
 
 
 @pytest.fixture
 def apart(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a module of one monitored function, judged by a child as above."""
-    child = tmp_path / "child"
-    child.write_text(CHILD.format(python=sys.executable, folder=str(tmp_path)))
-    child.chmod(0o700)
+    (tmp_path / "child_that_hangs.py").write_text(CHILD.format(folder=str(tmp_path)))
     kfuzz.monitor.start(process=True)
-    monkeypatch.setattr(sys, "executable", str(child))
+    monkeypatch.setattr(process, "CHILD", "child_that_hangs")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
     (tmp_path / "hanging.py").write_text(
         "import torch, kfuzz\n"
         "@kfuzz.monitor('relu', rate=1.0)\n"

@@ -11,7 +11,6 @@ from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.probe import tree as trees
 from kfuzz.probe.catalogue import NAMES, readings
 from kfuzz.probe.formats import rounded
-from kfuzz.probe.rows import spread
 from tests.helpers.emulated_adders import (
     H100_FP8,
     UNITS,
@@ -128,13 +127,6 @@ def test_many_units_do_not_make_an_accumulator_narrower_than_it_is() -> None:
     machine = Machine(partial(serial, dtype="bfloat16"), dtype="bfloat16")
     made = read(machine, "accumulator", terms=256)
     assert made.found == "8 bits, as bfloat16"
-
-
-def test_a_domain_of_few_rows_is_asked_in_more_calls() -> None:
-    machine = Machine(serial, "matmul", "bfloat16")
-    for probe in ("accumulator", "stochastic"):
-        made = read(machine, probe, shape_class="M <= 100 and N <= 16")
-        assert made.outcome is Outcome.AS_DECLARED
 
 
 def test_an_accumulator_that_is_narrow_between_tiles_alone_is_seen() -> None:
@@ -332,26 +324,3 @@ def test_sums_that_no_order_explains_are_refused() -> None:
     sizes = {(0, 1): 2, (0, 2): 4, (0, 3): 4, (2, 3): 3}
     with pytest.raises(trees.Inconsistent, match="share a subtree"):
         trees.build(4, sizes)
-
-
-def test_rounding_is_that_of_the_formats() -> None:
-    from kfuzz.core.dtypes import bits_to_number
-
-    for dtype in ("float32", "float16", "bfloat16"):
-        u = 2.0 ** -{"float32": 24, "float16": 11, "bfloat16": 8}[dtype]
-        assert rounded(1 + u, dtype) == 1
-        assert rounded(1 + 3 * u, dtype) == 1 + 4 * u
-        least = bits_to_number(1, dtype)
-        assert rounded(0.5 * least, dtype) == 0
-        assert rounded(-0.75 * least, dtype) == -least
-    assert rounded(65519.0, "float16") == 65504
-    assert rounded(65520.0, "float16") == math.inf
-    assert rounded(-3.5e38, "bfloat16") == -math.inf
-
-
-def test_spread_values_are_finite_in_every_format() -> None:
-    from kfuzz.core.dtypes import unpack_numbers
-
-    for dtype in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        values = unpack_numbers(spread(512, dtype, seed=1, octaves=12), dtype)
-        assert all(map(math.isfinite, values))

@@ -13,7 +13,6 @@ import pytest
 
 import kfuzz
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.core.arithmetic_facts import KernelReadings, Outcome
 from kfuzz.core.event import FindingSaved
 from kfuzz.core.finding import Finding
@@ -147,8 +146,7 @@ def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
     settings = {"terms": 64, "probes": ("order",)}
     kernels, _ = probed(tmp_path, target, **settings)
     out = io.StringIO()
-    shown = readings.Shown(adopt=True)
-    readings.print_readings(kernels, readings.console(out), shown)
+    readings.print_readings(kernels, readings.console(out), adopt=True)
     assert "0 to 63 in pairs" in out.getvalue()
     assert "  accumulator='blocked(6)',\n" in out.getvalue()
     assert "Nothing is changed" in out.getvalue()
@@ -197,21 +195,6 @@ def moves(weight, indices):
         assert all(why in r.reason for r in kernel.readings)
     assert {r.outcome for r in moves.readings} == {Outcome.NOT_APPLICABLE}
     assert moves.calls == 0
-
-
-def test_a_kernel_of_which_nothing_is_known_is_no_success(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = """
-@kernel(ops.sum, dtypes="float32", dims={-1})
-def raises(x, dim=-1):
-    raise ValueError("not today")
-"""
-    (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
-    target = written(tmp_path, "raising.py", text)
-    words = ("--device", "cpu", "--probe", "operands")
-    assert main(["probe", target, *words]) == ExitCode.NOTHING_TO_RUN
 
 
 def test_functions_of_torch_are_probed_as_the_platform_binds_them(

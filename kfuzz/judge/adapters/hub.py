@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kfuzz.cli.values import drawn_seed
 from kfuzz.contracts.binding import BoundKernel, kernel
+from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import HarnessError, UsageError
@@ -19,7 +20,6 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.core.verdict import CHARGED
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.monitor.decorate import operator_named
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.gathered import Shown
 from kfuzz.targets.load import LoadedKernel, Source

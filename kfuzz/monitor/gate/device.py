@@ -7,83 +7,27 @@ ordered on the caller's stream. The host enqueues them, learns later what came o
 and never waits. Without Triton, tensors on a GPU are not looked at here.
 """
 
-import math
 import random
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import torch
 from torch import Tensor
 
 from kfuzz.core.errors import UsageError
-from kfuzz.monitor.detectors import Statistics, Usual, coordinates, statistics_of
+from kfuzz.monitor.detectors import Centroid, statistics_of
 from kfuzz.monitor.gate.host import checked_rate
-from kfuzz.monitor.seen import Parts
 
 if TYPE_CHECKING:
-    from kfuzz.monitor.gate.lanes import Lane, Underway
+    from kfuzz.monitor.gate.lanes import Lane, Results, Underway
 
 T = TypeVar("T")
 MEASURED: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
 """Dtypes of which statistics are made; others are copied only."""
-
-# See `gate_kernel`, whose numbers these are.
-WARM, FIRST, STEP = 100, 10, 0.5
-LEAST, MOST_DISTANT = 1e-30, 1e30
-START: Final = math.log(LEAST)
-
-
-class Living(Generic[T]):
-    """The objects added that something else still holds.
-
-    A `weakref.WeakSet` cannot be read while another thread adds to it, not even to make
-    a list of it. This needs no lock, which a fork would leave held.
-    """
-
-    def __init__(self) -> None:
-        self._by_id: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
-
-    def add(self, made: T) -> None:
-        """Hold an object as long as something else does."""
-        self._by_id[id(made)] = made
-
-    def all(self) -> list[T]:
-        """Return them, in the order in which they were added."""
-        # The references are listed in one step; only then is each followed.
-        found = (reference() for reference in self._by_id.valuerefs())
-        return [x for x in found if x is not None]
-
-
-class Running:
-    """Where calls usually lie, and how far out few of them do.
-
-    For calls on the CPU; the same arithmetic as `gate_kernel`'s for those on a GPU.
-
-    Attributes:
-        usual: the points of calls so far.
-        threshold: logarithm of the squared distance beyond which a call is flagged.
-    """
-
-    def __init__(self, share: float, decay: float) -> None:
-        self._share = share
-        self.usual = Usual(decay)
-        self.threshold = START
-
-    def exceeds(self, tensors: Sequence[Statistics]) -> bool:
-        """Whether a call lies beyond the threshold; moves both."""
-        calls = self.usual.calls
-        point = [x for s in tensors for x in coordinates(s, LEAST)]
-        total = self.usual.moved(point, unscaled=MOST_DISTANT)
-        distance = math.log(min(max(total, LEAST), MOST_DISTANT))
-        beyond = calls >= WARM and distance > self.threshold
-        if calls >= WARM:
-            self.threshold += STEP * (beyond - self._share)
-        elif calls >= FIRST:
-            self.threshold = max(self.threshold, distance)
-        return beyond
 
 
 @dataclass(frozen=True)
@@ -160,13 +104,13 @@ class DeviceGate:
         self._left: list[object] = []
         self._lanes: dict[tuple[int | None, int], Lane] = {}
         self.begin_anew()
-        _GATES.add(self)
+        _GATES[id(self)] = self
 
     def begin_anew(self) -> None:
         """Forget all calls."""
         self._left.append(self._lanes)
         self._lanes = {}
-        self._running = Running(self.share, self.decay)
+        self._centroid = Centroid(self.share, decay=self.decay)
         self._lock = threading.Lock()
         self._tell: Callable[[Told], None] | None = None
 
@@ -190,9 +134,8 @@ class DeviceGate:
     def flags(self, tensors: Sequence[Tensor]) -> bool:
         """Whether a call with tensors on the CPU is flagged."""
         found = [statistics_of(x) for x in tensors if x.dtype in MEASURED]
-        with self._lock:
-            beyond = self._running.exceeds(found)
-        return beyond or (self.special and any(s.nonfinite for s in found))
+        far = self._centroid.flags(found)
+        return far or (self.special and any(s.nonfinite for s in found))
 
     def look(
         self, tensors: Sequence[Tensor], device: torch.device, number: int
@@ -207,40 +150,29 @@ class DeviceGate:
         Returns:
             The call under way, for `after`; None if it cannot be kept.
         """
-        if _is_elsewhere(device):
-            with torch.cuda.device(device):
-                return self.look(tensors, device, number)
-        lane = self._lanes.get((device.index, current_stream(device)))
-        if lane is None:
-            lane = self._new_lane(device)
-        return None if lane is None else lane.look(tensors, number)
+        with _on(device):
+            stream = current_stream(device)
+            lane = self._lanes.get((device.index, stream))
+            if lane is None:
+                try:
+                    from kfuzz.monitor.gate.lanes import Lane
+                except ImportError:  # no Triton
+                    return None
+                with self._lock:
+                    made = Lane(self, device, stream)
+                    lane = self._lanes.setdefault((device.index, stream), made)
+            return lane.look(tensors, number)
 
-    def after(self, underway: "Underway", parts: Parts | None) -> None:
+    def after(self, underway: "Underway", parts: "Results | None") -> None:
         """Have what a call left copied if it was flagged, and take what is known.
 
         Args:
             underway: the call.
-            parts: what it returned; None if it raised or cannot be kept.
+            parts: as of `Lane.after`.
         """
-        lane = underway.lane
-        if _is_elsewhere(lane.device):
-            with torch.cuda.device(lane.device):
-                lane.after(underway, parts)
-        else:
-            lane.after(underway, parts)
-        self._tell_news(lane)
-
-    def _new_lane(self, device: torch.device) -> "Lane | None":
-        """Return what looks at calls on the current stream of a device."""
-        try:
-            from kfuzz.monitor.gate.lanes import Lane
-        except ImportError:  # no Triton
-            return None
-        stream = current_stream(device)
-        with self._lock:
-            return self._lanes.setdefault(
-                (device.index, stream), Lane(self, device, stream)
-            )
+        with _on(underway.lane.device):
+            underway.lane.after(underway, parts)
+        self._tell_news(underway.lane)
 
     def poll(self) -> bool:
         """Tell what the device decided by now; whether no call is under way."""
@@ -255,9 +187,10 @@ class DeviceGate:
             self._tell(told)
 
 
-def _is_elsewhere(device: torch.device) -> bool:
-    """Whether a device is a GPU and not the current one."""
-    return device.type == "cuda" and device.index != torch._C._cuda_getDevice()
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which a device is the current one of its kind."""
+    elsewhere = device.type == "cuda" and device.index != torch._C._cuda_getDevice()
+    return torch.cuda.device(device) if elsewhere else nullcontext()
 
 
 def current_stream(device: torch.device) -> int:
@@ -267,27 +200,22 @@ def current_stream(device: torch.device) -> int:
     return int(torch._C._cuda_getCurrentRawStream(device.index))
 
 
-_GATES: "Final[Living[DeviceGate]]" = Living()
+_GATES: "Final[weakref.WeakValueDictionary[int, DeviceGate]]" = (
+    weakref.WeakValueDictionary()
+)
+
+
+def living(held: "weakref.WeakValueDictionary[int, T]") -> list[T]:
+    """Return what is alive of some objects, in the order in which they were added.
+
+    A `weakref.WeakSet` cannot be read while another thread adds to it, not even to make
+    a list of it. This needs no lock, which a fork would leave held.
+    """
+    # The references are listed in one step; only then is each followed.
+    found = (reference() for reference in held.valuerefs())
+    return [x for x in found if x is not None]
 
 
 def poll_all() -> bool:
     """Tell what the devices decided by now; whether no call is under way."""
-    return all([gate.poll() for gate in _GATES.all()])
-
-
-@dataclass
-class Held:
-    """Copies in a slot of the gate's; stands where a snapshot does.
-
-    Attributes:
-        give: gives the slot back.
-    """
-
-    give: Callable[[], None] = field(repr=False)
-
-    def wait(self) -> None:
-        """Wait for nothing: the copies are there."""
-
-    def release(self) -> None:
-        """Give the room back; no copy is valid after."""
-        self.give()
+    return all([gate.poll() for gate in living(_GATES)])

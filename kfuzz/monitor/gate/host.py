@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kfuzz.core.errors import UsageError
-from kfuzz.monitor.snapshot import PLAIN
+from kfuzz.monitor.seen import PLAIN
 
 # More signatures are not kept: no new one is then looked at for being new.
 MOST_SIGNATURES: Final = 4096
@@ -98,39 +98,46 @@ class HostGate:
             self._extra += 1
             return self.count() - self._extra
 
-    def reason(self, number: int, signature: list[Any] | None) -> Reason | None:
-        """Return why a call is looked at, None if it is not.
+    def look(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[int, Reason | None]:
+        """Count a call; return its number, and why it is looked at, None if it is not.
 
-        Args:
-            number: the call's.
-            signature: of its arguments; None where it was not asked for.
+        What is not looked at costs what is written here.
         """
+        number = self.count()
+        signature = None
+        try:
+            signature = signature_of(args, kwargs)
+            usual = signature == self.last or self._knows(signature)
+        except Exception:  # a tensor without memory; nothing is known of the call
+            usual = True
+        if usual and number < self.due:
+            return number, None
         with self._lock:
+            is_new = not usual and self._is_new(signature)
             if number >= self.due:
                 self.due = self._ahead(number)
-                if signature is not None:
-                    self._is_new(signature)
-                return Reason.RATE
-            if signature is not None and self._is_new(signature):
-                return Reason.SIGNATURE
-            return None
+                return number, Reason.RATE
+            return number, Reason.SIGNATURE if is_new else None
 
-    def _is_new(self, signature: list[Any]) -> bool:
+    def _knows(self, signature: list[Any]) -> bool:
+        """Whether a signature is no reason to look at a call."""
         if not self._signatures or len(self.seen) >= MOST_SIGNATURES:
+            return True
+        if tuple(signature) not in self.seen:
             return False
+        self.last = signature
+        return True
+
+    def _is_new(self, signature: Any) -> bool:
+        """Whether a signature was not seen so far; another thread may have seen it."""
         key = tuple(signature)
         if key in self.seen:
             return False
         self.seen.add(key)
         self.last = signature
         return True
-
-    def knows(self, signature: list[Any]) -> bool:
-        """Whether a signature is no reason to look at a call."""
-        if tuple(signature) in self.seen or not self._signatures:
-            self.last = signature
-            return True
-        return len(self.seen) >= MOST_SIGNATURES
 
     def _ahead(self, number: int) -> int:
         """Return the number of the next call that chance chooses."""

@@ -1,9 +1,10 @@
 """The device gate on one stream: launches, the slots, and what the device tells."""
 
+import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -11,11 +12,9 @@ from torch import Tensor
 
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.monitor.gate import gate_kernel as at
-from kfuzz.monitor.gate.device import MEASURED, START, DeviceGate, Told, current_stream
-from kfuzz.monitor.gate.direct_launch import direct
+from kfuzz.monitor.gate.device import MEASURED, DeviceGate, Told, current_stream
 from kfuzz.monitor.ring import ALIGNMENT, rounded
-from kfuzz.monitor.seen import Parts, Returned, Settled
-from kfuzz.monitor.snapshot import TensorCopy, can_copy
+from kfuzz.monitor.seen import NOTHING, Returned, Seen, TensorCopy, can_copy
 from kfuzz.numerics.footprints import Footprint
 
 # Calls of one stream that may be between their kernels; more are not looked at.
@@ -35,45 +34,28 @@ _BUSY: "Final[set[Lane]]" = set()
 
 # Sizes are passed as 32 bits.
 _MOST_ELEMENTS: Final = 1 << 30
-_ALIGNED: Final = 16
 # What is only copied, is copied as these: Triton does not know all dtypes.
 _RAW: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-@dataclass
+Results = tuple[str, Sequence[Tensor], Returned]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What is the same for all tensors of some shapes, strides and dtypes.
 
     Attributes:
         places: per tensor its byte offset in a slot, shape, strides and dtype.
         used: bytes of the slot up to their end.
-        padding: addresses, of nothing, in the place of those that kernels take more.
         numbers: elements of each tensor that kernels take, then byte offsets of these.
         measured: bits of those of which a statistic is made.
-        decide: launches the kernel of that name on such tensors, once it was compiled.
-        keep_results: likewise.
     """
 
     places: tuple[tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype], ...]
     used: int
-    padding: tuple[int, ...]
     numbers: tuple[int, ...]
     measured: int
-    decide: Callable[..., object] | None = None
-    keep_results: Callable[..., object] | None = None
-
-    @property
-    def count(self) -> int:
-        """Tensors."""
-        return len(self.places)
-
-    def given(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return as many tensors as kernels take."""
-        taken = [
-            x if x.dtype in MEASURED else x.view(_RAW[x.element_size()])
-            for x in tensors
-        ]
-        return (*taken, *[taken[0]] * len(self.padding))
 
     def copies(
         self, slot: Tensor, addresses: Sequence[int], device: torch.device
@@ -84,17 +66,9 @@ class Plan:
             start, shape, strides, dtype = place
             size = dtype.itemsize
             whole = slot[start : start + _span(shape, strides) * size].view(dtype)
-            made.append(
-                TensorCopy(
-                    torch.as_strided(whole, shape, strides, whole.storage_offset()),
-                    shape,
-                    strides,
-                    address % max(_ALIGNED, size) // size,
-                    dtype,
-                    device,
-                    Footprint(address, shape, strides, size),
-                )
-            )
+            values = torch.as_strided(whole, shape, strides, whole.storage_offset())
+            footprint = Footprint(address, shape, strides, size)
+            made.append(TensorCopy(values, device, footprint))
         return made
 
 
@@ -130,7 +104,7 @@ def planned(
     none = (0,) * (at.MOST.value - len(tensors))
     offsets = [place[0] for place in places]
     numbers = (*sizes, *none, *offsets, *none)
-    return Plan(tuple(places), start, none, numbers, measured)
+    return Plan(tuple(places), start, numbers, measured)
 
 
 def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
@@ -151,14 +125,10 @@ class Underway:
         slot: where it is kept if it is; -1 for nowhere.
         before: how its arguments lie there.
         addresses: where they lay.
-        settled: its arguments, where they were found before it.
-        held: else its arguments, with something else in the place of tensors.
-        names: of the last of these, which were passed by name.
-        tf32: as in `Call`.
+        names: of its tensors.
+        seen: what is known of it besides them and its results.
         after: how the results lie in the slot; None where they could not be kept.
         places: where they lay.
-        returned: what it returned, without tensors.
-        handed: as in `Seen`.
         ended: its number in the order in which calls ended.
     """
 
@@ -168,14 +138,10 @@ class Underway:
     slot: int
     before: Plan
     addresses: tuple[int, ...]
-    settled: Settled | None = None
-    held: Sequence[Any] = ()
     names: tuple[str, ...] = ()
-    tf32: frozenset[str] = frozenset()
+    seen: Seen = field(default_factory=lambda: Seen({}, {}, NOTHING))
     after: Plan | None = None
     places: tuple[int, ...] = ()
-    returned: Returned | None = None
-    handed: str = ""
     ended: int = 0
 
     def copies(self) -> tuple[list[TensorCopy], list[TensorCopy]]:
@@ -205,16 +171,13 @@ class Lane:
         self._gate, self.device, self._stream = gate, device, stream
         slots = gate.slots
         on_gpu = device.type == "cuda"
-        self._is_interpreted = interpreting()
-        self._parts = _INTERPRETED_PARTS if self._is_interpreted else at.PARTS
+        self._parts = _INTERPRETED_PARTS if interpreting() else at.PARTS
         capacity = min(gate.room_bytes // slots, _MOST_BYTES)
         self._capacity = capacity // ALIGNMENT * ALIGNMENT
         self._room = torch.empty(
             (slots, self._capacity), dtype=torch.uint8, device="cpu", pin_memory=on_gpu
         )
         self._slots = list(self._room.unbind())
-        # Kernels write to pinned memory at the address that the host knows it by.
-        self._rooms = [x.data_ptr() for x in self._slots]
         self._report = torch.zeros(
             at.HOLDS.value + slots, dtype=torch.int64, device="cpu", pin_memory=on_gpu
         )
@@ -223,7 +186,7 @@ class Lane:
         numbers = at.SUMS.value + self._parts * at.MOST.value * at.NUMBERS.value
         self._numbers = torch.zeros(numbers, dtype=torch.float64, device=device)
         for half in (0, at.STATE.value):
-            self._numbers[half + at.THRESHOLD.value].fill_(START)
+            self._numbers[half + at.THRESHOLD.value].fill_(math.log(at.LEAST.value))
         self._numbers[at.CHOICE.value].fill_(gate.share)
         self._numbers[at.CHOICE.value + 1].fill_(gate.decay)
         self._notes = torch.zeros(
@@ -237,8 +200,7 @@ class Lane:
         self._last = self._ended = 0
         self._known = (0, 0)
         self._plans: dict[Any, Plan | None] = {}
-        most = at.MOST.value
-        self._nothing = Plan((), 0, (0,) * (most - 1), (0,) * (2 * most), 0)
+        self._nothing = Plan((), 0, (0,) * (2 * at.MOST.value), 0)
         self._lock = threading.Lock()
 
     @property
@@ -281,40 +243,39 @@ class Lane:
             self._last = number_here
             slot = self._free[0] if self._free else -1
             told = (slot, number_here % _ENTRIES, self._generations[slot])
-            if plan.decide is None:
-                plan.decide = self._launcher(
-                    at.decide, plan, tensors, told, (self._numbers, self._notes),
-                    (plan.measured, self._gate.special, self._parts, at.BLOCK, at.ROW),
-                )  # fmt: skip
-            if self._is_interpreted:
-                plan.decide(*plan.given(tensors), self._slots[slot], *told)
-            else:
-                plan.decide(*addresses, *plan.padding, self._rooms[slot], *told)
+            self._launch(
+                at.decide, plan, tensors, told, (self._numbers, self._notes),
+                (plan.measured, self._gate.special, self._parts, at.BLOCK, at.ROW),
+            )  # fmt: skip
             self._between += 1
             self._entries[number_here % _ENTRIES] = True
             _BUSY.add(self)
         return Underway(self, number, number_here, slot, plan, addresses)
 
-    def after(self, underway: Underway, parts: Parts | None) -> None:
+    def after(self, underway: Underway, parts: Results | None) -> None:
         """Enqueue the copies of results and the report of what was decided.
 
         Results that the current stream is another for are not copied: they may not be
         there yet.
+
+        Args:
+            underway: the call.
+            parts: what is wrong with the returned object, as in `Seen`, the tensors of
+                the results and what they are without them; None for nothing.
         """
         plan: Plan | None = None
-        tensors: list[Tensor] = []
+        tensors: Sequence[Tensor] = ()
         if parts is not None and current_stream(self.device) == self._stream:
-            tensors, outline = parts.split()
+            handed, tensors, returned = parts
             plan = self._nothing
             if tensors:
                 plan = self._plan(tensors, underway.before.used)
             if plan is not None:
-                underway.after, underway.returned = plan, outline
+                seen = replace(underway.seen, handed=handed, returned=returned)
+                underway.after, underway.seen = plan, seen
                 underway.places = tuple([x.data_ptr() for x in tensors])
-        addresses = underway.places
         if plan is None or not tensors:  # a kernel takes some tensor
             plan, tensors = self._nothing, [self._notes]
-            addresses = (self._notes.data_ptr(),)
         slot = underway.slot
         with self._lock:
             self._between -= 1
@@ -322,16 +283,10 @@ class Lane:
             self._ended = underway.ended = self._ended + 1
             told = (slot, underway.id % _ENTRIES, underway.ended)
             try:
-                if plan.keep_results is None:
-                    plan.keep_results = self._launcher(
-                        at.keep_results, plan, tensors, told,
-                        (self._notes, self._report), (self._parts, at.BLOCK),
-                    )  # fmt: skip
-                room = self._rooms[slot]
-                if self._is_interpreted:
-                    plan.keep_results(*plan.given(tensors), self._slots[slot], *told)
-                else:
-                    plan.keep_results(*addresses, *plan.padding, room, *told)
+                self._launch(
+                    at.keep_results, plan, tensors, told,
+                    (self._notes, self._report), (self._parts, at.BLOCK),
+                )  # fmt: skip
             except BaseException:
                 if slot in self._free:  # nobody will know whether it was filled
                     self._free.remove(slot)
@@ -381,7 +336,7 @@ class Lane:
                 self._plans[key] = plan
         return plan
 
-    def _launcher(
+    def _launch(
         self,
         kernel: Any,
         plan: Plan,
@@ -389,15 +344,18 @@ class Lane:
         told: tuple[int, ...],
         memory: tuple[Tensor, ...],
         constants: tuple[Any, ...],
-    ) -> Callable[..., object]:
-        """Return what launches a kernel on all tensors of a plan.
+    ) -> None:
+        """Launch a kernel on all tensors of a plan.
 
         Nothing of what it is passed is specialised on but the dtypes of the tensors
         and what is the same for the plan.
         """
-        fixed = (*plan.numbers, *memory, plan.count, *constants)
-        grid = (self._parts, 1, 1)
-        if self._is_interpreted:
-            return lambda *given: kernel[grid](*given, *fixed)
-        given = (*plan.given(tensors), self._slots[told[0]], *told)
-        return direct(kernel, given, fixed, grid, self._stream, at.OPTIONS)
+        given = [
+            x if x.dtype in MEASURED else x.detach().view(_RAW[x.element_size()])
+            for x in tensors
+        ]
+        given += [given[0]] * (at.MOST.value - len(given))
+        kernel[(self._parts, 1, 1)](
+            *given, self._slots[told[0]], *told, *plan.numbers, *memory,
+            len(plan.places), *constants, **at.OPTIONS,
+        )  # fmt: skip

@@ -20,9 +20,6 @@ PRODUCTS: Final = {"matmul": "matmul", "convolution": "conv", "recurrence": "rnn
 
 # Read by torch when it is loaded.
 _OVERRIDE: Final = os.environ.get("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE") == "1"
-# Of newer torch: what `torch.backends.cuda.matmul.fp32_precision` asks, at less cost.
-_precision_of: Final[Any] = getattr(torch._C, "_get_fp32_precision_getter", None)
-
 _SEED: Final = 0
 _GENERATOR: Final = "generator"
 _RECURRENT: Final = frozenset(
@@ -31,13 +28,9 @@ _RECURRENT: Final = frozenset(
 
 
 def tf32_allowed() -> frozenset[str]:
-    """Return the kinds of float32 products for which torch may use TF32 on GPUs now.
-
-    Newer torch keeps a precision for each kind, older a truth value for two.
-    """
-    if _precision_of is None:
-        return _allowed_by_older_flags()
-    of = _precision_of
+    """Return the kinds of float32 products for which torch may use TF32 on GPUs now."""
+    # What `torch.backends.cuda.matmul.fp32_precision` asks, at less cost.
+    of: Any = torch._C._get_fp32_precision_getter
     return _allowed_at(of("cuda", "matmul"), of("cuda", "conv"), of("cuda", "rnn"))
 
 
@@ -47,15 +40,6 @@ def _allowed_at(*precisions: str) -> frozenset[str]:
     found = zip(PRODUCTS, precisions, strict=True)
     allowed = {kind for kind, precision in found if precision == "tf32"}
     return frozenset(allowed | {"matmul"} if _OVERRIDE else allowed)
-
-
-def _allowed_by_older_flags() -> frozenset[str]:
-    found = set()
-    if torch.backends.cuda.matmul.allow_tf32 or _OVERRIDE:
-        found.add("matmul")
-    if torch.backends.cudnn.allow_tf32:
-        found |= {"convolution", "recurrence"}
-    return frozenset(found)
 
 
 class OwnDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]

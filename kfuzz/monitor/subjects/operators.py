@@ -15,8 +15,7 @@ from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.monitor import slices
 from kfuzz.monitor.judged import judged
-from kfuzz.monitor.seen import Call, Seen
-from kfuzz.monitor.snapshot import can_copy
+from kfuzz.monitor.seen import Call, Seen, can_copy
 from kfuzz.monitor.subjects.subject import (
     Judged,
     Outside,
@@ -66,7 +65,6 @@ class OperatorSubject(Subject):
             function, declaration, operator_name=operator.name_in_contracts, **named
         )
         self.operator = operator
-        self.reads_objects = self.arguments is not None or bool(self.owner)
         self._binder = None if self.arguments else _Binder(self, function)
         self._order = (*operator.tensors, *declaration.out, *operator.scalars)
 
@@ -245,29 +243,17 @@ class _Binder:
         for name, value in own.items():
             if not any(c.get(name) == value for c in self._claims.configs):
                 raise Outside(f"{name}= is the function's own, and not at its default")
-        for name, default in self._unpassed(bound):
-            found.setdefault(name, default)
-        if self._owner == "self":
-            self._add_attributes(args[0], found)
-        return found
-
-    def _unpassed(self, bound: inspect.BoundArguments) -> list[tuple[str, Any]]:
-        """Return the function's own defaults of the operator's parameters."""
-        found = []
-        for name, known in self._names.items():
+        for name, own_name in self._names.items():  # the function's own defaults
             default = self._signature.parameters[name].default
-            given = name in bound.arguments or default is _EMPTY or default is _UNGIVEN
-            if not given:
-                found.append((known, default))
-        return found
-
-    def _add_attributes(self, owner: Any, found: dict[str, Any]) -> None:
-        """Take what a method is not passed from attributes of that name."""
-        for name in self._operator.inputs:
-            if name not in found:
-                value = getattr(owner, name, None)
+            is_known = default is not _EMPTY and default is not _UNGIVEN
+            if is_known and name not in bound.arguments:
+                found.setdefault(own_name, default)
+        if self._owner == "self":  # what a method is not passed, it may have
+            for name in set(self._operator.inputs) - found.keys():
+                value = getattr(args[0], name, None)
                 if value is not None and not callable(value):
                     found[name] = value
+        return found
 
 
 def _is_default(value: Any, default: Any) -> bool:

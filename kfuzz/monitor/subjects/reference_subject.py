@@ -2,21 +2,22 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Final
 
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, match_signature
+from kfuzz.contracts.reference import reference
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Scalar
-from kfuzz.monitor.judged import judged, logical
-from kfuzz.monitor.seen import Call, Seen
-from kfuzz.monitor.snapshot import TensorCopy, can_copy
+from kfuzz.monitor.judged import judged
+from kfuzz.monitor.seen import Call, Seen, can_copy
 from kfuzz.monitor.subjects.arithmetic import tf32_allowed
 from kfuzz.monitor.subjects.references import (
     FLOATS,
+    MAX_RANK,
     Outcome,
     Reference,
     Structure,
@@ -24,7 +25,6 @@ from kfuzz.monitor.subjects.references import (
     main_dtype,
     misfit,
     numbers_of,
-    static_inputs,
 )
 from kfuzz.monitor.subjects.subject import (
     Judged,
@@ -51,7 +51,7 @@ class ReferenceSubject(Subject):
     def __init__(
         self,
         function: Callable[..., Any],
-        reference: Callable[..., Any],
+        plain: Callable[..., Any],
         declaration: Declaration,
         *,
         outputs: tuple[str, ...],
@@ -61,20 +61,19 @@ class ReferenceSubject(Subject):
 
         Args:
             function: what is called.
-            reference: plain torch; takes the same arguments, without the owner and
+            plain: the reference; takes the same arguments, without the owner and
                 the destinations.
             declaration: what the function claims; `inplace` names parameters of the
                 reference, `out` of the function.
             outputs: names of the results that are tensors.
             named: as for `Subject`: name, explicit and arguments.
         """
-        known_as = getattr(reference, "__name__", type(reference).__name__)
+        known_as = getattr(plain, "__name__", type(plain).__name__)
         super().__init__(function, declaration, operator_name=known_as, **named)
-        self._reference = reference
+        self._reference = plain
         self._outputs = outputs
-        self.reads_objects = self.arguments is not None
         self._signature = signature_of(function)
-        self._wanted = signature_of(reference)
+        self._wanted = signature_of(plain)
         if declaration.out and self._signature is None:
             raise BindingError(
                 "out= of a function without signature", where=f"monitor of {self.name}"
@@ -104,10 +103,10 @@ class ReferenceSubject(Subject):
         scalars = {n: v for n, v in bound.items() if is_plain(v)}
         return Call(
             tensors, scalars, written, frozenset(self.declaration.inplace), structure,
-            self.products() if on_gpu(found) else frozenset(),
+            self._products() if on_gpu(found) else frozenset(),
         )  # fmt: skip
 
-    def products(self) -> frozenset[str]:
+    def _products(self) -> frozenset[str]:
         """Return what torch's flags allow, unless an accumulator is declared."""
         return frozenset() if "accumulator" in self.explicit else tf32_allowed()
 
@@ -156,21 +155,28 @@ class ReferenceSubject(Subject):
         own = {n: "" if d == main else d for n, d in dtypes.items()}
         scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
         scalars = {n: v for n, v in scalars.items() if n not in own}
-        count = sum(isinstance(x, TensorCopy) for x in seen.returned.leaves)
-        values = [logical(c) for c in seen.tensors.values()]
         structure: Structure = seen.rest
-        as_operator = partial(
-            self._as_operator, own, scalars, structure.rebuild, seen.tf32
-        )
-        made = as_operator(count)
-        native = made.native(values, {})
+        of = partial(
+            Reference, self._reference, name=self.operator_name, dtypes=own,
+            scalars=scalars, rebuild=structure.rebuild, outputs=self._outputs,
+            declaration=self.declaration, tf32=seen.tf32,
+        )  # fmt: skip
+        made = of(results=len(seen.returned.copies))
+        native = made.native([c.values.contiguous() for c in seen.tensors.values()], {})
         metadata = None
         if native is not None:
-            self._require_pure(native, tuple(own))
-            made = as_operator(len(native.tensors))
+            if native.changed:
+                name = tuple(own)[native.changed[0]]
+                what = f"the reference overwrites {name}: declare inplace={name!r}"
+                raise Outside(what)
+            made = of(results=len(native.tensors))
             metadata = misfit(seen, native, made.operator.outputs)
-            if metadata is None and self._is_exact(seen, native):
-                made = as_operator(len(native.tensors), native.tensors)
+            # A call that did to the bit what the reference does, of which no more is
+            # asked, needs no bound, which costs many passes over the data.
+            stored = {dtype_name(x.dtype) for x in native.tensors} <= FORMATS.keys()
+            plain = stored and self.explicit <= _NO_ARITHMETIC
+            if metadata is None and plain and is_same(seen, native):
+                made = of(results=len(native.tensors), known=native.tensors)
         operator = made.operator
         case = case_of(operator, seen, scalars, by_size=True)
         if why := outside(operator, self.declaration, case):
@@ -179,51 +185,12 @@ class ReferenceSubject(Subject):
             operator, self.declaration, self.explicit, case, numbers_of(seen),
             without=WITHOUT, metadata=metadata,
         )  # fmt: skip
-        return Judged(case, report, self._takes(own, scalars, native))
-
-    def _as_operator(
-        self,
-        dtypes: Mapping[str, str],
-        scalars: Mapping[str, Scalar],
-        rebuild: Any,
-        tf32: frozenset[str],
-        results: int,
-        known: Sequence[Tensor] | None = None,
-    ) -> Reference:
-        names = self._outputs
-        if len(names) != results:
-            names = tuple(f"y{i}" for i in range(results))
-        if not names:
-            raise Outside("the reference returns no tensor")
-        return Reference(
-            self._reference,
-            name=self.operator_name,
-            dtypes=dtypes,
-            scalars=scalars,
-            rebuild=rebuild,
-            outputs=names,
-            declaration=self.declaration,
-            tf32=tf32,
-            known=known,
-        )
-
-    def _is_exact(self, seen: Seen, native: Outcome) -> bool:
-        """Whether a call did to the bit what the reference does, and no more is asked.
-
-        It then needs no bound, which costs many passes over the data.
-        """
-        names = {dtype_name(x.dtype) for x in native.tensors}
-        asks_more = not self.explicit <= _NO_ARITHMETIC
-        return not asks_more and names <= FORMATS.keys() and is_same(seen, native)
-
-    def _require_pure(self, native: Outcome, names: Sequence[str]) -> None:
-        if native.changed:
-            name = names[native.changed[0]]
-            raise Outside(f"the reference overwrites {name}: declare inplace={name!r}")
+        return Judged(case, report, self._takes(own, main, scalars, native))
 
     def _takes(
         self,
         dtypes: Mapping[str, str],
+        main: str,
         scalars: Mapping[str, Scalar],
         native: Outcome | None,
     ) -> bool:
@@ -234,7 +201,8 @@ class ReferenceSubject(Subject):
         fits = takes.tensors[: len(dtypes)] == tuple(dtypes)
         fits = fits and len(dtypes) == len(takes.tensors)
         fits = fits and not any(dtypes.values()) and set(scalars) <= set(takes.scalars)
-        plain = all(x.is_floating_point() for x in native.tensors)
+        # Such an operator stores all results in the format of its arguments.
+        plain = {dtype_name(x.dtype) for x in native.tensors} == {main}
         return fits and plain and len(operator.outputs) == len(native.tensors)
 
     def bind(self, function: Callable[..., Any], **place: Any) -> None:
@@ -244,46 +212,41 @@ class ReferenceSubject(Subject):
             function: the monitored one.
             place: module, line and top_level, as of `BoundKernel`.
         """
-        known = static_inputs(self._reference)
-        if known is None or self.owner or self.arguments or self.declaration.out:
+        if self.owner or self.arguments or self.declaration.out:
             return
-        tensors, scalars = known
-        if not tensors:
-            return
-
-        def rebuild(
-            given: Sequence[Tensor], named: Mapping[str, Any]
-        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            passed = {**dict(zip(tensors, given, strict=False)), **named}
-            assert self._wanted is not None
-            kept = {n: passed[n] for n in self._wanted.parameters if n in passed}
-            bound = inspect.BoundArguments(self._wanted, kept)
-            return bound.args, bound.kwargs
-
-        reference = Reference(
-            self._reference,
-            name=self.operator_name,
-            dtypes=dict.fromkeys(tensors, ""),
-            scalars=scalars,
-            rebuild=rebuild,
-            outputs=self._outputs,
-            declaration=self.declaration,
-        )
+        plain = self._reference
+        if self.declaration.inplace:
+            plain = _pure(plain, self.declaration.inplace[0])
         try:
-            arguments = match_signature(
-                reference.operator, function, f"monitor of {self.name}"
-            )
+            operator = reference(
+                plain, name=self.operator_name, outputs=self._outputs,
+                dtypes=FLOATS, ranks=range(MAX_RANK + 1), defaults=self.declaration,
+            )  # fmt: skip
+            arguments = match_signature(operator, function, f"monitor of {self.name}")
         except BindingError:
             return
         self.kernel = BoundKernel(
             function,
             name=self.name,
-            operator=reference.operator,
+            operator=operator,
             declaration=self.declaration,
             explicit=self.explicit,
             arguments=arguments,
             **place,
         )
+
+
+def _pure(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function that returns what another one writes to a parameter."""
+
+    @wraps(function)
+    def pure(*tensors: Tensor, **scalars: Any) -> Any:
+        given = [x.clone() for x in tensors]
+        returned = function(*given, **scalars)
+        at = list(inspect.signature(function).parameters).index(name)
+        return returned if isinstance(returned, Tensor) else given[at]
+
+    return pure
 
 
 def reference_declaration(name: str, **claims: Any) -> Declaration:

@@ -17,19 +17,19 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import NARROW, open_to_wider
+from kfuzz.contracts.oracle import NARROW
+from kfuzz.contracts.reference import reference_bounds
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Scalar
 from kfuzz.core.verdict import Kind
-from kfuzz.monitor.seen import LEAF, Returned, Seen, flattened, nest_of
-from kfuzz.monitor.snapshot import TensorCopy
+from kfuzz.monitor.seen import LEAF, Returned, Seen, TensorCopy, flattened, nest_of
 from kfuzz.monitor.subjects.arithmetic import OwnDraws, Recurrences
-from kfuzz.monitor.subjects.subject import Outside, dtype_name, is_plain, signature_of
+from kfuzz.monitor.subjects.subject import Outside, dtype_name
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.run import Metadata
-from kfuzz.numerics.shadow import in_float32, shadowed
+from kfuzz.numerics.shadow import in_float32
 from kfuzz.strategies.parameters import ScalarParameter, TensorParameter
 
 MAX_RANK: Final = 4
@@ -50,10 +50,7 @@ _SEQUENCES: Final = re.compile(
 
 
 class _Hole:
-    """Stands where a tensor was."""
-
-
-HOLE: Final = _Hole()
+    """Stands where a tensor was; compared by `is`, in other processes too."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Structure:
 
     Attributes:
         names: a name for each tensor, in order.
-        leaves: all leaves, `HOLE` for each tensor.
+        leaves: all leaves, `_Hole` for each tensor.
         spec: the structure around them: of (args, kwargs).
     """
 
@@ -97,15 +94,20 @@ class Structure:
             again = used.get(name, 0)
             used[name] = again + 1
             chosen.append(f"{name}_{again}" if again else name)
-        held = tuple(HOLE if isinstance(x, Tensor) else x for x in leaves)
+        held = tuple(_Hole if isinstance(x, Tensor) else x for x in leaves)
         return cls(tuple(chosen), held, spec), tensors
+
+    @property
+    def scalars(self) -> list[Any]:
+        """The leaves that are no tensors."""
+        return [x for x in self.leaves if x is not _Hole]
 
     def rebuild(
         self, tensors: Sequence[Tensor], scalars: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments of the structure with other tensors."""
         left = iter(tensors)
-        leaves = [next(left) if x is HOLE else x for x in self.leaves]
+        leaves = [next(left) if x is _Hole else x for x in self.leaves]
         made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(
             leaves, self.spec
         )
@@ -147,6 +149,7 @@ class Reference:
         scalars: Mapping[str, Scalar],
         rebuild: Rebuild,
         outputs: tuple[str, ...],
+        results: int,
         declaration: Declaration,
         tf32: frozenset[str] = frozenset(),
         known: Sequence[Tensor] | None = None,
@@ -160,6 +163,7 @@ class Reference:
             scalars: the other arguments that have a name, with their defaults.
             rebuild: from tensors and scalars to the reference's arguments.
             outputs: names of the results that are tensors.
+            results: how many these are; of another number than names they have others.
             declaration: what the function claims.
             tf32: kinds of float32 products that may take TF32 operands.
             known: what the reference gives in its own arithmetic for the call that is
@@ -167,7 +171,12 @@ class Reference:
 
         Raises:
             BindingError: if no argument is a floating tensor.
+            Outside: if no result is a tensor.
         """
+        if not results:
+            raise Outside("the reference returns no tensor")
+        if len(outputs) != results:
+            outputs = tuple(f"y{i}" for i in range(results))
         self._function = function
         self._rebuild = rebuild
         self._tf32 = tf32
@@ -298,28 +307,17 @@ class Reference:
         passed = pytree.tree_leaves(self._rebuild(typed, problem.scalars))
         if any(in_float32(x, claims) != x for x in passed if isinstance(x, float)):
             narrowed = partial(self._oracle, narrows=claims)
-        by_format = {
-            name: shadowed(
-                self._oracle,
-                replace(problem, output=FORMATS[name]),
-                name=self.operator.name,
-                tf32=tf32,
-                narrowed=narrowed,
-            )
-            for name in dict.fromkeys(formats)
-        }
-        found = [by_format[name][i] for i, name in enumerate(formats)]
-        floats = (x for x in values if x.is_floating_point())
-        if all(bool(torch.isfinite(x).all()) for x in floats):
-            # NaN of numbers: the reference is not defined there, 0 log 0 for one.
-            found = [
-                replace(a, undecidable=a.undecidable | a.reference.isnan())
-                for a in found
-            ]
-        accepted = dict(zip(names, found, strict=True))
-        if NARROW.isdisjoint(self._dtypes):
-            return accepted
-        return open_to_wider(accepted, self._computed, problem, dtypes)
+        return reference_bounds(
+            problem,
+            self._oracle,
+            names,
+            name=self.operator.name,
+            formats=formats,
+            tf32=tf32,
+            narrowed=narrowed,
+            computed=None if NARROW.isdisjoint(self._dtypes) else self._computed,
+            dtypes=dtypes,
+        )
 
 
 def _kind(leaf: Any) -> str:
@@ -340,7 +338,11 @@ def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None
     """
     leaves = seen.returned.leaves
     kinds = tuple("Tensor" if isinstance(x, TensorCopy) else x for x in leaves)
-    if kinds != native.kinds or not _same_form(seen.returned.form, native.form):
+    # Tuples of whatever kind and lists are alike.
+    form, wanted_form = (
+        _SEQUENCES.sub("(tuple,", f) for f in (seen.returned.form, native.form)
+    )
+    if kinds != native.kinds or form != wanted_form:
         what = (
             f"returns {seen.returned.kind} of {', '.join(kinds) or 'nothing'}, the "
             f"reference {', '.join(native.kinds) or 'nothing'}"
@@ -348,17 +350,13 @@ def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None
         if kinds == native.kinds:
             what = "returns its results in another structure than the reference"
         return Metadata(Kind.WRONG_TYPE, "", what)
-    copies = [x for x in leaves if isinstance(x, TensorCopy)]
-    for name, copy, wanted in zip(names, copies, native.tensors, strict=True):
+    for name, copy, wanted in zip(
+        names, seen.returned.copies, native.tensors, strict=True
+    ):
         if copy.dtype != wanted.dtype:
             what = f"{name} is {copy.dtype}, expected {wanted.dtype}"
             return Metadata(Kind.WRONG_DTYPE, name, what)
     return None
-
-
-def _same_form(one: str, other: str) -> bool:
-    """Whether two structures are the same, tuples of whatever kind and lists alike."""
-    return _SEQUENCES.sub("(tuple,", one) == _SEQUENCES.sub("(tuple,", other)
 
 
 def is_same(seen: Seen, native: Outcome) -> bool:
@@ -368,10 +366,9 @@ def is_same(seen: Seen, native: Outcome) -> bool:
         seen: what the function returned, of the same dtypes as
         native: what the reference returned, in its own arithmetic.
     """
-    copies = [x for x in seen.returned.leaves if isinstance(x, TensorCopy)]
     return all(
         copy.shape == tuple(x.shape) and torch.equal(_bits(copy.values), _bits(x))
-        for copy, x in zip(copies, native.tensors, strict=True)
+        for copy, x in zip(seen.returned.copies, native.tensors, strict=True)
     )
 
 
@@ -384,15 +381,10 @@ def numbers_of(seen: Seen) -> Seen:
 
     Integers and truth values as int64: what an oracle gives.
     """
-    copies = [
-        replace(x, values=_as_oracle(x.values), dtype=_as_oracle(x.values).dtype)
-        for x in seen.returned.leaves
-        if isinstance(x, TensorCopy)
-    ]
+    copies = [replace(x, values=_as_oracle(x.values)) for x in seen.returned.copies]
     form = LEAF if len(copies) == 1 else "flat"
-    nest = nest_of(len(copies))
-    returned = Returned(tuple(copies), form, seen.returned.kind, nest)
-    return replace(seen, returned=returned)
+    kind, nest = seen.returned.kind, nest_of(len(copies))
+    return replace(seen, returned=Returned(tuple(copies), form, kind, nest))
 
 
 def main_dtype(dtypes: Mapping[str, str]) -> str:
@@ -407,28 +399,3 @@ def main_dtype(dtypes: Mapping[str, str]) -> str:
                 raise Outside(f"{name} data: no oracle is precise enough")
             return name
     raise Outside("no argument is a floating tensor")
-
-
-def static_inputs(
-    function: Callable[..., Any],
-) -> tuple[tuple[str, ...], dict[str, Scalar]] | None:
-    """Return which parameters of a reference hold tensors, by its signature.
-
-    Those without default, or annotated as tensors; the others are scalars with their
-    defaults. None where that cannot be told.
-    """
-    signature = signature_of(function)
-    if signature is None:
-        return None
-    tensors: list[str] = []
-    scalars: dict[str, Scalar] = {}
-    for p in signature.parameters.values():
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            return None
-        if "Tensor" in str(p.annotation) or p.default is p.empty:
-            tensors.append(p.name)
-        elif is_plain(p.default) and not isinstance(p.default, torch.dtype):
-            scalars[p.name] = p.default
-        else:
-            return None
-    return tuple(tensors), scalars

@@ -20,8 +20,7 @@ from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.verdict import CaseReport
 from kfuzz.execution.values.fills import in_domain
-from kfuzz.monitor.seen import Call, Seen
-from kfuzz.monitor.snapshot import TensorCopy
+from kfuzz.monitor.seen import Call, Seen, TensorCopy
 from kfuzz.strategies.parameters import IndexParameter, ScalarParameter
 from kfuzz.targets.load import project_root
 
@@ -88,11 +87,8 @@ class Subject(ABC):
         owner: the parameter for what the function belongs to, "" if it has none.
         kernel: it as a bound kernel, where kfuzz can call it by itself; None else.
         target: where the kernel is found again, for findings.
-        reads_objects: whether a call's arguments are found in objects, which may be
-            others after it: a method's owner, or what `arguments=` takes.
     """
 
-    reads_objects: bool
     target: Target
 
     def __init__(
@@ -129,10 +125,6 @@ class Subject(ABC):
             Outside: if the contract says nothing of it.
             Exception: whatever a reference of the user's raises.
         """
-
-    def products(self) -> frozenset[str]:
-        """Return the kinds of products for which torch's TF32 is admitted now."""
-        return frozenset()
 
     def results(self, returned: Any) -> Any:
         """Return what of a returned object the contract speaks of: all of it."""

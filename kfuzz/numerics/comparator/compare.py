@@ -5,7 +5,6 @@ tests, scaling by powers of two, comparisons, boolean algebra), so the outcomes
 are equal bit for bit; `tests/gpu` holds it to that.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -24,7 +23,7 @@ from kfuzz.numerics.acceptance import (
     Acceptance,
     classes_of,
 )
-from kfuzz.numerics.formats import FORMATS, is_subnormal
+from kfuzz.numerics.formats import is_subnormal
 
 
 class Outcome(IntEnum):
@@ -222,21 +221,6 @@ def _has_exceptions(a: Acceptance) -> bool:
     """Whether some of what lies inside the interval may be refused."""
     exceptions = a.exact is not None or a.flushed or a.signed_zeros
     return exceptions or a.relation is not None
-
-
-def sure_ends(a: Acceptance) -> tuple[Tensor, Tensor] | None:
-    """Return the least and the greatest finite result that are right beyond doubt.
-
-    Returns:
-        float32, NaN where no result is; None where results of a wider format, or
-        other things than their size, decide.
-    """
-    if _has_exceptions(a) or a.output.precision > FORMATS["float32"].precision:
-        return None
-    sure, top = ((a.classes & FINITE) != 0) & ~a.undecidable, a.output.max_finite
-    low, high = (torch.where(sure, end, math.nan) for end in a.stored)
-    # Numbers of the output's format, all of which float32 holds.
-    return low.clamp(min=-top).to(torch.float32), high.clamp(max=top).to(torch.float32)
 
 
 def compare_members(
