@@ -7,9 +7,11 @@ machine; what the code can and cannot do to a verdict stands in `inside`.
 import math
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -29,6 +31,7 @@ from kfuzz.execution.processes.closing import Closing
 from kfuzz.execution.processes.output import Sink
 from kfuzz.judge.sandbox.circumstances import PLAIN, Surroundings
 from kfuzz.judge.sandbox.contain import close_to_others, describe, open_to_others
+from kfuzz.judge.sandbox.hiding import NAMED
 from kfuzz.judge.sandbox.keeper import SERVE
 from kfuzz.judge.sandbox.keeper_client import (
     Asked,
@@ -76,12 +79,27 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     backend = named(device)
     seen = backend.only([device], os.environ)
     env = scrubbed(os.environ, added={**backend.environment, **seen})
-    return Zygote(
+    begin = partial(
+        Zygote,
         SERVE,
         env=env,
         preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
         output=output,
     )
+    if NAMED not in sys.prefix:
+        return begin()
+    # A link of another name: every file of torch's would name the judge.
+    folder = tempfile.mkdtemp()
+    link = os.path.join(folder, "env")
+    os.symlink(sys.prefix, link)
+    zygote = begin(prefix=link)
+    weakref.finalize(zygote, _remove_in, os.getpid(), folder)
+    return zygote
+
+
+def _remove_in(pid: int, folder: str) -> None:
+    if os.getpid() == pid:  # not in a fork
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Sandbox(Closing):
