@@ -177,7 +177,7 @@ class Judged:
         if self.reference.fits(case.dims) and self._does_so_too(
             case, Depth(depth), failure
         ):
-            self.tried.fails_alike()
+            self.tried.coverage.beyond += 1
             return replace(
                 report,
                 verdicts={
@@ -210,10 +210,11 @@ class Judged:
     def _returns(self, case: Case, *, bare: bool) -> bool:
         """Whether the candidate returns in a fresh child, watched or not."""
         values = list(self._evaluator.values(case).values())
-        around = self.candidate.circumstances
+        around = self.candidate.kernel.circumstances
         before, around.bare_share = around.bare_share, float(bare)
         around.begin()  # with another seed than that under which it raised
-        self.candidate.renew()  # what raised may have left its process in disorder
+        # What raised may have left its process in disorder.
+        self.candidate.sandbox.fresh()
         try:
             return Recorded.of(self._called, values).raised is None
         finally:
@@ -241,7 +242,7 @@ class Judged:
 
         def judge(case: Case, recorded: Recorded) -> CaseReport:
             self._recorded = recorded
-            bare = self.candidate.circumstances.last.bare
+            bare = self.candidate.kernel.circumstances.last.bare
             report = self._played.judge(case, Depth.BASE)
             failure = report.failure
             if (
@@ -262,11 +263,13 @@ class Judged:
                 return replace(report, failure=None)  # once may be the machine's doing
             return report
 
+        around = self.candidate.kernel.circumstances
+
         def call(*tensors: Tensor) -> Any:
-            self.candidate.circumstances.begin()  # other seeds for the same inputs
+            around.begin()  # other seeds for the same inputs
             return self._called(*tensors)
 
-        self.candidate.circumstances.bare_share = _BARE
+        around.bare_share = _BARE
         try:
             return long_run(
                 cases,
@@ -279,7 +282,7 @@ class Judged:
                 over=over,
             )
         finally:
-            self.candidate.circumstances.bare_share = 0.0
+            around.bare_share = 0.0
 
     def _bound(self, case: Case) -> Holds:
         """Return what tells whether results of a case lie within their bound."""
@@ -489,10 +492,6 @@ class Judged:
                 made.failure is not None and made.failure.kind in VALUE_KINDS
             )
         return self._shape_only[key]
-
-    def fresh(self) -> None:
-        """Have the next case judged in a fresh child."""
-        self.candidate.renew()
 
     def count(self, case: Case, report: CaseReport) -> None:
         """Count a case of the search."""

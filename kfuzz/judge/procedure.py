@@ -173,9 +173,9 @@ class Judging:
             self._is_built = isinstance(error, HarnessError | BackendError)
             return
         self._judged = loaded.judged
-        self._judged.candidate.phases.begin("search")
-        self._judged.candidate.circumstances = Circumstances(config.seed)
-        self._containment = loaded.judged.candidate.containment
+        self._judged.candidate.sandbox.phases.begin("search")
+        self._judged.candidate.kernel.circumstances = Circumstances(config.seed)
+        self._containment = loaded.judged.candidate.sandbox.containment
         run = RunConfig(
             targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
             budget=config.budget, device=config.device, isolate="none", burst=1,
@@ -241,12 +241,12 @@ class Judging:
             notes=finished.notes if finished else (),
             notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
             containment=self._containment.measures,
-            launched=tuple(candidate.launched) if candidate else (),
-            operators=tuple(candidate.operators) if candidate else (),
+            launched=tuple(candidate.kernel.kernels) if candidate else (),
+            operators=tuple(candidate.kernel.operators) if candidate else (),
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
-            phases=candidate.phases.seconds if candidate else {},
+            phases=candidate.sandbox.phases.seconds if candidate else {},
             cut_off=(
                 verdict is Verdict.UNDER_SPECIFIED
                 and _was_cut_off(judged)
@@ -259,10 +259,11 @@ class Judging:
         if self._judged is None:
             return ()
         judged = self._judged
-        told = [f"by its child's word: {text}" for text in judged.candidate.strays]
+        kernel = judged.candidate.kernel
+        told = [f"by its child's word: {text}" for text in kernel.strays]
         told += [
             f"by its child's word a call leaves {text} changed; it was put back"
-            for text in judged.candidate.left
+            for text in kernel.left
         ]
         if judged.reference.form.neutral() and not judged.candidate.same_names:
             told.append(
@@ -340,11 +341,11 @@ class Judging:
 
 def _was_cut_off(judged: Judged | None) -> bool:
     """Whether a call had not returned before anything could be decided."""
-    return bool(judged and judged.candidate.cut_off and not judged.tried.passed)
+    return bool(judged and judged.candidate.sandbox.cut_off and not judged.tried.passed)
 
 
 def _covered(judged: Judged) -> Coverage:
-    return replace(judged.tried.coverage, calls=judged.candidate.calls_in_a_row)
+    return replace(judged.tried.coverage, calls=judged.candidate.kernel.in_a_row)
 
 
 def _keeps_from_judging(notice: str) -> bool:

@@ -78,7 +78,7 @@ class Search(Campaign):
         # Confirmed findings that rest on NaN or infinities: after one only numbers.
         self._not_numbers: set[str] = set()
         super().__init__(config, stop, backend, list(loaded), classes)
-        self._judged.candidate.end_at(lambda: self.clock.deadline)
+        self._judged.candidate.sandbox.until = lambda: self.clock.deadline
         self.clock.begin(self.clock.started)  # a judge has its time, start-up included
         for kernel in self.kernels:
             kernel.record.notices = {UNSEEN: False}
@@ -176,7 +176,7 @@ class Search(Campaign):
         There the first call is on any shape, and few calls come before a case.
         """
         if kernel.rounds % 2 == 0:
-            self._judged.fresh()
+            self._judged.candidate.sandbox.fresh()
         yield from super()._time_slice(kernel)
 
     def _is_near(self, case: Case) -> bool:
@@ -215,7 +215,7 @@ class Search(Campaign):
         self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take a finding to its minimum, from a smaller shape where one shows it."""
-        with self._judged.candidate.phases.within("confirm"):
+        with self._judged.candidate.sandbox.phases.within("confirm"):
             yield from self._confirmed(kernel, case, report)
 
     def _confirmed(

@@ -1,8 +1,8 @@
 """Launches that are proved together: of one Triton kernel, alike but for numbers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from kfuzz.core.recipe import Case
 from kfuzz.execution.launches.capture import Captured
@@ -15,8 +15,7 @@ Key = tuple[Any, ...]
 Constants = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """A launch, and the call that made it."""
 
     launch: Launch
@@ -25,19 +24,16 @@ class Made:
     call: int
 
 
-@dataclass
-class Group:
-    """Launches of one Triton kernel whose tensors have equal ranks."""
+Groups = dict[Key, list[Made]]
+"""Launches of one Triton kernel each, whose tensors have equal ranks."""
 
-    key: Key
-    made: list[Made] = field(default_factory=list)
 
-    def variants(self) -> dict[Constants, list[Made]]:
-        """Return the launches by constants and types, those of small cases first."""
-        found: dict[Constants, list[Made]] = {}
-        for each in sorted(self.made, key=lambda m: m.case.elements):
-            found.setdefault(constants_of(each.launch), []).append(each)
-        return found
+def variants_of(group: Sequence[Made]) -> dict[Constants, list[Made]]:
+    """Return launches by constants and types, those of small cases first."""
+    found: dict[Constants, list[Made]] = {}
+    for each in sorted(group, key=lambda m: m.case.elements):
+        found.setdefault(constants_of(each.launch), []).append(each)
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,14 +74,13 @@ class Grouping:
         return tuple(parts)
 
 
-def grouped(calls: Sequence[Captured], grouping: Grouping) -> dict[Key, Group]:
+def grouped(calls: Sequence[Captured], grouping: Grouping) -> Groups:
     """Return the groups of the launches of some calls."""
-    found: dict[Key, Group] = {}
+    found: Groups = {}
     for number, call in enumerate(calls):
         for launch, function in zip(call.launches, call.functions, strict=True):
-            key = grouping.key(launch)
-            group = found.setdefault(key, Group(key))
-            group.made.append(Made(launch, function, call.case, number))
+            group = found.setdefault(grouping.key(launch), [])
+            group.append(Made(launch, function, call.case, number))
     return found
 
 

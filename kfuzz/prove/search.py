@@ -29,9 +29,8 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.opening import runner_of
 from kfuzz.prove import solver
 from kfuzz.prove.examined import Examined
-from kfuzz.prove.outcome import Outcome
 from kfuzz.prove.proving import SECONDS
-from kfuzz.prove.tasks import Proving, Task
+from kfuzz.prove.tasks import Outcome, Proving, Task
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all

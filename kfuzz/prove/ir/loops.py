@@ -64,14 +64,13 @@ def repeated(
     value = Number(index, low.bits, (), checks, wide)
     # Once to see what each iteration adds, then with that.
     kept = len(ev.graph.accesses), len(ev.graph.checks), len(ev.graph.hints)
-    opened, known = len(ev.graph.open), ev.unknowns
+    known = ev.unknowns
     guesses = [_carried(ev, init, loop, j) for j, init in enumerate(inits)]
     ends = _body(ev, operation, counter, carried, value, guesses, names, inside)
     counted = len(ev.graph.checks) - kept[1]
     del ev.graph.accesses[kept[0] :]
     del ev.graph.checks[kept[1] :]
     del ev.graph.hints[kept[2] :]
-    del ev.graph.open[opened:]
     made = len(ev.graph.checks)
     variant = _Variant(known, loop)
     forms = [
@@ -113,15 +112,6 @@ def _carried(ev: "Evaluator", init: Value, loop: int, number: int) -> Value:
             return replace(init, offset=init.offset + atom)
         case Truth():
             return replace(init, cond=Cond("data", CARRIED, loop, number))
-        case Descriptor() if init.offsets:
-            moved = [
-                replace(
-                    o,
-                    poly=o.poly + as_poly(Atom(SYMBOL, f"carried.{loop}.{number}.{d}")),
-                )
-                for d, o in enumerate(init.offsets)
-            ]
-            return replace(init, offsets=tuple(moved))
     return init
 
 
@@ -146,7 +136,7 @@ def _closed(
                 )
                 return made, replace(end, poly=delta)
             wide = init.wide | end.wide
-            return ev.unknown(init.bits, init.shape, where, "a loop", wide=wide), None
+            return ev.unknown(init.bits, init.shape, where, wide=wide), None
         case Pointer(), Pointer(), Pointer():
             if end.base != init.base:
                 return replace(init, base="", why="a pointer that a loop changes"), None
@@ -158,25 +148,12 @@ def _closed(
                     checks=init.checks | end.checks,
                 )
                 return made_, replace(end, offset=delta)
-            away = ev.unknown(64, init.shape, where, "a loop")
+            away = ev.unknown(64, init.shape, where)
             return replace(init, offset=away.poly), None
         case Truth(), _, _:
             return ev.doubt(init.shape, where), None
-        case Descriptor(), Descriptor(), Descriptor():
-            if end == guess:
-                return init, replace(init, offsets=())
-            if (end.base, end.sizes, end.strides) != (
-                guess.base, guess.sizes, guess.strides,
-            ):  # fmt: skip
-                raise Unsupported("a descriptor that a loop changes")
-            moved: list[Number] = []
-            deltas = []
-            for o, g, e in zip(init.offsets, guess.offsets, end.offsets, strict=True):
-                form, delta_ = _closed(ev, o, g, e, variant, place, where)
-                assert isinstance(form, Number)
-                moved.append(form)
-                deltas.append(delta_)
-            return replace(init, offsets=tuple(moved)), deltas
+        case Descriptor(), _, _ if end != guess:
+            raise Unsupported("a descriptor that a loop changes")
     return init, None
 
 
@@ -193,7 +170,7 @@ def _after(
                 wide=init.wide | delta.wide,
             )
         case Number():
-            return ev.unknown(init.bits, init.shape, where, "a loop", wide=init.wide)
+            return ev.unknown(init.bits, init.shape, where, wide=init.wide)
         case Pointer() if isinstance(delta, Pointer):
             return replace(
                 init,
@@ -204,12 +181,6 @@ def _after(
             return replace(init, base="", why="a pointer that a loop changes")
         case Truth():
             return ev.doubt(init.shape, where)
-        case Descriptor() if isinstance(delta, list):
-            moved = [
-                _after(ev, o, d, trips, checks, where)
-                for o, d in zip(init.offsets, delta, strict=True)
-            ]
-            return replace(init, offsets=tuple(moved))  # type: ignore[arg-type]
     return init
 
 
@@ -243,10 +214,9 @@ def _anything(ev: "Evaluator", value: Value, where: Where) -> Value:
     """Return what may be any value of the kind of another one."""
     match value:
         case Number():
-            why = "a while loop"
-            return ev.unknown(value.bits, value.shape, where, why, wide=value.wide)
+            return ev.unknown(value.bits, value.shape, where, wide=value.wide)
         case Pointer():
-            away = ev.unknown(64, value.shape, where, "a while loop")
+            away = ev.unknown(64, value.shape, where)
             return replace(value, offset=away.poly)
         case Truth():
             return ev.doubt(value.shape, where)
