@@ -3,15 +3,20 @@
 import copy
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import open_to_wider
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.shadow import shadowed
 from kfuzz.strategies import scalar, tensors
 from kfuzz.strategies.parameters import ListParameter, Parameter, TensorParameter
 
@@ -90,6 +95,53 @@ def reference(
         return Operator(label, inputs=given, oracle=oracle, **{**own, **parts})
     except TypeError as error:
         raise BindingError(str(error), where=f"reference {label}") from None
+
+
+def reference_bounds(
+    problem: Problem,
+    oracle: Callable[..., Any],
+    names: Sequence[str],
+    *,
+    name: str,
+    formats: Sequence[str],
+    tf32: frozenset[str] = frozenset(),
+    narrowed: Callable[..., Any] | None = None,
+    computed: Callable[..., Any] | None = None,
+    dtypes: Sequence[torch.dtype] = (),
+) -> dict[str, Acceptance]:
+    """Return what is accepted of each result of a reference, by its shadow.
+
+    What is NaN where all arguments are numbers is undecided: the reference is not
+    defined there, 0 log 0 for one.
+
+    Args:
+        problem: the inputs of one item.
+        oracle: the reference; its integers have their own data types.
+        names: of its results.
+        name: its own, for messages.
+        formats: in which each result is stored.
+        tf32: as of `shadowed`.
+        narrowed: likewise.
+        computed: the reference for integers as int64, where some are narrower.
+        dtypes: of the results, as of `open_to_wider`.
+    """
+    bounds = {
+        f: shadowed(
+            oracle, replace(problem, output=FORMATS[f]), name=name, tf32=tf32,
+            narrowed=narrowed,
+        )
+        for f in dict.fromkeys(formats)
+    }  # fmt: skip
+    found = [bounds[f][i] for i, f in enumerate(formats)]
+    floats = (x for x in problem.tensors.values() if x.is_floating_point())
+    if all(bool(torch.isfinite(x).all()) for x in floats):
+        found = [
+            replace(a, undecidable=a.undecidable | a.reference.isnan()) for a in found
+        ]
+    accepted = dict(zip(names, found, strict=True))
+    if computed is None:
+        return accepted
+    return open_to_wider(accepted, computed, problem, dtypes)
 
 
 def name_of(function: Any) -> str:

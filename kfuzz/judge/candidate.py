@@ -82,9 +82,10 @@ class Candidate:
             path, BUILT, args=form.init, seed=SEED, weights=self._weights,
             fixed=dict(form.fixed),
         )  # fmt: skip
+        compiled = (form.path.parent / "__pycache__").glob(f"{form.path.stem}.*.pyc")
         self.sandbox = sandbox or Sandbox(
             None, device=device, limits=limits, zygote=zygote,
-            hidden=[*_sources(form.path), *hidden],
+            hidden=[form.path, *compiled, *hidden],
         )  # fmt: skip
         self.sandbox.enter(self._entry)
         self.kernel = RemoteKernel(self.sandbox, nesting=form.nesting)
@@ -168,7 +169,10 @@ class Candidate:
         text = f"{len(loaded)} of {len(wanted)} loaded by name and shape"
         if not missing:
             return text
-        own = self._state([n for n in opened.state or {} if n not in loaded], opened)
+        others = [n for n in opened.state or {} if n not in loaded]
+        own = self.sandbox.state(others) if others else {}
+        if isinstance(own, Ended | Raised):
+            raise KfuzzError("its weights cannot be read", where=str(self._entry.path))
         lacking = [n for n, x in missing.items() if not _holds(own, x)]
         if lacking:
             raise KfuzzError(
@@ -179,14 +183,6 @@ class Candidate:
                 fix="name parameters and buffers as the reference does",
             )
         return f"{text}, {len(missing)} alike, made under the same seed"
-
-    def _state(self, names: Sequence[str], opened: Opened) -> Mapping[str, Tensor]:
-        if not names:
-            return {}
-        found = self.sandbox.state(names)
-        if isinstance(found, Ended | Raised):
-            raise KfuzzError("its weights cannot be read", where=str(self._entry.path))
-        return found
 
 
 def _holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:
@@ -200,11 +196,6 @@ def _holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:
         and any(torch.equal(y.reshape(-1).to(x.dtype), f) for f in forms)
         for y in own.values()
     )
-
-
-def _sources(path: Path) -> list[Path]:
-    """Return a file, and what Python has compiled it to."""
-    return [path, *(path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")]
 
 
 def _last(output: str) -> str:

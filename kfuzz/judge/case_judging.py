@@ -53,6 +53,12 @@ _OFTEN: Final = 2
 _STALLS: Final = 2
 # The share of a long run's calls that nothing watches.
 _BARE: Final = 0.5
+_CONFIGURED: Final = {
+    EVALUATION: (
+        "in evaluation mode, where the reference gives what it gives as it was built"
+    ),
+    OTHER_WEIGHTS: "with other numbers in weights that are all 0 or all 1 as built",
+}
 EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
 
 
@@ -153,26 +159,28 @@ class Judged:
         if case.pinned and self._origin is None:
             self._origin = case
         chosen = Depth(depth)
-        if chosen is Depth.SEARCH and is_due(case) and self._is_at_home(case):
+        due = chosen is Depth.SEARCH and is_due(case) and not case.pinned
+        if due and self.reference.is_benchmarked(case):
             chosen = Depth.FULL  # few cases are: all further calls are made
         report = self._judged(case, chosen)
         failure = report.failure
         if failure is None:
             return report
-        if failure.kind is Kind.RAISES and not self._has_to_take(case):
-            kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
-            at_home = self.reference.is_benchmarked(case)
-            why = OTHER_VALUES if at_home else ELSEWHERE
-            return replace(
-                report, verdicts=kept, failure=None, refusal=why,
-                example=failure.message,
-            )  # fmt: skip
-        if failure.kind is Kind.RAISES and self._raises_for_being_watched(case):
-            kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
-            return replace(
-                report, verdicts=kept, failure=None, refusal=WATCHED,
-                example=failure.message,
-            )  # fmt: skip
+        if failure.kind is Kind.RAISES:
+            why = ""
+            if not self._has_to_take(case):
+                at_home = self.reference.is_benchmarked(case)
+                why = OTHER_VALUES if at_home else ELSEWHERE
+            elif self._raises_for_being_watched(case):
+                why = WATCHED
+            if why:
+                kept = {
+                    c: v for c, v in report.verdicts.items() if c != failure.contract
+                }
+                return replace(
+                    report, verdicts=kept, failure=None, refusal=why,
+                    example=failure.message,
+                )  # fmt: skip
         self._counts(failure)
         if self.reference.fits(case.dims) and self._does_so_too(
             case, Depth(depth), failure
@@ -187,13 +195,8 @@ class Judged:
                 failure=None,
                 notes=(f"the reference does so too: {failure.kind}",),
             )
-        if case.config == EVALUATION:
-            text = f"{failure.message}; in evaluation mode, where the reference gives "
-            text += "what it gives as it was built"
-            return replace(report, failure=replace(failure, message=text))
-        if case.config == OTHER_WEIGHTS:
-            text = f"{failure.message}; with other numbers in weights that are all 0 "
-            text += "or all 1 as built"
+        if case.config in _CONFIGURED:
+            text = f"{failure.message}; {_CONFIGURED[case.config]}"
             return replace(report, failure=replace(failure, message=text))
         return self._attributed(case, report)
 
@@ -425,9 +428,6 @@ class Judged:
         self.reference.use_drawn(drawn=False)
         return bool(changed)
 
-    def _is_at_home(self, case: Case) -> bool:
-        return not case.pinned and self.reference.is_benchmarked(case)
-
     def rests_on_nonfinite(self, case: Case) -> bool:
         """Whether a case holds NaN or infinities, which numbers alone do not show."""
         return not self._is_ordinary(case)
@@ -439,9 +439,7 @@ class Judged:
 
     def _does_so_too(self, case: Case, depth: Depth, failure: Failure) -> bool:
         """Whether the reference fails the same way on the same case."""
-        if failure.kind in _ITS_OWN:
-            return False
-        if failure.detail == "late":
+        if failure.kind in _ITS_OWN or failure.detail == "late":
             return False
         # What shows in one call is asked in one.
         own = self._itself.judge(

@@ -176,10 +176,13 @@ class Judging:
         self._judged.candidate.sandbox.phases.begin("search")
         self._judged.candidate.kernel.circumstances = Circumstances(config.seed)
         self._containment = loaded.judged.candidate.sandbox.containment
+        # Its time counts from the start, unless getting ready has left little of it.
+        limit, now = config.budget.max_time, time.monotonic()
+        started = now if limit is None else max(self._start, now - (1 - _LEAST) * limit)
         run = RunConfig(
             targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
             budget=config.budget, device=config.device, isolate="none", burst=1,
-            started=self._search_start(), reduce=config.explain,
+            started=started, reduce=config.explain,
         )  # fmt: skip
         backend = Backend(config.device, isolate="none")
         campaign = Search(
@@ -193,16 +196,6 @@ class Judging:
         finally:
             loaded.judged.candidate.close()
             backend.close()
-
-    def _search_start(self) -> float:
-        """Return from when the search's time counts.
-
-        From the start, unless getting ready has taken so long that little is left.
-        """
-        limit, now = self._config.budget.max_time, time.monotonic()
-        if limit is None:
-            return now
-        return max(self._start, now - (1 - _LEAST) * limit)
 
     def _take(self, event: Event) -> None:
         match event:
@@ -221,7 +214,10 @@ class Judging:
         audit = self._problem.audit if self._problem else Audit()
         verdict, reason = self._verdict(audit)
         finished, judged = self._finished, self._judged
-        candidate = judged.candidate if judged else None
+        candidate, covered = judged.candidate if judged else None, Coverage()
+        if judged:
+            calls = judged.candidate.kernel.in_a_row
+            covered = replace(judged.tried.coverage, calls=calls)
         return Judgement(
             verdict=verdict,
             reason=reason,
@@ -233,7 +229,7 @@ class Judging:
             elapsed_s=self._elapsed,
             interrupted=self._interrupted,
             audit=audit,
-            coverage=_covered(judged) if judged else Coverage(),
+            coverage=covered,
             findings=finished.findings if finished else (),
             paths=finished.paths if finished else {},
             contracts=finished.contracts if finished else {},
@@ -297,8 +293,9 @@ class Judging:
         """Return the verdict where nothing is reported, or nothing about numbers."""
         tallies, tried = finished.contracts.values(), judged.tried
         if any(t.verdict is Verdict.ERROR for t in tallies):
-            why = next((n for n in self._notices if _keeps_from_judging(n)), "")
-            return Verdict.ERROR, why or "some case could not be judged"
+            told = ("could not be judged", "not judged on this backend")
+            why = (n for n in self._notices if any(t in n for t in told))
+            return Verdict.ERROR, next(why, "some case could not be judged")
         open_ = [f for f in finished.findings if f.state not in CHARGED]
         if open_:
             return Verdict.UNDER_SPECIFIED, (
@@ -342,14 +339,6 @@ class Judging:
 def _was_cut_off(judged: Judged | None) -> bool:
     """Whether a call had not returned before anything could be decided."""
     return bool(judged and judged.candidate.sandbox.cut_off and not judged.tried.passed)
-
-
-def _covered(judged: Judged) -> Coverage:
-    return replace(judged.tried.coverage, calls=judged.candidate.kernel.in_a_row)
-
-
-def _keeps_from_judging(notice: str) -> bool:
-    return "could not be judged" in notice or "not judged on this backend" in notice
 
 
 def _told_of_numbers(verdict: Verdict, why: str) -> str:

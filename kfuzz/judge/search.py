@@ -96,13 +96,8 @@ class Search(Campaign):
             return None
         made = made.filter(self._is_near)
         made = made.map(finite_of) if self._not_numbers else made
-        if self._only_there:
-            return made.map(self._at_home)
-        return made.map(self._reference.adapted)
-
-    def _at_home(self, case: Case) -> Case:
-        """Return a drawn case at the benchmarked shape."""
-        return self._reference.resized(self._reference.adapted(case))
+        made = made.map(self._reference.adapted)
+        return made.map(self._reference.resized) if self._only_there else made
 
     def opening(self, kernel: KernelSearch) -> Iterator[Event]:
         """Judge the benchmarked shape: the file's own values first, then others."""

@@ -369,7 +369,9 @@ class Fit:
         for dim, stride in enumerate(strides):
             if stride.constant is not None or dim < len(strides) - 1:
                 continue
-            if all(t.shape[dim] <= 1 or t.strides[dim] == 1 for t in _filled(tensors)):
+            if all(
+                t.shape[dim] <= 1 or t.strides[dim] == 1 for t in tensors if t.numel
+            ):
                 either = any_of(
                     [_none(sizes), at_most(sizes[dim], 1), equal(stride, 1)]
                 )
@@ -507,10 +509,6 @@ def _far(number: Atom) -> Premise:
         any_of([narrow, at_most(1 << 31, number)]),
         f"{number} is not within {NEAR:,} below 2^31",
     )
-
-
-def _filled(tensors: Iterable[TensorArgument]) -> Iterator[TensorArgument]:
-    return (tensor for tensor in tensors if tensor.numel)
 
 
 def _none(sizes: Iterable[Poly]) -> Cond:

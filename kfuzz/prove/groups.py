@@ -89,11 +89,6 @@ def constants_of(launch: Launch) -> Constants:
     return (*launch.constants, ("types", " ".join(filter(None, launch.types))))
 
 
-def constants_text(launch: Launch) -> str:
-    """Return the constants of a launch as they are printed."""
-    return ", ".join(f"{name}={text}" for name, text in constants_of(launch))
-
-
 def numbers(launch: Launch) -> dict[Atom, int]:
     """Return the values of a launch's integer constants."""
     made = launch.arguments.items()
@@ -112,23 +107,32 @@ class Watch:
     relations: Mapping[Key, Relations]
     constants: Mapping[Key, frozenset[Constants]]
 
-    def broken_by(self, launches: Iterable[Launch]) -> str:
-        """Return what the first launch breaks that breaks a premise, or ""."""
-        return next(self._broken(launches), "")
+    def place(self, launch: Launch) -> tuple[Key, Constants]:
+        """Return the group of a launch, and its constants."""
+        return self.grouping.key(launch), constants_of(launch)
 
-    def _broken(self, launches: Iterable[Launch]) -> Iterator[str]:
+    def broken_by(self, launches: Iterable[Launch], *, partly: bool = False) -> str:
+        """Return what the first launch breaks that breaks a premise, or "".
+
+        Args:
+            launches: the launches.
+            partly: as of `Relations.broken_by`.
+        """
+        return next(self._broken(launches, partly=partly), "")
+
+    def _broken(self, launches: Iterable[Launch], *, partly: bool) -> Iterator[str]:
         for launch in launches:
             if launch.vacuous:
                 continue
-            key = self.grouping.key(launch)
+            key, constants = self.place(launch)
             relations = self.relations.get(key)
             if relations is None:
                 yield f"{launch.kernel} is launched with arguments of other kinds"
                 continue
-            constants = constants_of(launch)
             if constants not in self.constants[key]:
-                yield f"{launch.kernel} is launched with {constants_text(launch)}"
-            premise = relations.broken_by(launch)
+                told = ", ".join(f"{name}={text}" for name, text in constants)
+                yield f"{launch.kernel} is launched with {told}"
+            premise = relations.broken_by(launch, partly=partly)
             if premise is not None:
                 text = premise.text or str(premise.holds)
                 yield f"a launch of {launch.kernel} breaks its premise: {text}"

@@ -18,8 +18,6 @@ from kfuzz.prove.groups import (
     Key,
     Made,
     Watch,
-    constants_of,
-    constants_text,
     grouped,
     numbers,
     variants_of,
@@ -130,7 +128,12 @@ class KernelProver:
             for constants, made in variants_of(group).items():
                 self._variants[key, constants] = self._proved(key, made)
         self._drop_refused()
-        self._hold_against_launches(grouping)
+        known = {
+            key: frozenset(c for k, c in (*self._variants, *self._refused) if k == key)
+            for key in groups
+        }
+        watch = Watch(grouping, self._held, known)
+        self._hold_against_launches(watch)
         properties, examples = self._answers(groups)
         proof = KernelProof(
             self._node_id,
@@ -141,11 +144,6 @@ class KernelProver:
             self._spent.queries,
             self._spent.seconds,
         )
-        known = {
-            key: frozenset(c for k, c in (*self._variants, *self._refused) if k == key)
-            for key in groups
-        }
-        watch = Watch(grouping, self._held, known)
         return Outcome(proof, examples, watch, time.process_time() - began)
 
     def _forget_overwritten(self, groups: Groups) -> bool:
@@ -272,7 +270,7 @@ class KernelProver:
         solver = Solver(graph.data, steps=steps, spent=self._spent)
         return Prover(graph, relations, solver, fixed=fixed, preferred=preferred)
 
-    def _hold_against_launches(self, grouping: Grouping) -> None:
+    def _hold_against_launches(self, watch: Watch) -> None:
         """Compare graphs and premises with what the interpreter records."""
         if self._observe is None:
             return
@@ -280,9 +278,7 @@ class KernelProver:
         end = time.monotonic() + OBSERVE_SECONDS
         tried = 0
         for call in self._sampling.calls:
-            places = {
-                (grouping.key(launch), constants_of(launch)) for launch in call.launches
-            }
+            places = set(map(watch.place, call.launches))
             if not places or call.case.elements > _OBSERVED_ELEMENTS:
                 continue
             if places <= seen or tried >= _OBSERVED_CASES or time.monotonic() > end:
@@ -292,7 +288,7 @@ class KernelProver:
             self._pause()
             for observed in self._observe(call.case) or ():
                 self._observed += 1
-                if why := self._difference(observed, grouping):
+                if why := self._difference(observed, watch):
                     self._differs = why
                     return
 
@@ -312,24 +308,15 @@ class KernelProver:
                 del self._variants[place]
                 self._refused.add(place)
 
-    def _difference(self, observed: Observed, grouping: Grouping) -> str:
+    def _difference(self, observed: Observed, watch: Watch) -> str:
         launch = observed.launch
         if launch.vacuous:
             return ""
-        key = grouping.key(launch)
-        relations = self._held.get(key)
-        if relations is None:
-            return f"a real launch of {launch.kernel} is of no kind that was captured"
-        if (premise := relations.broken_by(launch, partly=True)) is not None:
-            return f"a real launch breaks a premise: {premise.text or premise.holds}"
-        place = key, constants_of(launch)
-        if place in self._refused:  # interpreted all the same
-            return ""
-        variant = self._variants.get(place)
-        if variant is None:
-            shown = constants_text(launch)
-            return f"a real launch of {launch.kernel} has {shown}, never captured"
-        if isinstance(variant.graph, str):
+        if why := watch.broken_by([launch], partly=True):
+            return f"really, {why}"
+        variant = self._variants.get(watch.place(launch))
+        # What no compiler takes is interpreted all the same.
+        if variant is None or isinstance(variant.graph, str):
             return ""
         return difference(variant.graph, launch, observed.touched, observed.unowned)
 

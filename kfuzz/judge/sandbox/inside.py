@@ -79,7 +79,6 @@ _equal: Final = torch.equal
 _synchronize: Final = torch.cuda.synchronize
 _sleep: Final = time.sleep
 _collect: Final = gc.collect
-_clock: Final = time.perf_counter
 
 
 def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
@@ -237,7 +236,6 @@ class Candidate:
             around.poison(poison)
         allocations = GuardedAllocations(device, poison)
         launches: dict[str, None] = {}
-        began = _clock()
         try:
 
             def call() -> Any:
@@ -281,7 +279,6 @@ class Candidate:
                 self._blocks.clear()
                 self._held.clear()
             return {"raised": raised}
-        seconds = _clock() - began
         now = [raw(t) for t in looked_at]
         copies = now if firsts is None else firsts
         late = firsts is not None and not all(map(_equal, firsts, now))
@@ -295,7 +292,6 @@ class Candidate:
         self._blocks.trim()
         return {
             "returned": told,
-            "seconds": seconds,
             "late": late,
             "operators": list(allocations.foreign)[:MOST_NAMES],
             "kernels": list(launches)[:MOST_NAMES],

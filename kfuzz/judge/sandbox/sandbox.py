@@ -84,27 +84,15 @@ class Kept:
     """
 
     def __init__(
-        self,
-        zygote: Zygote,
-        scratch: Path,
-        cache: Path,
-        *,
-        device: str,
-        limits: Limits,
-        measures: Measures,
-        hidden: Sequence[Path] = (),
+        self, zygote: Zygote, scratch: Path, start: Mapping[str, Any],
         first: Asked | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Start it without waiting.
 
         Args:
             zygote: what it is forked from.
             scratch: a folder of its own, made here.
-            cache: the folder of what it builds.
-            device: where its calls run.
-            limits: what it may take.
-            measures: how it is contained.
-            hidden: files and folders that it must not read.
+            start: what the keeper has to know of it besides.
             first: what it is asked as soon as it is ready; `answer` returns the answer.
 
         Raises:
@@ -114,28 +102,18 @@ class Kept:
         self.facts: Facts | None = None
         given = () if first is None else first.given
         self.asked = first is not None
-        self._start_seconds = limits.open_seconds + (first.seconds if first else 0.0)
+        self._start_seconds = float(start["limits"]["open_seconds"])
+        self._start_seconds += first.seconds if first else 0.0
         self._answered: dict[str, Any] | None = None
         self._scratch = scratch
         self._wrong: str | None = None
         self._killed = killed_for_memory()
         scratch.mkdir(parents=True)
-        cache.mkdir(parents=True, exist_ok=True)
+        Path(start["cache"]).mkdir(parents=True, exist_ok=True)
         self._child: Child = zygote.fork()
-        self._child.send(
-            {
-                "do": "start",
-                "limits": asdict(limits),
-                "measures": asdict(measures),
-                "scratch": str(scratch),
-                "cache": str(cache),
-                "gpu": not named(device).has.on_host,
-                "inside": device,
-                "hidden": [str(path) for path in hidden],
-                "first": None if first is None else first.message,
-                "descriptors": len(given),
-            }
-        )
+        ask = None if first is None else first.message
+        own = {"scratch": str(scratch), "first": ask, "descriptors": len(given)}
+        self._child.send({"do": "start", **start, **own})
         if given:
             self._child.send_descriptors(given)
 
@@ -239,19 +217,12 @@ class Opened:
         ended: how the child came to its end instead of answering, else None.
         state: parameters and buffers of a module by name.
         loaded: names of those that the entry's weights were loaded into.
-        seconds: how long it took.
     """
 
     raised: Raised | None = None
     ended: Ended | None = None
     state: Mapping[str, OutputSpec] | None = None
     loaded: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def works(self) -> bool:
-        """Whether calls can be made."""
-        return self.raised is None and self.ended is None
 
 
 def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
@@ -292,23 +263,23 @@ def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
     return request, memory
 
 
-def read_opened(answer: dict[str, Any] | Ended, seconds: float) -> Opened:
+def read_opened(answer: dict[str, Any] | Ended) -> Opened:
     """Return what an answer says; one that is none counts as an end."""
     if isinstance(answer, Ended):
-        return Opened(ended=answer, seconds=seconds)
+        return Opened(ended=answer)
     try:
         if "raised" in answer:
-            return Opened(raised=read_exception(answer["raised"]), seconds=seconds)
+            return Opened(raised=read_exception(answer["raised"]))
         listed, loaded = answer.get("state"), answer.get("loaded")
         if not isinstance(listed, dict) or not isinstance(loaded, list):
             raise Broken("it does not say what it built")
         state = {str(k)[:500]: _spec(v) for k, v in listed.items()}
         names = tuple(str(name) for name in loaded if str(name) in state)
-        return Opened(state=state, loaded=names, seconds=seconds)
+        return Opened(state=state, loaded=names)
     except (Broken, TypeError, ValueError) as error:
         text = f"does not report what it built: {error}"
         ended = Ended(End.PROTOCOL, "protocol", text)
-        return Opened(ended=ended, seconds=seconds)
+        return Opened(ended=ended)
 
 
 def _spec(told: Any) -> OutputSpec:
@@ -471,6 +442,7 @@ class Sandbox(Closing):
         self._hidden = [path.resolve() for path in hidden]
         self._entry = entry
         self._device_name, backend = device, named(device)
+        self._gpu = not backend.has.on_host
         self.device = torch.device(device if backend.has.native else backend.torch_type)
         self.limits = limits or Limits()
         self.used = self._forked = 0
@@ -528,13 +500,12 @@ class Sandbox(Closing):
             raise HarnessError("a sandbox without an entry makes no calls")
         with self.phases.waiting("ready"):
             kept = self._contained()
-        began = time.monotonic()
         with self.phases.waiting("built"):
             if not kept.asked:
                 with self._opening(self._entry) as asked:
                     kept.ask_ahead(asked)
             answer = kept.answer(self.limits.open_seconds)
-        opened = read_opened(answer, time.monotonic() - began)
+        opened = read_opened(answer)
         self._called_before = False
         if opened.ended is not None:
             self.fresh()
@@ -740,8 +711,8 @@ class Sandbox(Closing):
             wrong = self._kept.ready()
             if not wrong:
                 assert self._kept.facts is not None
-                gpu = not named(self._device_name).has.on_host
-                self._containment = describe(self._kept.facts, self.limits, gpu=gpu)
+                facts, gpu = self._kept.facts, self._gpu
+                self._containment = describe(facts, self.limits, gpu=gpu)
                 # The next one gets ready meanwhile; on a GPU it makes its context.
                 if not (self._spares or self._kept.asked):
                     self._spares.append(self._fork())
@@ -749,14 +720,16 @@ class Sandbox(Closing):
             self.fresh()
             if ahead:  # it may have been ended since, by whoever
                 continue
-            less = _with_less(self._measures)
-            if less is None:
+            for name in ("namespaces", "landlock"):
+                if getattr(self._measures, name):
+                    self._measures = replace(self._measures, **{name: False})
+                    break
+            else:
                 raise BackendError(
                     f"no contained child can be started: {wrong}",
                     where=str(self.device),
                     fix="`kfuzz doctor` prints what works here",
                 )
-            self._measures = less
 
     def _fork(self, first: Asked | None = None) -> Kept:
         if self._root is None:
@@ -766,16 +739,16 @@ class Sandbox(Closing):
             self._zygote = zygote_for(self._device_name)
         self._forked += 1
         cache = "cache" if self._share_cache else f"cache-{self._forked}"
-        return Kept(
-            self._zygote,
-            self._root / f"scratch-{self._forked}",
-            self._root / cache,
-            device=named(self._device_name).alone(str(self.device)),
-            limits=self.limits,
-            measures=self._measures,
-            hidden=self._hidden,
-            first=first,
-        )
+        start = {
+            "limits": asdict(self.limits),
+            "measures": asdict(self._measures),
+            "cache": str(self._root / cache),
+            "gpu": self._gpu,
+            "inside": named(self._device_name).alone(str(self.device)),
+            "hidden": [str(path) for path in self._hidden],
+        }
+        scratch = self._root / f"scratch-{self._forked}"
+        return Kept(self._zygote, scratch, start, first)
 
     def fresh(self) -> None:
         """End the child, so that the next call has another."""
@@ -819,15 +792,6 @@ class Sandbox(Closing):
             return min(most, self.limits.result_bytes)
         sizes = [Geometry(o.dtype, o.shape, (), 0).nbytes for o in outputs]
         return sum(map(page_up, sizes))
-
-
-def _with_less(measures: Measures) -> Measures | None:
-    """Return the measures to try where a child does not work under these."""
-    if measures.namespaces:
-        return replace(measures, namespaces=False)
-    if measures.landlock:
-        return replace(measures, landlock=False)
-    return None
 
 
 def _clear(

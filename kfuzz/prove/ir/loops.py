@@ -1,7 +1,8 @@
 """Loops: what they carry, in closed form where each iteration adds the same."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.prove.ir.terms import (
@@ -72,9 +73,9 @@ def repeated(
     del ev.graph.checks[kept[1] :]
     del ev.graph.hints[kept[2] :]
     made = len(ev.graph.checks)
-    variant = _Variant(known, loop)
+    varies = partial(_varies, known, loop)
     forms = [
-        _closed(ev, init, guess, end, variant, place, inside)
+        _closed(ev, init, guess, end, varies, place, inside)
         for init, guess, end in zip(inits, guesses, ends, strict=True)
     ]
     _body(
@@ -116,8 +117,8 @@ def _carried(ev: "Evaluator", init: Value, loop: int, number: int) -> Value:
 
 
 def _closed(
-    ev: "Evaluator", init: Value, guess: Value, end: Value, variant: "_Variant",
-    place: Atom, where: Where,
+    ev: "Evaluator", init: Value, guess: Value, end: Value,
+    varies: Callable[[Poly], bool], place: Atom, where: Where,
 ) -> tuple[Value, Any]:  # fmt: skip
     """Return a carried value in an iteration, and what each one adds.
 
@@ -127,7 +128,7 @@ def _closed(
     match init, guess, end:
         case Number(), Number(), Number():
             delta = end.poly - guess.poly
-            if not variant.touches(delta) and not _has(guess.poly, delta):
+            if not varies(delta) and not _has(guess.poly, delta):
                 made = replace(
                     init,
                     poly=init.poly + count * delta,
@@ -141,7 +142,7 @@ def _closed(
             if end.base != init.base:
                 return replace(init, base="", why="a pointer that a loop changes"), None
             delta = end.offset - guess.offset
-            if not variant.touches(delta):
+            if not varies(delta):
                 made_ = replace(
                     init,
                     offset=init.offset + count * delta,
@@ -223,36 +224,26 @@ def _anything(ev: "Evaluator", value: Value, where: Where) -> Value:
     return value
 
 
-@dataclass(frozen=True)
-class _Variant:
-    """What changes from one iteration of a loop to the next.
+def _varies(known: int, loop: int, poly: Poly) -> bool:
+    """Whether a number may differ between the iterations of a loop.
 
-    Attributes:
+    Args:
         known: number of the last unknown value from before.
         loop: the loop.
+        poly: the number.
     """
-
-    known: int
-    loop: int
-
-    def touches(self, poly: Poly) -> bool:
-        """Whether a number may differ between iterations."""
-        for atom in atoms_in(poly):
-            if atom.kind == DATA and atom.parts[0] > self.known:
-                return True
-            if atom is iteration(self.loop):
-                return True
-            if atom.kind == SYMBOL and atom.parts[0].startswith(
-                f"carried.{self.loop}."
-            ):
-                return True
-        return any(self._is_new(doubt.parts[0], doubt) for doubt in doubts_in(poly))
-
-    def _is_new(self, what: object, doubt: Cond) -> bool:
-        """Whether an unknown condition is of the loop."""
-        if what == CARRIED:
-            return bool(doubt.parts[1] == self.loop)
-        return isinstance(what, int) and what > self.known
+    for atom in atoms_in(poly):
+        if atom.kind == DATA and atom.parts[0] > known:
+            return True
+        if atom is iteration(loop):
+            return True
+        if atom.kind == SYMBOL and atom.parts[0].startswith(f"carried.{loop}."):
+            return True
+    for what, *rest in (doubt.parts for doubt in doubts_in(poly)):
+        is_new = rest[0] == loop if what == CARRIED else isinstance(what, int)
+        if is_new and (what == CARRIED or what > known):
+            return True
+    return False
 
 
 def _has(guess: Poly, delta: Poly) -> bool:

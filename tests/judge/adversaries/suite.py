@@ -19,7 +19,6 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge import candidate as contained
-from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
 from kfuzz.judge.sandbox import zygote_for
 from kfuzz.judge.sandbox.limits import MIB, Limits
@@ -176,52 +175,46 @@ def opener(stack: ExitStack) -> Callable[[str], Zygote]:
     return opened
 
 
-@dataclass
-class Suite:
-    """Judges candidates as `kfuzz judge` does.
+def outcome_of(
+    candidate: Candidate,
+    zygotes: Callable[[str], Zygote],
+    *,
+    most_cases: int | None = None,
+    seed: int = 7,
+    device: str = "cpu",
+) -> Outcome:
+    """Judge a candidate as `kfuzz judge` does.
 
-    Attributes:
+    Args:
+        candidate: the candidate.
         zygotes: returns what the children of a device are forked from.
-        most_cases: of one judgement.
-        seed: of the judgements.
-        device: where they run.
+        most_cases: of the judgement.
+        seed: likewise.
+        device: where it runs.
     """
-
-    zygotes: Callable[[str], Zygote]
-    most_cases: int | None = None
-    seed: int = 7
-    device: str = "cpu"
-
-    def judge(self, candidate: Candidate) -> Outcome:
-        """Judge one."""
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            made = self._judged(candidate, Path(folder))
-        told = [
-            f"{f.state} {f.failure.kind}: {f.failure.message}" for f in made.findings
-        ]
-        reason = "; ".join([made.reason, *told[:1]])
-        return Outcome(candidate, made.verdict, reason, time.monotonic() - began)
-
-    def _judged(self, candidate: Candidate, folder: Path) -> Judgement:
+    began = time.monotonic()
+    if candidate.triton and device == "cpu":
+        device = "interpret"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         files = folder / "problem.py", folder / "solution.py"
         files[0].write_text(candidate.reference)
         files[1].write_text(candidate.source)
-        device = self.device
-        if candidate.triton and device == "cpu":
-            device = "interpret"
         config = JudgeConfig(
             reference=files[0], candidate=files[1], root=folder,
-            corpus=folder / "corpus", seed=self.seed, device=device, limits=LIMITS,
-            budget=Budget(SECONDS, self.most_cases, 1),
+            corpus=folder / "corpus", seed=seed, device=device, limits=LIMITS,
+            budget=Budget(SECONDS, most_cases, 1),
             determinism="none" if candidate.random else "run_to_run",
         )  # fmt: skip
         judging = Judging(
-            config, opened=partial(contained.Candidate, zygote=self.zygotes(device))
+            config, opened=partial(contained.Candidate, zygote=zygotes(device))
         )
         for _ in judging.events(stop=threading.Event()):
             pass
-        return judging.judgement()
+        made = judging.judgement()
+    told = [f"{f.state} {f.failure.kind}: {f.failure.message}" for f in made.findings]
+    reason = "; ".join([made.reason, *told[:1]])
+    return Outcome(candidate, made.verdict, reason, time.monotonic() - began)
 
 
 # For a judgement to end after its time: a call under way, a finding to be stored.
@@ -252,8 +245,8 @@ def _judge(
     if began + SECONDS + GRACE_SECONDS > until:
         return None
     cases = None if candidate.wrong else options.honest_cases
-    suite = Suite(_zygotes, most_cases=cases, seed=options.seed, device=options.device)
+    how = {"most_cases": cases, "seed": options.seed, "device": options.device}
     try:
-        return suite.judge(candidate)
+        return outcome_of(candidate, _zygotes, **how)
     except KfuzzError as error:  # as `kfuzz judge` ends: it decides nothing
         return Outcome(candidate, Verdict.ERROR, str(error), time.monotonic() - began)
