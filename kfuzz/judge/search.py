@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -263,12 +264,7 @@ class Search(Campaign):
 
 
 def _seeds(reference: Reference, seed: int) -> Iterator[int]:
-    """Yield seeds; the first case gets a second call by its own."""
-    first = (seed * 7919) % (1 << 20)
-    while not is_due(reference.case(OWN, first)):
-        first += 1
-    yield first
-    number = first
-    while True:
-        number += 1
-        yield number
+    """Return seeds; the first case gets a second call by its own."""
+    every = count((seed * 7919) % (1 << 20))
+    first = next(n for n in every if is_due(reference.case(OWN, n)))
+    return count(first)

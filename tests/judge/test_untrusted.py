@@ -273,8 +273,8 @@ def judged(
     ("build", "claims"),
     [
         ("honest", {}),
-        ("has_its_input_elsewhere", {}),
-        ("in_place", {"inplace": ("x",)}),
+        pytest.param("has_its_input_elsewhere", {}, marks=pytest.mark.slow),
+        pytest.param("in_place", {"inplace": ("x",)}, marks=pytest.mark.slow),
         ("into", {"out": ("y",)}),
     ],
 )
