@@ -16,7 +16,7 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.replay.replayer import replay as replay_all
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.judge.opener import opener
+from kfuzz.judge import opener
 from kfuzz.store.corpus import Stored
 from kfuzz.targets.importing import importing
 from kfuzz.targets.load import LoadedKernel, Source, project_root, target_of

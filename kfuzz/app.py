@@ -32,7 +32,7 @@ from kfuzz.fleet.elsewhere import search_on
 from kfuzz.grade.calibrate_verb import calibrate
 from kfuzz.grade.certificate_verb import certificate_app
 from kfuzz.grade.verb import grade
-from kfuzz.judge.opener import opener
+from kfuzz.judge import opener
 from kfuzz.judge.verb import judge
 from kfuzz.monitor.verb import monitor_report
 from kfuzz.observe.verb import observe

@@ -232,7 +232,7 @@ class FindingItem(pytest.Item):
         from kfuzz.engine.config import ReplayConfig
         from kfuzz.engine.replay.replayer import replay
         from kfuzz.execution.device.backends import resolve
-        from kfuzz.judge.opener import opener
+        from kfuzz.judge import opener
         from kfuzz.targets.load import project_root
 
         try:

@@ -55,7 +55,8 @@ def prove(
     zygotes.expect(device)  # it imports torch while this process does
 
     from kfuzz.prove.proving import SECONDS
-    from kfuzz.prove.search import ProofRun, ProveConfig
+    from kfuzz.prove.search import ProofRun
+    from kfuzz.prove.tasks import Task
     from kfuzz.report import json_report
     from kfuzz.report.proofs import proof_lines
     from kfuzz.report.terminal import TerminalReport
@@ -65,9 +66,8 @@ def prove(
     if max_time is not None:
         seconds = values.duration(max_time)
         importing.limit_to(seconds)
-    run = ProofRun(
-        ProveConfig(tuple(wanted), project.root, project.corpus, device, seconds)
-    )
+    task = Task(tuple(wanted), project.root, seconds)
+    run = ProofRun(task, project.corpus, device)
     outcome = Outcome(fail_on_any=fail_on == "any")
     made: list[dict[str, Any]] = []
     with report_stream() as out, ExitStack() as stack:

@@ -1,6 +1,6 @@
 """A candidate in a child of its own: built there, given the reference's weights."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -10,16 +10,14 @@ from torch import Tensor
 
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.untrusted import Containment, End, Ended, Entry, Mode
+from kfuzz.core.untrusted import End, Ended, Entry, Mode
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge.kernelbench.operator import Reference
 from kfuzz.judge.kernelbench.problem import SEED
 from kfuzz.judge.recording import Recording
 from kfuzz.judge.sandbox import Opened, RemoteKernel, Sandbox
-from kfuzz.judge.sandbox.circumstances import Circumstances
 from kfuzz.judge.sandbox.limits import Limits
-from kfuzz.judge.sandbox.phases import Phases
 from kfuzz.numerics.run import Raised
 
 BUILT: Final = "ModelNew"
@@ -60,6 +58,8 @@ class Candidate:
             them, and there are no others.
         stalls: calls so far that did not return in time, and did in a fresh child.
         recording: what its calls on the present case returned.
+        sandbox: where it is built.
+        kernel: it in that, which is called.
     """
 
     def __init__(
@@ -82,12 +82,13 @@ class Candidate:
             path, BUILT, args=form.init, seed=SEED, weights=self._weights,
             fixed=dict(form.fixed),
         )  # fmt: skip
-        self._sandbox = sandbox or Sandbox(
+        compiled = (form.path.parent / "__pycache__").glob(f"{form.path.stem}.*.pyc")
+        self.sandbox = sandbox or Sandbox(
             None, device=device, limits=limits, zygote=zygote,
-            hidden=[*_sources(form.path), *hidden],
+            hidden=[form.path, *compiled, *hidden],
         )  # fmt: skip
-        self._sandbox.enter(self._entry)
-        self._kernel = RemoteKernel(self._sandbox, nesting=form.nesting)
+        self.sandbox.enter(self._entry)
+        self.kernel = RemoteKernel(self.sandbox, nesting=form.nesting)
         self.recording = Recording()
         self._config = 0
         self._late = 0
@@ -99,70 +100,13 @@ class Candidate:
             raise
 
     @property
-    def containment(self) -> Containment:
-        """What contains its child."""
-        return self._sandbox.containment
-
-    @property
-    def phases(self) -> Phases:
-        """Where the seconds go."""
-        return self._sandbox.phases
-
-    @property
-    def launched(self) -> Sequence[str]:
-        """Triton's kernels that it was seen to launch, by the child's word."""
-        return tuple(self._kernel.kernels)
-
-    @property
-    def operators(self) -> Sequence[str]:
-        """Torch's own operators that were seen to compute, by the child's word."""
-        return tuple(self._kernel.operators)
-
-    @property
-    def strays(self) -> Sequence[str]:
-        """Writes beside memory that it allocated, by the child's word."""
-        return tuple(self._kernel.strays)
-
-    @property
-    def circumstances(self) -> Circumstances:
-        """What draws what surrounds its calls."""
-        return self._kernel.circumstances
-
-    @circumstances.setter
-    def circumstances(self, circumstances: Circumstances) -> None:
-        self._kernel.circumstances = circumstances
-
-    def end_at(self, until: Callable[[], float]) -> None:
-        """Have no call waited for after a moment.
-
-        Args:
-            until: returns it, as `time.monotonic()` counts.
-        """
-        self._sandbox.until = until
-
-    @property
-    def cut_off(self) -> bool:
-        """Whether a call was given up because the time was up."""
-        return self._sandbox.cut_off > 0
-
-    @property
-    def calls_in_a_row(self) -> int:
-        """Most calls that one of its children has answered."""
-        return self._kernel.in_a_row
-
-    @property
-    def left(self) -> Sequence[str]:
-        """What it was seen to leave changed of torch's state, by the child's word."""
-        return tuple(self._kernel.left)
-
-    @property
     def late(self) -> bool:
         """Whether a result changed after its call had returned, since `begin`."""
-        return self._kernel.late > self._late
+        return self.kernel.late > self._late
 
     def _open(self) -> None:
         """Build it, and compare its weights with the reference's; see the class."""
-        opened = self._sandbox.start()
+        opened = self.sandbox.start()
         if opened.ended is not None:
             ended = opened.ended
             what = f"it cannot be built: it {ended.text}"
@@ -183,10 +127,10 @@ class Candidate:
 
     def __call__(self, *tensors: Tensor) -> Any:
         """Call it in its child; see `RemoteKernel`."""
-        expected = self._sandbox.used + (not self._sandbox.alive)
-        returned = self._kernel(*tensors)
+        expected = self.sandbox.used + (not self.sandbox.alive)
+        returned = self.kernel(*tensors)
         self.recording.take(returned)
-        self.stalls += self._sandbox.used > expected
+        self.stalls += self.sandbox.used > expected
         return returned
 
     def begin(self, case: Case) -> None:
@@ -194,8 +138,8 @@ class Candidate:
 
         Other weights are the reference's, which has to use them by now.
         """
-        self._late = self._kernel.late
-        self.circumstances.begin()
+        self._late = self.kernel.late
+        self.kernel.circumstances.begin()
         self.recording.begin()
         config = configured(case)
         if config == self._config:
@@ -206,19 +150,11 @@ class Candidate:
         elif config == OTHER_WEIGHTS:
             state = self._reference.form.state()
             entry = replace(entry, weights=state, constants_drawn=True)
-        self._sandbox.enter(entry)
-
-    def prepare(self, children: int) -> None:
-        """Have fresh children build it, all at once, for `renew` to come."""
-        self._sandbox.prepare(children)
-
-    def renew(self) -> None:
-        """Have the next call made in a fresh child."""
-        self._sandbox.fresh()
+        self.sandbox.enter(entry)
 
     def close(self) -> None:
         """End the child."""
-        self._sandbox.close()
+        self.sandbox.close()
 
     def _matched(self, opened: Opened) -> str:
         """Say how it came to the reference's weights.
@@ -233,7 +169,10 @@ class Candidate:
         text = f"{len(loaded)} of {len(wanted)} loaded by name and shape"
         if not missing:
             return text
-        own = self._state([n for n in opened.state or {} if n not in loaded], opened)
+        others = [n for n in opened.state or {} if n not in loaded]
+        own = self.sandbox.state(others) if others else {}
+        if isinstance(own, Ended | Raised):
+            raise KfuzzError("its weights cannot be read", where=str(self._entry.path))
         lacking = [n for n, x in missing.items() if not _holds(own, x)]
         if lacking:
             raise KfuzzError(
@@ -244,14 +183,6 @@ class Candidate:
                 fix="name parameters and buffers as the reference does",
             )
         return f"{text}, {len(missing)} alike, made under the same seed"
-
-    def _state(self, names: Sequence[str], opened: Opened) -> Mapping[str, Tensor]:
-        if not names:
-            return {}
-        found = self._sandbox.state(names)
-        if isinstance(found, Ended | Raised):
-            raise KfuzzError("its weights cannot be read", where=str(self._entry.path))
-        return found
 
 
 def _holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:
@@ -265,11 +196,6 @@ def _holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:
         and any(torch.equal(y.reshape(-1).to(x.dtype), f) for f in forms)
         for y in own.values()
     )
-
-
-def _sources(path: Path) -> list[Path]:
-    """Return a file, and what Python has compiled it to."""
-    return [path, *(path.parent / "__pycache__").glob(f"{path.stem}.*.pyc")]
 
 
 def _last(output: str) -> str:

@@ -53,6 +53,12 @@ _OFTEN: Final = 2
 _STALLS: Final = 2
 # The share of a long run's calls that nothing watches.
 _BARE: Final = 0.5
+_CONFIGURED: Final = {
+    EVALUATION: (
+        "in evaluation mode, where the reference gives what it gives as it was built"
+    ),
+    OTHER_WEIGHTS: "with other numbers in weights that are all 0 or all 1 as built",
+}
 EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
 
 
@@ -153,31 +159,33 @@ class Judged:
         if case.pinned and self._origin is None:
             self._origin = case
         chosen = Depth(depth)
-        if chosen is Depth.SEARCH and is_due(case) and self._is_at_home(case):
+        due = chosen is Depth.SEARCH and is_due(case) and not case.pinned
+        if due and self.reference.is_benchmarked(case):
             chosen = Depth.FULL  # few cases are: all further calls are made
         report = self._judged(case, chosen)
         failure = report.failure
         if failure is None:
             return report
-        if failure.kind is Kind.RAISES and not self._has_to_take(case):
-            kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
-            at_home = self.reference.is_benchmarked(case)
-            why = OTHER_VALUES if at_home else ELSEWHERE
-            return replace(
-                report, verdicts=kept, failure=None, refusal=why,
-                example=failure.message,
-            )  # fmt: skip
-        if failure.kind is Kind.RAISES and self._raises_for_being_watched(case):
-            kept = {c: v for c, v in report.verdicts.items() if c != failure.contract}
-            return replace(
-                report, verdicts=kept, failure=None, refusal=WATCHED,
-                example=failure.message,
-            )  # fmt: skip
+        if failure.kind is Kind.RAISES:
+            why = ""
+            if not self._has_to_take(case):
+                at_home = self.reference.is_benchmarked(case)
+                why = OTHER_VALUES if at_home else ELSEWHERE
+            elif self._raises_for_being_watched(case):
+                why = WATCHED
+            if why:
+                kept = {
+                    c: v for c, v in report.verdicts.items() if c != failure.contract
+                }
+                return replace(
+                    report, verdicts=kept, failure=None, refusal=why,
+                    example=failure.message,
+                )  # fmt: skip
         self._counts(failure)
         if self.reference.fits(case.dims) and self._does_so_too(
             case, Depth(depth), failure
         ):
-            self.tried.fails_alike()
+            self.tried.coverage.beyond += 1
             return replace(
                 report,
                 verdicts={
@@ -187,13 +195,8 @@ class Judged:
                 failure=None,
                 notes=(f"the reference does so too: {failure.kind}",),
             )
-        if case.config == EVALUATION:
-            text = f"{failure.message}; in evaluation mode, where the reference gives "
-            text += "what it gives as it was built"
-            return replace(report, failure=replace(failure, message=text))
-        if case.config == OTHER_WEIGHTS:
-            text = f"{failure.message}; with other numbers in weights that are all 0 "
-            text += "or all 1 as built"
+        if case.config in _CONFIGURED:
+            text = f"{failure.message}; {_CONFIGURED[case.config]}"
             return replace(report, failure=replace(failure, message=text))
         return self._attributed(case, report)
 
@@ -210,10 +213,11 @@ class Judged:
     def _returns(self, case: Case, *, bare: bool) -> bool:
         """Whether the candidate returns in a fresh child, watched or not."""
         values = list(self._evaluator.values(case).values())
-        around = self.candidate.circumstances
+        around = self.candidate.kernel.circumstances
         before, around.bare_share = around.bare_share, float(bare)
         around.begin()  # with another seed than that under which it raised
-        self.candidate.renew()  # what raised may have left its process in disorder
+        # What raised may have left its process in disorder.
+        self.candidate.sandbox.fresh()
         try:
             return Recorded.of(self._called, values).raised is None
         finally:
@@ -241,7 +245,7 @@ class Judged:
 
         def judge(case: Case, recorded: Recorded) -> CaseReport:
             self._recorded = recorded
-            bare = self.candidate.circumstances.last.bare
+            bare = self.candidate.kernel.circumstances.last.bare
             report = self._played.judge(case, Depth.BASE)
             failure = report.failure
             if (
@@ -262,11 +266,13 @@ class Judged:
                 return replace(report, failure=None)  # once may be the machine's doing
             return report
 
+        around = self.candidate.kernel.circumstances
+
         def call(*tensors: Tensor) -> Any:
-            self.candidate.circumstances.begin()  # other seeds for the same inputs
+            around.begin()  # other seeds for the same inputs
             return self._called(*tensors)
 
-        self.candidate.circumstances.bare_share = _BARE
+        around.bare_share = _BARE
         try:
             return long_run(
                 cases,
@@ -279,7 +285,7 @@ class Judged:
                 over=over,
             )
         finally:
-            self.candidate.circumstances.bare_share = 0.0
+            around.bare_share = 0.0
 
     def _bound(self, case: Case) -> Holds:
         """Return what tells whether results of a case lie within their bound."""
@@ -422,9 +428,6 @@ class Judged:
         self.reference.use_drawn(drawn=False)
         return bool(changed)
 
-    def _is_at_home(self, case: Case) -> bool:
-        return not case.pinned and self.reference.is_benchmarked(case)
-
     def rests_on_nonfinite(self, case: Case) -> bool:
         """Whether a case holds NaN or infinities, which numbers alone do not show."""
         return not self._is_ordinary(case)
@@ -436,9 +439,7 @@ class Judged:
 
     def _does_so_too(self, case: Case, depth: Depth, failure: Failure) -> bool:
         """Whether the reference fails the same way on the same case."""
-        if failure.kind in _ITS_OWN:
-            return False
-        if failure.detail == "late":
+        if failure.kind in _ITS_OWN or failure.detail == "late":
             return False
         # What shows in one call is asked in one.
         own = self._itself.judge(
@@ -489,10 +490,6 @@ class Judged:
                 made.failure is not None and made.failure.kind in VALUE_KINDS
             )
         return self._shape_only[key]
-
-    def fresh(self) -> None:
-        """Have the next case judged in a fresh child."""
-        self.candidate.renew()
 
     def count(self, case: Case, report: CaseReport) -> None:
         """Count a case of the search."""

@@ -110,12 +110,12 @@ class JudgedRunner(Runner):
         """
         weights = self._judged.reference.form.state().values()
         if case.elements + sum(x.numel() for x in weights) <= _SIDE_BY_SIDE:
-            self._judged.candidate.prepare(len(depths))
+            self._judged.candidate.sandbox.prepare(len(depths))
         reports: list[CaseReport] = []
         for depth in depths:
             if self._over():
                 raise Stopped
-            self._judged.fresh()
+            self._judged.candidate.sandbox.fresh()
             reports.append(self.judge_again(case, depth))
         return reports
 

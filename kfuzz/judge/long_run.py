@@ -68,20 +68,12 @@ class Recorded:
                 x.copy_(left)
         return _copied(self.returned)
 
-    def equals(self, other: "Recorded") -> bool:
-        """Whether both are the same, bit for bit."""
+    def is_like(self, other: "Recorded", *, bits: bool) -> bool:
+        """Whether both returned, and the same; without `bits` of any values."""
         if self.raised is not None or other.raised is not None:
             return False
-        same = _same(self.returned, other.returned, bits=True)
-        return same and _same(self.left, other.left, bits=True)
-
-    def resembles(self, other: "Recorded") -> bool:
-        """Whether both returned, the same but for the results' values."""
-        if self.raised is not None or other.raised is not None:
-            return False
-        if not _same(self.left, other.left, bits=True):
-            return False
-        return _same(self.returned, other.returned, bits=False)
+        same = _same(self.left, other.left, bits=True)
+        return same and _same(self.returned, other.returned, bits=bits)
 
 
 def long_run(
@@ -118,9 +110,10 @@ def long_run(
         number = draw.randrange(len(cases))
         made = Recorded.of(call, given[number])
         first = firsts.get(number)
-        if first is not None and first.equals(made):
+        if first is not None and first.is_like(made, bits=True):
             continue
-        if first is not None and judged[number] >= _JUDGED and first.resembles(made):
+        known = first if judged[number] >= _JUDGED else None
+        if known is not None and known.is_like(made, bits=False):
             if number not in bounds:
                 bounds[number] = bound(cases[number])
             if bounds[number](made.returned):

@@ -9,7 +9,7 @@ from kfuzz.core.untrusted import Measure
 from kfuzz.core.verdict import Verdict
 
 
-@dataclass(frozen=True)
+@dataclass
 class Coverage:
     """On what a candidate was tried.
 

@@ -173,13 +173,16 @@ class Judging:
             self._is_built = isinstance(error, HarnessError | BackendError)
             return
         self._judged = loaded.judged
-        self._judged.candidate.phases.begin("search")
-        self._judged.candidate.circumstances = Circumstances(config.seed)
-        self._containment = loaded.judged.candidate.containment
+        self._judged.candidate.sandbox.phases.begin("search")
+        self._judged.candidate.kernel.circumstances = Circumstances(config.seed)
+        self._containment = loaded.judged.candidate.sandbox.containment
+        # Its time counts from the start, unless getting ready has left little of it.
+        limit, now = config.budget.max_time, time.monotonic()
+        started = now if limit is None else max(self._start, now - (1 - _LEAST) * limit)
         run = RunConfig(
             targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
             budget=config.budget, device=config.device, isolate="none", burst=1,
-            started=self._search_start(), reduce=config.explain,
+            started=started, reduce=config.explain,
         )  # fmt: skip
         backend = Backend(config.device, isolate="none")
         campaign = Search(
@@ -193,16 +196,6 @@ class Judging:
         finally:
             loaded.judged.candidate.close()
             backend.close()
-
-    def _search_start(self) -> float:
-        """Return from when the search's time counts.
-
-        From the start, unless getting ready has taken so long that little is left.
-        """
-        limit, now = self._config.budget.max_time, time.monotonic()
-        if limit is None:
-            return now
-        return max(self._start, now - (1 - _LEAST) * limit)
 
     def _take(self, event: Event) -> None:
         match event:
@@ -221,7 +214,10 @@ class Judging:
         audit = self._problem.audit if self._problem else Audit()
         verdict, reason = self._verdict(audit)
         finished, judged = self._finished, self._judged
-        candidate = judged.candidate if judged else None
+        candidate, covered = judged.candidate if judged else None, Coverage()
+        if judged:
+            calls = judged.candidate.kernel.in_a_row
+            covered = replace(judged.tried.coverage, calls=calls)
         return Judgement(
             verdict=verdict,
             reason=reason,
@@ -233,7 +229,7 @@ class Judging:
             elapsed_s=self._elapsed,
             interrupted=self._interrupted,
             audit=audit,
-            coverage=_covered(judged) if judged else Coverage(),
+            coverage=covered,
             findings=finished.findings if finished else (),
             paths=finished.paths if finished else {},
             contracts=finished.contracts if finished else {},
@@ -241,12 +237,12 @@ class Judging:
             notes=finished.notes if finished else (),
             notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
             containment=self._containment.measures,
-            launched=tuple(candidate.launched) if candidate else (),
-            operators=tuple(candidate.operators) if candidate else (),
+            launched=tuple(candidate.kernel.kernels) if candidate else (),
+            operators=tuple(candidate.kernel.operators) if candidate else (),
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
-            phases=candidate.phases.seconds if candidate else {},
+            phases=candidate.sandbox.phases.seconds if candidate else {},
             cut_off=(
                 verdict is Verdict.UNDER_SPECIFIED
                 and _was_cut_off(judged)
@@ -259,10 +255,11 @@ class Judging:
         if self._judged is None:
             return ()
         judged = self._judged
-        told = [f"by its child's word: {text}" for text in judged.candidate.strays]
+        kernel = judged.candidate.kernel
+        told = [f"by its child's word: {text}" for text in kernel.strays]
         told += [
             f"by its child's word a call leaves {text} changed; it was put back"
-            for text in judged.candidate.left
+            for text in kernel.left
         ]
         if judged.reference.form.neutral() and not judged.candidate.same_names:
             told.append(
@@ -296,8 +293,9 @@ class Judging:
         """Return the verdict where nothing is reported, or nothing about numbers."""
         tallies, tried = finished.contracts.values(), judged.tried
         if any(t.verdict is Verdict.ERROR for t in tallies):
-            why = next((n for n in self._notices if _keeps_from_judging(n)), "")
-            return Verdict.ERROR, why or "some case could not be judged"
+            told = ("could not be judged", "not judged on this backend")
+            why = (n for n in self._notices if any(t in n for t in told))
+            return Verdict.ERROR, next(why, "some case could not be judged")
         open_ = [f for f in finished.findings if f.state not in CHARGED]
         if open_:
             return Verdict.UNDER_SPECIFIED, (
@@ -340,15 +338,7 @@ class Judging:
 
 def _was_cut_off(judged: Judged | None) -> bool:
     """Whether a call had not returned before anything could be decided."""
-    return bool(judged and judged.candidate.cut_off and not judged.tried.passed)
-
-
-def _covered(judged: Judged) -> Coverage:
-    return replace(judged.tried.coverage, calls=judged.candidate.calls_in_a_row)
-
-
-def _keeps_from_judging(notice: str) -> bool:
-    return "could not be judged" in notice or "not judged on this backend" in notice
+    return bool(judged and judged.candidate.sandbox.cut_off and not judged.tried.passed)
 
 
 def _told_of_numbers(verdict: Verdict, why: str) -> str:

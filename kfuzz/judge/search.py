@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -78,7 +79,7 @@ class Search(Campaign):
         # Confirmed findings that rest on NaN or infinities: after one only numbers.
         self._not_numbers: set[str] = set()
         super().__init__(config, stop, backend, list(loaded), classes)
-        self._judged.candidate.end_at(lambda: self.clock.deadline)
+        self._judged.candidate.sandbox.until = lambda: self.clock.deadline
         self.clock.begin(self.clock.started)  # a judge has its time, start-up included
         for kernel in self.kernels:
             kernel.record.notices = {UNSEEN: False}
@@ -96,13 +97,8 @@ class Search(Campaign):
             return None
         made = made.filter(self._is_near)
         made = made.map(finite_of) if self._not_numbers else made
-        if self._only_there:
-            return made.map(self._at_home)
-        return made.map(self._reference.adapted)
-
-    def _at_home(self, case: Case) -> Case:
-        """Return a drawn case at the benchmarked shape."""
-        return self._reference.resized(self._reference.adapted(case))
+        made = made.map(self._reference.adapted)
+        return made.map(self._reference.resized) if self._only_there else made
 
     def opening(self, kernel: KernelSearch) -> Iterator[Event]:
         """Judge the benchmarked shape: the file's own values first, then others."""
@@ -176,7 +172,7 @@ class Search(Campaign):
         There the first call is on any shape, and few calls come before a case.
         """
         if kernel.rounds % 2 == 0:
-            self._judged.fresh()
+            self._judged.candidate.sandbox.fresh()
         yield from super()._time_slice(kernel)
 
     def _is_near(self, case: Case) -> bool:
@@ -215,7 +211,7 @@ class Search(Campaign):
         self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take a finding to its minimum, from a smaller shape where one shows it."""
-        with self._judged.candidate.phases.within("confirm"):
+        with self._judged.candidate.sandbox.phases.within("confirm"):
             yield from self._confirmed(kernel, case, report)
 
     def _confirmed(
@@ -268,12 +264,7 @@ class Search(Campaign):
 
 
 def _seeds(reference: Reference, seed: int) -> Iterator[int]:
-    """Yield seeds; the first case gets a second call by its own."""
-    first = (seed * 7919) % (1 << 20)
-    while not is_due(reference.case(OWN, first)):
-        first += 1
-    yield first
-    number = first
-    while True:
-        number += 1
-        yield number
+    """Return seeds; the first case gets a second call by its own."""
+    every = count((seed * 7919) % (1 << 20))
+    first = next(n for n in every if is_due(reference.case(OWN, n)))
+    return count(first)

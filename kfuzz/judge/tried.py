@@ -1,7 +1,6 @@
 """On what a candidate was tried, counted."""
 
 import math
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -60,32 +59,24 @@ class Tried:
         decided = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
         if report.refusal is not None:
             self.refused_there += report.refusal == OTHER_VALUES
-            self.coverage = replace(told, refused=told.refused + 1)
+            told.refused += 1
         elif not decided and report.failure is None:
-            self.coverage = replace(told, undecided=told.undecided + 1)
+            told.undecided += 1
         else:
             fill = case.data.fill
             finite = decided and is_finite(case)
             self.taken_there += finite and benchmarked and not own
             self._shapes.add(tuple(s.shape for s in case.tensors.values()))
-            families = Counter(told.families) + Counter(
-                [fill.family if fill else "pinned"]
-            )
-            self.coverage = replace(
-                told,
-                cases=told.cases + 1,
-                benchmarked=told.benchmarked + benchmarked,
-                families=dict(sorted(families.items())),
-                shapes=len(self._shapes),
-                dtypes=tuple(sorted({*told.dtypes, case.data.dtype})),
-                finite=told.finite + finite,
-            )
+            family = fill.family if fill else "pinned"
+            counts = {**told.families, family: told.families.get(family, 0) + 1}
+            told.families = dict(sorted(counts.items()))
+            told.cases += 1
+            told.benchmarked += benchmarked
+            told.shapes = len(self._shapes)
+            told.dtypes = tuple(sorted({*told.dtypes, case.data.dtype}))
+            told.finite += finite
             right = benchmarked and own and decided and report.failure is None
             self.passed = self.passed or right
-
-    def fails_alike(self) -> None:
-        """Count a case on which the reference does not keep the contract either."""
-        self.coverage = replace(self.coverage, beyond=self.coverage.beyond + 1)
 
 
 def is_finite(case: Case) -> bool:

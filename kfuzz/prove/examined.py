@@ -9,7 +9,7 @@ from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.verdict import CHARGED, VALUE_KINDS, Kind
 from kfuzz.engine.search.proofs import Keep
 from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.prove.outcome import Counterexample
+from kfuzz.prove.tasks import Counterexample
 
 _ENDS: Final = frozenset({Kind.CRASH, Kind.DEVICE_FAULT})
 _OUTSIDE: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}) | _ENDS

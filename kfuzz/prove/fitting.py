@@ -1,26 +1,18 @@
 """Fitting: expressions for what a wrapper computes, found on some of its launches."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, islice, permutations, product, starmap
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kfuzz.execution.launches.launch import (
     ConstArgument,
     IntArgument,
     Launch,
     TensorArgument,
-)
-from kfuzz.prove.candidates import (
-    Candidate,
-    cdiv_of,
-    least_of,
-    pairs,
-    plus,
-    products,
-    times,
 )
 from kfuzz.prove.ir.terms import (
     TRUE,
@@ -35,7 +27,9 @@ from kfuzz.prove.ir.terms import (
     at_most,
     atoms_in,
     equal,
+    least,
     negated,
+    quotient,
     remainder,
 )
 from kfuzz.prove.ir.values import grid, symbol
@@ -45,14 +39,18 @@ from kfuzz.prove.relations import (
     Layout,
     Premise,
     Relations,
+    cdiv,
     quantities,
+    within_grid,
 )
+
+# Values of an expression on all launches, in 64 bits that wrap, and the expression.
+Candidate = tuple[NDArray[Any], Callable[[], Poly]]
 
 ENOUGH: Final = 3
 """Different values that a quantity has at least where an expression is fitted."""
 _MIXED: Final = 8
 _CAPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 65535)
-_GRIDS: Final = (2**31 - 1, 65535, 65535)
 
 
 class Fit:
@@ -94,12 +92,7 @@ class Fit:
             premises += more
         for axis in range(3):
             premises += self._related(grid(axis), offer=False, of_grid=True)
-            premises.append(
-                Premise(
-                    all_of([at_most(1, grid(axis)), at_most(grid(axis), _GRIDS[axis])]),
-                    "",
-                )
-            )
+            premises.append(Premise(within_grid(axis), ""))
         for name in tensors:
             below = symbol(f"{name}.below")
             if all(below in values for values in self._values):
@@ -376,7 +369,9 @@ class Fit:
         for dim, stride in enumerate(strides):
             if stride.constant is not None or dim < len(strides) - 1:
                 continue
-            if all(t.shape[dim] <= 1 or t.strides[dim] == 1 for t in _filled(tensors)):
+            if all(
+                t.shape[dim] <= 1 or t.strides[dim] == 1 for t in tensors if t.numel
+            ):
                 either = any_of(
                     [_none(sizes), at_most(sizes[dim], 1), equal(stride, 1)]
                 )
@@ -439,6 +434,10 @@ class Fit:
     def _constant_relations(self) -> list[Premise]:
         """Return what the integers have to do with the constants of each launch."""
         made: list[Premise] = []
+
+        def claim(holds: Cond, text: str) -> None:
+            made.append(Premise(holds, text))
+
         numbers = [b for b in self._bases if not self._steps(b)]
         for constant in self._constants:
             values = self._column(as_poly(constant))
@@ -455,31 +454,22 @@ class Fit:
                     made += self._flags(constant, number, pairs)
                     continue
                 if all(a == b for a, b in pairs):
-                    made.append(Premise(equal(c, n), f"{constant} = {number}"))
+                    claim(equal(c, n), f"{constant} = {number}")
                     continue
                 if all(a <= b for a, b in pairs):
-                    made.append(Premise(at_most(n, c), f"{number} <= {constant}"))
+                    claim(at_most(n, c), f"{number} <= {constant}")
                 elif most > fewest and all(a <= b for a, b in pairs if b < most):
                     capped = any_of([at_most(n, c), equal(c, most)])
-                    made.append(
-                        Premise(
-                            capped, f"{number} <= {constant} where that is below {most}"
-                        )
-                    )
+                    claim(capped, f"{number} <= {constant} where that is below {most}")
                 if most > fewest and all(2 * a > b for a, b in pairs if b > fewest):
                     tight = any_of([at_most(c + 1, n * 2), equal(c, fewest)])
-                    made.append(
-                        Premise(
-                            tight,
-                            f"{constant} < 2 * {number} where it is above {fewest}",
-                        )
+                    claim(
+                        tight, f"{constant} < 2 * {number} where it is above {fewest}"
                     )
                 if all(b and a % b == 0 for a, b in pairs) and most > 1:
-                    made.append(
-                        Premise(
-                            equal(remainder(n, c), 0),
-                            f"{number} is a multiple of {constant}",
-                        )
+                    claim(
+                        equal(remainder(n, c), 0),
+                        f"{number} is a multiple of {constant}",
                     )
         return made
 
@@ -519,10 +509,6 @@ def _far(number: Atom) -> Premise:
         any_of([narrow, at_most(1 << 31, number)]),
         f"{number} is not within {NEAR:,} below 2^31",
     )
-
-
-def _filled(tensors: Iterable[TensorArgument]) -> Iterator[TensorArgument]:
-    return (tensor for tensor in tensors if tensor.numel)
 
 
 def _none(sizes: Iterable[Poly]) -> Cond:
@@ -567,3 +553,46 @@ def shown(poly: Poly) -> str:
     if atom is not None and atom.kind in ("min", "max"):
         return f"{atom.kind}({', '.join(map(shown, atom.parts))})"
     return str(poly)
+
+
+def products(bases: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Yield products of two to four; of many bases the first ones alone."""
+    few = list(bases[:12])
+    last = [(i, base) for i, base in enumerate(few)]
+    for count in range(2, 5):
+        if count > 3:
+            few = few[:8]
+        numbers = range(len(few))
+        last = [(i, times(x, few[i])) for at, x in last for i in numbers[at:]]
+        yield from (made for _, made in last)
+
+
+def times(left: Candidate, right: Candidate) -> Candidate:
+    """Return the product of two."""
+    return left[0] * right[0], lambda: left[1]() * right[1]()
+
+
+def cdiv_of(left: Candidate, right: Candidate) -> Candidate:
+    """Return one divided by another, rounded up."""
+    made = (left[0] + right[0] - 1) // right[0]
+    return made, lambda: cdiv(left[1](), right[1]())
+
+
+def least_of(left: Candidate, right: Candidate) -> Candidate:
+    """Return the smaller of two."""
+    return np.minimum(left[0], right[0]), lambda: least(left[1](), right[1]())
+
+
+def plus(left: Candidate, step: int) -> Candidate:
+    """Return one with a number added."""
+    return left[0] + step, lambda: left[1]() + step
+
+
+def pairs(left: Candidate, right: Candidate) -> Iterator[Candidate]:
+    """Yield differences, sums and quotients of two."""
+    a, b = left[0], right[0]
+    yield a - b, lambda: left[1]() - right[1]()
+    yield a + b, lambda: left[1]() + right[1]()
+    yield a - b + 1, lambda: left[1]() - right[1]() + 1
+    if (b > 0).all():
+        yield a // b, lambda: quotient(left[1](), right[1]())

@@ -1,8 +1,8 @@
 """Launches that are proved together: of one Triton kernel, alike but for numbers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from kfuzz.core.recipe import Case
 from kfuzz.execution.launches.capture import Captured
@@ -15,8 +15,7 @@ Key = tuple[Any, ...]
 Constants = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """A launch, and the call that made it."""
 
     launch: Launch
@@ -25,19 +24,16 @@ class Made:
     call: int
 
 
-@dataclass
-class Group:
-    """Launches of one Triton kernel whose tensors have equal ranks."""
+Groups = dict[Key, list[Made]]
+"""Launches of one Triton kernel each, whose tensors have equal ranks."""
 
-    key: Key
-    made: list[Made] = field(default_factory=list)
 
-    def variants(self) -> dict[Constants, list[Made]]:
-        """Return the launches by constants and types, those of small cases first."""
-        found: dict[Constants, list[Made]] = {}
-        for each in sorted(self.made, key=lambda m: m.case.elements):
-            found.setdefault(constants_of(each.launch), []).append(each)
-        return found
+def variants_of(group: Sequence[Made]) -> dict[Constants, list[Made]]:
+    """Return launches by constants and types, those of small cases first."""
+    found: dict[Constants, list[Made]] = {}
+    for each in sorted(group, key=lambda m: m.case.elements):
+        found.setdefault(constants_of(each.launch), []).append(each)
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,25 +74,19 @@ class Grouping:
         return tuple(parts)
 
 
-def grouped(calls: Sequence[Captured], grouping: Grouping) -> dict[Key, Group]:
+def grouped(calls: Sequence[Captured], grouping: Grouping) -> Groups:
     """Return the groups of the launches of some calls."""
-    found: dict[Key, Group] = {}
+    found: Groups = {}
     for number, call in enumerate(calls):
         for launch, function in zip(call.launches, call.functions, strict=True):
-            key = grouping.key(launch)
-            group = found.setdefault(key, Group(key))
-            group.made.append(Made(launch, function, call.case, number))
+            group = found.setdefault(grouping.key(launch), [])
+            group.append(Made(launch, function, call.case, number))
     return found
 
 
 def constants_of(launch: Launch) -> Constants:
     """Return the constants of a launch, and the types of its arguments."""
     return (*launch.constants, ("types", " ".join(filter(None, launch.types))))
-
-
-def constants_text(launch: Launch) -> str:
-    """Return the constants of a launch as they are printed."""
-    return ", ".join(f"{name}={text}" for name, text in constants_of(launch))
 
 
 def numbers(launch: Launch) -> dict[Atom, int]:
@@ -117,23 +107,32 @@ class Watch:
     relations: Mapping[Key, Relations]
     constants: Mapping[Key, frozenset[Constants]]
 
-    def broken_by(self, launches: Iterable[Launch]) -> str:
-        """Return what the first launch breaks that breaks a premise, or ""."""
-        return next(self._broken(launches), "")
+    def place(self, launch: Launch) -> tuple[Key, Constants]:
+        """Return the group of a launch, and its constants."""
+        return self.grouping.key(launch), constants_of(launch)
 
-    def _broken(self, launches: Iterable[Launch]) -> Iterator[str]:
+    def broken_by(self, launches: Iterable[Launch], *, partly: bool = False) -> str:
+        """Return what the first launch breaks that breaks a premise, or "".
+
+        Args:
+            launches: the launches.
+            partly: as of `Relations.broken_by`.
+        """
+        return next(self._broken(launches, partly=partly), "")
+
+    def _broken(self, launches: Iterable[Launch], *, partly: bool) -> Iterator[str]:
         for launch in launches:
             if launch.vacuous:
                 continue
-            key = self.grouping.key(launch)
+            key, constants = self.place(launch)
             relations = self.relations.get(key)
             if relations is None:
                 yield f"{launch.kernel} is launched with arguments of other kinds"
                 continue
-            constants = constants_of(launch)
             if constants not in self.constants[key]:
-                yield f"{launch.kernel} is launched with {constants_text(launch)}"
-            premise = relations.broken_by(launch)
+                told = ", ".join(f"{name}={text}" for name, text in constants)
+                yield f"{launch.kernel} is launched with {told}"
+            premise = relations.broken_by(launch, partly=partly)
             if premise is not None:
                 text = premise.text or str(premise.holds)
                 yield f"a launch of {launch.kernel} breaks its premise: {text}"

@@ -6,7 +6,7 @@ they depend, without which nothing else is proved.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -44,7 +44,7 @@ from kfuzz.prove.ir.values import (
 )
 from kfuzz.prove.layouts import indices_of, inside, products
 from kfuzz.prove.relations import MOST_ELEMENTS, Layout, Relations
-from kfuzz.prove.solver import Answer, Reply, Solver
+from kfuzz.prove.solver import Reply, Solver
 
 _NARROW: Final = 32
 
@@ -68,13 +68,11 @@ class Verdict:
         reply: proved, refuted or unknown.
         line: at which it is not proved.
         why: why not, "" where it is.
-        model: where it is refuted, values of the launch's symbols.
     """
 
     reply: Reply
     line: int = 0
     why: str = ""
-    model: Mapping[Atom, int] = field(default_factory=dict)
 
 
 PROVED: Final = Verdict(Reply.PROVED)
@@ -205,26 +203,26 @@ class Prover:
             guard = _elsewhere.cond(guard)
         # A guard has lanes where what is checked has but one.
         shape = tuple(size if size > 1 else 0 for size in check.shape)
-        answer = self._ask(goal, [check.path, guard], shape)
-        if answer.reply is Reply.PROVED:
+        reply = self._ask(goal, [check.path, guard], shape)
+        if reply is Reply.PROVED:
             return PROVED
         why = (
             f"a {check.what} may be negative"
             if not check.bits
             else f"a {check.what} may leave the range of {check.bits} bits"
         )
-        return Verdict(answer.reply, check.line, why, answer.model)
+        return Verdict(reply, check.line, why)
 
     def _ask(
         self, goal: Cond, given: Iterable[Cond], *shapes: tuple[int, ...]
-    ) -> Answer:
+    ) -> Reply:
         own, wanted = [self._fix.cond(c) for c in given], self._fix.cond(goal)
         # What is not needed costs time, products most of all.
         for premises in self._stages:
-            answer = self._solver.prove(wanted, [*premises, *own], shapes=shapes)
-            if answer.reply is Reply.PROVED:
+            reply = self._solver.prove(wanted, [*premises, *own], shapes=shapes)
+            if reply is Reply.PROVED:
                 break
-        return answer
+        return reply
 
     # Properties.
 
@@ -277,8 +275,8 @@ class Prover:
             indices = indices_of(offset, layout)
             if indices is None:
                 continue
-            answer = self._ask(inside(indices, layout), given, access.shape)
-            if answer.reply is Reply.PROVED:
+            reply = self._ask(inside(indices, layout), given, access.shape)
+            if reply is Reply.PROVED:
                 self._fitting[number] = layout, indices
                 self._preferred[number] = place
                 self._facts[number] = list(products(indices, layout))
@@ -287,17 +285,17 @@ class Prover:
         # is no element, whatever the indices are taken to be.
         span = self._fixed(layouts[0]).span
         whole = all_of([at_most(0, offset), below(offset, span)])
-        answer = self._ask(whole, given, access.shape)
-        if answer.reply is Reply.PROVED:
+        reply = self._ask(whole, given, access.shape)
+        if reply is Reply.PROVED:
             if access.kind == LOAD:
                 self._facts[number] = [
                     at_most(0, offset),
                     at_most(offset, MOST_ELEMENTS),
                 ]
                 return PROVED
-            answer = Answer(Reply.UNKNOWN)
+            reply = Reply.UNKNOWN
         why = f"a {access.kind} may leave {access.base}"
-        return Verdict(answer.reply, access.line, why, answer.model)
+        return Verdict(reply, access.line, why)
 
     def _fixed(self, layout: Layout) -> Layout:
         poly = self._fix.poly
@@ -324,13 +322,13 @@ class Prover:
                 ):
                     continue
                 self._access(other, second)
-                answer = self._pair(number, access, other, second)
-                if answer.reply is not Reply.PROVED:
+                reply = self._pair(number, access, other, second)
+                if reply is not Reply.PROVED:
                     why = "stores of two programs may be to one element"
-                    return Verdict(answer.reply, second.line, why, answer.model)
+                    return Verdict(reply, second.line, why)
         return PROVED
 
-    def _pair(self, number: int, one: Access, other: int, two: Access) -> Answer:
+    def _pair(self, number: int, one: Access, other: int, two: Access) -> Reply:
         """Return whether two stores of different programs are to different elements."""
         first, second = self._fitting.get(number), self._fitting.get(other)
         same = equal(one.offset, _second.poly(two.offset))
@@ -341,7 +339,7 @@ class Prover:
                 for a, b in zip(first[1], second[1], strict=True)
             )
         elif one.base != two.base:
-            return Answer(Reply.UNKNOWN)  # how they lie in one storage is not known
+            return Reply.UNKNOWN  # how they lie in one storage is not known
         apart = all_of(
             equal(as_poly(program(axis)), _second.poly(as_poly(program(axis))))
             for axis in range(3)
@@ -368,7 +366,7 @@ class Prover:
                     ways.setdefault(layout, []).append(stored)
         for layout, stored_by in ways.items():
             given = [inside(element_of(layout), layout)]
-            if self._ask(any_of(stored_by), given, ()).reply is Reply.PROVED:
+            if self._ask(any_of(stored_by), given, ()) is Reply.PROVED:
                 return PROVED
         return worst
 
@@ -388,16 +386,6 @@ class Prover:
             pairs = zip(indices, layout.sizes, strict=True)
             if all(i.constant is None or n.constant == 1 for i, n in pairs):
                 yield layout, indices
-
-    def uncovered(self, name: str) -> Verdict:
-        """Return whether an argument certainly has an element that is not stored.
-
-        For concrete sizes: an element is sought that no store can be to.
-        """
-        made = self.covered(name)
-        if made.reply is Reply.PROVED:
-            return made
-        return replace(made, reply=Reply.REFUTED)
 
     def _overflow(self) -> Verdict | None:
         needs = {
@@ -428,10 +416,10 @@ class Prover:
             safe = self._safe(hint.needs)
             if safe.reply is not Reply.PROVED:
                 return replace(safe, reply=Reply.UNKNOWN)
-            answer = self._ask(hint.goal, [hint.path], hint.shape)
-            if answer.reply is not Reply.PROVED:
+            reply = self._ask(hint.goal, [hint.path], hint.shape)
+            if reply is not Reply.PROVED:
                 why = f"{hint.text} may be false"
-                return Verdict(answer.reply, hint.line, why, answer.model)
+                return Verdict(reply, hint.line, why)
         return PROVED if self._graph.hints else None
 
 

@@ -1,9 +1,9 @@
 """Proving one bound kernel: launches, premises, properties, counterexamples."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Final, TypeVar
 
 from kfuzz.contracts.binding import BoundKernel
@@ -11,41 +11,36 @@ from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
 from kfuzz.execution.launches.building import NotCompiledError
 from kfuzz.execution.launches.launch import IntArgument, Launch, TensorArgument
-from kfuzz.prove.choosing import (
-    LAUNCHES,
-    described,
-    outputs,
-    spread,
-    varied,
-    whole,
-)
 from kfuzz.prove.groups import (
     Constants,
-    Group,
     Grouping,
+    Groups,
     Key,
     Made,
     Watch,
-    constants_of,
-    constants_text,
     grouped,
     numbers,
+    variants_of,
 )
 from kfuzz.prove.ir.compiling import NARROW, WIDE, ttir
 from kfuzz.prove.ir.concrete import difference
 from kfuzz.prove.ir.graph import graph_of
-from kfuzz.prove.ir.terms import Atom, all_of, at_most
+from kfuzz.prove.ir.terms import Atom, all_of
 from kfuzz.prove.ir.ttir import Function, UnreadableError, read
 from kfuzz.prove.ir.values import LOAD, Graph, grid
 from kfuzz.prove.observing import Observed
-from kfuzz.prove.outcome import Counterexample, Outcome
 from kfuzz.prove.properties import PROVED, Property, Prover, Verdict
-from kfuzz.prove.relations import SMALL, Premise, Relations, quantities
+from kfuzz.prove.relations import SMALL, Premise, Relations, quantities, within_grid
 from kfuzz.prove.sampling import Sampling
-from kfuzz.prove.solver import Reply, Solver, Spent
+from kfuzz.prove.solver import STEPS, Reply, Solver, Spent
+from kfuzz.prove.tasks import Counterexample, Outcome
+from kfuzz.strategies.layouts import layout_name
 
 SECONDS: Final = 60.0
 """Processor time of one kernel."""
+
+LAUNCHES: Final = 3
+"""Single launches of each variant for which what is not proved for all is tried."""
 
 OBSERVE_SECONDS: Final = 15.0
 """How long real launches may take, in all."""
@@ -57,6 +52,7 @@ _PER_PROPERTY: Final = 4
 _SINGLE_STEPS: Final = 2_000_000
 _FAILED: Final = 4
 
+Place = tuple[Key, Constants]
 Wanted = TypeVar("Wanted", Property, str)
 
 
@@ -102,10 +98,10 @@ class KernelProver:
         until = self._end - seconds / 2
         self._sampling = Sampling(kernel, until=until, pause=pause)
         self._held: dict[Key, Relations] = {}
-        self._variants: dict[tuple[Key, Constants], _Variant] = {}
+        self._variants: dict[Place, _Variant] = {}
         self._failed: dict[tuple[object, ...], list[Verdict]] = {}
         self._preferred: dict[Key, dict[int, int]] = {}
-        self._refused: set[tuple[Key, Constants]] = set()
+        self._refused: set[Place] = set()
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
         self._graphs: dict[int, tuple[Launch, Graph | str]] = {}
@@ -129,10 +125,15 @@ class KernelProver:
             if self._kernel.declaration.offsets == "int32":  # it claims no more
                 relations = relations.below(SMALL)
             self._held[key] = relations
-            for constants, made in group.variants().items():
+            for constants, made in variants_of(group).items():
                 self._variants[key, constants] = self._proved(key, made)
         self._drop_refused()
-        self._hold_against_launches(grouping)
+        known = {
+            key: frozenset(c for k, c in (*self._variants, *self._refused) if k == key)
+            for key in groups
+        }
+        watch = Watch(grouping, self._held, known)
+        self._hold_against_launches(watch)
         properties, examples = self._answers(groups)
         proof = KernelProof(
             self._node_id,
@@ -143,21 +144,16 @@ class KernelProver:
             self._spent.queries,
             self._spent.seconds,
         )
-        known = {
-            key: frozenset(c for k, c in (*self._variants, *self._refused) if k == key)
-            for key in groups
-        }
-        watch = Watch(grouping, self._held, known)
         return Outcome(proof, examples, watch, time.process_time() - began)
 
-    def _forget_overwritten(self, groups: Mapping[Key, Group]) -> bool:
+    def _forget_overwritten(self, groups: Groups) -> bool:
         """Forget what indices are in memory that a kernel stores to; whether any is."""
         calls = self._sampling.calls
         if not any(map(_has_indices, (n for call in calls for n in call.launches))):
             return False
         written: dict[int, set[int]] = {}
         for group in groups.values():
-            for variant in group.variants().values():
+            for variant in variants_of(group).values():
                 graph = self._graph(variant[0])
                 if isinstance(graph, str):
                     continue
@@ -190,15 +186,12 @@ class KernelProver:
             return replace(known, made=made)
         self._alike[same] = variant
         preferred = self._preferred.setdefault(key, {})
-        prover, solver = self._prover(
-            graph, self._held[key], fixed, preferred=preferred
-        )
+        prover = self._prover(graph, self._held[key], fixed, preferred=preferred)
         overflow = self._tried(key, Property.INT32, prover.verdict)
-        self._count(solver)
         if overflow is not None and overflow.reply is not Reply.PROVED:
             # Of tensors that 32-bit offsets reach the rest may hold all the same.
             self._held[key] = small = self._held[key].below(SMALL)
-            prover, solver = self._prover(graph, small, fixed, preferred=preferred)
+            prover = self._prover(graph, small, fixed, preferred=preferred)
         for wanted in Property:
             self._pause()
             if time.process_time() > self._end:
@@ -212,7 +205,6 @@ class KernelProver:
                 covered = self._tried(key, name, prover.covered)
                 if covered is not None:
                     variant.covered[name] = covered
-        self._count(solver)
         return variant
 
     def _tried(
@@ -225,7 +217,7 @@ class KernelProver:
         """
         failed = self._failed.setdefault((*key[:2], wanted), [])
         if len(failed) >= _FAILED:
-            return replace(failed[0], reply=Reply.UNKNOWN, model={})
+            return replace(failed[0], reply=Reply.UNKNOWN)
         made = verdict(wanted)
         if made is not None and made.reply is not Reply.PROVED:
             failed.append(made)
@@ -248,8 +240,7 @@ class KernelProver:
         except UnreadableError as error:
             return f"its IR is not understood: {str(error)[:80]}"
         if graph.open:
-            _, why = graph.open[0]
-            return f"not understood: {why}"
+            return f"not understood: {graph.open}"
         if self._narrows(made, functions):
             return "an argument of 64 bits is made narrower"
         return graph
@@ -274,27 +265,20 @@ class KernelProver:
 
     def _prover(
         self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
-        steps: int | None = None, preferred: dict[int, int] | None = None,
-    ) -> tuple[Prover, Solver]:  # fmt: skip
-        solver = Solver(graph.data, **({"steps": steps} if steps else {}))
-        prover = Prover(graph, relations, solver, fixed=fixed, preferred=preferred)
-        return prover, solver
+        steps: int = STEPS, preferred: dict[int, int] | None = None,
+    ) -> Prover:  # fmt: skip
+        solver = Solver(graph.data, steps=steps, spent=self._spent)
+        return Prover(graph, relations, solver, fixed=fixed, preferred=preferred)
 
-    def _count(self, solver: Solver) -> None:
-        self._spent.queries += solver.spent.queries
-        self._spent.seconds += solver.spent.seconds
-
-    def _hold_against_launches(self, grouping: Grouping) -> None:
+    def _hold_against_launches(self, watch: Watch) -> None:
         """Compare graphs and premises with what the interpreter records."""
         if self._observe is None:
             return
-        seen: set[tuple[Key, Constants]] = set()
+        seen: set[Place] = set()
         end = time.monotonic() + OBSERVE_SECONDS
         tried = 0
         for call in self._sampling.calls:
-            places = {
-                (grouping.key(launch), constants_of(launch)) for launch in call.launches
-            }
+            places = set(map(watch.place, call.launches))
             if not places or call.case.elements > _OBSERVED_ELEMENTS:
                 continue
             if places <= seen or tried >= _OBSERVED_CASES or time.monotonic() > end:
@@ -304,7 +288,7 @@ class KernelProver:
             self._pause()
             for observed in self._observe(call.case) or ():
                 self._observed += 1
-                if why := self._difference(observed, grouping):
+                if why := self._difference(observed, watch):
                     self._differs = why
                     return
 
@@ -324,31 +308,22 @@ class KernelProver:
                 del self._variants[place]
                 self._refused.add(place)
 
-    def _difference(self, observed: Observed, grouping: Grouping) -> str:
+    def _difference(self, observed: Observed, watch: Watch) -> str:
         launch = observed.launch
         if launch.vacuous:
             return ""
-        key = grouping.key(launch)
-        relations = self._held.get(key)
-        if relations is None:
-            return f"a real launch of {launch.kernel} is of no kind that was captured"
-        if (premise := relations.broken_by(launch, partly=True)) is not None:
-            return f"a real launch breaks a premise: {premise.text or premise.holds}"
-        place = key, constants_of(launch)
-        if place in self._refused:  # interpreted all the same
-            return ""
-        variant = self._variants.get(place)
-        if variant is None:
-            shown = constants_text(launch)
-            return f"a real launch of {launch.kernel} has {shown}, never captured"
-        if isinstance(variant.graph, str):
+        if why := watch.broken_by([launch], partly=True):
+            return f"really, {why}"
+        variant = self._variants.get(watch.place(launch))
+        # What no compiler takes is interpreted all the same.
+        if variant is None or isinstance(variant.graph, str):
             return ""
         return difference(variant.graph, launch, observed.touched, observed.unowned)
 
     # Answers.
 
     def _answers(
-        self, groups: Mapping[Key, Group]
+        self, groups: Groups
     ) -> tuple[list[ProvenProperty], list[Counterexample]]:
         made, examples = [], []
         for wanted in Property:
@@ -358,10 +333,10 @@ class KernelProver:
             if self._differs:
                 made.append(ProvenProperty(wanted, Proven.OPEN, self._differs))
                 continue
-            if not failing and not (wanted is Property.COVERED and self._bare()):
+            bare = self._bare() if wanted is Property.COVERED else []
+            if not failing and not bare:
                 made.append(ProvenProperty(wanted, Proven.ALL_SIZES))
                 continue
-            bare = self._bare() if wanted is Property.COVERED else []
             found = bare or list(islice(self._examples(wanted, failing), _PER_PROPERTY))
             examples += found
             if found:
@@ -371,47 +346,39 @@ class KernelProver:
                 made.append(self._single(wanted, failing))
         return made, examples
 
-    def _failing(
-        self, wanted: Property
-    ) -> list[tuple[tuple[Key, Constants], Verdict]] | None:
+    def _failing(self, wanted: Property) -> list[tuple[Place, Verdict]] | None:
         """Return the variants for which a property is not proved, with why.
 
         None where it says nothing of any.
         """
         if wanted is Property.COVERED:
             return self._uncovered()
-        found, said = [], False
-        for place, variant in self._variants.items():
-            if isinstance(variant.graph, str):
-                said = True
-                found.append((place, Verdict(Reply.UNKNOWN, 0, variant.graph)))
-                continue
-            if wanted not in variant.verdicts:
-                verdict: Verdict | None = Verdict(Reply.UNKNOWN, 0, "for want of time")
-            else:
-                verdict = variant.verdicts[wanted]
-            if verdict is not None:
-                said = True
-                if verdict.reply is not Reply.PROVED:
-                    found.append((place, verdict))
+        every = self._variants.items()
         if wanted is Property.HINTS and not any(
-            not isinstance(v.graph, str) and v.graph.hints
-            for v in self._variants.values()
+            not isinstance(v.graph, str) and v.graph.hints for _, v in every
         ):
             return None
+        verdicts = [
+            (place, Verdict(Reply.UNKNOWN, 0, v.graph))
+            if isinstance(v.graph, str)
+            else (place, v.verdicts.get(wanted, _LATE))
+            for place, v in every
+        ]
+        said = [(place, verdict) for place, verdict in verdicts if verdict is not None]
+        found = [(place, v) for place, v in said if v.reply is not Reply.PROVED]
         return found if said else None
 
-    def _uncovered(self) -> list[tuple[tuple[Key, Constants], Verdict]] | None:
+    def _uncovered(self) -> list[tuple[Place, Verdict]] | None:
         """Return the results that no launch of their call is proved to store whole."""
-        by_call: dict[int, list[tuple[tuple[Key, Constants], Made]]] = {}
+        by_call: dict[int, list[tuple[Place, Made]]] = {}
         for place, variant in self._variants.items():
             for made in variant.made:
                 by_call.setdefault(made.call, []).append((place, made))
-        found: dict[tuple[Key, Constants], Verdict] = {}
+        found: dict[Place, Verdict] = {}
         said = False
         for launches in by_call.values():
             stored: dict[int, bool] = {}
-            last: dict[int, tuple[tuple[Key, Constants], Verdict]] = {}
+            last: dict[int, tuple[Place, Verdict]] = {}
             for place, made in launches:
                 variant = self._variants[place]
                 for name, argument in made.launch.arguments.items():
@@ -423,9 +390,7 @@ class KernelProver:
                     elif isinstance(variant.graph, str):
                         verdict = Verdict(Reply.UNKNOWN, 0, variant.graph)
                     else:
-                        verdict = variant.covered.get(
-                            name, Verdict(Reply.UNKNOWN, 0, "for want of time")
-                        )
+                        verdict = variant.covered.get(name, _LATE)
                     number = argument.storage
                     proved = verdict.reply is Reply.PROVED and (
                         argument.filled or whole(argument)
@@ -449,7 +414,7 @@ class KernelProver:
         ]
 
     def _single(
-        self, wanted: Property, failing: Sequence[tuple[tuple[Key, Constants], Verdict]]
+        self, wanted: Property, failing: Sequence[tuple[Place, Verdict]]
     ) -> ProvenProperty:
         """Try a property for single launches where it is not proved for all."""
         shown: list[str] = []
@@ -464,27 +429,15 @@ class KernelProver:
                     return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
                 values = quantities(made.launch)
                 fixed = {a: n for a, n in values.items() if a not in _GRIDS}
-                relations = _of_one(self._held[place[0]])
-                prover, solver = self._prover(
-                    variant.graph, relations, fixed, _SINGLE_STEPS
-                )
-                verdicts = (
-                    [prover.covered(name) for name in outputs([made])]
-                    if wanted is Property.COVERED
-                    else [prover.verdict(wanted)]
-                )
-                self._count(solver)
-                for verdict in verdicts:
-                    if verdict is not None and verdict.reply is not Reply.PROVED:
-                        return ProvenProperty(
-                            wanted, Proven.OPEN, first.why, first.line
-                        )
+                verdicts = self._of_launch(wanted, made, place, fixed)
+                if any(v.reply is not Reply.PROVED for v in verdicts):
+                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
                 shown.append(described(made))
         text = "; ".join(dict.fromkeys(shown[:LAUNCHES]))
         return ProvenProperty(wanted, Proven.LAUNCH, first.why, first.line, launch=text)
 
     def _examples(
-        self, wanted: Property, failing: Sequence[tuple[tuple[Key, Constants], Verdict]]
+        self, wanted: Property, failing: Sequence[tuple[Place, Verdict]]
     ) -> Iterator[Counterexample]:
         """Yield cases on which a property does not hold, by its formula."""
         launches = [
@@ -497,31 +450,37 @@ class KernelProver:
             self._pause()
             if tried >= _TRIED or time.process_time() > self._end + self._seconds / 4:
                 return
-            graph = self._variants[place].graph
-            assert isinstance(graph, Graph)
-            fixed = quantities(made.launch)
-            relations = _of_one(self._held[place[0]])
-            prover, solver = self._prover(graph, relations, fixed, _SINGLE_STEPS)
+            # Of what is stored whole there is a proof or none.
+            fails = {Reply.REFUTED}
             if wanted is Property.COVERED:
-                verdicts: list[Verdict | None] = [
-                    prover.uncovered(name) for name in outputs([made])
-                ]
-            else:
-                verdicts = [prover.verdict(wanted)]
-            self._count(solver)
-            for verdict in verdicts:
-                if verdict is not None and verdict.reply is Reply.REFUTED:
-                    yield Counterexample(wanted, made.case, verdict.line, verdict.why)
-                    break
+                fails.add(Reply.UNKNOWN)
+            verdicts = self._of_launch(wanted, made, place, quantities(made.launch))
+            found = next((v for v in verdicts if v.reply in fails), None)
+            if found is not None:
+                yield Counterexample(wanted, made.case, found.line, found.why)
 
-    def _premises(self, groups: Mapping[Key, Group]) -> dict[str, tuple[str, ...]]:
+    def _of_launch(
+        self, wanted: Property, made: Made, place: Place, fixed: Mapping[Atom, int]
+    ) -> list[Verdict]:
+        """Return what becomes of a property for a launch of these numbers."""
+        graph, relations = self._variants[place].graph, self._held[place[0]]
+        assert isinstance(graph, Graph)
+        bounds = all_of(within_grid(axis) for axis in range(3))
+        relations = replace(relations, premises=(Premise(bounds, ""),), known={})
+        prover = self._prover(graph, relations, fixed, _SINGLE_STEPS)
+        if wanted is Property.COVERED:
+            return [prover.covered(name) for name in outputs([made])]
+        verdict = prover.verdict(wanted)
+        return [] if verdict is None else [verdict]
+
+    def _premises(self, groups: Groups) -> dict[str, tuple[str, ...]]:
         made: dict[str, dict[str, None]] = {}
         for key, group in groups.items():
-            texts = made.setdefault(group.made[0].launch.kernel, {})
+            texts = made.setdefault(group[0].launch.kernel, {})
             for premise in self._held[key].premises:
                 if premise.text:
                     texts[premise.text] = None
-            for constants in group.variants():
+            for constants in variants_of(group):
                 shown = ", ".join(f"{n}={text}" for n, text in constants)
                 if shown:
                     texts[f"constants: {shown}"] = None
@@ -529,23 +488,13 @@ class KernelProver:
 
 
 _REFUSED: Final = "Triton's frontend rejects it"
+_LATE: Final = Verdict(Reply.UNKNOWN, 0, "for want of time")
 _GRIDS: Final = frozenset(grid(axis) for axis in range(3))
 
 
 def _has_indices(launch: Launch) -> bool:
     made = launch.arguments.values()
     return any(isinstance(a, TensorArgument) and a.below is not None for a in made)
-
-
-def _of_one(relations: Relations) -> Relations:
-    """Return the layouts of relations, with no premise but what a grid may be."""
-    limits = (2**31 - 1, 65535, 65535)
-    bounds = all_of(
-        part
-        for axis in range(3)
-        for part in (at_most(1, grid(axis)), at_most(grid(axis), limits[axis]))
-    )
-    return replace(relations, premises=(Premise(bounds, ""),), known={})
 
 
 def _casts(functions: Mapping[str, Function]) -> int:
@@ -556,3 +505,53 @@ def _casts(functions: Mapping[str, Function]) -> int:
             count += operation.name == "arith.trunci"
             pending += [block for region in operation.regions for block in region]
     return count
+
+
+def spread(made: Sequence[Made]) -> list[Made]:
+    """Return a few launches: a small one, a middling one, a large one."""
+    last = len(made) - 1
+    places = dict.fromkeys(last * i // (LAUNCHES - 1) for i in range(LAUNCHES))
+    return [made[place] for place in places]
+
+
+def outputs(made: Iterable[Made]) -> list[str]:
+    """Return the arguments that hold results in some launches, and held nothing."""
+    return list(
+        dict.fromkeys(
+            name
+            for each in made
+            for name, argument in each.launch.arguments.items()
+            if isinstance(argument, TensorArgument)
+            if argument.output and not argument.filled
+        )
+    )
+
+
+def whole(argument: TensorArgument) -> bool:
+    """Whether a tensor is all of its storage that is a result's."""
+    return argument.before == 0 and argument.after <= argument.span
+
+
+def varied(
+    launches: Iterable[tuple[Made, Place]],
+) -> Iterator[tuple[Made, Place]]:
+    """Yield launches of different numbers, of each kind of layouts small ones first."""
+    kinds: dict[tuple[str, ...], list[tuple[Made, Place]]] = {}
+    seen = set()
+    for pair in sorted(launches, key=lambda p: (p[0].case.elements, p[0].call)):
+        made, place = pair
+        same = place, frozenset(quantities(made.launch).items())
+        if same not in seen:
+            seen.add(same)
+            layouts = tuple(map(layout_name, made.case.tensors.values()))
+            kinds.setdefault(layouts, []).append(pair)
+    for row in zip_longest(*kinds.values()):
+        yield from (pair for pair in row if pair is not None)
+
+
+def described(made: Made) -> str:
+    """Return a launch in words: its kernel, and the shapes of the case."""
+    shapes = ", ".join(
+        f"{name}{list(spec.shape)}" for name, spec in made.case.tensors.items()
+    )
+    return f"{made.launch.kernel} on {shapes}"

@@ -126,6 +126,12 @@ class Relations:
         return None
 
 
+def within_grid(axis: int) -> Cond:
+    """Return that a grid has as many programs along an axis as one may have."""
+    most = 2**31 - 1 if axis == 0 else 65535
+    return all_of([at_most(1, grid(axis)), at_most(grid(axis), most)])
+
+
 def quantities(launch: Launch) -> dict[Atom, int]:
     """Return the integers of a launch by their symbols."""
     made: dict[str, int] = {f"grid.{a}": n for a, n in enumerate(launch.grid)}

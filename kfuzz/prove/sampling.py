@@ -10,8 +10,8 @@ from kfuzz.core.recipe import Case
 from kfuzz.execution.launches.capture import Captured, NotCapturedError, capture
 from kfuzz.prove.fitting import ENOUGH, Fit
 from kfuzz.prove.groups import (
-    Group,
     Grouping,
+    Made,
     grouped,
 )
 from kfuzz.prove.relations import Relations
@@ -138,9 +138,9 @@ class Sampling:
                 launch for call in self.calls for launch in call.launches
             )
             for group in grouped(self.calls, grouping).values():
-                if len(group.made) >= _FEW:
+                if len(group) >= _FEW:
                     continue
-                for made in group.made[:_TEMPLATES]:
+                for made in group[:_TEMPLATES]:
                     for case in neighbours(self._kernel, made.case):
                         if self._captured(case) is None:
                             break
@@ -158,9 +158,9 @@ class Sampling:
             return "no case is in its domain"
         return "it launches no Triton kernel"
 
-    def fit(self, group: Group) -> Relations:
+    def fit(self, group: Sequence[Made]) -> Relations:
         """Fit a group's launches, until those held out agree."""
-        launches = [made.launch for made in group.made]
+        launches = [made.launch for made in group]
         count = max(int(len(launches) * FITTED), 1)
         # Every so many one, so that small and large ones are on both sides.
         step = max(len(launches) // max(len(launches) - count, 1), 2)
@@ -175,16 +175,16 @@ class Sampling:
             fitted = [*fitted, *broken]
         return Fit(launches, varied=varied).fitted()
 
-    def _varied(self, group: Group) -> bool:
+    def _varied(self, group: Sequence[Made]) -> bool:
         """Whether a group's launches are many, of all that its cases may differ in.
 
         What they have in common then is the wrapper's, or the domain's, and no chance.
         """
         every, own = (
             _values(cases)
-            for cases in ((c.case for c in self.calls), (m.case for m in group.made))
+            for cases in ((c.case for c in self.calls), (m.case for m in group))
         )
-        return len(group.made) >= _FEW and all(
+        return len(group) >= _FEW and all(
             len(seen) >= min(len(every[name]), ENOUGH) for name, seen in own.items()
         )
 

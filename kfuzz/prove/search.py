@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,9 +28,7 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.opening import runner_of
 from kfuzz.prove import solver
 from kfuzz.prove.examined import Examined
-from kfuzz.prove.outcome import Outcome
-from kfuzz.prove.proving import SECONDS
-from kfuzz.prove.tasks import Proving, Task
+from kfuzz.prove.tasks import Outcome, Proving, Task
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -40,23 +37,18 @@ from kfuzz.targets.load import LoadedKernel, load_all
 REDUCE_SECONDS: Final = 30.0
 
 
-@dataclass(frozen=True)
-class ProveConfig:
-    """What is proved."""
-
-    targets: tuple[str, ...]
-    root: Path
-    corpus: Path
-    device: str = "interpret"
-    seconds: float = SECONDS
-
-
 class ProofRun:
-    """Proves kernels, and runs their counterexamples."""
+    """Proves kernels, and runs their counterexamples.
 
-    def __init__(self, config: ProveConfig) -> None:
+    Args:
+        task: what to prove.
+        corpus: folder of findings.
+        device: where counterexamples run.
+    """
+
+    def __init__(self, task: Task, corpus: Path, device: str) -> None:
         self.proofs: list[KernelProof] = []
-        self._config = config
+        self._task, self._corpus, self._device = task, corpus, device
         self._stop = threading.Event()
 
     def events(self, *, stop: threading.Event) -> Iterator[Event]:
@@ -67,15 +59,15 @@ class ProofRun:
             KfuzzError: on targets that cannot be obeyed.
         """
         solver.required()
-        config, began, self._stop = self._config, time.monotonic(), stop
-        backend = Backend(config.device)
+        task, began, self._stop = self._task, time.monotonic(), stop
+        backend = Backend(self._device)
         proving: Proving | None = None
         try:
-            loaded = load_all(config.targets, root=config.root)
-            corpus = Corpus(config.corpus)
+            loaded = load_all(task.targets, root=task.root)
+            corpus = Corpus(self._corpus)
             corpus.require_writable()
-            proving = Proving(Task(config.targets, config.root, config.seconds))
-            loaded = named_apart(loaded, corpus.homes, config.root)
+            proving = Proving(task)
+            loaded = named_apart(loaded, corpus.homes, task.root)
             names = tuple(k.node_id for k in loaded)
             outside = outside_of(loaded)
             yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
@@ -98,7 +90,7 @@ class ProofRun:
     ) -> Iterator[Event]:
         """Run the counterexamples of a kernel, and yield what it came to."""
         runner = runner_of(
-            loaded, backend, root=self._config.root, expired=self._stop.is_set,
+            loaded, backend, root=self._task.root, expired=self._stop.is_set,
             budget=backend.on.limits.sizes, quiet=lambda: kernel.quiet,
         )  # fmt: skip
         record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)

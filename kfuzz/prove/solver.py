@@ -6,7 +6,7 @@ tests/benchmarks/README.md; it is imported on first use.
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from kfuzz.prove.ir.terms import (
     PROGRAM,
     QUOTIENT,
     REMAINDER,
-    SYMBOL,
     Atom,
     Cond,
     Poly,
@@ -45,19 +44,6 @@ class Reply(StrEnum):
     PROVED = "proved"
     REFUTED = "refuted"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A reply, and where the goal fails.
-
-    Attributes:
-        reply: whether the goal follows.
-        model: where it is refuted, the values of the launch's symbols there.
-    """
-
-    reply: Reply
-    model: Mapping[Atom, int] = field(default_factory=dict)
 
 
 def required() -> Any:
@@ -97,17 +83,21 @@ class Solver:
     Args:
         data: what is known of its unknown integers.
         steps: of each query.
+        spent: counts what the queries take.
     """
 
-    def __init__(self, data: Mapping[int, Data], *, steps: int = STEPS) -> None:
+    def __init__(
+        self, data: Mapping[int, Data], *, steps: int = STEPS,
+        spent: Spent | None = None,
+    ) -> None:  # fmt: skip
         self._z3 = required()
         self._terms = _Terms(self._z3, data)
         self._limit = steps
-        self.spent = Spent()
+        self.spent = spent or Spent()
 
     def prove(
         self, goal: Cond, given: Iterable[Cond], *, shapes: tuple[Shape, ...] = ((),)
-    ) -> Answer:
+    ) -> Reply:
         """Return whether a goal follows.
 
         Args:
@@ -117,7 +107,7 @@ class Solver:
                 no limit.
         """
         if goal.kind == "true":
-            return Answer(Reply.PROVED)
+            return Reply.PROVED
         z3, terms = self._z3, self._terms
         began = time.process_time()
         solver = z3.SimpleSolver()
@@ -142,10 +132,10 @@ class Solver:
         self.spent.queries += 1
         self.spent.seconds += time.process_time() - began
         if result == z3.unsat:
-            return Answer(Reply.PROVED)
+            return Reply.PROVED
         if result == z3.sat:
-            return Answer(Reply.REFUTED, terms.read(solver.model(), used))
-        return Answer(Reply.UNKNOWN)
+            return Reply.REFUTED
+        return Reply.UNKNOWN
 
 
 class _Terms:
@@ -307,12 +297,3 @@ class _Terms:
             made = z3.Or(made, *(self.poly(p) >= 1 << 31 for p in wider))
             mentioned += wider
         return [made], mentioned
-
-    def read(self, model: Any, used: Iterable[Atom]) -> dict[Atom, int]:
-        """Return the values that a model gives the launch's symbols."""
-        made = {}
-        for atom in used:
-            if atom.kind in (SYMBOL, PROGRAM):
-                value = model.eval(self.atom(atom), model_completion=True)
-                made[atom] = value.as_long()
-        return made

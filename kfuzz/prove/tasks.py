@@ -1,4 +1,4 @@
-"""What the process that proves is told, and what it has sent."""
+"""The process that proves, as the search has it: what it gets, and what it sends."""
 
 import math
 import threading
@@ -6,72 +6,57 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kfuzz.core.proof import KernelProof
 from kfuzz.core.recipe import Case
 from kfuzz.execution.launches.process import LOOK, Process
 
 if TYPE_CHECKING:
-    from kfuzz.prove.outcome import Outcome
+    from kfuzz.prove.groups import Watch
 
-_MODULE: Final = "kfuzz.prove.worker"
+MODULE: Final = "kfuzz.prove.worker"
 _AT_ONCE: Final = 8
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """What is to be proved.
 
     Attributes:
         targets: as on the command line.
         root: the project.
         seconds: for each kernel.
-        observe: whether graphs are held against real launches.
     """
 
     targets: tuple[str, ...]
     root: Path
     seconds: float
-    observe: bool = True
 
 
-@dataclass(frozen=True)
-class Failed:
-    """Why nothing could be proved.
+class Counterexample(NamedTuple):
+    """A case on which a property seems not to hold, with the source's line and why."""
 
-    Attributes:
-        why: what loading the targets raised.
-    """
-
+    property: str
+    case: Case
+    line: int
     why: str
 
 
-@dataclass(frozen=True)
-class Watched:
-    """Cases whose launches are held against the premises of a proof."""
-
-    kernel: str
-    cases: tuple[Case, ...]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What came of that.
+@dataclass
+class Outcome:
+    """What came of one kernel.
 
     Attributes:
-        kernel: node id.
-        cases: how many were held against the premises.
-        broken: which premise a launch breaks, "" if none does.
+        proof: what is proved; counterexamples are open until they are run.
+        counterexamples: cases to run, those of one property together, small ones first.
+        watch: the premises, None where nothing is proved.
+        seconds: in all.
     """
 
-    kernel: str
-    cases: int
-    broken: str
-
-
-@dataclass(frozen=True)
-class Enough:
-    """No further kernel is to be proved."""
+    proof: KernelProof
+    counterexamples: list[Counterexample] = field(default_factory=list)
+    watch: "Watch | None" = None
+    seconds: float = 0.0
 
 
 @dataclass
@@ -108,12 +93,12 @@ class Proving:
         self._watches: dict[str, _Watch] = {}
         self._asked = self._done = False
         self._lock = threading.RLock()
-        self._process = Process(_MODULE, interpret=False, idle=idle)
+        self._process = Process(MODULE, interpret=False, idle=idle)
         self._process.send(task)
 
     def outcome(
         self, node_id: str, *, stop: threading.Event, until: float = math.inf
-    ) -> "Outcome | None":
+    ) -> Outcome | None:
         """Return what came of a kernel, waiting for it; None where nothing did.
 
         Args:
@@ -121,11 +106,11 @@ class Proving:
             stop: ends the wait.
             until: `time.monotonic()` at which it ends.
         """
-        self._hear(0.0)
+        self._receive(0.0)
         while node_id not in self._outcomes and not self._done:
             if stop.is_set() or time.monotonic() >= until:
                 break
-            self._hear()
+            self._receive()
         return self._outcomes.get(node_id)
 
     def watch(self, node_id: str, cases: Sequence[Case]) -> None:
@@ -139,7 +124,7 @@ class Proving:
             watched = self._watches.setdefault(node_id, _Watch())
             watched.pending += cases[watched.taken :]
             watched.taken = len(cases)
-            self._hear(0.0)
+            self._receive(0.0)
 
     def watched(self, node_id: str, *, until: float) -> tuple[int, str]:
         """Return how many cases were held against premises, and what one breaks.
@@ -153,19 +138,19 @@ class Proving:
             while not self.failed and not watched.broken:
                 if watched.seen >= watched.taken or time.monotonic() >= until:
                     break
-                self._hear()
+                self._receive()
             return watched.seen, watched.broken
 
     def enough(self) -> None:
         """Have no further kernel proved."""
         if not self._done:
-            self._process.send(Enough())
+            self._process.send(None)
 
     def close(self) -> None:
         """End the process."""
         self._process.close()
 
-    def _hear(self, seconds: float = LOOK) -> None:
+    def _receive(self, seconds: float = LOOK) -> None:
         """Take what the process has sent, and send it what is to be watched."""
         with self._lock:
             try:
@@ -183,7 +168,7 @@ class Proving:
                     # Few at once: it takes them between one proof's parts.
                     sent = tuple(watched.pending[:_AT_ONCE])
                     del watched.pending[:_AT_ONCE]
-                    self._process.send(Watched(node_id, sent))
+                    self._process.send((node_id, sent))
                     self._asked = True
                     return
 
@@ -191,12 +176,12 @@ class Proving:
         match message:
             case None:
                 self._done = True
-            case Failed():
-                self._done, self.failed = True, message.why
-            case Seen():
+            case str():
+                self._done, self.failed = True, message
+            case (str() as name, int() as count, str() as broken):
                 self._asked = False
-                watched = self._watches[message.kernel]
-                watched.seen += message.cases
-                watched.broken = watched.broken or message.broken
-            case (str() as name, outcome):
-                self._outcomes[name] = cast("Outcome", outcome)
+                watched = self._watches[name]
+                watched.seen += count
+                watched.broken = watched.broken or broken
+            case (str() as name, Outcome() as outcome):
+                self._outcomes[name] = outcome

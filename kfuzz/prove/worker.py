@@ -1,8 +1,11 @@
 """The process that proves: its Triton compiles, whatever the run's does.
 
-Kernels are loaded as ever, their launches captured and nothing of them is run. It is
-told targets and sends an outcome for each kernel, in order. Then it captures the
-launches of cases that it is sent, and says which premise they break.
+Kernels are loaded as ever, their launches captured and nothing of them is run. It gets
+targets and sends an outcome for each kernel, in order. Then it captures the launches of
+cases that it is sent, and answers which premise they break.
+
+Where its Triton interprets it is the process that observes: it runs cases, and sends
+every access.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,16 +16,15 @@ from typing import Final
 from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
+from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.launches.capture import NotCapturedError, capture
 from kfuzz.execution.launches.process import Process, end, served
 from kfuzz.prove.groups import Watch
-from kfuzz.prove.observing import Observed
-from kfuzz.prove.outcome import Outcome
+from kfuzz.prove.observing import Observed, observe
 from kfuzz.prove.proving import KernelProver
-from kfuzz.prove.tasks import Enough, Failed, Seen, Task, Watched
+from kfuzz.prove.tasks import MODULE, Outcome, Task
 from kfuzz.targets.load import LoadedKernel, load_all
 
-_OBSERVER: Final = "kfuzz.prove.observer"
 _OBSERVE_SECONDS: Final = 20.0
 
 
@@ -44,10 +46,10 @@ class Worker:
 
     def prove(self, loaded: Sequence[LoadedKernel]) -> None:
         """Prove kernels in order, and send what comes of each."""
-        observer = Observer(self._task) if self._task.observe else None
+        observer = Observer(self._task)
         try:
             for kernel in loaded:
-                outcome = self._proved(kernel, observer)
+                outcome = self._proved(kernel, observer.of(kernel.node_id))
                 if outcome.watch is not None:
                     self._watches[kernel.node_id] = kernel, outcome.watch
                 outcome.watch = None  # it stays here
@@ -55,15 +57,14 @@ class Worker:
         except _Enough:
             pass
         finally:
-            if observer is not None:
-                observer.close()
+            observer.close()
         self._connection.send(None)
 
     def serve(self) -> None:
         """Hold launches against premises as long as there is a parent."""
         while True:
             with suppress(_Enough):
-                self._hear()
+                self._receive()
 
     def pause(self) -> None:
         """Do what the parent has asked for meanwhile.
@@ -72,19 +73,32 @@ class Worker:
             _Enough: nothing more is to be proved.
         """
         while self._connection.poll(0):
-            self._hear()
+            self._receive()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         message = self._connection.recv()
-        if isinstance(message, Enough):
+        if message is None:
             raise _Enough
-        assert isinstance(message, Watched)
-        broken = _broken(message, self._watches)
-        self._connection.send(Seen(message.kernel, len(message.cases), broken))
+        kernel, cases = message
+        self._connection.send((kernel, len(cases), self._broken(kernel, cases)))
 
-    def _proved(self, loaded: LoadedKernel, observer: "Observer | None") -> Outcome:
+    def _broken(self, kernel: str, cases: Sequence[Case]) -> str:
+        if kernel not in self._watches:
+            return ""
+        loaded, watch = self._watches[kernel]
+        for case in cases:
+            try:
+                launches = capture(loaded.kernel, case, config=config_of(case)).launches
+            except NotCapturedError:
+                continue  # the kernel rejects it
+            if text := watch.broken_by(launches):
+                return text
+        return ""
+
+    def _proved(
+        self, loaded: LoadedKernel, observe: Callable[[Case], list[Observed] | None]
+    ) -> Outcome:
         """Return what is proved; an error of kfuzz's own proves nothing."""
-        observe = None if observer is None else observer.of(loaded.node_id)
         try:
             prover = KernelProver(
                 loaded.kernel, loaded.node_id, seconds=self._task.seconds,
@@ -99,27 +113,14 @@ class Worker:
             return Outcome(KernelProof(loaded.node_id, (found,)))
 
 
-def main() -> None:
-    """Prove what the first message names, and send what comes of it."""
-    connection = served()
-    task: Task = connection.recv()
-    try:
-        loaded = load_all(task.targets, root=task.root)
-    except Exception as error:
-        connection.send(Failed(str(error)))
-        return
-    worker = Worker(connection, task)
-    worker.prove(loaded)
-    worker.serve()
-
-
 class Observer:
     """The process that runs kernels in the interpreter, begun when it is needed."""
 
     def __init__(self, task: Task) -> None:
-        self._process = Process(_OBSERVER, interpret=True)
+        self._process = Process(MODULE, interpret=True)
         self._process.send(task)
         self._lost = False
+        self.close = self._process.close
 
     def of(self, node_id: str) -> Callable[[Case], list[Observed] | None]:
         """Return what runs cases of a kernel; it returns None where that fails."""
@@ -128,35 +129,37 @@ class Observer:
             if self._lost:
                 return None
             self._process.send((node_id, case))
-            try:
-                if not self._process.ready(_OBSERVE_SECONDS):
-                    self._lost = True
-                    return None
-                made: list[Observed] | None = self._process.receive()
-            except (EOFError, OSError):
-                self._lost = True
-                return None
-            return made
+            with suppress(EOFError, OSError):
+                if self._process.ready(_OBSERVE_SECONDS):
+                    made: list[Observed] | None = self._process.receive()
+                    return made
+            self._lost = True
+            return None
 
         return observe
 
-    def close(self) -> None:
-        """End it."""
-        self._process.close()
 
-
-def _broken(asked: Watched, watches: dict[str, tuple[LoadedKernel, Watch]]) -> str:
-    if asked.kernel not in watches:
-        return ""
-    loaded, watch = watches[asked.kernel]
-    for case in asked.cases:
+def main() -> None:
+    """Prove, or observe, what the first message names, and send what comes of it."""
+    connection = served()
+    task: Task = connection.recv()
+    try:
+        loaded = load_all(task.targets, root=task.root)
+    except Exception as error:
+        connection.send(str(error))
+        return
+    if not interpreting():
+        worker = Worker(connection, task)
+        worker.prove(loaded)
+        worker.serve()
+    kernels = {each.node_id: each.kernel for each in loaded}
+    while True:
+        node_id, case = connection.recv()
         try:
-            launches = capture(loaded.kernel, case, config=config_of(case)).launches
-        except NotCapturedError:
-            continue  # the kernel rejects it
-        if text := watch.broken_by(launches):
-            return text
-    return ""
+            made = observe(kernels[node_id], case)
+        except Exception:  # whatever a kernel raises: it rejects the case
+            made = None
+        connection.send(made)
 
 
 if __name__ == "__main__":

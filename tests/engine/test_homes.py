@@ -21,8 +21,8 @@ from kfuzz.engine.replay.replayer import locate, replay
 from kfuzz.engine.replay.script import script
 from kfuzz.engine.replay.shrink import shrink
 from kfuzz.engine.search.preconditions import named_apart
+from kfuzz.judge import opener
 from kfuzz.judge.loading import candidate_name
-from kfuzz.judge.opener import opener
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.targets.homes import binds
 from kfuzz.targets.load import LoadedKernel, Source

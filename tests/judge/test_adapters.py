@@ -178,16 +178,12 @@ class Kept:
     [
         ("lang: cu\nfiles: []\n", "no task in Python"),
         ("lang: py\nfiles: []\n", "there is no test 0"),
-        ("lang: py\nfiles: []\ntests: [1]\n", "tests is no list of mappings"),
         ("lang: py\nfiles: [a.py]\n", "files is no list of mappings"),
         ("lang: py\nfiles: []\nmulti_gpu: true\n", "for several GPUs"),
         ("lang: py\nfiles: []\ntests: [{seed: 1}]\n", "no reference.py"),
         ("{", "no YAML"),
         ("1", "no task"),
-        ("[" * 5000, "no YAML"),
         ("a: &a [1, 1]\nb: [*a, *a]\n", "no YAML: an alias"),
-        ("lang: !!bool x\n", "no YAML"),
-        ("lang: py\nconfig: [1]\nfiles: [{}]\ntests: [{seed: 1}]\n", "no reference.py"),
     ],
 )
 def test_a_folder_that_is_no_task_is_said(text: str, says: str, task: Path) -> None:
@@ -242,35 +238,6 @@ def test_verifiers_get_a_reward(judge: kfuzz.Judge) -> None:
 
     assert asyncio.run(both()) == [0.0, 1.0]
     assert state["kfuzz"]["verdict"] == "violates"
-
-
-def test_a_task_of_verifiers_scores_with_it(judge: kfuzz.Judge) -> None:
-    verifiers = pytest.importorskip("verifiers.v1")
-    scored = rewards.reward_function(judge)
-
-    class Data(verifiers.TaskData):  # type: ignore[misc]
-        answer: str
-        info: dict[str, str]
-
-    class KernelTask(verifiers.Task[Data]):  # type: ignore[misc]
-        @verifiers.reward  # type: ignore[untyped-decorator]
-        async def conforms(self, task: Any, trace: Any) -> float:
-            return await scored(task=task, trace=trace)
-
-    task = KernelTask(Data(answer=TRUTH, info={"entry": "f"}))
-
-    class Trace(SimpleNamespace):
-        def record_reward(self, name: str, value: float, weight: float) -> None:
-            self.told[name] = value
-
-    made = {}
-    for body in ("", "*2"):
-        trace = Trace(
-            last_reply=ANSWER.format(body), metrics={}, rewards={}, told={}
-        )  # fmt: skip
-        asyncio.run(task.score(trace, None))
-        made[body] = trace.told
-    assert made == {"": {"conforms": 1.0}, "*2": {"conforms": 0.0}}
 
 
 def test_the_program_of_an_answer_is_its_last_closed_block() -> None:
@@ -366,14 +333,9 @@ def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
         ({"inputs": {"x": {"shape": ["batch"], "dtype": "f32"}}}, "unknown dtype"),
         ({"inputs": {"x": {"shape": ["rows"], "dtype": "float32"}}}, "no axis 'rows'"),
         ({"axes": {"batch": {"type": "fixed"}}}, "no axis"),
-        ({"axes": {"batch": 6}}, "batch is 6, no object"),
         ({"outputs": {"y": "float32"}}, "y is 'float32', no object"),
         ({"reference": None}, "reference is missing"),
-        ({"outputs": {"y": {"shape": 3, "dtype": "float32"}}}, "shape is missing"),
-        ({"outputs": {"y": {"shape": [[]], "dtype": "float32"}}}, "no axis"),
-        ({"outputs": {"y": {"shape": [], "dtype": ["float32"]}}}, "dtype is missing"),
         ({"inputs": {"x)": {"shape": [], "dtype": "float32"}}}, "its name is no name"),
-        ({"axes": {"batch": {"type": "const", "value": "6"}}}, "value is missing"),
         ({"custom_inputs_entrypoint": "f()"}, "is no name"),
         ({"axes": {**DEFINITION["axes"], "n": {"type": "var"}}}, "no size of axis n"),
     ],

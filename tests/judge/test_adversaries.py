@@ -11,7 +11,7 @@ import pytest
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
 from tests.judge.adversaries.honest import HABITS, honest_ones
-from tests.judge.adversaries.suite import Candidate, Suite, candidates, opener
+from tests.judge.adversaries.suite import Candidate, candidates, opener, outcome_of
 
 SEED = 1
 # What one call does not show, or only to who looks away.
@@ -41,7 +41,7 @@ def zygotes() -> Iterator[Callable[[str], Zygote]]:
 def test_a_liar_violates(
     candidate: Candidate, zygotes: Callable[[str], Zygote]
 ) -> None:
-    made = Suite(zygotes).judge(candidate)
+    made = outcome_of(candidate, zygotes)
     assert made.verdict is Verdict.VIOLATES, made.reason
 
 
@@ -49,7 +49,7 @@ def test_a_liar_violates(
 def test_an_honest_one_conforms(
     candidate: Candidate, zygotes: Callable[[str], Zygote]
 ) -> None:
-    made = Suite(zygotes, most_cases=6).judge(candidate)
+    made = outcome_of(candidate, zygotes, most_cases=6)
     assert made.verdict is Verdict.CONFORMS, made.reason
 
 

@@ -1,6 +1,7 @@
 """What a judged child can see of who judges it, and of what it is judged by."""
 
 import secrets
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -102,8 +103,16 @@ def starts(x):
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with zygote_for("cpu", output=lambda piece: None) as zygote:
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """From an environment whose path names kfuzz, as in a checkout of that name."""
+    prefix = tmp_path_factory.mktemp("kfuzz") / "env"
+    prefix.symlink_to(sys.prefix)
+    python = prefix / Path(sys.executable).relative_to(sys.prefix)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "prefix", str(prefix))
+        patch.setattr(sys, "executable", str(python))
+        made = zygote_for("cpu", output=lambda piece: None)
+    with made as zygote:
         yield zygote
 
 

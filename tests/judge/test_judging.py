@@ -1,8 +1,9 @@
 """Verdicts on candidates, which run in the tests' own process here."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,24 +33,23 @@ HEAD = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F
 class Here:
     """A candidate without a child."""
 
-    launched: Sequence[str] = ()
-    operators: Sequence[str] = ()
-    strays: Sequence[str] = ()
-    left: Sequence[str] = ()
-    calls_in_a_row = 0
-    cut_off = False
     weights = ""
     same_names = False
     late = False
     stalls = 0
-    containment = Containment(())
 
     def __init__(self, path: Path, reference: Reference) -> None:
         self._path = path
         self._reference = reference
-        self.circumstances = Circumstances()
         self.recording = Recording()
-        self.phases = Phases("build")
+        self.kernel = SimpleNamespace(
+            kernels=(), operators=(), strays=(), left=(), in_a_row=0,
+            circumstances=Circumstances(),
+        )  # fmt: skip
+        self.sandbox = SimpleNamespace(
+            containment=Containment(()), cut_off=0, phases=Phases("build"),
+            prepare=lambda children: None, fresh=self.renew,
+        )  # fmt: skip
         self.renew()
 
     def __call__(self, *tensors: Tensor) -> Any:
@@ -62,16 +62,10 @@ class Here:
     def begin(self, case: Case) -> None:
         pass
 
-    def end_at(self, until: Callable[[], float]) -> None:
-        pass
-
     def renew(self) -> None:
         made: Functions = {}
         exec(self._path.read_text(), made)
         self._model: nn.Module = made["ModelNew"](*self._reference.form.init)
-
-    def prepare(self, children: int) -> None:
-        pass
 
     def close(self) -> None:
         pass

@@ -87,6 +87,7 @@ def test_a_cheat_violates_and_its_honest_twin_conforms(judge: kfuzz.Judge) -> No
     assert right.cases == 4
 
 
+@pytest.mark.slow
 def test_what_is_judged_next_gets_the_weights_as_built() -> None:
     pair = PAIRS / "layer_norm"
     with kfuzz.Judge(
@@ -123,6 +124,7 @@ def test_verdicts_on_what_is_no_violation(judge: kfuzz.Judge, relu: Task) -> Non
     assert "the same for every input" in dropped.reason
 
 
+@pytest.mark.slow
 def test_a_candidate_has_temporary_files_whatever_was_imported_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -55,6 +56,7 @@ class Zygote(Closing):
             any child is forked. They must start no threads and touch no device.
         output: takes what the zygote and its children print, from daemon threads
             and up to a cap for each; None writes it to file descriptor 2.
+        prefix: another path of `sys.prefix`, which Python is started by.
     """
 
     def __init__(
@@ -64,8 +66,12 @@ class Zygote(Closing):
         env: Mapping[str, str],
         preload: Sequence[str] = (),
         output: Sink | None = None,
+        prefix: str = sys.prefix,
     ) -> None:
-        self._env = with_home(env)
+        old = "|".join(map(re.escape, {sys.prefix, os.path.realpath(sys.prefix)}))
+        moved = partial(re.compile(rf"({old})(?=[/:]|$)").sub, lambda _: prefix)
+        self._env = {name: moved(value) for name, value in with_home(env).items()}
+        self._python = moved(sys.executable)
         self.serve = serve
         self._preload = tuple(preload)
         self._sink = output
@@ -144,7 +150,7 @@ class Zygote(Closing):
         self, control: socket.socket, output: int, kept: Sequence[int]
     ) -> "_Process":
         # -P keeps the working directory, which holds users' files, off sys.path.
-        command = [sys.executable, "-P", "-m", _MODULE]
+        command = [self._python, "-P", "-m", _MODULE]
         command += ["--control", str(control.fileno()), "--serve", self.serve]
         command += ["--preload", ",".join(self._preload)]
         return subprocess.Popen(

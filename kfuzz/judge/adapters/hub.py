@@ -16,7 +16,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.event import KernelFinished, Notice
-from kfuzz.core.finding import Finding, Target
+from kfuzz.core.finding import Target
 from kfuzz.core.verdict import CHARGED
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
@@ -113,7 +113,11 @@ def check(
                 case Notice():
                     told.append(event.message)
                 case KernelFinished():
-                    _require_none(event.findings, seed)
+                    for finding in event.findings:
+                        if finding.state in CHARGED:
+                            shown = view(Shown(finding.target.name, finding, ""), "")
+                            lines = [*finding_lines(shown), f"seed {seed}"]
+                            raise AssertionError("\n".join(lines))
                     if event.uncompared:
                         what = "; ".join([event.uncompared, *told])
                         raise HarnessError(
@@ -121,13 +125,6 @@ def check(
                         )
                 case _:
                     pass
-
-
-def _require_none(findings: tuple[Finding, ...], seed: int) -> None:
-    charged = [f for f in findings if f.state in CHARGED]
-    if charged:
-        shown = finding_lines(view(Shown(charged[0].target.name, charged[0], ""), ""))
-        raise AssertionError("\n".join([*shown, f"seed {seed}"]))
 
 
 def _bound(

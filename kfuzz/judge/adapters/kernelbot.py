@@ -90,10 +90,11 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
             raise UsageError(f"{part} is no list of mappings", where=where)
     if not 0 <= test < len(tests):
         raise UsageError(f"there is no test {test}: it has {len(tests)}", where=where)
+    config = told.get("config")
+    main = str(config.get("main", "")) if isinstance(config, dict) else ""
     texts = {}
     for each in files:
         name, source = str(each.get("name", "")), str(each.get("source", ""))
-        main = str(_mapping(told.get("config")).get("main", ""))
         if source != _SUBMISSION and name.endswith(".py") and name != main:
             texts[name.removesuffix(".py")] = read_source(folder / source)
     # Others first: the reference imports them.
@@ -208,10 +209,6 @@ def _yaml(path: Path) -> dict[str, Any]:
     if not isinstance(told, dict):
         raise UsageError("no task", where=str(path))
     return told
-
-
-def _mapping(told: Any) -> dict[Any, Any]:
-    return told if isinstance(told, dict) else {}
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def inputs_of(form: Form) -> Inputs:
         UsageError: if they cannot be made.
     """
     draws = _drawn(form)
-    names = [s.name for s in form.samples if _is_known(s)]
+    names = [s.name for s in form.samples if getattr(torch, s.dtype) in _KNOWN]
     own_seed = len(draws) > 1 and all(
         torch.equal(draws[0][name], x[name]) for x in draws[1:] for name in draws[0]
     )
@@ -160,10 +160,6 @@ def inputs_of(form: Form) -> Inputs:
     copies = _copies(draws, [n for n in names if n not in structures])
     ties, fixed = _dimensions(form.samples, structures, copies)
     return Inputs(structures, copies, ties, fixed, len(draws))
-
-
-def _is_known(sample: Sample) -> bool:
-    return getattr(torch, sample.dtype) in _KNOWN
 
 
 def _drawn(form: Form) -> list[dict[str, Tensor]]:

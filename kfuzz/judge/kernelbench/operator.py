@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import NARROW, open_to_wider
+from kfuzz.contracts.oracle import NARROW
+from kfuzz.contracts.reference import reference_bounds
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, is_sampled, stream
@@ -24,7 +25,6 @@ from kfuzz.judge.kernelbench.values import ENDS, OWN, SCALED, Values
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.elements import identical
 from kfuzz.numerics.formats import FORMATS
-from kfuzz.numerics.shadow import shadowed
 from kfuzz.strategies.parameters import TensorParameter
 
 # Problems whose results are kept, and elements of one, inputs and results together.
@@ -147,19 +147,15 @@ class Reference:
         for drawn, asked, admitted in self._admitted_last:
             if drawn is self._drawn_model and _is_same(asked, posed):
                 return admitted
-        found = shadowed(self._oracle, posed, name=self.operator.name)
-        floats = (x for x in problem.tensors.values() if x.is_floating_point())
-        if all(bool(torch.isfinite(x).all()) for x in floats):
-            # NaN of numbers: the reference is not defined there, 0 log 0 for one.
-            found = tuple(
-                replace(a, undecidable=a.undecidable | a.reference.isnan())
-                for a in found
-            )
-        admitted = dict(zip(self.outputs, found, strict=True))
-        if not NARROW.isdisjoint(s.dtype for s in self.form.samples):
-            admitted = open_to_wider(admitted, self._computed, posed)
+        narrow = not NARROW.isdisjoint(s.dtype for s in self.form.samples)
+        admitted = reference_bounds(
+            posed, self._oracle, self.outputs, name=self.operator.name,
+            formats=[stored] * len(self.outputs),
+            computed=self._computed if narrow else None,
+        )  # fmt: skip
         given = problem.tensors
-        if sum(map(Tensor.numel, (*given.values(), *(a.low for a in found)))) <= _MOST:
+        every = (*given.values(), *(a.low for a in admitted.values()))
+        if sum(map(Tensor.numel, every)) <= _MOST:
             # Who asked may write to them.
             asked = replace(posed, tensors={n: x.clone() for n, x in given.items()})
             self._admitted_last.append((self._drawn_model, asked, admitted))

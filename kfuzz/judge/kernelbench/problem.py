@@ -101,7 +101,12 @@ class Form:
         self.path = path
         self.device = device
         self._module = _imported(path, text)
-        self._require_parts()
+        missing = [p for p in PARTS if not callable(getattr(self._module, p, None))]
+        if missing:
+            raise UsageError(
+                f"it has no {' and no '.join(missing)}",
+                where=str(path), fix=_WAY_OUT,
+            )  # fmt: skip
         with self._seeded(SEED):
             made = self._called("get_init_inputs")
         self.init = tuple(moved(made, device))
@@ -186,14 +191,6 @@ class Form:
         )
         named = [p.name for p in parameters if p.kind in plain][:count]
         return (*named, *(f"x{i}" for i in range(len(named), count)))
-
-    def _require_parts(self) -> None:
-        missing = [p for p in PARTS if not callable(getattr(self._module, p, None))]
-        if missing:
-            raise UsageError(
-                f"it has no {' and no '.join(missing)}",
-                where=str(self.path), fix=_WAY_OUT,
-            )  # fmt: skip
 
     def _called(self, part: str) -> list[Any]:
         made = self._attempt(part, getattr(self._module, part))

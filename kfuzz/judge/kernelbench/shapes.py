@@ -8,9 +8,9 @@ without elements.
 import copy
 import string
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import chain
 from typing import Final
 
 import torch
@@ -89,7 +89,7 @@ def shapes_of(form: Form, inputs: Inputs | None = None) -> Shapes:
     fixed = _refused(form, made)
     if not fixed:
         return made
-    wrong = {slots[i] for i, name in enumerate(_flat(made)) if name in fixed}
+    wrong = {slots[i] for i, name in enumerate(chain(*made.axes)) if name in fixed}
     kept = [group for group in kept if not group.slots & wrong]
     return _named(form.samples, kept, slots, asked.late)
 
@@ -240,10 +240,6 @@ def _refused(form: Form, shapes: Shapes) -> set[str]:
     return set()
 
 
-def _flat(shapes: Shapes) -> list[str]:
-    return [name for axes in shapes.axes for name in axes]
-
-
 def _group_of(slot: Slot, slots: Sequence[Slot], asked: _Asked) -> _Group | None:
     """Return the dimensions that vary with one, None if it does not vary."""
     size = asked.size(slot)
@@ -255,21 +251,13 @@ def _group_of(slot: Slot, slots: Sequence[Slot], asked: _Asked) -> _Group | None
         # One of its size that never varies spoils them all: pairs come first.
         tied = [frozenset({slot, s}) for s in sorted(alike - {slot})] + [alike]
         for slots_of in tied if len(alike) > 1 else ():
-            if asked.grown(slots_of, step):
-                fewest = _fewest(slot, slots_of, partial(asked.grown, by=step))
-                return _Group(fewest, step)
+            if not asked.grown(slots_of, step):
+                continue
+            for other in sorted(slots_of - {slot}):  # none that can be left out
+                if asked.grown(slots_of - {other}, step):
+                    slots_of -= {other}
+            return _Group(slots_of, step)
     return None
-
-
-def _fewest(
-    slot: Slot, slots: frozenset[Slot], works: Callable[[frozenset[Slot]], bool]
-) -> frozenset[Slot]:
-    """Return a set around a dimension from which none can be left out."""
-    for other in sorted(slots - {slot}):
-        fewer = slots - {other}
-        if works(fewer):
-            slots = fewer
-    return slots
 
 
 def _least(group: _Group, asked: _Asked) -> int:

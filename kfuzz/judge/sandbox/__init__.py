@@ -1,8 +1,7 @@
 """Foreign code in contained children, judged by the bytes that it returns."""
 
-from kfuzz.judge.sandbox.keeper_client import Called, Opened
 from kfuzz.judge.sandbox.remote import RemoteKernel
 from kfuzz.judge.sandbox.results import Returned
-from kfuzz.judge.sandbox.sandbox import Sandbox, zygote_for
+from kfuzz.judge.sandbox.sandbox import Called, Opened, Sandbox, zygote_for
 
 __all__ = ["Called", "Opened", "RemoteKernel", "Returned", "Sandbox", "zygote_for"]

@@ -341,66 +341,62 @@ def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
         limits: what it may take.
         gpu: whether it uses a GPU.
     """
-    time = (
-        f"a call may take {limits.wall_seconds:g} s, or longer where longer is "
-        f"expected, and {limits.cpu_seconds:g} s of processor time; then the child is "
-        "killed"
-    )
-    output = (
-        f"what it prints is read and dropped; past {_mib(limits.output_bytes)} it is "
-        "killed"
-    )
-    count = f"counted, and all killed beyond {limits.processes}"
-    alone = "none outlives the child"
-    faster = "one that forks faster than it is looked for wins"
-    inherited = "it inherits a short list of variables that compilers and drivers need"
-    but = "but the reference and the corpus" if facts.hidden else "the reference"
-    included = ", and unix sockets by path" if facts.hidden else " and unix sockets by "
-    included += "" if facts.hidden else "path included"
-    readable = (
-        f"it can read every file that the user who runs kfuzz can read, {but}{included}"
-    )
-    device = (
-        f"torch gives it at most {limits.device_share:.0%} of the GPU's memory; calls "
-        "of the driver are not limited, and a fault of the driver or the device itself "
-        "reaches every process on that GPU"
-    )
+    network, others, files = _of_network(facts), _of_others(facts), _of_files(facts)
+    room = _mib(limits.memory) if limits.memory else "half of what is free"
+    memory = f"its processes are watched and killed beyond {room}"
+    if "address space" in facts.limits:
+        memory = f"address space is limited, so that allocating fails; {memory}"
+    elif gpu:
+        memory += " (on a GPU address space cannot be limited)"
+    room = _mib(limits.scratch_bytes)
+    disk = "its folders are measured several times a second, and it is killed beyond "
+    if facts.quota:
+        disk = f"a file system in memory of {room}; builds go to a folder that is "
+        disk += "measured, and it is killed beyond "
+    alone = "none outlives the child" if facts.pids else ""
+    but = "the reference and"
+    if facts.hidden:
+        but = "but the reference and the corpus, and"
+    included = "" if facts.hidden else " included"
     told = {
-        "memory": (True, _of_memory(facts, limits, gpu=gpu)),
-        "time": (True, time),
-        "processes": (True, f"{count}; {alone if facts.pids else faster}"),
-        "disk": (True, _of_disk(facts, limits)),
-        "output": (True, output),
-        "files": _of_files(facts),
-        "network": _of_network(facts),
-        "other processes": _of_others(facts),
+        "memory": (True, memory),
+        "time": (True, (
+            f"a call may take {limits.wall_seconds:g} s, or longer where longer is "
+            f"expected, and {limits.cpu_seconds:g} s of processor time; then the child "
+            "is killed"
+        )),
+        "processes": (True, (
+            f"counted, and all killed beyond {limits.processes}; "
+            f"{alone or 'one that forks faster than it is looked for wins'}"
+        )),
+        "disk": (True, disk + room),
+        "output": (True, (
+            "what it prints is read and dropped; past "
+            f"{_mib(limits.output_bytes)} it is killed"
+        )),
+        "files": files,
+        "network": network,
+        "other processes": others,
         "privileges": (
             (True, "it has none and can gain none")
             if facts.capabilities_dropped and facts.no_new_privileges
             else (False, "it keeps those of the user who runs kfuzz")
         ),
-        "environment": (True, inherited),
-        "reading": (False, readable),
-        **({"device": (False, device)} if gpu else {}),
-    }
+        "environment": (True, (
+            "it inherits a short list of variables that compilers and drivers need"
+        )),
+        "reading": (False, (
+            f"it can read every file that the user who runs kfuzz can read, {but} unix "
+            f"sockets by path{included}"
+        )),
+    }  # fmt: skip
+    if gpu:
+        told["device"] = (False, (
+            f"torch gives it at most {limits.device_share:.0%} of the GPU's memory; "
+            "calls of the driver are not limited, and a fault of the driver or the "
+            "device itself reaches every process on that GPU"
+        ))  # fmt: skip
     return Containment(tuple(Measure(name, *rest) for name, rest in told.items()))
-
-
-def _of_memory(facts: Facts, limits: Limits, *, gpu: bool) -> str:
-    room = _mib(limits.memory) if limits.memory else "half of what is free"
-    watched = f"its processes are watched and killed beyond {room}"
-    if "address space" in facts.limits:
-        return f"address space is limited, so that allocating fails; {watched}"
-    return watched + (" (on a GPU address space cannot be limited)" if gpu else "")
-
-
-def _of_disk(facts: Facts, limits: Limits) -> str:
-    room = _mib(limits.scratch_bytes)
-    killed = f"it is killed beyond {room}"
-    if facts.quota:
-        text = f"a file system in memory of {room}; builds go to a folder that is "
-        return f"{text}measured, and {killed}"
-    return f"its folders are measured several times a second, and {killed}"
 
 
 def _of_files(facts: Facts) -> tuple[bool, str]:

@@ -26,9 +26,8 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
-from functools import partial
 from mmap import mmap
 from pathlib import Path
 from types import ModuleType
@@ -80,7 +79,6 @@ _equal: Final = torch.equal
 _synchronize: Final = torch.cuda.synchronize
 _sleep: Final = time.sleep
 _collect: Final = gc.collect
-_clock: Final = time.perf_counter
 
 
 def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
@@ -156,7 +154,7 @@ class Candidate:
         if not backend_of(device).has.on_host:
             share = float(message["device_share"])
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
-        _seed_all(seed)
+        torch.manual_seed(seed)
         path = Path(message["path"])
         declared.meet(interpreting() and not imports_none(path))
         with declared.gpu() if declared.is_met() else nullcontext():
@@ -169,7 +167,7 @@ class Candidate:
             if isinstance(found, type):
                 args = plain_from_wire(message["args"], passed)
                 kwargs = plain_from_wire(message["kwargs"], passed)
-                _seed_all(seed)
+                torch.manual_seed(seed)
                 with drawn_constants(drawn=bool(message["constants_drawn"])):
                     target = found(*args, **kwargs)
         state: dict[str, Tensor] = {}
@@ -217,7 +215,10 @@ class Candidate:
                 first + base : first + stop
             ]
             if alone:
-                storage = _allocated(room)
+                # In memory as torch allocates it, which can be resized.
+                as_torch = torch.empty(room.nbytes(), dtype=_BYTES, device=device)
+                storage = as_torch.untyped_storage().copy_(room)
+                del as_torch
                 own.append((room, storage))
             made = Geometry.read(geometry)
             tensors.append(made.over(storage, device))
@@ -235,13 +236,17 @@ class Candidate:
             around.poison(poison)
         allocations = GuardedAllocations(device, poison)
         launches: dict[str, None] = {}
-        began = _clock()
         try:
-            call = partial(target, *positional, **scalars)
-            if not message["around"]["bare"]:
-                call = partial(_watched, call, allocations, launches)
-            if interpreting():
-                call = partial(_interpreted, call)
+
+            def call() -> Any:
+                with ExitStack() as watching:
+                    if interpreting():
+                        watching.enter_context(watch())
+                    if not message["around"]["bare"]:
+                        watching.enter_context(allocations)
+                        watching.enter_context(triton_launches(launches))
+                    return target(*positional, **scalars)
+
             returned, left = self._met(message["around"], call)
             _untrace()
             told, items = told_results(returned, tensors, self._held, results.numel())
@@ -263,7 +268,10 @@ class Candidate:
             firsts = None
             if backend_of(device).has.asynchronous or lingers:
                 firsts = _copies(looked_at)
-            _wait(device, LATE_SECONDS if lingers else 0.0)
+            if backend_of(device).has.asynchronous:
+                _synchronize(device)
+            if lingers:
+                _sleep(LATE_SECONDS)
         except BaseException as error:
             _untrace()
             raised = _told(error, device)
@@ -271,7 +279,6 @@ class Candidate:
                 self._blocks.clear()
                 self._held.clear()
             return {"raised": raised}
-        seconds = _clock() - began
         now = [raw(t) for t in looked_at]
         copies = now if firsts is None else firsts
         late = firsts is not None and not all(map(_equal, firsts, now))
@@ -285,7 +292,6 @@ class Candidate:
         self._blocks.trim()
         return {
             "returned": told,
-            "seconds": seconds,
             "late": late,
             "operators": list(allocations.foreign)[:MOST_NAMES],
             "kernels": list(launches)[:MOST_NAMES],
@@ -377,20 +383,6 @@ class Blocks:
         self._blocks.clear()
 
 
-def _watched(
-    call: Callable[[], Any], allocations: GuardedAllocations, launches: dict[str, None]
-) -> Any:
-    """Call while what is allocated and launched is noted."""
-    with allocations, triton_launches(launches):
-        return call()
-
-
-def _interpreted(call: Callable[[], Any]) -> Any:
-    """Call with what Triton's interpreter lacks put right."""
-    with watch():
-        return call()
-
-
 @contextmanager
 def triton_launches(names: dict[str, None]) -> Iterator[None]:
     """Note the names of the kernels that Triton launches meanwhile, if it is there.
@@ -459,12 +451,6 @@ class _Given:
         return x
 
 
-def _allocated(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Return a copy in memory as torch allocates it, which can be resized."""
-    made = torch.empty(storage.nbytes(), dtype=_BYTES, device=storage.device)
-    return made.untyped_storage().copy_(storage)
-
-
 def _put(memory: Tensor, offset: int, data: Tensor) -> None:
     memory[offset : offset + data.numel()].copy_(data)
 
@@ -478,14 +464,6 @@ def _copies(tensors: Sequence[Tensor]) -> list[Tensor] | None:
         return [raw(tensor).clone() for tensor in tensors]
     except torch.OutOfMemoryError:
         return None
-
-
-def _wait(device: torch.device, seconds: float) -> None:
-    """Wait for a device, and for threads that may still be writing."""
-    if backend_of(device).has.asynchronous:
-        _synchronize(device)
-    if seconds:
-        _sleep(seconds)
 
 
 def _threads(device: torch.device) -> int:
@@ -510,10 +488,6 @@ def _untrace() -> None:
     """Stop what the call may have set to follow every line of this module."""
     sys.settrace(None)
     sys.setprofile(None)
-
-
-def _seed_all(seed: int) -> None:
-    torch.manual_seed(seed)
 
 
 def _imported(path: Path) -> ModuleType:

@@ -46,7 +46,7 @@ from kfuzz.judge.sandbox.limits import (
 )
 from kfuzz.judge.sandbox.wire import received
 
-SERVE: Final = "kfuzz.judge.sandbox.keeper:serve"
+SERVE: Final = "kfuzz.judge.sandbox.keeper:Keeper"
 
 LOOK_SECONDS: Final = 0.02
 """Between two measurements of what it takes: a few dozen forks."""
@@ -77,13 +77,8 @@ _SWEEPS: Final = 50
 _FAILED: Final = 70  # sysexits.h EX_SOFTWARE
 
 
-def serve() -> "Keeper":
-    """Return a keeper; the zygote's children call it."""
-    return Keeper()
-
-
 class Keeper:
-    """Keeps one process of foreign code for the campaign."""
+    """Keeps one process of foreign code for the campaign; the zygote's children do."""
 
     def __init__(self) -> None:
         self._tenant: Tenant | None = None
@@ -416,17 +411,13 @@ def _become(
     try:
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
-        _close_all_but(sock.fileno())
+        os.closerange(3, sock.fileno())
+        os.closerange(sock.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
         run(Channel(sock), facts)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(_FAILED)
-
-
-def _close_all_but(kept: int) -> None:
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def supervise(begin: Callable[[], Callable[[], NoReturn]]) -> NoReturn:

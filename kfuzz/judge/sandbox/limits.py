@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kfuzz.core.untrusted import End, Ended
 from kfuzz.execution.processes.limits import allowance
@@ -112,15 +112,11 @@ def scrubbed(
         if name in _PASSED or name.startswith("LC_")
     }
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
-    needed = [path for path in paths if path and _holds_package(Path(path))]
+    needed = [p for p in paths if p and any(Path(p, n).is_dir() for n in _IMPORTED)]
     if needed:
         kept["PYTHONPATH"] = os.pathsep.join(needed)
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
     return kept | dict(added)
-
-
-def _holds_package(path: Path) -> bool:
-    return any((path / name).is_dir() for name in _IMPORTED)
 
 
 def devices(*, gpu: bool) -> list[Path]:
@@ -147,8 +143,7 @@ _BLOCK: Final = 512  # what st_blocks counts, everywhere
 _FILE_BYTES: Final = 4096  # of one, empty or not
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """What some processes take together.
 
     Attributes:
@@ -192,7 +187,7 @@ class Watch:
         hoards = bool(self._memory) and now.memory - self._shared(now) > self._memory
         if hoards and now.processes <= limits.processes:
             # Forks share most of it, and by the dozen are more than that by now.
-            own = proportional_below(os.getpid())
+            own = taken_below(os.getpid(), shared_once=True)
             now = own if own.memory else now  # not every system tells
             hoards = now.memory - self._shared(now) > self._memory
         if now.processes > limits.processes:
@@ -236,15 +231,22 @@ def killed_for_memory() -> int:
     return 0
 
 
-def taken_below(pid: int) -> Taken:
-    """Return what the descendants of a process take."""
+def taken_below(pid: int, *, shared_once: bool = False) -> Taken:
+    """Return what the descendants of a process take.
+
+    Args:
+        pid: of that process.
+        shared_once: whether memory that several share is counted once, which takes some
+            milliseconds for each.
+    """
     pids = descendants(pid)
     memory, cpu = 0, 0.0
+    file = "smaps_rollup" if shared_once else "status"
+    counted = ("Pss_Anon:", "Pss_Shmem:") if shared_once else ("RssAnon:", "RssShmem:")
     for each in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            status = Path(f"/proc/{each}/status").read_text()
-            for line in status.splitlines():
-                if line.startswith(("RssAnon:", "RssShmem:")):
+            for line in Path(f"/proc/{each}/{file}").read_text().splitlines():
+                if line.startswith(counted):
                     memory += int(line.split()[1]) << 10
             # The command's name, in brackets, may itself hold brackets.
             stat = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
@@ -252,39 +254,17 @@ def taken_below(pid: int) -> Taken:
     return Taken(len(pids), memory, cpu)
 
 
-def proportional_below(pid: int) -> Taken:
-    """Return what descendants take, memory that several share counted once.
-
-    It takes some milliseconds for each process, and no notice of their time.
-    """
-    pids = descendants(pid)
-    memory = 0
-    for each in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines():
-                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
-                    memory += int(line.split()[1]) << 10
-    return Taken(len(pids), memory, 0.0)
-
-
 def descendants(pid: int) -> list[int]:
     """Return the living processes below one, those that changed their group too."""
     found: list[int] = []
     pending = [pid]
     while pending:
-        below = _children(pending.pop())
-        found += below
-        pending += below
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                listed = Path(f"/proc/{pid}/task/{task}/children").read_text()
-                found += map(int, listed.split())
+        with contextlib.suppress(OSError):
+            for listed in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
+                with contextlib.suppress(OSError):
+                    below = list(map(int, listed.read_text().split()))
+                    found += below
+                    pending += below
     return found
 
 

@@ -15,9 +15,8 @@ from kfuzz.execution.calls.raised import RaisedElsewhere
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.judge.sandbox.circumstances import Circumstances
-from kfuzz.judge.sandbox.keeper_client import Called
 from kfuzz.judge.sandbox.results import Returned, stand_in
-from kfuzz.judge.sandbox.sandbox import Sandbox
+from kfuzz.judge.sandbox.sandbox import Called, Sandbox
 from kfuzz.numerics.run import Raised
 
 Outputs = Callable[[Sequence[Tensor], Mapping[str, Any]], Sequence[OutputSpec] | None]

@@ -228,7 +228,6 @@ class Returned:
         kernels: those of Triton that it launched, in the order of the first launch.
         strays: writes beside its own allocations.
         left: what it left changed of torch's state, in words.
-        inside: seconds that the call took by the child's clock.
     """
 
     value: object
@@ -240,7 +239,6 @@ class Returned:
     kernels: tuple[str, ...]
     strays: tuple[str, ...]
     left: tuple[str, ...]
-    inside: float
 
 
 class Given:
@@ -299,7 +297,6 @@ def returned(
         raise Broken("its results are no list")
     made = _Made(memory, arguments, device, given, as_count(told.get("call")))
     items = [made.item(as_mapping(item)) for item in listed]
-    inside = fields.get("seconds")
     return Returned(
         value=_structured(told, items),
         tensors=tuple(item for item in items if isinstance(item, Tensor)),
@@ -310,7 +307,6 @@ def returned(
         kernels=as_names(fields.get("kernels")),
         strays=as_names(fields.get("strays")),
         left=as_names(fields.get("left")),
-        inside=float(inside) if isinstance(inside, int | float) else 0.0,
     )
 
 

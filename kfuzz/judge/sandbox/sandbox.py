@@ -4,18 +4,21 @@ What is and what is not contained is told by `Sandbox.containment`, measured on 
 machine; what the code can and cannot do to a verdict stands in `inside`.
 """
 
+import contextlib
 import math
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,33 +27,331 @@ from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.untrusted import Containment, End, Ended, Entry, Measures, OutputSpec
 from kfuzz.execution.device.backends import named
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes import Child, ChildDied, ChildTimeout, Zygote
 from kfuzz.execution.processes.closing import Closing
+from kfuzz.execution.processes.faults import ChildRaised, ZygoteError
 from kfuzz.execution.processes.output import Sink
 from kfuzz.judge.sandbox.circumstances import PLAIN, Surroundings
-from kfuzz.judge.sandbox.contain import close_to_others, describe, open_to_others
+from kfuzz.judge.sandbox.contain import Facts, close_to_others, describe, open_to_others
+from kfuzz.judge.sandbox.hiding import NAMED
 from kfuzz.judge.sandbox.keeper import SERVE
-from kfuzz.judge.sandbox.keeper_client import (
-    Asked,
-    Called,
-    Kept,
-    Opened,
-    open_request,
-    read_called,
-    read_opened,
-)
-from kfuzz.judge.sandbox.limits import Limits, scrubbed
+from kfuzz.judge.sandbox.limits import Limits, killed_for_memory, scrubbed
 from kfuzz.judge.sandbox.phases import Phases
-from kfuzz.judge.sandbox.results import Given
+from kfuzz.judge.sandbox.results import Given, Returned, returned
 from kfuzz.judge.sandbox.wire import (
     ArgumentRooms,
+    Broken,
     Carrier,
     Geometry,
     page_up,
     plain_to_wire,
+    raw,
     read_exception,
 )
 from kfuzz.numerics.run import Raised
+
+GRACE_SECONDS: Final = 40.0
+"""How much later than its child the keeper answers at most: it has to end it first."""
+
+
+class Asked(NamedTuple):
+    """A request to a child.
+
+    Attributes:
+        request: what is asked.
+        seconds: how long the child may take.
+        given: descriptors to hand to it.
+    """
+
+    request: Mapping[str, Any]
+    seconds: float
+    given: Sequence[int] = ()
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """It as its keeper takes it."""
+        count = {"descriptors": len(self.given)}
+        return {"ask": {**self.request, **count}, "seconds": self.seconds, **count}
+
+
+class Kept:
+    """A child behind its keeper.
+
+    Attributes:
+        ended: how it came to its end, None while it lives.
+        facts: what contains it, once it is ready.
+        asked: whether something was asked ahead, and its answer not yet taken.
+    """
+
+    def __init__(
+        self, zygote: Zygote, scratch: Path, start: Mapping[str, Any],
+        first: Asked | None = None,
+    ) -> None:  # fmt: skip
+        """Start it without waiting.
+
+        Args:
+            zygote: what it is forked from.
+            scratch: a folder of its own, made here.
+            start: what the keeper has to know of it besides.
+            first: what it is asked as soon as it is ready; `answer` returns the answer.
+
+        Raises:
+            ZygoteError: no process can be had.
+        """
+        self.ended: Ended | None = None
+        self.facts: Facts | None = None
+        given = () if first is None else first.given
+        self.asked = first is not None
+        self._start_seconds = float(start["limits"]["open_seconds"])
+        self._start_seconds += first.seconds if first else 0.0
+        self._answered: dict[str, Any] | None = None
+        self._scratch = scratch
+        self._wrong: str | None = None
+        self._killed = killed_for_memory()
+        scratch.mkdir(parents=True)
+        Path(start["cache"]).mkdir(parents=True, exist_ok=True)
+        self._child: Child = zygote.fork()
+        ask = None if first is None else first.message
+        own = {"scratch": str(scratch), "first": ask, "descriptors": len(given)}
+        self._child.send({"do": "start", **start, **own})
+        if given:
+            self._child.send_descriptors(given)
+
+    def ready(self) -> str:
+        """Wait until it is contained; return why its device does not work, or ""."""
+        if self._wrong is None:
+            self._wrong = self._started()
+        return self._wrong
+
+    def _started(self) -> str:
+        answer = self._received(self._start_seconds)
+        if isinstance(answer, Ended):
+            return f"the child {answer.text} ({answer.output.strip()[-500:]})"
+        if answer.get("ailment"):
+            return str(answer["ailment"])
+        if "facts" not in answer:
+            raise HarnessError(f"the child does not start: {answer}")
+        self._answered = answer.pop("first", None)
+        facts = dict(answer["facts"])
+        self.facts = Facts(**{**facts, "limits": tuple(facts["limits"])})
+        return ""
+
+    def ask(self, asked: Asked) -> dict[str, Any] | Ended:
+        """Return the child's answer, or the end that came instead.
+
+        Raises:
+            HarnessError: the keeper itself failed.
+        """
+        self.ask_ahead(asked)
+        return self.answer(asked.seconds)
+
+    def ask_ahead(self, asked: Asked) -> None:
+        """Ask a child that is ready without waiting for its answer."""
+        if self.ended is not None:
+            return
+        self.asked = True
+        try:
+            self._child.send({"do": "ask", **asked.message})
+            if asked.given:
+                self._child.send_descriptors(asked.given)
+        except (ChildDied, ChildTimeout, ZygoteError) as fault:
+            self._lost(fault)
+
+    def answer(self, seconds: float) -> dict[str, Any] | Ended:
+        """Return the answer to what was asked ahead, as `ask` does."""
+        self.asked = False
+        if self.ended is not None:
+            return self.ended
+        if self._answered is None:
+            return self._received(seconds)
+        reply, self._answered = self._answered, None
+        return self._read(reply)
+
+    def close(self) -> None:
+        """End it and remove its scratch folder."""
+        with contextlib.suppress(HarnessError):
+            self._child.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _received(self, seconds: float) -> dict[str, Any] | Ended:
+        try:
+            reply = self._child.wait(seconds + GRACE_SECONDS)
+        except (ChildDied, ChildTimeout, ZygoteError) as fault:
+            return self._lost(fault)
+        except ChildRaised as raised:
+            raise HarnessError(f"the supervisor failed: {raised.what}") from None
+        return self._read(reply)
+
+    def _read(self, reply: dict[str, Any]) -> dict[str, Any] | Ended:
+        if "ended" in reply:
+            told = reply["ended"]
+            self.ended = Ended(
+                End(told["end"]), told["detail"], told["text"], told["output"]
+            )
+            return self.ended
+        answer: dict[str, Any] = reply["answer"]
+        return answer
+
+    def _lost(self, fault: Exception) -> Ended:
+        """Return what is to be said of a child whose keeper is gone.
+
+        A keeper does not end by itself: its child found and ended it, unless the system
+        ran out of memory meanwhile.
+        """
+        tail = getattr(fault, "output_tail", "")
+        if killed_for_memory() > self._killed:
+            text = "ends as the system kills processes for want of memory"
+            self.ended = Ended(End.MEMORY, "machine", text, tail)
+            return self.ended
+        text = f"ends its supervisor process ({fault})"
+        self.ended = Ended(End.CRASH, "supervisor ended", text, tail)
+        return self.ended
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What importing the file and building what it defines came to.
+
+    Attributes:
+        raised: the exception that it ended with, None if there was none.
+        ended: how the child came to its end instead of answering, else None.
+        state: parameters and buffers of a module by name.
+        loaded: names of those that the entry's weights were loaded into.
+    """
+
+    raised: Raised | None = None
+    ended: Ended | None = None
+    state: Mapping[str, OutputSpec] | None = None
+    loaded: tuple[str, ...] = ()
+
+
+def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
+    """Return what to ask to have an entry opened, and its tensors, to be closed.
+
+    Raises:
+        TypeError: an argument of the constructor is no plain data.
+        OSError: there is no memory for the tensors.
+    """
+    given: list[torch.Tensor] = []
+    args = plain_to_wire(tuple(entry.args), given)
+    kwargs = plain_to_wire(dict(entry.kwargs), given)
+    tensors = [*entry.weights.values(), *given]
+    listed: list[tuple[dict[str, Any], int]] = []
+    at = 0
+    for tensor in tensors:
+        geometry = Geometry.of(tensor)
+        listed.append((geometry.told(), at))
+        at += page_up(geometry.nbytes)
+    request = {
+        "do": "open",
+        "path": str(entry.path.resolve()),
+        "build": entry.build,
+        "args": args,
+        "kwargs": kwargs,
+        "seed": entry.seed,
+        "mode": str(entry.mode),
+        "constants_drawn": entry.constants_drawn,
+        "names": list(entry.weights),
+        "tensors": listed,
+        "fixed": [[k, plain_to_wire(v)] for k, v in sorted(entry.fixed.items())],
+    }
+    if not listed:
+        return request, None
+    memory = Carrier("tensors", at)
+    for (_, offset), tensor in zip(listed, tensors, strict=True):
+        memory.write(offset, raw(tensor))
+    return request, memory
+
+
+def read_opened(answer: dict[str, Any] | Ended) -> Opened:
+    """Return what an answer says; one that is none counts as an end."""
+    if isinstance(answer, Ended):
+        return Opened(ended=answer)
+    try:
+        if "raised" in answer:
+            return Opened(raised=read_exception(answer["raised"]))
+        listed, loaded = answer.get("state"), answer.get("loaded")
+        if not isinstance(listed, dict) or not isinstance(loaded, list):
+            raise Broken("it does not say what it built")
+        state = {str(k)[:500]: _spec(v) for k, v in listed.items()}
+        names = tuple(str(name) for name in loaded if str(name) in state)
+        return Opened(state=state, loaded=names)
+    except (Broken, TypeError, ValueError) as error:
+        text = f"does not report what it built: {error}"
+        ended = Ended(End.PROTOCOL, "protocol", text)
+        return Opened(ended=ended)
+
+
+def _spec(told: Any) -> OutputSpec:
+    shape, dtype = told
+    sizes = tuple(shape)
+    known = isinstance(dtype, str) and isinstance(
+        getattr(torch, dtype, None), torch.dtype
+    )
+    if not known or not all(type(n) is int and 0 <= n < 1 << 40 for n in sizes):
+        raise Broken("a parameter has no size or type")
+    return OutputSpec(sizes, dtype)
+
+
+@dataclass(frozen=True)
+class Called:
+    """What one call came to: an answer, an exception or an end.
+
+    Attributes:
+        returned: what it returned, in the campaign's memory; None if it did not.
+        raised: the exception that left it.
+        ended: how the child came to its end; the next call has a fresh one.
+        seconds: from the request to the answer, by the campaign's clock.
+    """
+
+    returned: Returned | None = None
+    raised: Raised | None = None
+    ended: Ended | None = None
+    seconds: float = 0.0
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether its child is of no further use: it may keep what it took."""
+        raised = self.raised
+        lost = raised is not None and (raised.memory or bool(raised.fault))
+        return lost or self.ended is not None
+
+
+def read_called(
+    answer: dict[str, Any],
+    rooms: ArgumentRooms,
+    carried: Carrier,
+    results: Carrier,
+    tensors: Sequence[Tensor],
+    device: torch.device,
+    given: Given,
+) -> Called:
+    """Return what an answer says; one that is none counts as an end.
+
+    Args:
+        answer: the child's.
+        rooms: the arguments' memory, into which is copied what the kernel left.
+        carried: that memory as the child has it.
+        results: the elements of results.
+        tensors: the arguments.
+        device: where results are to lie.
+        given: earlier results.
+
+    Raises:
+        torch.OutOfMemoryError: the campaign has no memory for the results.
+    """
+    try:
+        if "raised" in answer:
+            return Called(raised=read_exception(answer["raised"]))
+        rooms.read(carried)
+        return Called(returned=returned(answer, results, tensors, device, given))
+    except torch.OutOfMemoryError:
+        raise
+    # A dtype without a size, or strides that overlap: whatever torch says of those.
+    except (Broken, ArithmeticError, OSError, RuntimeError, TypeError, ValueError) as e:
+        text = f"does not report what it returned: {e}"
+        return Called(ended=Ended(End.PROTOCOL, "protocol", text))
+
 
 _INSIDE: Final = "kfuzz.judge.sandbox.inside"
 _LAZY: Final = "kfuzz.judge.sandbox.hiding:load_all"
@@ -76,12 +377,27 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     backend = named(device)
     seen = backend.only([device], os.environ)
     env = scrubbed(os.environ, added={**backend.environment, **seen})
-    return Zygote(
+    begin = partial(
+        Zygote,
         SERVE,
         env=env,
         preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
         output=output,
     )
+    if NAMED not in sys.prefix:
+        return begin()
+    # A link of another name: every file of torch's would name the judge.
+    folder = tempfile.mkdtemp()
+    link = os.path.join(folder, "env")
+    os.symlink(sys.prefix, link)
+    zygote = begin(prefix=link)
+    weakref.finalize(zygote, _remove_in, os.getpid(), folder)
+    return zygote
+
+
+def _remove_in(pid: int, folder: str) -> None:
+    if os.getpid() == pid:  # not in a fork
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Sandbox(Closing):
@@ -126,6 +442,7 @@ class Sandbox(Closing):
         self._hidden = [path.resolve() for path in hidden]
         self._entry = entry
         self._device_name, backend = device, named(device)
+        self._gpu = not backend.has.on_host
         self.device = torch.device(device if backend.has.native else backend.torch_type)
         self.limits = limits or Limits()
         self.used = self._forked = 0
@@ -183,16 +500,15 @@ class Sandbox(Closing):
             raise HarnessError("a sandbox without an entry makes no calls")
         with self.phases.waiting("ready"):
             kept = self._contained()
-        began = time.monotonic()
         with self.phases.waiting("built"):
             if not kept.asked:
                 with self._opening(self._entry) as asked:
                     kept.ask_ahead(asked)
             answer = kept.answer(self.limits.open_seconds)
-        opened = read_opened(answer, time.monotonic() - began)
+        opened = read_opened(answer)
         self._called_before = False
         if opened.ended is not None:
-            self._discard()
+            self.fresh()
         else:
             self._opened = opened
         return opened
@@ -264,7 +580,7 @@ class Sandbox(Closing):
                 )
             seconds = time.monotonic() - began
             if isinstance(answer, Ended):
-                self._discard()
+                self.fresh()
                 if answer.end is End.HANG and seconds < patience:
                     self.cut_off += 1
                     text = f"was cut off after {seconds:.0f} s: the time was up"
@@ -277,7 +593,7 @@ class Sandbox(Closing):
                 answer, rooms, carried, results, tensors, self.device, self._given
             )
             if called.spoilt:
-                self._discard()
+                self.fresh()
             return replace(called, seconds=seconds)
 
     def patience(self, predicted: float = 0.0) -> float:
@@ -325,7 +641,7 @@ class Sandbox(Closing):
                 Asked(request, self.limits.wall_seconds, [memory.descriptor])
             )
             if isinstance(answer, Ended):
-                self._discard()
+                self.fresh()
                 return answer
             if "raised" in answer:
                 return read_exception(answer["raised"])
@@ -363,13 +679,9 @@ class Sandbox(Closing):
                 if not (kept.asked or kept.ready()):
                     kept.ask_ahead(asked)
 
-    def fresh(self) -> None:
-        """End the child, so that the next call has another."""
-        self._discard()
-
     def close(self) -> None:
         """End every process and remove the folders."""
-        self._discard()
+        self.fresh()
         self._end_spares()
         own = self._zygote if self._own_zygote else None
         rest = partial(_clear, self._ending, own, self._root)
@@ -391,7 +703,7 @@ class Sandbox(Closing):
         """
         if self._kept is not None and self._kept.ended is None:
             return self._kept
-        self._discard()
+        self.fresh()
         while True:
             ahead = bool(self._spares)
             self._kept = self._spares.pop(0) if ahead else self._fork()
@@ -399,23 +711,25 @@ class Sandbox(Closing):
             wrong = self._kept.ready()
             if not wrong:
                 assert self._kept.facts is not None
-                gpu = not named(self._device_name).has.on_host
-                self._containment = describe(self._kept.facts, self.limits, gpu=gpu)
+                facts, gpu = self._kept.facts, self._gpu
+                self._containment = describe(facts, self.limits, gpu=gpu)
                 # The next one gets ready meanwhile; on a GPU it makes its context.
                 if not (self._spares or self._kept.asked):
                     self._spares.append(self._fork())
                 return self._kept
-            self._discard()
+            self.fresh()
             if ahead:  # it may have been ended since, by whoever
                 continue
-            less = _with_less(self._measures)
-            if less is None:
+            for name in ("namespaces", "landlock"):
+                if getattr(self._measures, name):
+                    self._measures = replace(self._measures, **{name: False})
+                    break
+            else:
                 raise BackendError(
                     f"no contained child can be started: {wrong}",
                     where=str(self.device),
                     fix="`kfuzz doctor` prints what works here",
                 )
-            self._measures = less
 
     def _fork(self, first: Asked | None = None) -> Kept:
         if self._root is None:
@@ -425,18 +739,19 @@ class Sandbox(Closing):
             self._zygote = zygote_for(self._device_name)
         self._forked += 1
         cache = "cache" if self._share_cache else f"cache-{self._forked}"
-        return Kept(
-            self._zygote,
-            self._root / f"scratch-{self._forked}",
-            self._root / cache,
-            device=named(self._device_name).alone(str(self.device)),
-            limits=self.limits,
-            measures=self._measures,
-            hidden=self._hidden,
-            first=first,
-        )
+        start = {
+            "limits": asdict(self.limits),
+            "measures": asdict(self._measures),
+            "cache": str(self._root / cache),
+            "gpu": self._gpu,
+            "inside": named(self._device_name).alone(str(self.device)),
+            "hidden": [str(path) for path in self._hidden],
+        }
+        scratch = self._root / f"scratch-{self._forked}"
+        return Kept(self._zygote, scratch, start, first)
 
-    def _discard(self) -> None:
+    def fresh(self) -> None:
+        """End the child, so that the next call has another."""
         ended = None if self._kept is None else self._kept.ended
         self._end(self._kept)
         if ended is not None and ended.end is End.MEMORY:
@@ -477,15 +792,6 @@ class Sandbox(Closing):
             return min(most, self.limits.result_bytes)
         sizes = [Geometry(o.dtype, o.shape, (), 0).nbytes for o in outputs]
         return sum(map(page_up, sizes))
-
-
-def _with_less(measures: Measures) -> Measures | None:
-    """Return the measures to try where a child does not work under these."""
-    if measures.namespaces:
-        return replace(measures, namespaces=False)
-    if measures.landlock:
-        return replace(measures, landlock=False)
-    return None
 
 
 def _clear(

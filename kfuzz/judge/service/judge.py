@@ -119,7 +119,7 @@ class Judge(Closing):
         self._home, self._private = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
         # Any output of theirs is a stranger's, or is told in an error.
         self._zygote = Zygote(
-            f"{_WORKER}:serve", env=os.environ, preload=_PRELOAD,
+            f"{_WORKER}:Worker", env=os.environ, preload=_PRELOAD,
             output=lambda piece: None,
         )  # fmt: skip
         limits = Limits()

@@ -43,11 +43,6 @@ _RULINGS: Final = {
 }
 
 
-def serve() -> "Worker":
-    """Return what answers the requests to a worker."""
-    return Worker()
-
-
 class Worker:
     """Answers `begin` once, then `open` and `judge` in turns."""
 
@@ -132,10 +127,10 @@ class Worker:
 
     def _forget(self) -> None:
         if self._reference is not None:
-            for name in [
-                n for n, m in sys.modules.items() if _is_of(m, self._reference)
-            ]:
-                del sys.modules[name]
+            own = str(self._reference)
+            for name, module in list(sys.modules.items()):
+                if getattr(module, "__file__", None) == own:
+                    del sys.modules[name]
             shutil.rmtree(self._reference.parent, ignore_errors=True)
         self._reference = self._problem = None
 
@@ -197,10 +192,6 @@ class Worker:
             self._prepare()
 
 
-def _is_of(module: object, path: Path) -> bool:
-    return getattr(module, "__file__", None) == str(path)
-
-
 def _answer(made: Judgement, *, keeps: bool) -> Message:
     """Return a judgement as the campaign's side of this process reads it."""
     charged = [f for f in made.findings if f.state in CHARGED]
@@ -211,8 +202,12 @@ def _answer(made: Judgement, *, keeps: bool) -> Message:
         ruling = Ruling.CONFORMS_ON_FINITE
     found = None
     if charged and made.verdict is Verdict.VIOLATES:
-        told = next((f for f in charged if made.reason.startswith(_begin_of(f))), None)
-        found = _in_short(told or charged[0], made.paths if keeps else {})
+        told = (
+            f
+            for f in charged
+            if made.reason.startswith(f"{f.signature.contract}: {f.failure.message}")
+        )
+        found = _in_short(next(told, charged[0]), made.paths if keeps else {})
     return {
         "verdict": str(ruling),
         "reason": made.reason,
@@ -223,10 +218,6 @@ def _answer(made: Judgement, *, keeps: bool) -> Message:
         # What is kfuzz's fault, or the machine's, says nothing of a candidate.
         "of_candidate": made.verdict is not Verdict.ERROR or not made.is_built,
     }
-
-
-def _begin_of(finding: Finding) -> str:
-    return f"{finding.signature.contract}: {finding.failure.message}"
 
 
 def _in_short(finding: Finding, paths: dict[str, str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A graph on one launch: which bytes each program touches, by its formulas."""
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,8 @@ from kfuzz.prove.ir.terms import (
     SYMBOL,
     Atom,
     Cond,
-    Poly,
+    UnknownValueError,
+    Valuation,
     atoms_in,
 )
 from kfuzz.prove.ir.values import Access, Graph
@@ -32,10 +34,6 @@ Key = tuple[str, str]
 _MOST: Final = 1 << 22
 """Lanes, iterations and programs of one access at most."""
 _PROGRAMS: Final = 512
-
-
-class NotConcrete(Exception):
-    """What a program touches depends on data, or is too much."""
 
 
 def touched(graph: Graph, launch: Launch) -> tuple[dict[Key, Array], set[Key], int]:
@@ -56,13 +54,13 @@ def touched(graph: Graph, launch: Launch) -> tuple[dict[Key, Array], set[Key], i
     for access in graph.accesses:
         found_argument = launch.arguments.get(access.base)
         if not isinstance(found_argument, TensorArgument):
-            raise NotConcrete("an access through no argument")
+            raise UnknownValueError("an access through no argument")
         argument = found_argument
         key = access.kind, first[argument.storage]
         try:
             pairs = _pairs(access, launch, programs, argument.itemsize)
             found.setdefault(key, []).append(pairs)
-        except NotConcrete:
+        except UnknownValueError:
             partly.add(key)
     made = {k: np.unique(np.concatenate(v), axis=0) for k, v in found.items() if v}
     return {k: v for k, v in made.items() if v.size}, partly, programs
@@ -97,7 +95,7 @@ def _pairs(access: Access, launch: Launch, programs: int, itemsize: int) -> Arra
     return np.unique(pairs, axis=0)
 
 
-class _Frame:
+class _Frame(Valuation):
     """Arrays over programs, iterations and lanes."""
 
     def __init__(
@@ -106,11 +104,13 @@ class _Frame:
     ) -> None:  # fmt: skip
         self.shape = (programs, *counts, *block)
         if int(np.prod([n for n in self.shape if n] or [1])) > _MOST:
-            raise NotConcrete("too much")
-        self._values: dict[Atom, Array] = {
-            atom: np.asarray(value if -(2**63) <= value < 2**63 else 0, np.int64)
-            for atom, value in quantities(launch).items()
-        }
+            raise UnknownValueError("too much")
+        super().__init__(
+            {
+                atom: np.asarray(value if -(2**63) <= value < 2**63 else 0, np.int64)
+                for atom, value in quantities(launch).items()
+            }
+        )
         self._loops, self._rank = loops, len(self.shape)
         self.programs = self._along(0, programs)
         x, y, _ = launch.grid
@@ -123,21 +123,6 @@ class _Frame:
         shape[axis] = count
         return np.arange(count, dtype=np.int64).reshape(shape)
 
-    def poly(self, poly: Poly) -> Array:
-        total: Any = np.zeros([1] * self._rank, np.int64)
-        for monomial, factor in poly.terms.items():
-            product: Any = np.int64(factor)
-            for atom in monomial:
-                product = product * self.atom(atom)
-            total = total + product
-        return np.asarray(total)
-
-    def atom(self, atom: Atom) -> Array:
-        made = self._values.get(atom)
-        if made is None:
-            made = self._values[atom] = self._computed(atom)
-        return made
-
     def _computed(self, atom: Atom) -> Array:
         kind, parts = atom.kind, atom.parts
         if kind == PROGRAM:
@@ -149,7 +134,7 @@ class _Frame:
             axis = 1 + self._loops.index(parts[0])
             return self._along(axis, self.shape[axis])
         if kind in (DATA, SYMBOL):
-            raise NotConcrete(str(atom))
+            raise UnknownValueError(str(atom))
         if kind == CHOICE:
             condition, then, other = parts
             held, a, b = self.cond(condition), self.poly(then), self.poly(other)
@@ -166,24 +151,14 @@ class _Frame:
         assert kind == REMAINDER
         return np.asarray(left - whole * divisor)
 
-    def cond(self, condition: Cond) -> Array:
+    def cond(self, condition: Cond) -> Any:
         match condition.kind:
-            case "true" | "false":
-                return np.full([1] * self._rank, condition.kind == "true")
-            case "le":
-                return np.asarray(self.poly(condition.parts[0]) <= 0)
-            case "eq":
-                return np.asarray(self.poly(condition.parts[0]) == 0)
             case "not":
-                return ~self.cond(condition.parts[0])
+                return np.logical_not(self.cond(condition.parts[0]))
             case "and" | "or":
-                made = [self.cond(part) for part in condition.parts]
                 join = np.logical_and if condition.kind == "and" else np.logical_or
-                total = made[0]
-                for part in made[1:]:
-                    total = join(total, part)
-                return total
-        raise NotConcrete(str(condition))
+                return reduce(join, map(self.cond, condition.parts))
+        return super().cond(condition)
 
 
 def difference(
@@ -201,7 +176,7 @@ def difference(
         return "a real launch accesses memory that is no argument's"
     try:
         made, partly, programs = touched(graph, launch)
-    except NotConcrete:
+    except UnknownValueError:
         return ""
     for key in {*made, *observed}:
         kind, name = key

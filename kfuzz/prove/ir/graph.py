@@ -33,10 +33,9 @@ from kfuzz.prove.ir.terms import (
     choice,
     negated,
 )
-from kfuzz.prove.ir.ttir import Block, Function, Operation, Type
+from kfuzz.prove.ir.ttir import Block, Function, Operation, Type, split_outer
 from kfuzz.prove.ir.values import (
     NO_CHECKS,
-    Access,
     Check,
     Checks,
     Data,
@@ -46,6 +45,7 @@ from kfuzz.prove.ir.values import (
     Other,
     Pointer,
     Shape,
+    Step,
     Truth,
     Unsupported,
     Value,
@@ -79,27 +79,24 @@ class Evaluator:
         self._calls: list[tuple[str, int]] = []
         self.loops = 0
         self.unknowns = 0
-        self._symbols: dict[str, TensorArgument] = {}
 
     def run(self) -> Graph:
         """Return the graph of the kernel."""
         kernel = next(iter(self._functions.values()))
-        given: list[Value] = []
         arguments = [
             (name, argument)
             for name, argument in self._launch.arguments.items()
             if not isinstance(argument, ConstArgument)
         ]
-        for (name, argument), (_, kind) in zip(
-            arguments, kernel.arguments, strict=True
-        ):
-            given.append(self._argument(name, argument, kind))
+        given = [
+            self._argument(*each, kind)
+            for each, (_, kind) in zip(arguments, kernel.arguments, strict=True)
+        ]
         self._function(kernel, given, Where())
         return self.graph
 
     def _argument(self, name: str, argument: Any, kind: Type) -> Value:
         if isinstance(argument, TensorArgument):
-            self._symbols[name] = argument
             return Pointer(name, as_poly(0), argument.itemsize)
         if isinstance(argument, IntArgument):
             atom = symbol(name)
@@ -115,10 +112,7 @@ class Evaluator:
         self, function: Function, given: Sequence[Value], where: Where
     ) -> list[Value]:
         """Evaluate a function's blocks in order; return its results."""
-        names = {
-            name: value
-            for (name, _), value in zip(function.arguments, given, strict=True)
-        }
+        names = dict(zip([n for n, _ in function.arguments], given, strict=True))
         reached: dict[str, list[tuple[Where, list[Value]]]] = {}
         returns: list[tuple[Where, list[Value]]] = []
         for number, block in enumerate(function.blocks):
@@ -128,16 +122,19 @@ class Evaluator:
                 ways = reached.pop(block.label, [])
                 if not ways:
                     continue
-                inside = _merged_ways([way for way, _ in ways])
+                inside = replace(
+                    ways[0][0],
+                    path=any_of(way.path for way, _ in ways),
+                    checks=frozenset().union(*(way.checks for way, _ in ways)),
+                )
                 given = self._merged([(w.path, v) for w, v in ways])
-                for (name, _), value in zip(block.arguments, given, strict=True):
-                    names[name] = value
+                names |= zip([n for n, _ in block.arguments], given, strict=True)
             for operation in block.operations:
                 if operation.name == "cf.br":
                     _jump(reached, operation.words, inside, names)
                 elif operation.name == "cf.cond_br":
                     truth = self.truth(names[operation.operands[0]])
-                    then, other = _targets(operation.words)
+                    _, then, other = split_outer(operation.words)
                     _jump(reached, then, inside.under(truth), names)
                     opposite = replace(truth, cond=negated(truth.cond))
                     _jump(reached, other, inside.under(opposite), names)
@@ -145,13 +142,9 @@ class Evaluator:
                     returns.append((inside, [names[n] for n in operation.operands]))
                 else:
                     self._operation(operation, names, inside)
-            if any(
-                label not in _labels_after(function.blocks, number) for label in reached
-            ):
+            if not reached.keys() <= {b.label for b in function.blocks[number + 1 :]}:
                 raise Unsupported("a jump backwards")
-        if not returns:
-            return []
-        return self._merged([(way.path, values) for way, values in returns])
+        return self._merged([(w.path, v) for w, v in returns]) if returns else []
 
     def _merged(self, ways: Sequence[tuple[Cond, Sequence[Value]]]) -> list[Value]:
         """Return the values that come from one of several ways."""
@@ -181,12 +174,8 @@ class Evaluator:
                     wide=then.wide | other.wide,
                 )
             case Truth(), Truth():
-                made = any_of(
-                    [
-                        all_of([truth.cond, then.cond]),
-                        all_of([negated(truth.cond), other.cond]),
-                    ]
-                )
+                either = all_of([negated(truth.cond), other.cond])
+                made = any_of([all_of([truth.cond, then.cond]), either])
                 checks = truth.checks | then.checks | other.checks
                 return Truth(made, then.shape, checks)
             case Pointer(), Pointer():
@@ -209,8 +198,7 @@ class Evaluator:
         """Evaluate a region of one block; return the operation that ends it."""
         if len(blocks) != 1:
             raise Unsupported("a region of several blocks")
-        for (name, _), value in zip(blocks[0].arguments, given, strict=False):
-            names[name] = value
+        names.update(zip([n for n, _ in blocks[0].arguments], given, strict=False))
         last = None
         for last in blocks[0].operations:
             if last.name not in ("scf.yield", "scf.condition"):
@@ -221,16 +209,11 @@ class Evaluator:
         self, operation: Operation, names: dict[str, Value], where: Where
     ) -> None:
         handler = _CONTROL.get(operation.name)
-        try:
-            if handler is not None:
-                results = handler(self, operation, names, where)
-            else:
-                given = [names[name] for name in operation.operands]
-                results = operations.evaluate(self, operation, given, where)
-        except Unsupported as error:
-            if operation.regions:
-                raise Unsupported(str(error)) from error
-            raise
+        if handler is not None:
+            results = handler(self, operation, names, where)
+        else:
+            given = [names[name] for name in operation.operands]
+            results = operations.evaluate(Step(self, operation, given, where))
         names.update(zip(operation.results, results, strict=True))
 
     def _if(
@@ -271,13 +254,11 @@ class Evaluator:
 
     # What operations are made of.
 
-    def place(self, operation: Operation) -> tuple[str, int]:
-        """Return file and line of an operation, in the user's source if it can be."""
+    def line_of(self, operation: Operation) -> int:
+        """Return the line of an operation, in the user's source if it can be."""
         file = self._launch.file
-        for found, line in reversed([*self._calls, (operation.file, operation.line)]):
-            if found == file:
-                return found, line
-        return operation.file, operation.line
+        calls = (line for found, line in reversed(self._calls) if found == file)
+        return operation.line if operation.file == file else next(calls, operation.line)
 
     def check(
         self, poly: Poly, bits: int, wide: frozenset[Atom], where: Where, shape: Shape,
@@ -285,22 +266,19 @@ class Evaluator:
     ) -> Checks:  # fmt: skip
         """Note what has to hold for a result; return it with what it needs."""
         # Each one, also of constants: a loop's body makes the same ones twice.
-        file, line = self.place(operation)
-        made = Check(
-            poly, bits, wide, where.path, shape, frozenset(needs) | where.checks, line,
-            file, what,
-        )  # fmt: skip
+        needed, line = frozenset(needs) | where.checks, self.line_of(operation)
+        made = Check(poly, bits, wide, where.path, shape, needed, line, what)
         self.graph.checks.append(made)
         return frozenset({*needs, len(self.graph.checks) - 1})
 
     def unknown(
-        self, bits: int, shape: Shape, where: Where, why: str, *,
+        self, bits: int, shape: Shape, where: Where, *,
         low: Poly | None = None, high: Poly | None = None, other: Poly | None = None,
         wide: frozenset[Atom] = frozenset(),
     ) -> Number:  # fmt: skip
         """Return a number of which only its type is known, or also its range."""
         self.unknowns += 1
-        self.graph.data[self.unknowns] = Data(low, high, bits, why, other, wide)
+        self.graph.data[self.unknowns] = Data(low, high, bits, other, wide)
         return Number(as_poly(self._atom(shape, where)), bits, shape, NO_CHECKS, wide)
 
     def doubt(self, shape: Shape, where: Where) -> Truth:
@@ -332,7 +310,7 @@ class Evaluator:
             wide = frozenset[Atom]().union(
                 *(value.wide for value in given if isinstance(value, Number))
             )
-            return self.unknown(kind.bits, kind.shape, where, why, wide=wide)
+            return self.unknown(kind.bits, kind.shape, where, wide=wide)
         if kind.element == "ptr":
             size = itemsize_of(kind.pointee)
             return Pointer("", as_poly(0), size, kind.shape, why=why)
@@ -343,17 +321,13 @@ class Evaluator:
 
         With the one that may be among them all the same.
         """
-        argument = self._symbols.get(base)
-        if argument is None or argument.below is None:
+        argument = self._launch.arguments.get(base)
+        if not isinstance(argument, TensorArgument) or argument.below is None:
             return None
         other = None
         if argument.ignored is not None:
             other = as_poly(symbol(f"{base}.ignored"))
         return as_poly(symbol(f"{base}.below")), other
-
-    def access(self, access: Access) -> None:
-        """Note an access."""
-        self.graph.accesses.append(access)
 
     def truth(self, value: Value) -> Truth:
         """Return a value as a condition; see `number`."""
@@ -372,12 +346,6 @@ class Evaluator:
         return value
 
 
-def _merged_ways(ways: Sequence[Where]) -> Where:
-    first = ways[0]
-    checks = frozenset().union(*(way.checks for way in ways))
-    return replace(first, path=any_of(way.path for way in ways), checks=checks)
-
-
 def _jump(
     reached: dict[str, list[tuple[Where, list[Value]]]], target: str, where: Where,
     names: Mapping[str, Value],
@@ -386,17 +354,6 @@ def _jump(
     passed = given.partition(" : ")[0].partition(":")[0].rstrip(")").split(",")
     values = [names[n.strip()] for n in passed if n.strip()]
     reached.setdefault(label.strip(), []).append((where, values))
-
-
-def _targets(words: str) -> tuple[str, str]:
-    from kfuzz.prove.ir.ttir import split_outer
-
-    _, then, other = split_outer(words)
-    return then, other
-
-
-def _labels_after(blocks: Sequence[Block], number: int) -> set[str]:
-    return {block.label for block in blocks[number + 1 :]}
 
 
 _CONTROL: Final[dict[str, Any]] = {
@@ -421,5 +378,5 @@ def graph_of(functions: Mapping[str, Function], launch: Launch) -> Graph:
     try:
         return evaluator.run()
     except Unsupported as error:
-        evaluator.graph.open.append((0, str(error)))
+        evaluator.graph.open = str(error)
     return evaluator.graph

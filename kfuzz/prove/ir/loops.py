@@ -1,7 +1,8 @@
 """Loops: what they carry, in closed form where each iteration adds the same."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.prove.ir.terms import (
@@ -64,18 +65,17 @@ def repeated(
     value = Number(index, low.bits, (), checks, wide)
     # Once to see what each iteration adds, then with that.
     kept = len(ev.graph.accesses), len(ev.graph.checks), len(ev.graph.hints)
-    opened, known = len(ev.graph.open), ev.unknowns
+    known = ev.unknowns
     guesses = [_carried(ev, init, loop, j) for j, init in enumerate(inits)]
     ends = _body(ev, operation, counter, carried, value, guesses, names, inside)
     counted = len(ev.graph.checks) - kept[1]
     del ev.graph.accesses[kept[0] :]
     del ev.graph.checks[kept[1] :]
     del ev.graph.hints[kept[2] :]
-    del ev.graph.open[opened:]
     made = len(ev.graph.checks)
-    variant = _Variant(known, loop)
+    varies = partial(_varies, known, loop)
     forms = [
-        _closed(ev, init, guess, end, variant, place, inside)
+        _closed(ev, init, guess, end, varies, place, inside)
         for init, guess, end in zip(inits, guesses, ends, strict=True)
     ]
     _body(
@@ -113,21 +113,12 @@ def _carried(ev: "Evaluator", init: Value, loop: int, number: int) -> Value:
             return replace(init, offset=init.offset + atom)
         case Truth():
             return replace(init, cond=Cond("data", CARRIED, loop, number))
-        case Descriptor() if init.offsets:
-            moved = [
-                replace(
-                    o,
-                    poly=o.poly + as_poly(Atom(SYMBOL, f"carried.{loop}.{number}.{d}")),
-                )
-                for d, o in enumerate(init.offsets)
-            ]
-            return replace(init, offsets=tuple(moved))
     return init
 
 
 def _closed(
-    ev: "Evaluator", init: Value, guess: Value, end: Value, variant: "_Variant",
-    place: Atom, where: Where,
+    ev: "Evaluator", init: Value, guess: Value, end: Value,
+    varies: Callable[[Poly], bool], place: Atom, where: Where,
 ) -> tuple[Value, Any]:  # fmt: skip
     """Return a carried value in an iteration, and what each one adds.
 
@@ -137,7 +128,7 @@ def _closed(
     match init, guess, end:
         case Number(), Number(), Number():
             delta = end.poly - guess.poly
-            if not variant.touches(delta) and not _has(guess.poly, delta):
+            if not varies(delta) and not _has(guess.poly, delta):
                 made = replace(
                     init,
                     poly=init.poly + count * delta,
@@ -146,37 +137,24 @@ def _closed(
                 )
                 return made, replace(end, poly=delta)
             wide = init.wide | end.wide
-            return ev.unknown(init.bits, init.shape, where, "a loop", wide=wide), None
+            return ev.unknown(init.bits, init.shape, where, wide=wide), None
         case Pointer(), Pointer(), Pointer():
             if end.base != init.base:
                 return replace(init, base="", why="a pointer that a loop changes"), None
             delta = end.offset - guess.offset
-            if not variant.touches(delta):
+            if not varies(delta):
                 made_ = replace(
                     init,
                     offset=init.offset + count * delta,
                     checks=init.checks | end.checks,
                 )
                 return made_, replace(end, offset=delta)
-            away = ev.unknown(64, init.shape, where, "a loop")
+            away = ev.unknown(64, init.shape, where)
             return replace(init, offset=away.poly), None
         case Truth(), _, _:
             return ev.doubt(init.shape, where), None
-        case Descriptor(), Descriptor(), Descriptor():
-            if end == guess:
-                return init, replace(init, offsets=())
-            if (end.base, end.sizes, end.strides) != (
-                guess.base, guess.sizes, guess.strides,
-            ):  # fmt: skip
-                raise Unsupported("a descriptor that a loop changes")
-            moved: list[Number] = []
-            deltas = []
-            for o, g, e in zip(init.offsets, guess.offsets, end.offsets, strict=True):
-                form, delta_ = _closed(ev, o, g, e, variant, place, where)
-                assert isinstance(form, Number)
-                moved.append(form)
-                deltas.append(delta_)
-            return replace(init, offsets=tuple(moved)), deltas
+        case Descriptor(), _, _ if end != guess:
+            raise Unsupported("a descriptor that a loop changes")
     return init, None
 
 
@@ -193,7 +171,7 @@ def _after(
                 wide=init.wide | delta.wide,
             )
         case Number():
-            return ev.unknown(init.bits, init.shape, where, "a loop", wide=init.wide)
+            return ev.unknown(init.bits, init.shape, where, wide=init.wide)
         case Pointer() if isinstance(delta, Pointer):
             return replace(
                 init,
@@ -204,12 +182,6 @@ def _after(
             return replace(init, base="", why="a pointer that a loop changes")
         case Truth():
             return ev.doubt(init.shape, where)
-        case Descriptor() if isinstance(delta, list):
-            moved = [
-                _after(ev, o, d, trips, checks, where)
-                for o, d in zip(init.offsets, delta, strict=True)
-            ]
-            return replace(init, offsets=tuple(moved))  # type: ignore[arg-type]
     return init
 
 
@@ -243,46 +215,35 @@ def _anything(ev: "Evaluator", value: Value, where: Where) -> Value:
     """Return what may be any value of the kind of another one."""
     match value:
         case Number():
-            why = "a while loop"
-            return ev.unknown(value.bits, value.shape, where, why, wide=value.wide)
+            return ev.unknown(value.bits, value.shape, where, wide=value.wide)
         case Pointer():
-            away = ev.unknown(64, value.shape, where, "a while loop")
+            away = ev.unknown(64, value.shape, where)
             return replace(value, offset=away.poly)
         case Truth():
             return ev.doubt(value.shape, where)
     return value
 
 
-@dataclass(frozen=True)
-class _Variant:
-    """What changes from one iteration of a loop to the next.
+def _varies(known: int, loop: int, poly: Poly) -> bool:
+    """Whether a number may differ between the iterations of a loop.
 
-    Attributes:
+    Args:
         known: number of the last unknown value from before.
         loop: the loop.
+        poly: the number.
     """
-
-    known: int
-    loop: int
-
-    def touches(self, poly: Poly) -> bool:
-        """Whether a number may differ between iterations."""
-        for atom in atoms_in(poly):
-            if atom.kind == DATA and atom.parts[0] > self.known:
-                return True
-            if atom is iteration(self.loop):
-                return True
-            if atom.kind == SYMBOL and atom.parts[0].startswith(
-                f"carried.{self.loop}."
-            ):
-                return True
-        return any(self._is_new(doubt.parts[0], doubt) for doubt in doubts_in(poly))
-
-    def _is_new(self, what: object, doubt: Cond) -> bool:
-        """Whether an unknown condition is of the loop."""
-        if what == CARRIED:
-            return bool(doubt.parts[1] == self.loop)
-        return isinstance(what, int) and what > self.known
+    for atom in atoms_in(poly):
+        if atom.kind == DATA and atom.parts[0] > known:
+            return True
+        if atom is iteration(loop):
+            return True
+        if atom.kind == SYMBOL and atom.parts[0].startswith(f"carried.{loop}."):
+            return True
+    for what, *rest in (doubt.parts for doubt in doubts_in(poly)):
+        is_new = rest[0] == loop if what == CARRIED else isinstance(what, int)
+        if is_new and (what == CARRIED or what > known):
+            return True
+    return False
 
 
 def _has(guess: Poly, delta: Poly) -> bool:

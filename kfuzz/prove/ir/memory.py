@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kfuzz.prove.ir.terms import (
     TRUE,
@@ -12,7 +12,7 @@ from kfuzz.prove.ir.terms import (
     at_most,
     below,
 )
-from kfuzz.prove.ir.ttir import Operation, Type, parse_type, split_outer
+from kfuzz.prove.ir.ttir import parse_type, split_outer
 from kfuzz.prove.ir.values import (
     ATOMIC,
     LOAD,
@@ -20,9 +20,9 @@ from kfuzz.prove.ir.values import (
     STORE,
     Access,
     Descriptor,
-    Number,
     Other,
     Pointer,
+    Step,
     Truth,
     Unsupported,
     Value,
@@ -30,175 +30,105 @@ from kfuzz.prove.ir.values import (
     number_of,
 )
 
-if TYPE_CHECKING:
-    from kfuzz.prove.ir.graph import Evaluator
-    from kfuzz.prove.ir.values import Where
 
-
-def _access(
-    graph: "Evaluator", operation: Operation, kind: str, pointer: Value,
-    mask: Value | None, where: "Where",
-) -> None:  # fmt: skip
+def _access(step: Step, kind: str, pointer: Value, mask: Value | None) -> None:
     if not isinstance(pointer, Pointer):
         raise Unsupported(f"a {kind} through what is no pointer")
     if mask is not None and not isinstance(mask, Truth):
         raise Unsupported("a mask that is none")
     held = TRUE if mask is None else mask.cond
-    guards = where.checks | (NO_CHECKS if mask is None else mask.checks)
-    file, line = graph.place(operation)
-    graph.access(
+    guards = step.where.checks | (NO_CHECKS if mask is None else mask.checks)
+    line = step.graph.line_of(step.operation)
+    step.graph.graph.accesses.append(
         Access(
-            kind, pointer.base, pointer.offset, held, where.path, pointer.shape,
-            pointer.itemsize, pointer.checks, guards, line, file, pointer.why,
+            kind, pointer.base, pointer.offset, held, step.where.path, pointer.shape,
+            pointer.checks, guards, line, pointer.why,
         )
     )  # fmt: skip
 
 
-def _pointed(pointer: Value, operation: Operation) -> Type:
-    kinds = [parse_type(t) for t in split_outer(operation.types.strip("()"))]
-    shape = getattr(pointer, "shape", ())
-    kind = next(kind for kind in kinds if kind.element == "ptr")
-    return replace(parse_type(kind.pointee), shape=shape)
-
-
-def _load(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    pointer, *rest = given
-    if isinstance(pointer, Descriptor):
-        return _block_access(graph, operation, LOAD, pointer, pointer.offsets, where)
+def _load(step: Step) -> list[Value]:
+    graph, where = step.graph, step.where
+    pointer, *rest = step.given
     mask = rest[0] if rest else None
-    _access(graph, operation, LOAD, pointer, mask, where)
+    _access(step, LOAD, pointer, mask)
     assert isinstance(pointer, Pointer)
-    kind = _pointed(pointer, operation)
+    kinds = map(parse_type, split_outer(step.operation.types.strip("()")))
+    pointee = next(kind.pointee for kind in kinds if kind.element == "ptr")
+    kind = replace(parse_type(pointee), shape=pointer.shape)
     held = graph.loaded_below(pointer.base)
     if kind.bits > 1 and held is not None:
         bound, other_ = held
         made: Value = graph.unknown(
-            kind.bits, kind.shape, where, f"what {pointer.base} holds",
-            low=as_poly(0), high=bound - 1, other=other_,
+            kind.bits, kind.shape, where, low=as_poly(0), high=bound - 1, other=other_
         )  # fmt: skip
     else:
         made = graph.fresh(kind, where, f"what {pointer.base or 'memory'} holds")
     if isinstance(mask, Truth) and not isinstance(made, Other):
-        other = rest[1] if len(rest) > 1 else None
-        if other is None:
-            other = graph.fresh(kind, where, "a masked load")
-        made = graph.chosen(mask, made, other)
+        unread = rest[1:2] or [graph.fresh(kind, where, "a masked load")]
+        made = graph.chosen(mask, made, unread[0])
     return [made]
 
 
-def _store(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    pointer, _, *rest = given
-    if isinstance(pointer, Descriptor):
-        _block_access(graph, operation, STORE, pointer, pointer.offsets, where)
-        return []
-    _access(graph, operation, STORE, pointer, rest[0] if rest else None, where)
+def _store(step: Step) -> list[Value]:
+    pointer, _, *rest = step.given
+    _access(step, STORE, pointer, rest[0] if rest else None)
     return []
 
 
-def _atomic(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    pointer, *rest = given
-    mask = None
-    if operation.name == "tt.atomic_rmw" and len(rest) > 1:
-        mask = rest[1]
-    _access(graph, operation, ATOMIC, pointer, mask, where)
-    return [graph.fresh(kind, where, "what an atomic gives") for kind in operation.made]
+def _atomic(step: Step) -> list[Value]:
+    pointer, *rest = step.given
+    masked = step.operation.name == "tt.atomic_rmw" and len(rest) > 1
+    _access(step, ATOMIC, pointer, rest[1] if masked else None)
+    return step._replace(given=()).fresh("what an atomic gives")
 
 
-def _descriptor(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    base = given[0]
-    lists = re.findall(r"\[([^\]]*)\]", operation.words)
-    names = iter(given[1:])
+def _descriptor(step: Step) -> list[Value]:
+    base, types = step.given[0], step.operation.types
+    lists = re.findall(r"\[([^\]]*)\]", step.operation.words)
+    names = iter(step.given[1:])
     groups = [
-        tuple(number_of(next(names)) for _ in split_outer(text)) for text in lists[:3]
+        tuple(number_of(next(names)) for _ in split_outer(text)) for text in lists[:2]
     ]
-    found = re.search(r"<((?:\d+x)+)", operation.types.rpartition(",")[2]) or re.search(
-        r"tensor<((?:\d+x)+)", operation.types
-    )
+    found = re.search(r"<((?:\d+x)+)", types.rpartition(",")[2])
+    found = found or re.search(r"tensor<((?:\d+x)+)", types)
     if not isinstance(base, Pointer) or found is None:
         raise Unsupported("a tensor descriptor")
     block = tuple(int(n) for n in found[1].split("x") if n)
-    offsets = groups[2] if len(groups) > 2 else ()
-    return [Descriptor(base, groups[0], groups[1], block, offsets)]
+    return [Descriptor(base, groups[0], groups[1], block)]
 
 
-def _advance(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    pointer, *steps = given
-    assert isinstance(pointer, Descriptor)
-    moved = []
-    for old, step in zip(pointer.offsets, map(number_of, steps), strict=True):
-        made = old.poly + step.poly
-        wide = old.wide | step.wide
-        checks = graph.check(
-            made, 32, wide, where, (), old.checks | step.checks, operation, "sum"
-        )
-        moved.append(Number(made, 32, (), checks, wide))
-    return [replace(pointer, offsets=tuple(moved))]
-
-
-def _block_access(
-    graph: "Evaluator", operation: Operation, kind: str, tensor: Descriptor,
-    offsets: Sequence[Number], where: "Where",
-) -> list[Value]:  # fmt: skip
+def _block_access(step: Step, kind: str, offsets: Sequence[Value]) -> list[Value]:
     """Access the part of a block that lies in the tensor; the rest is left out."""
-    checked = range(len(tensor.block))
-    if tensor.offsets:  # a block pointer names the dimensions that are checked
-        found = re.search(r"boundaryCheck = array<i32(?:: ([\d, ]*))?>",
-                          operation.attributes)  # fmt: skip
-        named = (found[1] or "") if found else ""
-        checked = [int(n) for n in named.split(",") if n.strip()]  # type: ignore[assignment]
+    tensor = step.given[0]
+    if not isinstance(tensor, Descriptor):
+        raise Unsupported("a tensor descriptor made on the host")
     pointer = replace(tensor.base, shape=tensor.block)
-    offset, masks, checks, guards = as_poly(0), [], pointer.checks, where.checks
+    offset, masks, checks, guards = as_poly(0), [], pointer.checks, step.where.checks
     for dim, (size, stride, start) in enumerate(
-        zip(tensor.sizes, tensor.strides, offsets, strict=True)
+        zip(tensor.sizes, tensor.strides, map(number_of, offsets), strict=True)
     ):
         place = start.poly
         if tensor.block[dim] > 1:
             place = place + as_poly(lane(dim))
         offset = offset + place * stride.poly
         checks = checks | start.checks | stride.checks
-        if dim in checked:
-            masks += [at_most(0, place), below(place, size.poly)]
-            guards = guards | start.checks | size.checks
+        masks += [at_most(0, place), below(place, size.poly)]
+        guards = guards | start.checks | size.checks
     mask = Truth(all_of(masks), tensor.block, guards)
     moved = replace(pointer, offset=pointer.offset + offset, checks=checks)
-    _access(graph, operation, kind, moved, mask, where)
-    return [
-        graph.fresh(kind_, where, f"what {pointer.base} holds")
-        for kind_ in operation.made
-    ][: len(operation.results)]
+    _access(step, kind, moved, mask)
+    made = step._replace(given=()).fresh(f"what {pointer.base} holds")
+    return made[: len(step.operation.results)]
 
 
-def _descriptor_load(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    tensor, *offsets = given
-    if not isinstance(tensor, Descriptor):
-        raise Unsupported("a tensor descriptor made on the host")
-    return _block_access(
-        graph, operation, LOAD, tensor, [number_of(o) for o in offsets], where
-    )
+def _descriptor_load(step: Step) -> list[Value]:
+    return _block_access(step, LOAD, step.given[1:])
 
 
-def _descriptor_store(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    tensor, *offsets, _ = given
-    if not isinstance(tensor, Descriptor):
-        raise Unsupported("a tensor descriptor made on the host")
-    kind = ATOMIC if "reduce" in operation.name else STORE
-    _block_access(
-        graph, operation, kind, tensor, [number_of(o) for o in offsets], where
-    )
+def _descriptor_store(step: Step) -> list[Value]:
+    kind = ATOMIC if "reduce" in step.operation.name else STORE
+    _block_access(step, kind, step.given[1:-1])
     return []
 
 
@@ -208,8 +138,6 @@ HANDLERS: Final[dict[str, Any]] = {
     "tt.atomic_rmw": _atomic,
     "tt.atomic_cas": _atomic,
     "tt.make_tensor_descriptor": _descriptor,
-    "tt.make_tensor_ptr": _descriptor,
-    "tt.advance": _advance,
     "tt.descriptor_load": _descriptor_load,
     "tt.descriptor_store": _descriptor_store,
     "tt.descriptor_reduce": _descriptor_store,

@@ -6,9 +6,10 @@ its integers may be anything.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from math import prod
+from typing import Any, Final
 
 from kfuzz.prove.ir import memory, promises
 from kfuzz.prove.ir.terms import (
@@ -29,12 +30,12 @@ from kfuzz.prove.ir.terms import (
     quotient,
     remainder,
 )
-from kfuzz.prove.ir.ttir import Operation
 from kfuzz.prove.ir.values import (
     Number,
     Other,
     Pointer,
     Shape,
+    Step,
     Truth,
     Unsupported,
     Value,
@@ -46,11 +47,6 @@ from kfuzz.prove.ir.values import (
     program,
 )
 
-if TYPE_CHECKING:
-    from kfuzz.prove.ir.graph import Evaluator
-    from kfuzz.prove.ir.values import Where
-
-_AXES: Final = {"x": 0, "y": 1, "z": 2}
 # Nothing that an address could depend on comes of these, or only an unknown integer.
 PURE: Final = (
     "math.", "arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.remf",
@@ -75,38 +71,31 @@ _SUMS: Final = {
 }
 
 
-def evaluate(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
+def evaluate(step: Step) -> list[Value]:
     """Return the results of an operation.
 
     Raises:
         Unsupported: if what it does is not understood.
     """
-    name = operation.name
-    handler = _HANDLERS.get(name)
-    if handler is not None:
-        made: list[Value] = handler(graph, operation, given, where)
+    operation, name = step.operation, step.operation.name
+    if (handler := _HANDLERS.get(name)) is not None:
+        made: list[Value] = handler(step)
     elif name in _SILENT:
         made = []
     elif name.startswith(PURE):
-        why = f"a result of {name}"
-        made = [graph.fresh(kind, where, why, given) for kind in operation.made]
+        made = step.fresh(f"a result of {name}")
     else:
-        _, line = graph.place(operation)
-        raise Unsupported(f"{name} (line {line})")
+        raise Unsupported(f"{name} (line {step.graph.line_of(operation)})")
     if operation.attributes and made and isinstance(made[0], Number):
-        promises.note(graph, operation, made[0], where)
+        promises.note(step, made[0])
     return made
 
 
-def _constant(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    text = operation.words
-    if not operation.made and text.strip() in ("true", "false"):  # prints no type
+def _constant(step: Step) -> list[Value]:
+    text = step.operation.words
+    if not step.operation.made and text.strip() in ("true", "false"):  # prints no type
         return [Truth(TRUE if text.strip() == "true" else FALSE)]
-    (kind,) = operation.made
+    (kind,) = step.operation.made
     if found := re.fullmatch(r"dense<(.*)>", text, re.DOTALL):
         text = found[1]
     if kind.bits == 1 and text in ("true", "false"):
@@ -115,46 +104,38 @@ def _constant(
         if kind.bits == 1:
             return [Truth(TRUE if int(text) else FALSE, kind.shape)]
         return [Number(as_poly(int(text)), kind.bits, kind.shape)]
-    return [graph.fresh(kind, where, "a constant block")]
+    return step.fresh("a constant block")
 
 
-def _program_id(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    return [Number(as_poly(program(_AXES[operation.words.strip()])), 32)]
+def _program(step: Step) -> list[Value]:
+    which = program if step.operation.name == "tt.get_program_id" else grid
+    return [Number(as_poly(which("xyz".index(step.operation.words.strip()))), 32)]
 
 
-def _programs(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    return [Number(as_poly(grid(_AXES[operation.words.strip()])), 32)]
-
-
-def _range(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    start = int(_attribute(operation, "start"))
-    (kind,) = operation.made
+def _range(step: Step) -> list[Value]:
+    start = _attribute(step, "start")
+    (kind,) = step.operation.made
     place = as_poly(lane(0)) if kind.shape[0] > 1 else as_poly(0)
     return [Number(place + start, 32, kind.shape)]
 
 
-def _attribute(operation: Operation, name: str) -> str:
-    found = re.search(rf"\b{name} = (-?\d+)", operation.attributes)
+def _attribute(step: Step, name: str) -> int:
+    found = re.search(rf"\b{name} = (-?\d+)", step.operation.attributes)
     if found is None:
         raise KeyError(name)
-    return found[1]
+    return int(found[1])
 
 
 def _reshaped(
-    value: Value, shape: Shape, places: Callable[[int], Poly | None]
+    value: Value, shape: Shape, places: Callable[[int], Poly | None] = lambda dim: None
 ) -> Value:
     """Return a block's value in another shape.
 
     Args:
         value: the block.
         shape: the new one.
-        places: returns what the place along an old dimension is in the new block.
+        places: returns what the place along an old dimension is in the new block; None
+            where it is the same.
     """
     if not isinstance(value, Number | Truth | Pointer):
         return Other(shape)
@@ -175,144 +156,100 @@ def _reshaped(
     return replace(value, offset=offset, shape=shape, checks=checks)
 
 
-def _same(dim: int) -> Poly | None:
-    return None
+def _splat(step: Step) -> list[Value]:
+    return [_reshaped(step.given[0], step.operation.made[0].shape)]
 
 
-def _splat(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    return [_reshaped(given[0], operation.made[0].shape, _same)]
+def _expand(step: Step) -> list[Value]:
+    axis, shape = _attribute(step, "axis"), step.operation.made[0].shape
+    return [
+        _reshaped(step.given[0], shape, lambda dim: as_poly(lane(dim + (dim >= axis))))
+    ]
 
 
-def _expand(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    axis = int(_attribute(operation, "axis"))
-
-    def placed(dim: int) -> Poly | None:
-        return as_poly(lane(dim + 1)) if dim >= axis else None
-
-    return [_reshaped(given[0], operation.made[0].shape, placed)]
-
-
-def _transposed(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    found = re.search(r"order = array<i32: ([\d, ]*)>", operation.attributes)
+def _transposed(step: Step) -> list[Value]:
+    found = re.search(r"order = array<i32: ([\d, ]*)>", step.operation.attributes)
     assert found is not None
-    order = [int(n) for n in found[1].split(",")]
-
-    def placed(dim: int) -> Poly:
-        return as_poly(lane(order.index(dim)))
-
-    return [_reshaped(given[0], operation.made[0].shape, placed)]
+    order, shape = [int(n) for n in found[1].split(",")], step.operation.made[0].shape
+    return [
+        _reshaped(step.given[0], shape, lambda dim: as_poly(lane(order.index(dim))))
+    ]
 
 
-def _reshape(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    shape = operation.made[0].shape
-    old = getattr(given[0], "shape", ())
-    if isinstance(given[0], Other):
+def _reshape(step: Step) -> list[Value]:
+    shape = step.operation.made[0].shape
+    old = getattr(step.given[0], "shape", ())
+    if isinstance(step.given[0], Other):
         return [Other(shape)]
-    if "allow_reorder" in operation.words + operation.attributes:
-        return [graph.fresh(operation.made[0], where, "a reordered block", given)]
+    if "allow_reorder" in step.operation.words + step.operation.attributes:
+        return step.fresh("a reordered block")
     flat = as_poly(0)
     for dim, size in enumerate(shape):
         place = as_poly(lane(dim)) if size > 1 else as_poly(0)
         flat = flat * size + place
-    steps: list[int] = []
-    step = 1
-    for size in reversed(old):
-        steps.insert(0, step)
-        step *= size
 
     def placed(dim: int) -> Poly:
-        upper = remainder(flat, as_poly(steps[dim] * old[dim])) if dim else flat
-        return quotient(upper, as_poly(steps[dim]))
+        inner = prod(old[dim + 1 :])
+        upper = remainder(flat, as_poly(inner * old[dim])) if dim else flat
+        return quotient(upper, as_poly(inner))
 
-    return [_reshaped(given[0], shape, placed)]
-
-
-def _unsplat(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    return [_reshaped(given[0], (), lambda dim: as_poly(0))]
+    return [_reshaped(step.given[0], shape, placed)]
 
 
-def _join(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    shape = operation.made[0].shape
+def _unsplat(step: Step) -> list[Value]:
+    return [_reshaped(step.given[0], (), lambda dim: as_poly(0))]
+
+
+def _join(step: Step) -> list[Value]:
+    shape = step.operation.made[0].shape
     last = equal(as_poly(lane(len(shape) - 1)), 0)
-    first, second = (_reshaped(value, shape, _same) for value in given)
-    return [graph.chosen(Truth(last, shape), first, second)]
+    first, second = (_reshaped(value, shape) for value in step.given)
+    return [step.graph.chosen(Truth(last, shape), first, second)]
 
 
-def _split(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    shape = getattr(given[0], "shape", ())
+def _split(step: Step) -> list[Value]:
+    shape = getattr(step.given[0], "shape", ())
 
     def half(which: int) -> Value:
-        at = len(shape) - 1
-        return _reshaped(
-            given[0], shape[:-1], lambda dim: as_poly(which) if dim == at else None
-        )
+        places = [None] * (len(shape) - 1) + [as_poly(which)]
+        return _reshaped(step.given[0], shape[:-1], places.__getitem__)
 
     return [half(0), half(1)]
 
 
-def _addptr(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    pointer, number = given
+def _addptr(step: Step) -> list[Value]:
+    pointer, number = step.given
     if not isinstance(pointer, Pointer):
         raise Unsupported("a pointer that is none")
-    if isinstance(number, Truth):
-        number = number_of(number)
-    if not isinstance(number, Number):
-        raise Unsupported("an offset that is no integer")
-    return [
-        replace(
-            pointer,
-            offset=pointer.offset + number.poly,
-            checks=pointer.checks | number.checks,
-        )
-    ]
+    number = number_of(number)
+    offset, checks = pointer.offset + number.poly, pointer.checks | number.checks
+    return [replace(pointer, offset=offset, checks=checks)]
 
 
-def _arithmetic(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    if all(isinstance(v, Truth) for v in given):
-        return [
-            graph.fresh(operation.made[0], where, f"{operation.name} of conditions")
-        ]
-    left, right = map(number_of, given)
+def _arithmetic(step: Step) -> list[Value]:
+    if all(isinstance(v, Truth) for v in step.given):
+        return step.fresh(f"{step.operation.name} of conditions")
+    left, right = map(number_of, step.given)
     checks, wide = left.checks | right.checks, left.wide | right.wide
     a, b = left.poly, right.poly
-    what = _SUMS.get(operation.name)
+    what = _SUMS.get(step.operation.name)
     bits, shape = left.bits, left.shape
     if what is not None:
         made = a + b if what == "sum" else a - b if what == "difference" else a * b
-        checks = graph.check(made, bits, wide, where, shape, checks, operation, what)
+        checks = step.check(made, bits, what, shape, checks, wide)
         return [Number(made, bits, shape, checks, wide)]
-    if operation.name == "arith.shli":
+    if step.operation.name == "arith.shli":
         if (by := b.constant) is None or not 0 <= by < bits:
             # Noted all the same: loops count checks.
-            graph.check(as_poly(0), bits, wide, where, shape, (), operation, "shift")
-            return [graph.unknown(bits, shape, where, "a shift", wide=wide)]
+            step.check(as_poly(0), bits, "shift", shape, (), wide)
+            return [step.graph.unknown(bits, shape, step.where, wide=wide)]
         made = a * (1 << by)
-        checks = graph.check(made, bits, wide, where, shape, checks, operation, "shift")
+        checks = step.check(made, bits, "shift", shape, checks, wide)
         return [Number(made, bits, shape, checks, wide)]
-    if operation.name in _POSITIVE:
+    if step.operation.name in _POSITIVE:
         for each in (a, b):
-            checks = graph.check(
-                each, 0, wide, where, shape, checks, operation, "unsigned operand"
-            )
-    match operation.name:
+            checks = step.check(each, 0, "unsigned operand", shape, checks, wide)
+    match step.operation.name:
         case "arith.divsi" | "arith.divui":
             made = quotient(a, b)
         case "arith.remsi" | "arith.remui":
@@ -323,26 +260,19 @@ def _arithmetic(
             made = greatest(a, b)
         case "arith.shrsi" | "arith.shrui" if b.constant is not None:
             made = quotient(a, as_poly(1 << b.constant))
-        case "arith.andi" if _is_mask(b.constant):
+        case "arith.andi" if (mask := b.constant or 0) > 0 and not mask & (mask + 1):
             made = remainder(a, b + 1)
         case _:
-            why = f"a result of {operation.name}"
-            return [graph.unknown(bits, shape, where, why, wide=wide)]
+            return [step.graph.unknown(bits, shape, step.where, wide=wide)]
     return [Number(made, bits, shape, checks, wide)]
 
 
-def _is_mask(value: int | None) -> bool:
-    return value is not None and value > 0 and value & (value + 1) == 0
-
-
-def _logic(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    left, right = given
+def _logic(step: Step) -> list[Value]:
+    left, right = step.given
     if not (isinstance(left, Truth) and isinstance(right, Truth)):
-        return _arithmetic(graph, operation, given, where)
+        return _arithmetic(step)
     checks = left.checks | right.checks
-    match operation.name:
+    match step.operation.name:
         case "arith.andi" | "arith.muli" | "arith.minui":
             made = all_of([left.cond, right.cond])
         case "arith.ori" | "arith.maxui":
@@ -353,23 +283,18 @@ def _logic(
     return [Truth(made, left.shape, checks)]
 
 
-def _compared(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    left, right = given
+def _compared(step: Step) -> list[Value]:
+    left, right = step.given
     shape = getattr(left, "shape", ())
-    if not all(isinstance(v, Number | Truth) for v in given):
-        return [graph.doubt(shape, where)]
-    how = operation.words.partition(",")[0].strip()
+    if not all(isinstance(v, Number | Truth) for v in step.given):
+        return [step.graph.doubt(shape, step.where)]
+    how = step.operation.words.partition(",")[0].strip()
     first, second = number_of(left), number_of(right)
     checks = first.checks | second.checks
     a, b = first.poly, second.poly
     if how.startswith("u"):
         for each in (a, b):
-            checks = graph.check(
-                each, 0, first.wide, where, shape, checks, operation,
-                "unsigned operand",
-            )  # fmt: skip
+            checks = step.check(each, 0, "unsigned operand", shape, checks, first.wide)
         how = f"s{how[1:]}"
     made = {
         "eq": lambda: equal(a, b),
@@ -382,46 +307,35 @@ def _compared(
     return [Truth(made, shape, checks)]
 
 
-def _select(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    condition, then, other = given
+def _select(step: Step) -> list[Value]:
+    condition, then, other = step.given
     assert isinstance(condition, Truth)
-    return [graph.chosen(condition, then, other)]
+    return [step.graph.chosen(condition, then, other)]
 
 
-def _cast(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    (kind,) = operation.made
-    value = given[0]
+def _cast(step: Step) -> list[Value]:
+    (kind,) = step.operation.made
+    value = step.given[0]
     if not isinstance(value, Number | Truth):
-        return [graph.fresh(kind, where, f"a result of {operation.name}", given)]
+        return step.fresh(f"a result of {step.operation.name}")
     number = number_of(value)
-    signed = operation.name == "arith.extsi" and isinstance(value, Truth)
+    signed = step.operation.name == "arith.extsi" and isinstance(value, Truth)
     poly = -number.poly if signed else number.poly
     checks = number.checks
-    if operation.name == "arith.extui" and not isinstance(value, Truth):
-        checks = graph.check(
-            poly, 0, number.wide, where, kind.shape, checks, operation,
-            "unsigned operand",
-        )  # fmt: skip
-    if operation.name == "arith.trunci":
+    if step.operation.name == "arith.extui" and not isinstance(value, Truth):
+        what = "unsigned operand"
+        checks = step.check(poly, 0, what, kind.shape, checks, number.wide)
+    if step.operation.name == "arith.trunci":
         if kind.bits == 1:
-            return [graph.doubt(kind.shape, where)]
-        checks = graph.check(
-            poly, kind.bits, frozenset(), where, kind.shape, checks, operation,
-            "narrowed integer",
-        )  # fmt: skip
+            return [step.graph.doubt(kind.shape, step.where)]
+        checks = step.check(poly, kind.bits, "narrowed integer", kind.shape, checks)
         return [Number(poly, kind.bits, kind.shape, checks)]
     return [Number(poly, kind.bits, kind.shape, checks, number.wide)]
 
 
-def _bitcast(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
-    (kind,) = operation.made
-    value = given[0]
+def _bitcast(step: Step) -> list[Value]:
+    (kind,) = step.operation.made
+    value = step.given[0]
     if isinstance(value, Number) and kind.bits == value.bits:
         return [value]
     if isinstance(value, Truth) and kind.bits == 1:
@@ -429,13 +343,13 @@ def _bitcast(
     size = itemsize_of(kind.pointee) if kind.element == "ptr" else 0
     if isinstance(value, Pointer) and size == value.itemsize:
         return [value]
-    return [graph.fresh(kind, where, f"a result of {operation.name}", given)]
+    return step.fresh(f"a result of {step.operation.name}")
 
 
 _HANDLERS: Final[dict[str, Any]] = {
     "arith.constant": _constant,
-    "tt.get_program_id": _program_id,
-    "tt.get_num_programs": _programs,
+    "tt.get_program_id": _program,
+    "tt.get_num_programs": _program,
     "tt.make_range": _range,
     "tt.splat": _splat,
     "tt.broadcast": _splat,

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kfuzz.prove.ir.terms import (
     Cond,
@@ -15,48 +14,42 @@ from kfuzz.prove.ir.terms import (
     negated,
     remainder,
 )
-from kfuzz.prove.ir.ttir import Operation
 from kfuzz.prove.ir.values import (
+    Checks,
     Hint,
     Number,
+    Shape,
+    Step,
     Truth,
     Value,
     lane,
 )
 
-if TYPE_CHECKING:
-    from kfuzz.prove.ir.graph import Evaluator
-    from kfuzz.prove.ir.values import Where
+_LISTED = r"\d+(?:, \d+)*"
 
 
-def assumed(
-    graph: "Evaluator", operation: Operation, given: Sequence[Value], where: "Where"
-) -> list[Value]:
+def assumed(step: Step) -> list[Value]:
     """Note what `tl.assume` promises."""
-    (truth,) = given
+    (truth,) = step.given
     assert isinstance(truth, Truth)
-    _, line = graph.place(operation)
-    graph.graph.hints.append(
-        Hint(truth.cond, where.path, (), truth.checks | where.checks, line, "tl.assume")
-    )
+    _promise(step, truth.cond, (), truth.checks, "tl.assume")
     return []
 
 
-def note(
-    graph: "Evaluator", operation: Operation, value: Number, where: "Where"
-) -> None:
+def _promise(step: Step, goal: Cond, shape: Shape, needs: Checks, text: str) -> None:
+    line = step.graph.line_of(step.operation)
+    needs |= step.where.checks
+    step.graph.graph.hints.append(Hint(goal, step.where.path, shape, needs, line, text))
+
+
+def note(step: Step, value: Number) -> None:
     """Note what `tl.multiple_of` and `tl.max_contiguous` promise of a value."""
+    attributes = step.operation.attributes
     promised = {
         name: [int(n) for n in found[1].split(",")]
         for name in ("divisibility", "contiguity", "constancy")
-        if (
-            found := re.search(
-                rf"tt\.{name} = dense<\[?([\d, ]+)\]?>", operation.attributes
-            )
-        )
-        or (found := re.search(rf"tt\.{name} = (\d+)", operation.attributes))
+        if (found := re.search(rf"tt\.{name} = (?:dense<\[?)?({_LISTED})", attributes))
     }
-    _, line = graph.place(operation)
     rank = max(len(value.shape), 1)
     for name, numbers in promised.items():
         goals = []
@@ -69,12 +62,7 @@ def note(
         words = {"divisibility": "multiple_of", "contiguity": "max_contiguous",
                  "constancy": "max_constancy"}  # fmt: skip
         text = f"tl.{words[name]}({', '.join(map(str, numbers))})"
-        graph.graph.hints.append(
-            Hint(
-                all_of(goals), where.path, value.shape, value.checks | where.checks,
-                line, text,
-            )
-        )  # fmt: skip
+        _promise(step, all_of(goals), value.shape, value.checks, text)
 
 
 def _next(value: Number, dim: int) -> Poly:

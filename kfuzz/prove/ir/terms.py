@@ -464,30 +464,31 @@ class Valuation:
         values: by atom.
     """
 
-    def __init__(self, values: Mapping[Atom, int]) -> None:
+    def __init__(self, values: Mapping[Atom, Any]) -> None:
         self._values = dict(values)
 
-    def poly(self, poly: Poly) -> int:
+    def poly(self, poly: Poly) -> Any:
         """Return the value of a polynomial.
 
         Raises:
             UnknownValueError: if an atom has no value.
         """
-        total = 0
+        total: Any = 0
         for monomial, factor in poly.terms.items():
+            product: Any = factor
             for atom in monomial:
-                factor *= self.atom(atom)
-            total += factor
+                product = product * self.atom(atom)
+            total = total + product
         return total
 
-    def atom(self, atom: Atom) -> int:
+    def atom(self, atom: Atom) -> Any:
         """Return the value of an atom; see `poly`."""
         known = self._values.get(atom)
         if known is None:
             known = self._values[atom] = self._computed(atom)
         return known
 
-    def _computed(self, atom: Atom) -> int:
+    def _computed(self, atom: Atom) -> Any:
         if atom.kind == CHOICE:
             condition, then, other = atom.parts
             return self.poly(then if self.cond(condition) else other)
@@ -500,7 +501,7 @@ class Valuation:
         assert made is not None
         return made
 
-    def cond(self, condition: Cond) -> bool:
+    def cond(self, condition: Cond) -> Any:
         """Return whether a condition holds; see `poly`."""
         match condition.kind:
             case "le":

@@ -126,14 +126,30 @@ def parse_type(text: str) -> Type:
     return Type(text)
 
 
-def split_outer(text: str, by: str = ",") -> list[str]:
+def _bare(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield the letters that stand in no quotes, with their places."""
+    quoted = False
+    for at in range(start, len(text)):
+        if text[at] == '"' and text[at - 1] != "\\":
+            quoted = not quoted
+        if not quoted:
+            yield at, text[at]
+
+
+def _depth(text: str, at: int) -> int:
+    """Return by how much a letter changes the depth of brackets; arrows have none."""
+    letter = text[at]
+    if letter == ">" and text[at - 1] == "-":
+        return 0
+    return (letter in "<([{") - (letter in ")]}>")
+
+
+def split_outer(text: str) -> list[str]:
     """Return the parts between commas that stand in no bracket."""
     parts, depth, start = [], 0, 0
-    for at, letter in enumerate(text):
-        depth += (letter in "<([{") - (letter in ")]}")
-        if letter == ">" and text[at - 1] != "-":
-            depth -= 1
-        if letter == by and not depth:
+    for at, letter in _bare(text):
+        depth += _depth(text, at)
+        if letter == "," and not depth:
             parts.append(text[start:at].strip())
             start = at + 1
     parts.append(text[start:].strip())
@@ -143,17 +159,10 @@ def split_outer(text: str, by: str = ",") -> list[str]:
 def _outer(text: str, wanted: str) -> int:
     """Return where a text first stands in no bracket, -1 if nowhere."""
     depth = 0
-    quoted = False
-    for at, letter in enumerate(text):
-        if letter == '"' and text[at - 1] != "\\":
-            quoted = not quoted
-        if quoted:
-            continue
+    for at, _ in _bare(text):
         if not depth and text.startswith(wanted, at):
             return at
-        depth += (letter in "<([{") - (letter in ")]}")
-        if letter == ">" and text[at - 1] != "-":
-            depth -= 1
+        depth += _depth(text, at)
     return -1
 
 
@@ -278,13 +287,8 @@ def _expanded(text: str) -> Iterator[str]:
 
 def _closing(text: str, start: int) -> int:
     """Return where the bracket is closed that opens at `start`."""
-    depth, quoted = 0, False
-    for at in range(start, len(text)):
-        letter = text[at]
-        if letter == '"' and text[at - 1] != "\\":
-            quoted = not quoted
-        if quoted:
-            continue
+    depth = 0
+    for at, letter in _bare(text, start):
         depth += (letter in "([{") - (letter in ")]}")
         if not depth:
             return at
@@ -309,7 +313,7 @@ def _without_locations(text: str) -> str:
 def _without_braces(text: str) -> tuple[str, str]:
     """Return a text without what stands in braces, and that."""
     found = []
-    while (at := _opening(text)) >= 0:
+    while (at := next((i for i, c in _bare(text) if c == "{"), -1)) >= 0:
         end = _closing(text, at)
         found.append(text[at + 1 : end])
         before, after = text[:at], text[end + 1 :]
@@ -317,13 +321,3 @@ def _without_braces(text: str) -> tuple[str, str]:
             before, after = before[:-1], after[1:]
         text = before.rstrip() + after
     return text, ", ".join(found)
-
-
-def _opening(text: str) -> int:
-    quoted = False
-    for at, letter in enumerate(text):
-        if letter == '"' and text[at - 1] != "\\":
-            quoted = not quoted
-        if letter == "{" and not quoted:
-            return at
-    return -1

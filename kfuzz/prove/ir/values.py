@@ -1,7 +1,8 @@
 """What symbolic evaluation knows: values, checks on them, accesses, and the graph."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kfuzz.prove.ir.terms import (
     ITERATION,
@@ -16,6 +17,10 @@ from kfuzz.prove.ir.terms import (
     as_poly,
     choice,
 )
+
+if TYPE_CHECKING:
+    from kfuzz.prove.ir.graph import Evaluator
+    from kfuzz.prove.ir.ttir import Operation
 
 Shape = tuple[int, ...]
 Checks = frozenset[int]
@@ -112,21 +117,19 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A tensor descriptor, or a block pointer.
+    """A tensor descriptor.
 
     Attributes:
         base: where its first element lies.
         sizes: of the tensor.
         strides: in elements.
         block: shape of what is accessed at once.
-        offsets: of the block, for block pointers.
     """
 
     base: Pointer
     sizes: tuple[Number, ...]
     strides: tuple[Number, ...]
     block: Shape
-    offsets: tuple[Number, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,6 @@ class Check:
         shape: of the block.
         needs: other checks on which its operands depend.
         line: in the source.
-        file: the source.
         what: the operation: "product", "sum", "difference", "loop counter", ….
     """
 
@@ -166,7 +168,6 @@ class Check:
     shape: Shape
     needs: Checks
     line: int
-    file: str
     what: str
 
 
@@ -202,11 +203,9 @@ class Access:
         mask: which lanes access.
         path: when it is reached.
         shape: of the block.
-        itemsize: bytes of an element.
         checks: what its addresses depend on; only where they are accessed.
         guards: what its mask and the way to it depend on.
         line: in the source.
-        file: the source.
         why: why its base is unknown.
     """
 
@@ -216,11 +215,9 @@ class Access:
     mask: Cond
     path: Cond
     shape: Shape
-    itemsize: int
     checks: Checks
     guards: Checks
     line: int
-    file: str
     why: str = ""
 
 
@@ -232,7 +229,6 @@ class Data:
         low: least value, as a polynomial; None where only the type limits it.
         high: greatest value.
         bits: width.
-        why: where it comes from.
         other: what it may be besides, whatever the range.
         wide: as of `Number`: with one of them beyond 32 bits it has 64.
     """
@@ -240,7 +236,6 @@ class Data:
     low: Poly | None
     high: Poly | None
     bits: int
-    why: str
     other: Poly | None = None
     wide: frozenset[Atom] = frozenset()
 
@@ -254,22 +249,19 @@ class Graph:
         checks: on results, by number.
         hints: promises to the compiler.
         data: what is known of loaded and other unknown integers, by number.
-        loops: what holds of a loop's iteration number, by loop.
-        open: (line, reason) of what is not understood.
+        open: what is not understood, "" where all is.
     """
 
     accesses: list[Access] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     hints: list[Hint] = field(default_factory=list)
     data: dict[int, Data] = field(default_factory=dict)
-    open: list[tuple[int, str]] = field(default_factory=list)
+    open: str = ""
 
     def signature(self) -> tuple[object, ...]:
         """Return what graphs have in common of which the same holds."""
-        return (
-            tuple(replace(a, itemsize=0) for a in self.accesses), tuple(self.checks),
-            tuple(self.hints), tuple(self.data.items()),
-        )  # fmt: skip
+        data = tuple(self.data.items())
+        return tuple(self.accesses), tuple(self.checks), tuple(self.hints), data
 
 
 class Unsupported(Exception):
@@ -317,3 +309,26 @@ class Where:
         """Return the place where a condition holds as well."""
         path = all_of([self.path, truth.cond])
         return replace(self, path=path, checks=self.checks | truth.checks)
+
+
+class Step(NamedTuple):
+    """An operation that is evaluated: by what, with which operands, and where."""
+
+    graph: "Evaluator"
+    operation: "Operation"
+    given: Sequence[Value]
+    where: Where
+
+    def check(
+        self, poly: Poly, bits: int, what: str, shape: Shape, needs: Iterable[int],
+        wide: frozenset[Atom] = frozenset(),
+    ) -> Checks:  # fmt: skip
+        """Note what has to hold for a result; see `Evaluator.check`."""
+        return self.graph.check(
+            poly, bits, wide, self.where, shape, needs, self.operation, what
+        )
+
+    def fresh(self, why: str) -> list[Value]:
+        """Return results of which nothing is known but their types."""
+        fresh, made = self.graph.fresh, self.operation.made
+        return [fresh(kind, self.where, why, self.given) for kind in made]

@@ -14,57 +14,38 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 
-from tests.judge.adversaries.at_once import judged
-from tests.judge.adversaries.suite import SECONDS, Outcome, candidates
+from kfuzz.core.verdict import Verdict
+from tests.judge.adversaries.suite import Outcome, candidates, judged
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge the candidates; return the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m tests.judge.adversaries")
+    parser.add_argument("--variants", type=int, default=3, help="of each template")
+    parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
+    parser.add_argument("--family", default="", help="this one alone")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
+    parser.add_argument("--honest-cases", type=int, help="most cases of honest ones")
+    parser.add_argument("--jobs", type=int, default=1, help="judged at once")
+    parser.add_argument(
+        "--within", type=float, default=float("inf"), help="seconds of all of it"
+    )
+    options = parser.parse_args(arguments)
     made = candidates(options.seed, options.variants, options.device)
-    chosen = [
-        c
-        for c in made
-        if options.family in ("", c.family)
-        and options.name in c.name
-        and options.only in ("", "wrong" if c.wrong else "honest")
-    ]
-    first, step = map(int, options.part.split("/"))
+    chosen = [c for c in made if options.family in ("", c.family)]
     outcomes = []
-    for outcome in judged(chosen[first::step], options):
+    for outcome in judged(chosen, options):
         outcomes.append(outcome)
-        if options.all or not outcome.expected:
-            _print(_told(outcome))
+        if not outcome.expected:
+            _print(f"{time.strftime('%T')} {_line(outcome)}")
     _table(outcomes)
-    left = len(chosen[first::step]) - len(outcomes)
+    left = len(chosen) - len(outcomes)
     if left:
         _print(f"{left} were not judged within {options.within:.0f} s")
     return 0 if all(o.expected for o in outcomes) and not left else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.judge.adversaries")
-    parser.add_argument("--variants", type=int, default=3, help="of each template")
-    parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
-    parser.add_argument("--family", default="", help="this one alone")
-    parser.add_argument("--name", default="", help="those whose name holds this")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
-    parser.add_argument("--only", choices=("wrong", "honest"), default="")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each")
-    parser.add_argument("--cases", type=int, default=None, help="most cases of each")
-    parser.add_argument(
-        "--honest-cases", type=int, default=None, help="most cases of honest ones"
-    )
-    parser.add_argument("--all", action="store_true", help="print each")
-    parser.add_argument("--part", default="0/1", help="i/n: each n-th from the i-th on")
-    parser.add_argument("--jobs", type=int, default=1, help="judged at once")
-    parser.add_argument(
-        "--within", type=float, default=float("inf"), help="seconds of all of it"
-    )
-    return parser
-
-
-def _told(made: Outcome) -> str:
+def _line(made: Outcome) -> str:
     what = "liar" if made.candidate.wrong else "honest"
     where = f"{made.candidate.family}: {made.candidate.name}"
     return f"{what} {made.verdict} {made.seconds:.0f} s  {where}: {made.reason}"
@@ -78,21 +59,18 @@ def _table(outcomes: Sequence[Outcome]) -> None:
     _print("|---|---|---|---|---|---|---|")
     for family, group in [*families.items(), ("all", list(outcomes))]:
         wrong = [o for o in group if o.candidate.wrong]
-        honest = [o for o in group if not o.candidate.wrong]
+        honest = [o.verdict for o in group if not o.candidate.wrong]
         found = sum(o.verdict == "violates" for o in wrong)
         slowest = max((o.seconds for o in wrong), default=0.0)
-        false = sum(o.verdict == "violates" for o in honest)
-        undecided = sum(o.verdict not in ("violates", "conforms") for o in honest)
+        false, right = honest.count(Verdict.VIOLATES), honest.count(Verdict.CONFORMS)
         _print(
             f"| {family} | {len(wrong)} | {found} | {slowest:.0f} s | {len(honest)} "
-            f"| {false} | {undecided} |"
+            f"| {false} | {len(honest) - false - right} |"
         )
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(
-        f"{time.strftime('%T')} {line}\n" if "|" not in line else f"{line}\n"
-    )
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 

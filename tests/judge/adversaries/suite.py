@@ -1,10 +1,13 @@
 """The candidates of a seed, and what becomes of them."""
 
+import argparse
+import multiprocessing
 import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
@@ -12,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.core.budget import Budget
+from kfuzz.core.errors import KfuzzError
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.judge import candidate as contained
-from kfuzz.judge.outcome import Judgement
 from kfuzz.judge.procedure import JudgeConfig, Judging
 from kfuzz.judge.sandbox import zygote_for
 from kfuzz.judge.sandbox.limits import MIB, Limits
@@ -32,7 +35,6 @@ from tests.judge.adversaries.honest import honest_ones
 from tests.judge.adversaries.problems import PROBLEMS, Problem
 from tests.judge.adversaries.triggers import TRIGGERS, Trigger
 
-PAIRS: Final = Path(__file__).parents[1] / "pairs"
 SECONDS: Final = 50.0
 """Of one judgement, as `kfuzz judge` takes them: a liar has to be found in a minute."""
 
@@ -40,8 +42,6 @@ LIMITS: Final = Limits(
     memory=1024 * MIB, wall_seconds=8.0, first_seconds=20.0, scratch_bytes=64 * MIB,
     processes=16,
 )  # fmt: skip
-# Pairs whose wrong one is a matter of notes, see `test_pairs`.
-_NOTED: Final = frozenset({"fallback"})
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,6 @@ def candidates(seed: int, variants: int, device: str = "cpu") -> Iterator[Candid
             fitting = [p for p in PROBLEMS if body.only in ("", p.name)]
             yield from _of_body(body, draw.choice(fitting), draw, number)
     yield from _saboteurs()
-    yield from _pairs()
     for honest in honest_ones():
         yield Candidate(
             "honest", f"{honest.problem.name}: {honest.name}",
@@ -166,15 +165,6 @@ def _saboteurs() -> Iterator[Candidate]:
             )
 
 
-def _pairs() -> Iterator[Candidate]:
-    for file in sorted(PAIRS.glob("*/*.py")):
-        name, wrong = file.stem, file.stem != "honest"
-        if name != "reference" and name not in _NOTED:
-            reference = file.with_name("reference.py").read_text()
-            name = name if wrong else file.parent.name
-            yield Candidate("by hand", name, reference, file.read_text(), wrong=wrong)
-
-
 def opener(stack: ExitStack) -> Callable[[str], Zygote]:
     """Return what gives zygotes by their device; they are closed with the stack."""
 
@@ -185,51 +175,78 @@ def opener(stack: ExitStack) -> Callable[[str], Zygote]:
     return opened
 
 
-@dataclass
-class Suite:
-    """Judges candidates as `kfuzz judge` does.
+def outcome_of(
+    candidate: Candidate,
+    zygotes: Callable[[str], Zygote],
+    *,
+    most_cases: int | None = None,
+    seed: int = 7,
+    device: str = "cpu",
+) -> Outcome:
+    """Judge a candidate as `kfuzz judge` does.
 
-    Attributes:
+    Args:
+        candidate: the candidate.
         zygotes: returns what the children of a device are forked from.
-        seconds: of one judgement.
-        most_cases: of one judgement.
-        seed: of the judgements.
-        device: where they run.
+        most_cases: of the judgement.
+        seed: likewise.
+        device: where it runs.
     """
-
-    zygotes: Callable[[str], Zygote]
-    seconds: float = SECONDS
-    most_cases: int | None = None
-    seed: int = 7
-    device: str = "cpu"
-
-    def judge(self, candidate: Candidate) -> Outcome:
-        """Judge one."""
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            made = self._judged(candidate, Path(folder))
-        told = [
-            f"{f.state} {f.failure.kind}: {f.failure.message}" for f in made.findings
-        ]
-        reason = "; ".join([made.reason, *told[:1]])
-        return Outcome(candidate, made.verdict, reason, time.monotonic() - began)
-
-    def _judged(self, candidate: Candidate, folder: Path) -> Judgement:
+    began = time.monotonic()
+    if candidate.triton and device == "cpu":
+        device = "interpret"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         files = folder / "problem.py", folder / "solution.py"
         files[0].write_text(candidate.reference)
         files[1].write_text(candidate.source)
-        device = self.device
-        if candidate.triton and device == "cpu":
-            device = "interpret"
         config = JudgeConfig(
             reference=files[0], candidate=files[1], root=folder,
-            corpus=folder / "corpus", seed=self.seed, device=device, limits=LIMITS,
-            budget=Budget(self.seconds, self.most_cases, 1),
+            corpus=folder / "corpus", seed=seed, device=device, limits=LIMITS,
+            budget=Budget(SECONDS, most_cases, 1),
             determinism="none" if candidate.random else "run_to_run",
         )  # fmt: skip
         judging = Judging(
-            config, opened=partial(contained.Candidate, zygote=self.zygotes(device))
+            config, opened=partial(contained.Candidate, zygote=zygotes(device))
         )
         for _ in judging.events(stop=threading.Event()):
             pass
-        return judging.judgement()
+        made = judging.judgement()
+    told = [f"{f.state} {f.failure.kind}: {f.failure.message}" for f in made.findings]
+    reason = "; ".join([made.reason, *told[:1]])
+    return Outcome(candidate, made.verdict, reason, time.monotonic() - began)
+
+
+# For a judgement to end after its time: a call under way, a finding to be stored.
+GRACE_SECONDS: Final = 15.0
+# What the children of this process are forked from; they end with it.
+_zygotes: Callable[[str], Zygote] = opener(ExitStack())
+
+
+def judged(
+    chosen: Sequence[Candidate], options: argparse.Namespace
+) -> Iterator[Outcome]:
+    """Yield what becomes of candidates, in the order in which it is known."""
+    until = time.monotonic() + options.within
+    # Forks of this process would share what torch has begun in it.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
+        under_way = [pool.submit(_judge, c, options, until) for c in chosen]
+        for done in as_completed(under_way):
+            if (outcome := done.result()) is not None:
+                yield outcome
+
+
+def _judge(
+    candidate: Candidate, options: argparse.Namespace, until: float
+) -> Outcome | None:
+    """Judge one, unless the time is over: then None."""
+    began = time.monotonic()
+    if began + SECONDS + GRACE_SECONDS > until:
+        return None
+    cases = None if candidate.wrong else options.honest_cases
+    how = {"most_cases": cases, "seed": options.seed, "device": options.device}
+    try:
+        return outcome_of(candidate, _zygotes, **how)
+    except KfuzzError as error:  # as `kfuzz judge` ends: it decides nothing
+        return Outcome(candidate, Verdict.ERROR, str(error), time.monotonic() - began)

@@ -5,7 +5,6 @@ Foreign files import nothing of kfuzz, so that each takes with it what it uses.
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -20,27 +19,12 @@ _TWO: Final = "[torch.randn(9, 20), torch.randn(9, 20)]"
 _IMAGE: Final = "[torch.randn(2, 4, 12), torch.rand(4) + 0.5, torch.randn(4)]"
 
 
-@dataclass(frozen=True)
-class Use:
-    """What a witness computes.
-
-    Attributes:
-        problem: whose result that is.
-        calls: correct witnesses, as they are called with the problem's arguments.
-        faulty: faulty ones, likewise.
-    """
-
-    problem: Problem
-    calls: tuple[str, ...]
-    faulty: tuple[str, ...] = ()
-
-
 def _use(
     right: str, inputs: str, calls: str, faulty: str = "", arguments: str = "x"
-) -> Use:
+) -> tuple[Problem, str, str]:
+    """Return a problem, and its correct and faulty witnesses as they are called."""
     name = calls.partition("(")[0]
-    problem = Problem(name, inputs, right, right, arguments=arguments)
-    return Use(problem, (*calls.split("; "),), (*filter(None, faulty.split("; ")),))
+    return Problem(name, inputs, right, right, arguments=arguments), calls, faulty
 
 
 USES: Final = (
@@ -113,17 +97,16 @@ USES: Final = (
 
 def sources() -> Iterator[tuple[Problem, str, str, bool]]:
     """Yield problem, name, file and whether it has to violate, of each witness."""
-    for use in USES:
-        for wrong, calls in ((False, use.calls), (True, use.faulty)):
-            for call in calls:
+    for problem, correct, faulty in USES:
+        for wrong, calls in ((False, correct), (True, faulty)):
+            for call in filter(None, calls.split("; ")):
                 name = call.partition("(")[0]
-                module = everywhere()[name].module
-                source = use.problem.candidate(
-                    "return self.right(" + use.problem.arguments + ")",
-                    top=standalone(module, name),
+                source = problem.candidate(
+                    "return self.right(" + problem.arguments + ")",
+                    top=standalone(everywhere()[name].module, name),
                     right=call,
                 )
-                yield use.problem, name, source, wrong
+                yield problem, name, source, wrong
 
 
 def standalone(module: str, name: str) -> str:
