@@ -7,7 +7,7 @@ from typing import Any, Final
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure, Tolerance
-from kfuzz.contracts.operators.elementwise import reference_gelu
+from kfuzz.contracts.operators.elementwise import of_torch, reference_gelu
 from kfuzz.core.declaration import Declaration
 
 
@@ -360,13 +360,6 @@ SPECIAL_VALUES: Final = (
 )
 
 
-def reference_matmul(a: Any, b: Any) -> Any:
-    """torch.matmul(a, b), a [M, K], b [K, N]."""
-    import torch
-
-    return torch.matmul(a, b)
-
-
 def accept_matmul(problem: "nm.Problem") -> "nm.Acceptance":
     """Return a b +- R (|a| |b|), R that of the declared accumulation.
 
@@ -381,7 +374,7 @@ def accept_matmul(problem: "nm.Problem") -> "nm.Acceptance":
 matmul = Operator(
     "matmul",
     inputs={"a": ks.tensors("M K"), "b": ks.tensors("K N")},
-    oracle=reference_matmul,
+    oracle=of_torch("matmul", "torch.matmul(a, b), a [M, K], b [K, N]."),
     homogeneous={"a": 1, "b": 1},
     error_model=accept_matmul,
     batch="M",
@@ -391,17 +384,10 @@ matmul = Operator(
 )
 
 
-def reference_bmm(a: Any, b: Any) -> Any:
-    """torch.bmm(a, b), a [B, M, K], b [B, K, N]."""
-    import torch
-
-    return torch.matmul(a, b)
-
-
 bmm = Operator(
     "bmm",
     inputs={"a": ks.tensors("B M K"), "b": ks.tensors("B K N")},
-    oracle=reference_bmm,
+    oracle=of_torch("matmul", "torch.bmm(a, b), a [B, M, K], b [B, K, N]."),
     homogeneous={"a": 1, "b": 1},
     error_model=accept_matmul,
     batch="B",

@@ -8,6 +8,7 @@ from typing import Any, Final
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import FLOAT8
 
@@ -138,13 +139,6 @@ argmax = Operator(
 LSE_FORM: Final = "lse_form"
 
 
-def reference_log_softmax(x: Any, *, dim: int) -> Any:
-    """torch.log_softmax(x, dim) with the row maximum subtracted."""
-    import torch
-
-    return torch.log_softmax(x, dim)
-
-
 def accept_log_softmax(problem: "nm.Problem") -> "nm.Acceptance":
     """Return d - log S +- (u |d| + R + 6u log S + u |ref|), d = x - max.
 
@@ -181,7 +175,9 @@ def accept_log_softmax(problem: "nm.Problem") -> "nm.Acceptance":
 log_softmax = Operator(
     "log_softmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
-    oracle=reference_log_softmax,
+    oracle=of_torch(
+        "log_softmax", "torch.log_softmax(x, dim) with the row maximum subtracted."
+    ),
     error_model=accept_log_softmax,
     algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
     recentres=True,
@@ -412,13 +408,6 @@ cross_entropy = Operator(
 )
 
 
-def reference_cumsum(x: Any, *, dim: int) -> Any:
-    """torch.cumsum(x, dim)."""
-    import torch
-
-    return torch.cumsum(x, dim)
-
-
 def accept_cumsum(problem: "nm.Problem") -> "nm.Acceptance":
     """Return s_i +- gamma(i) sum_{j<=i} |x_j|, 0 where the prefix sums exactly.
 
@@ -471,7 +460,7 @@ def accept_cumsum(problem: "nm.Problem") -> "nm.Acceptance":
 cumsum = Operator(
     "cumsum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_cumsum,
+    oracle=of_torch("cumsum", "torch.cumsum(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_cumsum,
     tolerance=Tolerance(
@@ -486,13 +475,6 @@ cumsum = Operator(
     "NaN; from the first infinity on that infinity; what comes before is unaffected; "
     "undecided where some order overflows the accumulator",
 )
-
-
-def reference_logsumexp(x: Any, *, dim: int) -> Any:
-    """torch.logsumexp(x, dim) with the row maximum subtracted."""
-    import torch
-
-    return torch.logsumexp(x, dim)
 
 
 def accept_logsumexp(problem: "nm.Problem") -> "nm.Acceptance":
@@ -526,7 +508,9 @@ def accept_logsumexp(problem: "nm.Problem") -> "nm.Acceptance":
 logsumexp = Operator(
     "logsumexp",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_logsumexp,
+    oracle=of_torch(
+        "logsumexp", "torch.logsumexp(x, dim) with the row maximum subtracted."
+    ),
     error_model=accept_logsumexp,
     recentres=True,
     tolerance=Tolerance(
@@ -540,13 +524,6 @@ logsumexp = Operator(
     special_values="a row with NaN is NaN, else with +Inf +Inf; -Inf counts nothing; "
     "a row of -Inf and an empty row give -Inf",
 )
-
-
-def reference_mean(x: Any, *, dim: int) -> Any:
-    """torch.mean(x, dim)."""
-    import torch
-
-    return torch.mean(x, dim)
 
 
 def accept_mean(problem: "nm.Problem") -> "nm.Acceptance":
@@ -588,7 +565,7 @@ def accept_mean(problem: "nm.Problem") -> "nm.Acceptance":
 mean = Operator(
     "mean",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_mean,
+    oracle=of_torch("mean", "torch.mean(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_mean,
     tolerance=Tolerance(
@@ -602,13 +579,6 @@ mean = Operator(
     special_values="NaN if the row holds NaN or both infinities, or is empty; else the "
     "infinity it holds; undecided where some order overflows the accumulator",
 )
-
-
-def reference_prod(x: Any, *, dim: int) -> Any:
-    """torch.prod(x, dim)."""
-    import torch
-
-    return torch.prod(x, dim)
 
 
 def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
@@ -667,7 +637,7 @@ def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
 prod = Operator(
     "prod",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_prod,
+    oracle=of_torch("prod", "torch.prod(x, dim)."),
     error_model=accept_prod,
     tolerance=Tolerance(
         Structure.INTERVAL,
@@ -680,13 +650,6 @@ prod = Operator(
     "with the sign of the product; undecided where some order overflows before it "
     "shrinks, or vanishes before it meets an infinity; 1 if empty",
 )
-
-
-def reference_softmax(x: Any, *, dim: int) -> Any:
-    """torch.softmax(x, dim) with the row maximum subtracted."""
-    import torch
-
-    return torch.softmax(x, dim)
 
 
 def accept_softmax(problem: "nm.Problem") -> "nm.Acceptance":
@@ -729,7 +692,9 @@ def accept_softmax(problem: "nm.Problem") -> "nm.Acceptance":
 softmax = Operator(
     "softmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
-    oracle=reference_softmax,
+    oracle=of_torch(
+        "softmax", "torch.softmax(x, dim) with the row maximum subtracted."
+    ),
     error_model=accept_softmax,
     recentres=True,
     tolerance=Tolerance(
@@ -791,13 +756,6 @@ sort = Operator(
 )
 
 
-def reference_sum(x: Any, *, dim: int) -> Any:
-    """torch.sum(x, dim)."""
-    import torch
-
-    return torch.sum(x, dim)
-
-
 def accept_sum(problem: "nm.Problem") -> "nm.Acceptance":
     """Return sum +- gamma(n-1) sum|x| (Higham eq. 4.6), 0 where exact."""
     x, dim, acc = problem.tensors["x"], problem.axis(), problem.accumulation
@@ -812,7 +770,7 @@ def accept_sum(problem: "nm.Problem") -> "nm.Acceptance":
 sum = Operator(
     "sum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_sum,
+    oracle=of_torch("sum", "torch.sum(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_sum,
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
