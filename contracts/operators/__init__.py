@@ -122,13 +122,9 @@ from kfuzz.contracts.operators.sampling import (
     top_k_filter as top_k_filter,
     top_p_filter as top_p_filter,
 )
-from kfuzz.contracts.operators.training.adamw import (
+from kfuzz.contracts.operators.training import (
     adamw as adamw,
-)
-from kfuzz.contracts.operators.training.dropout import (
     dropout as dropout,
-)
-from kfuzz.contracts.operators.training.sgd import (
     sgd as sgd,
 )
 

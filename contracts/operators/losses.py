@@ -6,6 +6,7 @@ from typing import Any, Final
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.contracts.operators.reductions import (
     LSE_FORM,
     accept_given,
@@ -78,13 +79,6 @@ bce_with_logits = Operator(
 )
 
 
-def reference_huber_loss(x: Any, target: Any, *, delta: float, reduction: str) -> Any:
-    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2); d = x - target."""
-    import torch
-
-    return torch.nn.functional.huber_loss(x, target, reduction=reduction, delta=delta)
-
-
 huber_loss = Operator(
     "huber_loss",
     inputs={
@@ -93,7 +87,10 @@ huber_loss = Operator(
         "delta": ks.scalar(1.0, domain=(0.5, 0.1, 5.0)),
         "reduction": reduction(),
     },
-    oracle=reference_huber_loss,
+    oracle=of_torch(
+        "nn.functional.huber_loss",
+        "d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2); d = x - target.",
+    ),
     **bounded("huber_loss", Structure.INTERVAL),
 )
 
@@ -286,15 +283,6 @@ nll_loss = Operator(
 )
 
 
-def reference_smooth_l1_loss(
-    x: Any, target: Any, *, beta: float, reduction: str
-) -> Any:
-    """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2; d = x - target."""
-    import torch
-
-    return torch.nn.functional.smooth_l1_loss(x, target, reduction=reduction, beta=beta)
-
-
 smooth_l1_loss = Operator(
     "smooth_l1_loss",
     inputs={
@@ -303,6 +291,9 @@ smooth_l1_loss = Operator(
         "beta": ks.scalar(1.0, domain=(0.5, 0.1, 0.0)),
         "reduction": reduction(),
     },
-    oracle=reference_smooth_l1_loss,
+    oracle=of_torch(
+        "nn.functional.smooth_l1_loss",
+        "d^2 / (2 beta) where |d| < beta, else |d| - beta / 2; d = x - target.",
+    ),
     **bounded("smooth_l1_loss", Structure.INTERVAL),
 )

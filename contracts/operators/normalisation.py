@@ -72,6 +72,18 @@ add_rms_norm = Operator(
 )
 
 
+def _by_channel(
+    problem: "nm.Problem", x: Any, name: str, default: float
+) -> "nm.Tensor":
+    """Return a parameter of the channels, or its default, as [members, 1, C, 1]."""
+    import torch
+
+    given = problem.tensors.get(name)
+    if given is None:
+        given = torch.full_like(x[:, 0, :, 0], default)
+    return given[:, None, :, None]
+
+
 def reference_batch_norm(
     x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float
 ) -> Any:
@@ -94,14 +106,15 @@ def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
     if x.numel() == 0:
         return nm.around(problem, x, 0.0)
 
-    def per_channel(name: str, default: float) -> torch.Tensor:
-        given = problem.tensors.get(name)
-        if given is None:
-            given = torch.full_like(x[:, 0, :, 0], default)
-        return given[:, None, :, None]
-
-    mean, var = per_channel("mean", 0.0), per_channel("var", 1.0)
-    g, b = per_channel("weight", 1.0), per_channel("bias", 0.0)
+    mean, var, g, b = (
+        _by_channel(problem, x, name, default)
+        for name, default in (
+            ("mean", 0.0),
+            ("var", 1.0),
+            ("weight", 1.0),
+            ("bias", 0.0),
+        )
+    )
     a = nm.RowArithmetic.declared(problem)
     # The sum var + eps is rounded, and a subnormal variance may be flushed.
     doubt = 2 * a.unit * (var.abs() + eps) + 2 * a.eta
@@ -243,23 +256,19 @@ def accept_group_norm(problem: "nm.Problem") -> "nm.Acceptance":
 
     See `kfuzz.numerics.models.normalisation`.
     """
-    import torch
-
     x = problem.tensors["x"]
-    members, batch, channels, length = x.shape
+    members, batch, _, length = x.shape
     if x.numel() == 0:
         return nm.around(problem, x, 0.0)
     groups = problem.axis("num_groups")
 
-    def per_element(name: str, default: float) -> torch.Tensor:
-        given = problem.tensors.get(name)
-        if given is None:
-            given = torch.full_like(x[:, 0, :, 0], default)
-        expanded = given.reshape(members, 1, channels, 1).expand(-1, 1, -1, length)
-        return expanded.reshape(members, 1, groups, -1)
-
+    weight, bias = (
+        _by_channel(problem, x, name, default)
+        .expand(-1, 1, -1, length)
+        .reshape(members, 1, groups, -1)
+        for name, default in (("weight", 1.0), ("bias", 0.0))
+    )
     rows = x.reshape(members, batch, groups, -1)
-    weight, bias = per_element("weight", 1.0), per_element("bias", 0.0)
     return nm.reshaped(nm.normalised(problem, rows, weight, bias), x.shape)
 
 
@@ -301,19 +310,13 @@ def accept_instance_norm(problem: "nm.Problem") -> "nm.Acceptance":
 
     See `kfuzz.numerics.models.normalisation`.
     """
-    import torch
-
     x = problem.tensors["x"]
     if x.numel() == 0:
         return nm.around(problem, x, 0.0)
 
-    def by_channel(name: str, default: float) -> torch.Tensor:
-        given = problem.tensors.get(name)
-        if given is None:
-            given = torch.full_like(x[:, 0, :, 0], default)
-        return given[:, None, :, None].expand_as(x)
-
-    return nm.normalised(problem, x, by_channel("weight", 1.0), by_channel("bias", 0.0))
+    weight = _by_channel(problem, x, "weight", 1.0).expand_as(x)
+    bias = _by_channel(problem, x, "bias", 0.0).expand_as(x)
+    return nm.normalised(problem, x, weight, bias)
 
 
 instance_norm = Operator(

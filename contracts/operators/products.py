@@ -7,7 +7,7 @@ from typing import Any, Final
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure
-from kfuzz.contracts.operators.elementwise import reference_gelu
+from kfuzz.contracts.operators.elementwise import of_torch, reference_gelu
 from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 
@@ -323,13 +323,6 @@ attention_varlen = replace(
 )
 
 
-def reference_matmul(a: Any, b: Any) -> Any:
-    """torch.matmul(a, b), a [M, K], b [K, N]."""
-    import torch
-
-    return torch.matmul(a, b)
-
-
 def accept_matmul(problem: "nm.Problem") -> "nm.Acceptance":
     """Return a b +- R (|a| |b|), R that of the declared accumulation.
 
@@ -344,7 +337,7 @@ def accept_matmul(problem: "nm.Problem") -> "nm.Acceptance":
 matmul = Operator(
     "matmul",
     inputs={"a": ks.tensors("M K"), "b": ks.tensors("K N")},
-    oracle=reference_matmul,
+    oracle=of_torch("matmul", "torch.matmul(a, b), a [M, K], b [K, N]."),
     homogeneous={"a": 1, "b": 1},
     error_model=accept_matmul,
     batch="M",
@@ -353,17 +346,10 @@ matmul = Operator(
 )
 
 
-def reference_bmm(a: Any, b: Any) -> Any:
-    """torch.bmm(a, b), a [B, M, K], b [B, K, N]."""
-    import torch
-
-    return torch.matmul(a, b)
-
-
 bmm = Operator(
     "bmm",
     inputs={"a": ks.tensors("B M K"), "b": ks.tensors("B K N")},
-    oracle=reference_bmm,
+    oracle=of_torch("matmul", "torch.bmm(a, b), a [B, M, K], b [B, K, N]."),
     homogeneous={"a": 1, "b": 1},
     error_model=accept_matmul,
     batch="B",

@@ -8,6 +8,7 @@ from typing import Any, Final
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
+from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.contracts.prose import bounded
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import FLOAT8
@@ -127,13 +128,6 @@ argmax = Operator(
 LSE_FORM: Final = "lse_form"
 
 
-def reference_log_softmax(x: Any, *, dim: int) -> Any:
-    """torch.log_softmax(x, dim) with the row maximum subtracted."""
-    import torch
-
-    return torch.log_softmax(x, dim)
-
-
 def accept_log_softmax(problem: "nm.Problem") -> "nm.Acceptance":
     """Return d - log S +- (u |d| + R + 6u log S + u |ref|), d = x - max.
 
@@ -170,7 +164,9 @@ def accept_log_softmax(problem: "nm.Problem") -> "nm.Acceptance":
 log_softmax = Operator(
     "log_softmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
-    oracle=reference_log_softmax,
+    oracle=of_torch(
+        "log_softmax", "torch.log_softmax(x, dim) with the row maximum subtracted."
+    ),
     error_model=accept_log_softmax,
     algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
     recentres=True,
@@ -378,13 +374,6 @@ cross_entropy = Operator(
 )
 
 
-def reference_cumsum(x: Any, *, dim: int) -> Any:
-    """torch.cumsum(x, dim)."""
-    import torch
-
-    return torch.cumsum(x, dim)
-
-
 def accept_cumsum(problem: "nm.Problem") -> "nm.Acceptance":
     """Return s_i +- gamma(i) sum_{j<=i} |x_j|, 0 where the prefix sums exactly.
 
@@ -437,18 +426,11 @@ def accept_cumsum(problem: "nm.Problem") -> "nm.Acceptance":
 cumsum = Operator(
     "cumsum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_cumsum,
+    oracle=of_torch("cumsum", "torch.cumsum(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_cumsum,
     **bounded("cumsum", Structure.INTERVAL),
 )
-
-
-def reference_logsumexp(x: Any, *, dim: int) -> Any:
-    """torch.logsumexp(x, dim) with the row maximum subtracted."""
-    import torch
-
-    return torch.logsumexp(x, dim)
 
 
 def accept_logsumexp(problem: "nm.Problem") -> "nm.Acceptance":
@@ -482,18 +464,13 @@ def accept_logsumexp(problem: "nm.Problem") -> "nm.Acceptance":
 logsumexp = Operator(
     "logsumexp",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_logsumexp,
+    oracle=of_torch(
+        "logsumexp", "torch.logsumexp(x, dim) with the row maximum subtracted."
+    ),
     error_model=accept_logsumexp,
     recentres=True,
     **bounded("logsumexp", Structure.INTERVAL),
 )
-
-
-def reference_mean(x: Any, *, dim: int) -> Any:
-    """torch.mean(x, dim)."""
-    import torch
-
-    return torch.mean(x, dim)
 
 
 def accept_mean(problem: "nm.Problem") -> "nm.Acceptance":
@@ -535,18 +512,11 @@ def accept_mean(problem: "nm.Problem") -> "nm.Acceptance":
 mean = Operator(
     "mean",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_mean,
+    oracle=of_torch("mean", "torch.mean(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_mean,
     **bounded("mean", Structure.INTERVAL),
 )
-
-
-def reference_prod(x: Any, *, dim: int) -> Any:
-    """torch.prod(x, dim)."""
-    import torch
-
-    return torch.prod(x, dim)
 
 
 def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
@@ -605,17 +575,10 @@ def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
 prod = Operator(
     "prod",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_prod,
+    oracle=of_torch("prod", "torch.prod(x, dim)."),
     error_model=accept_prod,
     **bounded("prod", Structure.INTERVAL),
 )
-
-
-def reference_softmax(x: Any, *, dim: int) -> Any:
-    """torch.softmax(x, dim) with the row maximum subtracted."""
-    import torch
-
-    return torch.softmax(x, dim)
 
 
 def accept_softmax(problem: "nm.Problem") -> "nm.Acceptance":
@@ -658,7 +621,9 @@ def accept_softmax(problem: "nm.Problem") -> "nm.Acceptance":
 softmax = Operator(
     "softmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
-    oracle=reference_softmax,
+    oracle=of_torch(
+        "softmax", "torch.softmax(x, dim) with the row maximum subtracted."
+    ),
     error_model=accept_softmax,
     recentres=True,
     **bounded("softmax", Structure.INTERVAL),
@@ -700,13 +665,6 @@ sort = Operator(
 )
 
 
-def reference_sum(x: Any, *, dim: int) -> Any:
-    """torch.sum(x, dim)."""
-    import torch
-
-    return torch.sum(x, dim)
-
-
 def accept_sum(problem: "nm.Problem") -> "nm.Acceptance":
     """Return sum +- gamma(n-1) sum|x| (Higham eq. 4.6), 0 where exact."""
     x, dim, acc = problem.tensors["x"], problem.axis(), problem.accumulation
@@ -721,7 +679,7 @@ def accept_sum(problem: "nm.Problem") -> "nm.Acceptance":
 sum = Operator(
     "sum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=reference_sum,
+    oracle=of_torch("sum", "torch.sum(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_sum,
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
