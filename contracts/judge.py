@@ -62,7 +62,7 @@ def suspected(
 
     With what it shows if it conforms there.
     """
-    if k_ref_01.ID not in classes or evidence.outside:
+    if "K-REF-01" not in classes or evidence.outside:
         return None
     found = k_ref_01.suspected(evidence)
     if found is None:

@@ -26,7 +26,7 @@ def every_contract() -> list[Contract]:
     for operator in OPERATORS.values():
         if rule_of(operator) is not None:
             gradients = next(iter(gradients_of(operator).values()))
-            made.append(k_grd_01.CLASS.bind(gradients))
+            made.append(k_grd_01.K_GRD_01.bind(gradients))
     return sorted(made, key=lambda c: c.identifier)
 
 

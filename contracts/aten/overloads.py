@@ -73,9 +73,9 @@ def find(name: str) -> Overload:
         raise schemas.missing(text, names())
     operator, arguments = made(ROWS[base])
     targets = schemas.written(given)
-    written = tuple(_target(a, arguments) for a in targets)
-    outputs = tuple(name for a in written for name in a.parameters)
-    if any(a.listed for a in written):  # their tensors are results by themselves
+    results = tuple(_target(a, arguments) for a in targets)
+    outputs = tuple(name for a in results for name in a.parameters)
+    if any(a.listed for a in results):  # their tensors are results by themselves
         if not outputs:
             raise BindingError(
                 f"aten::{text} writes a list of no fixed length",
@@ -98,7 +98,7 @@ def find(name: str) -> Overload:
         )
     each = iter(operator.outputs)
     out = (
-        replace(a, parameters=tuple(next(each) for _ in a.parameters)) for a in written
+        replace(a, parameters=tuple(next(each) for _ in a.parameters)) for a in results
     )
     return Overload(text, operator, arguments, out=tuple(out))
 

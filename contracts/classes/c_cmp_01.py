@@ -7,8 +7,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
-ID = "C-CMP-01"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that the unfused chain does not admit either."""
@@ -18,11 +16,11 @@ def judge(evidence: Evidence) -> Failure | None:
     parts = evidence.operator.chain
     how = "one after the other with each" if len(parts) > 1 else "with each"
     why = f"{', '.join(parts)}, {how} result stored, would not give it"
-    return value_failure(ID, miss, why=why)
+    return value_failure("C-CMP-01", miss, why=why)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.COMPOSITE),
+C_CMP_01 = ContractClass(
+    **promised("C-CMP-01", Structure.COMPOSITE),
     rank=180,
     level=2,
     judge=judge,

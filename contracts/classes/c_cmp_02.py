@@ -7,7 +7,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import conforms, is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "C-CMP-02"
 # One configuration is the kernel itself.
 _SEVERAL = 2
 
@@ -32,7 +31,7 @@ def _measured(evidence: Evidence) -> Failure | None:
         if miss is not None:
             # The values stand in the message only: they are not the base run's.
             return Failure(
-                ID,
+                "C-CMP-02",
                 Kind.TUNING_DEPENDENT,
                 f"{miss.describe()} {when}; {evidence.base.config} run once gives what "
                 "it should",
@@ -57,7 +56,7 @@ def _chosen(evidence: Evidence) -> Failure | None:
         return None
     faulty, other = _apart(evidence.base.config, good[0])
     why = f"with {faulty}; with {other} the result is correct"
-    return value_failure(ID, miss, why=why)
+    return value_failure("C-CMP-02", miss, why=why)
 
 
 def _apart(one: str, other: str) -> tuple[str, str]:
@@ -68,8 +67,8 @@ def _apart(one: str, other: str) -> tuple[str, str]:
     return ours or one, theirs or other
 
 
-CLASS = ContractClass(
-    **promised(ID),
+C_CMP_02 = ContractClass(
+    **promised("C-CMP-02"),
     rank=110,
     level=3,
     on_miss=(Probe.REPEAT, Probe.OTHER_CONFIG),

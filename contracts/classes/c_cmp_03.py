@@ -8,8 +8,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
-ID = "C-CMP-03"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that is gone at every friendly shape, contiguous."""
@@ -19,11 +17,11 @@ def judge(evidence: Evidence) -> Failure | None:
     # The friendly shapes are contiguous: then strides, not sizes, are why.
     laid = "passes with contiguous tensors"
     why = laid if found.contiguous else "passes at power-of-two shapes"
-    return value_failure(ID, miss, why=why)
+    return value_failure("C-CMP-03", miss, why=why)
 
 
-CLASS = ContractClass(
-    **promised(ID),
+C_CMP_03 = ContractClass(
+    **promised("C-CMP-03"),
     rank=170,
     level=1,
     core=True,

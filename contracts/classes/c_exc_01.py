@@ -7,7 +7,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
-ID = "C-EXC-01"
 ADMITS = 'nonfinite="undefined"'
 
 
@@ -21,7 +20,7 @@ def judge(evidence: Evidence) -> Failure | None:
         if not evidence.base.returned or empty:
             return None
         return Failure(
-            contract=ID,
+            contract="C-EXC-01",
             kind=Kind.NONFINITE_ACCEPTED,
             output=found.argument,
             message=f'returns although {found.describe()}; "raise" is declared',
@@ -31,10 +30,12 @@ def judge(evidence: Evidence) -> Failure | None:
     if miss is None or inputs_finite(evidence):
         return None
     if found is not None and evidence.declaration.nonfinite == "mask":
-        return value_failure(ID, miss, why=f'{found.describe()}, "mask" is declared')
+        return value_failure(
+            "C-EXC-01", miss, why=f'{found.describe()}, "mask" is declared'
+        )
     if miss.kind not in MASK_KINDS:
         return None
-    return value_failure(ID, miss, why=f"{ADMITS} is not declared")
+    return value_failure("C-EXC-01", miss, why=f"{ADMITS} is not declared")
 
 
 def decides(evidence: Evidence) -> bool:
@@ -44,8 +45,8 @@ def decides(evidence: Evidence) -> bool:
     return is_decided(evidence) and not inputs_finite(evidence)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.EXACT),
+C_EXC_01 = ContractClass(
+    **promised("C-EXC-01", Structure.EXACT),
     rank=130,
     level=2,
     core=True,

@@ -7,8 +7,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
-ID = "C-EXC-02"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return a call that takes a bad index, or what it makes of one."""
@@ -21,7 +19,7 @@ def judge(evidence: Evidence) -> Failure | None:
         if not evidence.base.returned or index.empty:
             return None
         return Failure(
-            contract=ID,
+            contract="C-EXC-02",
             kind=Kind.INDEX_ACCEPTED,
             output=index.argument,
             message=f"returns although {found}",
@@ -31,7 +29,7 @@ def judge(evidence: Evidence) -> Failure | None:
     if miss is None:
         return None
     policy = evidence.declaration.out_of_bounds
-    return value_failure(ID, miss, why=f'{found}, "{policy}" is declared')
+    return value_failure("C-EXC-02", miss, why=f'{found}, "{policy}" is declared')
 
 
 def decides(evidence: Evidence) -> bool:
@@ -43,8 +41,8 @@ def decides(evidence: Evidence) -> bool:
     )
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.COMPOSITE),
+C_EXC_02 = ContractClass(
+    **promised("C-EXC-02", Structure.COMPOSITE),
     rank=120,
     level=2,
     kinds=(Kind.INDEX_ACCEPTED, Kind.VALUE, *sorted(MASK_KINDS)),

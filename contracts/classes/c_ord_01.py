@@ -7,19 +7,20 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "C-ORD-01"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return what another order of the data shows of a case that conforms."""
     if miss_of(evidence) is not None:
         return None
-    made = (changed_failure(ID, c, Kind.ORDER_DEPENDENT) for c in evidence.of(Permuted))
+    made = (
+        changed_failure("C-ORD-01", c, Kind.ORDER_DEPENDENT)
+        for c in evidence.of(Permuted)
+    )
     return next((failure for failure in made if failure is not None), None)
 
 
-CLASS = ContractClass(
-    **promised(ID),
+C_ORD_01 = ContractClass(
+    **promised("C-ORD-01"),
     rank=210,
     level=3,
     sampled=(Probe.PERMUTED,),

@@ -23,7 +23,6 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Access, Failure, Kind
 
-ID = "C-ORD-02"
 # One program cannot race; the whole batch, run twice, shows nothing of others.
 _PROGRAMS = 2
 
@@ -106,7 +105,7 @@ def _unrepeated(
 ) -> Failure:
     # The values stand in the message only: the next run may have others.
     return Failure(
-        contract=ID,
+        contract="C-ORD-02",
         kind=Kind.NONDETERMINISTIC,
         message=message,
         output=found[0],
@@ -148,7 +147,7 @@ def _batched(evidence: Evidence) -> Failure | None:
             one = float(whole.run.outputs[output][at])
             other = float(batch.run.outputs[output][index])
             return Failure(
-                contract=ID,
+                contract="C-ORD-02",
                 kind=Kind.BATCH_DEPENDENT,
                 message=f"{output}[{', '.join(map(str, at))}] = {one:.9g} in the batch "
                 f"of {len(whole.rows)} rows and {other:.9g} in {_told(whole, batch)}",
@@ -195,7 +194,7 @@ def _failure(
     other = float(evidence.runs[probe].outputs[output][index])
     where = f"{output}[{', '.join(map(str, index))}]"
     return Failure(
-        contract=ID,
+        contract="C-ORD-02",
         kind=Kind.RACE,
         message=f"{where} = {one:.9g} or {other:.9g}, by the order of programs: "
         f"{_described(races[0])}",
@@ -227,8 +226,8 @@ def _decides(evidence: Evidence) -> bool:
     return not accesses(evidence, "race") or agree(evidence, Probe.BASE, Probe.REPEAT)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.EXACT),
+C_ORD_02 = ContractClass(
+    **promised("C-ORD-02", Structure.EXACT),
     rank=60,
     level=3,
     core=True,

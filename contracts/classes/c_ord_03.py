@@ -19,7 +19,6 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "C-ORD-03"
 TOGETHER = "where several calls overlap"
 COLLECTIVE = "collective"
 APART = "one after the other they are correct"
@@ -36,16 +35,16 @@ def judge(evidence: Evidence) -> Failure | None:
     if run.raised is not None:
         raised = run.raised
         text = f"{raised.type}: {raised.message} {TOGETHER}; {APART}"
-        return Failure(ID, Kind.OVERLAP_DEPENDENT, text, trace=raised.traceback)
+        return Failure("C-ORD-03", Kind.OVERLAP_DEPENDENT, text, trace=raised.traceback)
     if run.metadata is not None:
         wrong = run.metadata
         text = f"{wrong.message} {TOGETHER}; {APART}"
-        return Failure(ID, Kind.OVERLAP_DEPENDENT, text, output=wrong.output)
+        return Failure("C-ORD-03", Kind.OVERLAP_DEPENDENT, text, output=wrong.output)
     miss = miss_of(evidence, Probe.OVERLAPPED)
     if miss is not None:
         # The values stand in the message only: they may be those of other data.
         return Failure(
-            ID,
+            "C-ORD-03",
             Kind.OVERLAP_DEPENDENT,
             f"{miss.describe()} {TOGETHER}; {APART}",
             output=miss.output,
@@ -63,7 +62,7 @@ def judge(evidence: Evidence) -> Failure | None:
     one = float(evidence.runs[Probe.ALONE].outputs[output][index])
     other = float(run.outputs[output][index])
     return Failure(
-        ID,
+        "C-ORD-03",
         Kind.OVERLAP_DEPENDENT,
         f"{output}[{', '.join(map(str, index))}] = {other:.9g} {TOGETHER}, {one:.9g} "
         "by itself; bitwise determinism is declared",
@@ -78,7 +77,7 @@ def _of_collective(torn: Torn) -> Failure:
     where = f"{torn.output}[{', '.join(map(str, torn.index))}]"
     some = f" ({torn.elements} of {torn.of} elements)" if torn.elements > 1 else ""
     return Failure(
-        ID,
+        "C-ORD-03",
         Kind.OVERLAP_DEPENDENT,
         f"the sum over two GPUs of {where} is {torn.got:.9g} where the next call "
         f"overlaps the all-reduce, {torn.wanted:.9g} after it{some}",
@@ -89,8 +88,8 @@ def _of_collective(torn: Torn) -> Failure:
     )
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.COMPOSITE),
+C_ORD_03 = ContractClass(
+    **promised("C-ORD-03", Structure.COMPOSITE),
     rank=70,
     level=3,
     sampled=(Probe.ALONE, Probe.OVERLAPPED),

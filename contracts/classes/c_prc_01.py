@@ -7,8 +7,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "C-PRC-01"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that arithmetic other than the declared one explains entirely."""
@@ -27,11 +25,11 @@ def judge(evidence: Evidence) -> Failure | None:
         why = f"as {explained.narrower} may give it, {claimed} is declared"
     else:
         return None
-    return value_failure(ID, miss, why=why)
+    return value_failure("C-PRC-01", miss, why=why)
 
 
-CLASS = ContractClass(
-    **promised(ID),
+C_PRC_01 = ContractClass(
+    **promised("C-PRC-01"),
     rank=160,
     level=2,
     on_miss=(Probe.FRIENDLY, Probe.ORDINARY),

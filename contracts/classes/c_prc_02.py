@@ -7,8 +7,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "C-PRC-02"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return NaN or Inf that magnitude makes, or a miss that recentring mends."""
@@ -21,16 +19,18 @@ def judge(evidence: Evidence) -> Failure | None:
         # of ordinary magnitude do not mend: 0 / 0, or memory that nothing wrote.
         arithmetic = inputs_finite(evidence) and found.moderate and not found.contiguous
         why = "gone with numbers of ordinary magnitude"
-        return value_failure(ID, miss, why=why) if arithmetic else None
+        return value_failure("C-PRC-02", miss, why=why) if arithmetic else None
     if miss.kind is not Kind.VALUE or evidence.of(Diagnosis).shape_bound:
         return None
     if not evidence.of(Diagnosis).recentred:
         return None
-    return value_failure(ID, miss, why="passes once the data is centred and scaled")
+    return value_failure(
+        "C-PRC-02", miss, why="passes once the data is centred and scaled"
+    )
 
 
-CLASS = ContractClass(
-    **promised(ID),
+C_PRC_02 = ContractClass(
+    **promised("C-PRC-02"),
     rank=140,
     level=2,
     on_miss=(Probe.FRIENDLY, Probe.CONTIGUOUS, Probe.ORDINARY, Probe.RECENTRED),

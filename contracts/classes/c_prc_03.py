@@ -13,8 +13,6 @@ from kfuzz.contracts.reading import (
 from kfuzz.core.results import output_of
 from kfuzz.core.verdict import Failure
 
-ID = "C-PRC-03"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return a miss that is a matter of subnormal numbers."""
@@ -37,11 +35,11 @@ def judge(evidence: Evidence) -> Failure | None:
         why = f"as a kernel that flushes would give it, {mode} is declared"
     else:
         return None
-    return value_failure(ID, miss, why=why)
+    return value_failure("C-PRC-03", miss, why=why)
 
 
-CLASS = ContractClass(
-    **promised(ID),
+C_PRC_03 = ContractClass(
+    **promised("C-PRC-03"),
     rank=150,
     level=2,
     on_miss=(

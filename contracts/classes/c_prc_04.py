@@ -11,19 +11,20 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "C-PRC-04"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return what scaled data show of a case that conforms."""
     if miss_of(evidence) is not None:
         return None
-    made = (changed_failure(ID, c, Kind.SCALE_DEPENDENT) for c in evidence.of(Scaled))
+    made = (
+        changed_failure("C-PRC-04", c, Kind.SCALE_DEPENDENT)
+        for c in evidence.of(Scaled)
+    )
     return next((failure for failure in made if failure is not None), None)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.COMPOSITE),
+C_PRC_04 = ContractClass(
+    **promised("C-PRC-04", Structure.COMPOSITE),
     rank=200,
     level=2,
     sampled=(Probe.SCALED, Probe.SCALED_REPEAT, Probe.UNSCALED, Probe.UNSCALED_REPEAT),

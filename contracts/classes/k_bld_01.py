@@ -5,14 +5,12 @@ from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "K-BLD-01"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return the first launch that does not build for a GPU."""
     for misfit in evidence.of(Builds).misfits:
         return Failure(
-            contract=ID,
+            contract="K-BLD-01",
             kind=Kind.DOES_NOT_BUILD,
             detail=misfit.target,
             message=f"does not build for {misfit.target}: {misfit.kernel} "
@@ -22,8 +20,8 @@ def judge(evidence: Evidence) -> Failure | None:
     return None
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.EXACT),
+K_BLD_01 = ContractClass(
+    **promised("K-BLD-01", Structure.EXACT),
     rank=105,
     level=3,
     sampled=(Probe.BUILD,),

@@ -9,8 +9,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "K-GRD-01"
-
 # How each probe asks, and the word of it in signatures: a `Way`.
 _ASKED: Final = {
     Probe.ONE_WANTED: ("alone", "where no other argument requires a gradient"),
@@ -30,22 +28,26 @@ def judge(evidence: Evidence) -> Failure | None:
         if run.raised is not None:
             said = f"raises {run.raised.type}: {run.raised.message}"
             return Failure(
-                ID, Kind.RAISES, f"{said}, {words}; once it returns",
+                "K-GRD-01", Kind.RAISES, f"{said}, {words}; once it returns",
                 detail=run.raised.type, trace=run.raised.traceback,
             )  # fmt: skip
         if run.metadata is not None:
             problem = run.metadata
             what = f"{problem.message} ({words})"
-            return Failure(ID, problem.kind, what, output=problem.output, detail=way)
+            return Failure(
+                "K-GRD-01", problem.kind, what, output=problem.output, detail=way
+            )
         miss = miss_of(evidence, probe)
         if miss is not None:
             why = "by itself it is correct"
-            return value_failure(ID, miss, why=why, words=f" {words}", detail=way)
+            return value_failure(
+                "K-GRD-01", miss, why=why, words=f" {words}", detail=way
+            )
     return None
 
 
-CLASS = ContractClass(
-    **promised(ID),
+K_GRD_01 = ContractClass(
+    **promised("K-GRD-01"),
     rank=220,
     level=1,
     core=True,

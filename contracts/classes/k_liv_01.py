@@ -6,15 +6,13 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import beyond_core, miss_of
 from kfuzz.core.verdict import ILLEGAL_ADDRESS, Failure, Kind
 
-ID = "K-LIV-01"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return a fault of the device, or what is raised where it must not be."""
     raised = evidence.base.raised
     if raised is not None and raised.lost and not is_refused(evidence):
         return Failure(
-            contract=ID,
+            contract="K-LIV-01",
             kind=Kind.DEVICE_FAULT,
             detail=raised.fault,
             message=f"faults on the device: {raised.message}",
@@ -28,7 +26,7 @@ def judge(evidence: Evidence) -> Failure | None:
         and (left.certain or miss_of(evidence))
     ):
         return Failure(
-            contract=ID,
+            contract="K-LIV-01",
             kind=Kind.UNCHECKED_LAUNCH,
             detail=left.name,
             message=f"returns although a launch failed: {left.name} ({left.text}), "
@@ -37,7 +35,7 @@ def judge(evidence: Evidence) -> Failure | None:
     if raised is None or evidence.acceptance is None or beyond_core(evidence):
         return None
     return Failure(
-        contract=ID,
+        contract="K-LIV-01",
         kind=Kind.RAISES,
         detail=raised.type,
         message=f"raises {raised.type}: {raised.message}",
@@ -55,8 +53,8 @@ def is_refused(evidence: Evidence) -> bool:
     return evidence.outside and (raised is None or raised.fault != ILLEGAL_ADDRESS)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.INVARIANT),
+K_LIV_01 = ContractClass(
+    **promised("K-LIV-01", Structure.INVARIANT),
     rank=10,
     level=1,
     core=True,

@@ -7,8 +7,6 @@ from kfuzz.contracts.language import ContractClass, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Access, Failure, Kind
 
-ID = "K-MEM-01"
-
 _OUTSIDE: Final = ("before", "after", "slack", "elsewhere")
 _DOES: Final = {"load": "load of", "store": "store to", "atomic": "atomic on"}
 
@@ -23,7 +21,7 @@ def judge(evidence: Evidence) -> Failure | None:
     for touch in evidence.base.touches:
         if touch.where != "element":
             return Failure(
-                contract=ID,
+                contract="K-MEM-01",
                 kind=Kind.WRITE_OUTSIDE,
                 output=touch.argument,
                 message=f"out-of-bounds write to {touch.argument}: {touch.describe()}",
@@ -31,7 +29,7 @@ def judge(evidence: Evidence) -> Failure | None:
             )
     for stray in evidence.base.strays:
         return Failure(
-            contract=ID,
+            contract="K-MEM-01",
             kind=Kind.WRITE_OUTSIDE,
             message=f"out-of-bounds write to its own allocation: {stray.describe()}",
             elements=stray.count,
@@ -49,7 +47,7 @@ def _failure(kind: Kind, accesses: tuple[Access, ...]) -> Failure:
     if first.where == "elsewhere":
         outside = f"out-of-bounds {does} memory that the launch was not given"
     return Failure(
-        contract=ID,
+        contract="K-MEM-01",
         kind=kind,
         output=first.argument,
         message=outside + place,
@@ -69,8 +67,8 @@ def _where(access: Access) -> str:
             return f"in a gap of its strides, {far} from the nearest"
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.EXACT),
+K_MEM_01 = ContractClass(
+    **promised("K-MEM-01", Structure.EXACT),
     rank=20,
     level=1,
     kinds=(Kind.WRITE_OUTSIDE, Kind.READ_OUTSIDE),

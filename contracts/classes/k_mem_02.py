@@ -20,8 +20,6 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "K-MEM-02"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return the first element that follows what fresh memory held."""
@@ -39,13 +37,13 @@ def judge(evidence: Evidence) -> Failure | None:
     what = "uninitialized memory" + loads
     made = comparison(evidence, found.output)
     if made is not None and bool(made.missed[0][found.index]):
-        failure = value_failure(ID, found, why=f"depends on {what}")
+        failure = value_failure("K-MEM-02", found, why=f"depends on {what}")
         return replace(failure, accesses=unwritten)
     # Right under this poison: the two values tell more than what was expected.
     other = float(evidence.runs[Probe.OTHER_POISON].outputs[found.output][found.index])
     where = f"{found.output}[{', '.join(map(str, found.index))}]"
     return Failure(
-        contract=ID,
+        contract="K-MEM-02",
         kind=Kind.UNWRITTEN,
         message=f"{where} = {found.got:.9g} or {other:.9g}, depending on {what}",
         output=found.output,
@@ -55,8 +53,8 @@ def judge(evidence: Evidence) -> Failure | None:
     )
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.COMPOSITE),
+K_MEM_02 = ContractClass(
+    **promised("K-MEM-02", Structure.COMPOSITE),
     rank=90,
     level=2,
     core=True,

@@ -9,8 +9,6 @@ from kfuzz.contracts.language import (
 from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "K-MEM-03"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return the first input whose elements changed."""
@@ -18,7 +16,7 @@ def judge(evidence: Evidence) -> Failure | None:
         free = touch.argument in evidence.declaration.inplace
         if touch.where == "element" and not free:
             return Failure(
-                contract=ID,
+                contract="K-MEM-03",
                 kind=Kind.INPUT_MODIFIED,
                 output=touch.argument,
                 message=f"overwrites its input {touch.argument}: {touch.describe()}",
@@ -29,7 +27,7 @@ def judge(evidence: Evidence) -> Failure | None:
     if not told.mutated or told.mutated in written(evidence):
         return None
     return Failure(
-        contract=ID,
+        contract="K-MEM-03",
         kind=Kind.FALSE_SCHEMA,
         output=told.mutated,
         message=f"writes to {told.mutated}, "
@@ -42,8 +40,8 @@ def written(evidence: Evidence) -> tuple[str, ...]:
     return (*evidence.declaration.inplace, *evidence.declaration.out)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.EXACT),
+K_MEM_03 = ContractClass(
+    **promised("K-MEM-03", Structure.EXACT),
     rank=40,
     level=2,
     core=True,

@@ -9,7 +9,6 @@ from kfuzz.contracts.language import (
 from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "K-MEM-04"
 # The calls whose results are alive together, in order.
 _LIVE = (Probe.BASE, Probe.SECOND, Probe.AGAIN)
 
@@ -27,7 +26,7 @@ def _in_input(evidence: Evidence) -> Failure | None:
         for name, argument in base.arguments.items():
             if name not in evidence.declaration.inplace and place.overlaps(argument):
                 return Failure(
-                    contract=ID,
+                    contract="K-MEM-04",
                     kind=Kind.ALIASES_INPUT,
                     output=output,
                     message=f"{output} shares memory with the input {name}",
@@ -45,7 +44,7 @@ def _in_living_result(evidence: Evidence) -> Failure | None:
                 for other, living in earlier.results.items():
                     if place.overlaps(living):
                         return Failure(
-                            contract=ID,
+                            contract="K-MEM-04",
                             kind=Kind.ALIASES_OUTPUT,
                             output=output,
                             message=f"{output} shares memory with {other}, which an "
@@ -60,11 +59,11 @@ def _against_schema(evidence: Evidence) -> Failure | None:
     if not told.aliased or free:
         return None
     message = f"{told.aliased}, which its schema does not declare (opcheck)"
-    return Failure(contract=ID, kind=Kind.FALSE_SCHEMA, message=message)
+    return Failure(contract="K-MEM-04", kind=Kind.FALSE_SCHEMA, message=message)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.EXACT),
+K_MEM_04 = ContractClass(
+    **promised("K-MEM-04", Structure.EXACT),
     rank=50,
     level=3,
     core=True,

@@ -9,8 +9,6 @@ from kfuzz.contracts.language import (
 from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "K-MET-01"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return the first metadata problem of the result."""
@@ -18,7 +16,10 @@ def judge(evidence: Evidence) -> Failure | None:
     if problem is None:
         return _by_opcheck(evidence)
     return Failure(
-        contract=ID, kind=problem.kind, output=problem.output, message=problem.message
+        contract="K-MET-01",
+        kind=problem.kind,
+        output=problem.output,
+        message=problem.message,
     )
 
 
@@ -27,7 +28,7 @@ def _by_opcheck(evidence: Evidence) -> Failure | None:
     told, claims = evidence.of(OpCheck), evidence.declaration
     if told.fake:
         message = f"its fake implementation gives another result: {told.fake}"
-        return Failure(contract=ID, kind=Kind.FALSE_FAKE, message=message)
+        return Failure(contract="K-MET-01", kind=Kind.FALSE_FAKE, message=message)
     if told.mutated and told.mutated in (*claims.inplace, *claims.out):
         what = f"writes to {told.mutated}"
     elif told.aliased and (claims.inplace or claims.out):
@@ -35,11 +36,11 @@ def _by_opcheck(evidence: Evidence) -> Failure | None:
     else:
         return None
     message = f"{what}, which its schema does not declare (opcheck)"
-    return Failure(contract=ID, kind=Kind.FALSE_SCHEMA, message=message)
+    return Failure(contract="K-MET-01", kind=Kind.FALSE_SCHEMA, message=message)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.EXACT),
+K_MET_01 = ContractClass(
+    **promised("K-MET-01", Structure.EXACT),
     rank=30,
     level=1,
     core=True,

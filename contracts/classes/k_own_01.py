@@ -5,8 +5,6 @@ from kfuzz.contracts.language import ContractClass, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "K-OWN-01"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return the first operator of torch's that computed during the call."""
@@ -16,7 +14,7 @@ def judge(evidence: Evidence) -> Failure | None:
     first, *others = sorted(evidence.base.foreign, key=_converts)
     also = f", and {', '.join(others)}" if others else ""
     return Failure(
-        contract=ID,
+        contract="K-OWN-01",
         kind=Kind.FOREIGN_OPERATOR,
         detail=first,
         message=f"computes with torch's own {first}{also}, not by launches of its own",
@@ -27,8 +25,8 @@ def _converts(name: str) -> bool:
     return name in ("aten::_to_copy", "aten::copy_")
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.EXACT),
+K_OWN_01 = ContractClass(
+    **promised("K-OWN-01", Structure.EXACT),
     rank=100,
     level=2,
     kinds=(Kind.FOREIGN_OPERATOR,),

@@ -24,8 +24,6 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Failure, Kind
 
-ID = "K-REF-01"
-
 SPACINGS: Final = 8.0
 """Distances between neighbours of a format, beyond which a miss is no rounding: that of
 the result, of what it is held against, and of sums of few terms before it."""
@@ -175,7 +173,7 @@ def _replayed(evidence: Evidence) -> Failure | None:
 def _stale(miss: Miss, why: str) -> Failure:
     # The values stand in the message only: they may be those of other data.
     return Failure(
-        contract=ID,
+        contract="K-REF-01",
         kind=Kind.STALE_RESULT,
         message=f"{miss.describe()}; {why}",
         output=miss.output,
@@ -202,7 +200,7 @@ def _seeded(evidence: Evidence) -> Failure | None:
     text = f"{where} = {one:.9g} under one seed of torch's random generators and "
     text += f"{other:.9g} under another"
     failure = Failure(
-        contract=ID,
+        contract="K-REF-01",
         kind=Kind.SEED_DEPENDENT,
         message=text,
         output=output,
@@ -213,13 +211,13 @@ def _seeded(evidence: Evidence) -> Failure | None:
     if miss is None or miss.output != output:
         return failure
     # More than other bits: under one of the seeds the result is wrong.
-    wrong = value_failure(ID, miss, kind=failure.kind)
+    wrong = value_failure("K-REF-01", miss, kind=failure.kind)
     told = f"{text}; {wrong.message}"
     return replace(wrong, message=told, elements=failure.elements)
 
 
-CLASS = ContractClass(
-    **promised(ID, Structure.COMPOSITE),
+K_REF_01 = ContractClass(
+    **promised("K-REF-01", Structure.COMPOSITE),
     rank=80,
     level=3,
     core=True,

@@ -7,17 +7,15 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import is_decided, miss_of
 from kfuzz.core.verdict import Failure
 
-ID = "K-VAL-01"
-
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return any miss: the class of plain wrong answers."""
     miss = miss_of(evidence)
-    return None if miss is None else value_failure(ID, miss)
+    return None if miss is None else value_failure("K-VAL-01", miss)
 
 
-CLASS = ContractClass(
-    **promised(ID),
+K_VAL_01 = ContractClass(
+    **promised("K-VAL-01"),
     rank=190,
     level=1,
     core=True,

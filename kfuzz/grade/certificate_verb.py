@@ -138,8 +138,8 @@ def _signed(
     if not enveloped:
         raise signing.RefusedError("it is not signed: a statement, no certificate")
     public = signing.public_key(key)
-    keyid = signing.keyid(public)
-    return signing.opened(document, public), f"signature holds, key {keyid[:16]}…"
+    known_as = signing.keyid(public)
+    return signing.opened(document, public), f"signature holds, key {known_as[:16]}…"
 
 
 def _files(digests: Mapping[str, str], root: Path) -> list[str]:

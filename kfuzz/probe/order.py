@@ -301,8 +301,8 @@ def _along(subject: Subject, n: int, tree: Tree) -> Case:
 
     The deepest is 1; what is added to it is 2^-24, and 0 elsewhere.
     """
-    depths = trees.depths(tree)
-    deepest = max(depths, key=lambda leaf: depths[leaf])
+    depth_of = trees.depths(tree)
+    deepest = max(depth_of, key=lambda leaf: depth_of[leaf])
     one = 2.0**10  # in float16 2^-24 of it is a normal number
     at = {deepest: one}
     node = tree

@@ -153,13 +153,13 @@ def probe(
                 kernel["findings"] = findings.get(kernel["kernel"], [])
             json_report.write(made, out)
         else:
-            console = readings.console(out)
+            shown = readings.console(out)
             readings.print_readings(
-                probing.kernels, console, verbose=verbose, adopt=adopt
+                probing.kernels, shown, verbose=verbose, adopt=adopt
             )
         if svg is not None:
-            if drawing := readings.drawing(probing.kernels):
-                write_or_raise(svg, drawing)
+            if picture := readings.drawing(probing.kernels):
+                write_or_raise(svg, picture)
             else:
                 what = f"kfuzz: no order was found, {svg} is not written"
                 print(what, file=sys.stderr)

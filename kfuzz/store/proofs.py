@@ -37,8 +37,8 @@ def kept_proof(corpus: Path, kernel: str) -> KernelProof | None:
     """Return what was proved of a kernel last, None where nothing is kept."""
     try:
         text = read_plain(_place(corpus, kernel), _MOST_BYTES)
-        document = strict_json.document(strict_json.loads(text), _FORMAT)
-        return decode(KernelProof, document.get("proof"))
+        kept = strict_json.document(strict_json.loads(text), _FORMAT)
+        return decode(KernelProof, kept.get("proof"))
     except DecodeError:
         return None
 

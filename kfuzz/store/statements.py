@@ -42,8 +42,8 @@ def read_calibration(path: Path) -> Calibration:
 def _read(kind: type[T], name: str, path: Path, fix: str) -> T:
     where = str(path)
     text = read_plain(path, _MOST_BYTES, fix=fix)
-    document = strict_json.loads(text, where=where)
-    document = strict_json.document(document, FORMAT, where=where, fix=fix)
-    if name not in document:
+    parsed = strict_json.loads(text, where=where)
+    parsed = strict_json.document(parsed, FORMAT, where=where, fix=fix)
+    if name not in parsed:
         raise DecodeError(f"holds no {name}", where=where, fix=fix)
-    return decode(kind, document[name], f"{path}: {name}")
+    return decode(kind, parsed[name], f"{path}: {name}")

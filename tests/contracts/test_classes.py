@@ -10,7 +10,7 @@ from kfuzz.contracts.classes import ATTRIBUTION, CLASSES, k_val_01
 MADE = """
 from dataclasses import replace
 
-from kfuzz.contracts.classes.k_val_01 import CLASS as KNOWN
+from kfuzz.contracts.classes.k_val_01 import K_VAL_01 as KNOWN
 
 CLASS = replace(KNOWN, id={id!r}, rank={rank})
 """
@@ -24,7 +24,7 @@ def add(
 
 
 def test_a_file_is_a_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    add(monkeypatch, tmp_path, "k_new_01", "K-NEW-01", rank=k_val_01.CLASS.rank + 1)
+    add(monkeypatch, tmp_path, "k_new_01", "K-NEW-01", rank=k_val_01.K_VAL_01.rank + 1)
     ids = [c.id for c in classes._discovered()]
     assert sorted(ids) == sorted([*CLASSES, "K-NEW-01"])
     assert ids[ids.index("K-VAL-01") + 1] == "K-NEW-01"
@@ -33,7 +33,7 @@ def test_a_file_is_a_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_no_two_classes_have_one_rank(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    add(monkeypatch, tmp_path, "k_new_02", "K-NEW-02", rank=k_val_01.CLASS.rank)
+    add(monkeypatch, tmp_path, "k_new_02", "K-NEW-02", rank=k_val_01.K_VAL_01.rank)
     with pytest.raises(ValueError, match=r"K-NEW-02 .*have one rank"):
         classes._discovered()
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from kfuzz.contracts.classes import k_bld_01
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.burst import Burst, Screened
 from kfuzz.core.errors import HarnessError, KfuzzError
@@ -409,9 +408,9 @@ class Round:
             targets: these GPUs; one that something does not build for is left out.
         """
         kernel = self._kernel
-        if k_bld_01.ID not in kernel.record.classes:
+        if "K-BLD-01" not in kernel.record.classes:
             return
-        failed = {s.detail for s in kernel.seen if s.contract == k_bld_01.ID}
+        failed = {s.detail for s in kernel.seen if s.contract == "K-BLD-01"}
         targets = tuple(t for t in targets if t not in failed)
         began, done = time.monotonic(), 0
         fresh = [s for s in kernel.tried if s not in kernel.built]
@@ -431,7 +430,7 @@ class Round:
         kernel.building += time.monotonic() - began
         if self.found is not None:
             case, report = self.found
-            if report.failure is not None and report.failure.contract == k_bld_01.ID:
+            if report.failure is not None and report.failure.contract == "K-BLD-01":
                 # The smaller ones are to fail for the same GPU.
                 self.found = replace(case, targets=(report.failure.detail,)), report
 

@@ -211,11 +211,11 @@ class BatchResults:
     def _shared(self, number: int, lay: Mapping[str, Footprint]) -> str:
         """Return which argument a result lies in that is none of its own."""
         rows = self._placement.rows
-        for output, place in lay.items():
-            if not (rows.low <= place.address < rows.high):
+        for output, spot in lay.items():
+            if not (rows.low <= spot.address < rows.high):
                 continue
             for name in self._inputs:
-                if place.overlaps(Footprint.of(self._placement.every[name][number])):
+                if spot.overlaps(Footprint.of(self._placement.every[name][number])):
                     return f"aliases: {output} shares memory with the input {name}"
         return ""
 
@@ -227,8 +227,8 @@ class BatchResults:
             if len(set(places.values())) == len(places):
                 continue
             at: dict[int, list[int]] = {}
-            for number, place in places.items():
-                at.setdefault(place, []).append(number)
+            for number, spot in places.items():
+                at.setdefault(spot, []).append(number)
             for numbers in at.values():
                 if len(numbers) > 1:
                     self.failed.update(dict.fromkeys(numbers, EARLIER))

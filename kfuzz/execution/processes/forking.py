@@ -106,8 +106,8 @@ class Forking:
             if self._on_child is not None:
                 signal.signal(signal.SIGCHLD, self._on_child)
             sock = socket.socket(fileno=connection)
-            named = partial(serving.named, serve) if serve else self._serve
-            forked.run(named, sock, output, self._pid)
+            served = partial(serving.named, serve) if serve else self._serve
+            forked.run(served, sock, output, self._pid)
         os.close(connection)
         os.close(output)
         # On both sides, so that the group exists whichever runs first.
