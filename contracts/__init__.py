@@ -3,7 +3,7 @@
 from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.language import Contract, ContractClass
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.accumulators import atomic, blocked, splitk
+from kfuzz.core.declaration import atomic, blocked, splitk
 
 __all__ = [
     "BoundKernel",

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kfuzz.contracts.changed import Changed
-from kfuzz.contracts.language import Probe
+from kfuzz.contracts.language import Changed, Probe
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
 
 if TYPE_CHECKING:
     from kfuzz.contracts.operator import Operator
-    from kfuzz.contracts.unpromised import NonFinite, OutOfBounds
+    from kfuzz.contracts.oracle import NonFinite, OutOfBounds
     from kfuzz.numerics.acceptance import Acceptance, Problem
     from kfuzz.numerics.run import Run
 

@@ -1,25 +1,31 @@
-"""Operators: what kernels compute, with domain, oracle and error model."""
+"""Operators in libraries of a user's own: `torch.library.custom_op`, `torch.ops.ns.op`.
 
-from collections.abc import Callable, Container, Mapping, Sequence
+Their signature is that of the schema. torch is looked up and not imported: who has such
+an operator has done so.
+"""
+
+import functools
+import inspect
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import torch
+from torch import Tensor
 
 from kfuzz.contracts.language import Structure as Structure
 from kfuzz.contracts.language import Tolerance as Tolerance
-from kfuzz.contracts.lists import expanded, gathering
-from kfuzz.contracts.operator_checks import (
-    check_homogeneity,
-    check_parameters,
-    check_relations,
-    check_results,
-)
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.domain import parsed
-from kfuzz.core.dtypes import FLOAT8
+from kfuzz.core.declaration import Declaration, ShapeClass
+from kfuzz.core.dtypes import DTYPES, FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
-from kfuzz.core.recipe import Case, Scalar
-from kfuzz.core.shape_class import ShapeClass
+from kfuzz.core.recipe import Case, Scalar, parsed
+from kfuzz.core.verdict import LIST, output_of
+from kfuzz.numerics.acceptance import Acceptance, Problem, reshaped
+from kfuzz.numerics.models.functions import Elementwise
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
@@ -33,12 +39,393 @@ from kfuzz.strategies.parameters import (
     widest,
 )
 
-if TYPE_CHECKING:
-    from torch import Tensor
+_DEFAULT: Final = "default"
 
-    from kfuzz.numerics.acceptance import Acceptance, Problem
-    from kfuzz.numerics.models.elementwise import Elementwise
 
+class CustomOp:
+    """An operator of a library as a function.
+
+    Tensors are passed by position, everything else by keyword, whatever the order in
+    the schema.
+    """
+
+    def __init__(self, overload: Any) -> None:
+        self.overload = overload
+        packet = overload.overloadpacket
+        self.__name__ = str(packet.__name__)
+        self.__qualname__ = str(overload)
+        self.__module__ = "torch.ops"
+        self.__doc__ = f"{overload._schema}"
+        self.__signature__ = _signature(overload._schema.arguments, str(overload))
+        defined = sys.modules.get("torch._library.custom_ops")
+        known = getattr(defined, "OPDEFS", {}).get(overload._schema.name)
+        if known is not None:
+            self.__wrapped__ = known._init_fn  # its code in Python
+
+    def __call__(self, *tensors: Any, **keywords: Any) -> Any:
+        """Call the operator."""
+        positional, named = self.packed(*tensors, **keywords)
+        return self.overload(*positional, **named)
+
+    def packed(
+        self, *tensors: Any, **keywords: Any
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments in the order of the schema, and those that need a name."""
+        given = self.__signature__.bind(*tensors, **keywords)
+        given.apply_defaults()
+        positional, named = [], {}
+        for argument in self.overload._schema.arguments:
+            value = given.arguments[argument.name]
+            if argument.kwarg_only:
+                named[argument.name] = value
+            else:
+                positional.append(value)
+        return tuple(positional), named
+
+
+def custom_op(given: Any) -> CustomOp | None:
+    """Return an operator of a library as a function; None if it is something else.
+
+    Raises:
+        BindingError: if it has several overloads and none is the default one, or
+            takes lists of tensors.
+    """
+    overload = _overload(given)
+    if overload is None:
+        return None
+    return CustomOp(overload)
+
+
+def _overload(given: Any) -> Any:
+    """Return the overload behind what torch gives people to call, None for others."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    defined = sys.modules.get("torch._library.custom_ops")
+    if defined is not None and isinstance(given, defined.CustomOpDef):
+        return given._opoverload
+    if isinstance(given, torch._ops.OpOverload):
+        return given
+    if not isinstance(given, torch._ops.OpOverloadPacket):
+        return None
+    every = {name: getattr(given, name) for name in given.overloads()}
+    of_tensors = [name for name, made in every.items() if _takes_tensors(made)]
+    if len(of_tensors) == 1 or _DEFAULT in of_tensors:
+        return every[_DEFAULT if _DEFAULT in of_tensors else of_tensors[0]]
+    raise BindingError(
+        f"{given} has the overloads {', '.join(every)}",
+        fix=f"name one: torch.ops.{given}.{(of_tensors or list(every))[0]}",
+    )
+
+
+def _takes_tensors(overload: Any) -> bool:
+    return any("Tensor" in str(a.type) for a in overload._schema.arguments)
+
+
+def _signature(arguments: Sequence[Any], where: str) -> inspect.Signature:
+    """Return the parameters of a schema: tensors first, then what has a name."""
+    tensors: list[inspect.Parameter] = []
+    others: list[inspect.Parameter] = []
+    for argument in arguments:
+        kind = str(argument.type)
+        default = inspect.Parameter.empty
+        if argument.has_default_value():
+            default = argument.default_value
+        if kind.startswith(("List[Tensor", "List[Optional[Tensor")):
+            raise BindingError(
+                f"{argument.name!r} is a list of tensors", where=where,
+                fix="bind a function that calls it",
+            )  # fmt: skip
+        is_tensor = kind in ("Tensor", "Optional[Tensor]") and not argument.kwarg_only
+        kinds = inspect.Parameter
+        placed = kinds.POSITIONAL_OR_KEYWORD if is_tensor else kinds.KEYWORD_ONLY
+        made = kinds(argument.name, placed, default=default)
+        (tensors if is_tensor else others).append(made)
+    return inspect.Signature([*tensors, *others])
+
+
+# Parameters that are lists of tensors: oracle and kernel get a list of one to n.
+#
+# A case has the tensors of a list as arguments of their own, `xs0`, `xs1`, …, of which
+# the last ones may be absent.
+
+Lists = Mapping[str, tuple[str, ...]]
+
+
+def expanded(
+    inputs: Mapping[str, Parameter], where: str
+) -> tuple[dict[str, Parameter], dict[str, tuple[str, ...]]]:
+    """Return parameters with every list as its tensors, and their names by list.
+
+    Dimensions that no other parameter has are each tensor's own: they get its number.
+
+    Raises:
+        BindingError: if a name is taken.
+    """
+    others = {
+        name
+        for p in inputs.values()
+        if isinstance(p, TensorParameter)
+        for name in p.names
+    }
+    made: dict[str, Parameter] = {}
+    lists: dict[str, tuple[str, ...]] = {}
+    for name, p in inputs.items():
+        if not isinstance(p, ListParameter):
+            made[name] = p
+            continue
+        lists[name] = tuple(f"{name}{i}" for i in range(p.most))
+        for i, item in enumerate(lists[name]):
+            if item in inputs:
+                raise BindingError(f"{item!r} is one of the list {name!r}", where=where)
+            dims = (
+                axis if axis in others or axis == "*" else f"{axis}{i}"
+                for axis in p.of.dims.split()
+            )
+            made[item] = replace(p.of, dims=" ".join(dims), optional=i > 0)
+    return made, lists
+
+
+def places(tensors: Sequence[str], lists: Lists) -> list[str | tuple[str, ...]]:
+    """Return what a function takes by position, in order: tensors, or lists."""
+    first = {items[0]: items for items in lists.values()}
+    inside = {item for items in lists.values() for item in items[1:]}
+    return [first.get(name, name) for name in tensors if name not in inside]
+
+
+def gathering(
+    function: Callable[..., Any], tensors: Sequence[str], lists: Lists
+) -> Callable[..., Any]:
+    """Return a function of lists as one of their tensors, None where there is none.
+
+    A call that has a list already is passed on as it is.
+
+    Args:
+        function: takes tensors and lists by position.
+        tensors: all tensors, those of lists among them, in order.
+        lists: their names by list.
+    """
+    if not lists:
+        return function
+    taken = places(tensors, lists)
+
+    @functools.wraps(function)
+    def call(*given: Any, **keywords: Any) -> Any:
+        if any(isinstance(x, list | tuple) for x in given):
+            return function(*given, **keywords)
+        by_name = dict(zip(tensors, given, strict=False))
+        rest = given[len(by_name) :]
+        passed: list[Any] = []
+        for place in taken:
+            if isinstance(place, tuple):
+                items = [by_name.get(item) for item in place]
+                passed.append([x for x in items if x is not None])
+            elif place in by_name:
+                passed.append(by_name[place])
+        return function(*passed, *rest, **keywords)
+
+    if (signature := _lists_signature(function, taken)) is not None:
+        call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def _lists_signature(
+    function: Callable[..., Any], taken: Sequence[str | tuple[str, ...]]
+) -> inspect.Signature | None:
+    """Return the signature with the tensors of lists in their place."""
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return None
+    made: list[inspect.Parameter] = []
+    left = list(taken)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for p in signature.parameters.values():
+        positional = p.kind in (kind, inspect.Parameter.POSITIONAL_ONLY)
+        place = left.pop(0) if left and positional else ""
+        if isinstance(place, tuple):
+            made.append(p.replace(name=place[0], kind=kind, default=p.empty))
+            made += [inspect.Parameter(n, kind, default=None) for n in place[1:]]
+        else:
+            made.append(p)
+    # Python's own rule on defaults does not hold between the tensors of lists.
+    return inspect.Signature(made, __validate_parameters__=False)
+
+
+# What an operator says of its parameters and results, checked.
+
+
+def check_parameters(operator: "Operator") -> None:
+    """Check what parameters say of one another, and their domains.
+
+    Raises:
+        BindingError: naming the parameter.
+    """
+    where = f"operator {operator.name}"
+    whole = {n for n, p in operator.scalars.items() if type(p.default) is int}
+    if not all(type(r) is int and r >= 0 for r in _listed(operator.ranks)):
+        raise BindingError(
+            f"ranks={operator.ranks!r} are no ranks",
+            where=where,
+            fix="write for example ranks=range(2, 6)",
+        )
+    for name, index in operator.indices.items():
+        others = [p.names for n, p in operator.tensors.items() if n != name]
+        others.append(index.names if index.domain else ())
+        if not any(index.below in names for names in (*others, whole)):
+            raise BindingError(
+                f"{name}: below={index.below!r} is no dimension of another tensor, "
+                "and no integer scalar",
+                where=where,
+            )
+        if index.ignored and index.ignored not in operator.scalars:
+            raise BindingError(
+                f"{name}: ignored={index.ignored!r} is no scalar parameter", where=where
+            )
+    for name, size in operator.inputs.items():
+        if isinstance(size, SizeParameter):
+            _check_size(operator, name, size)
+    for name, tensor in operator.tensors.items():
+        _check_domain(operator, name, tensor)
+        if tensor.variadic and max(operator.ranks, default=-1) < len(tensor.names):
+            raise BindingError(
+                f"{name}: {tensor.dims!r} has no rank among {list(operator.ranks)}",
+                where=where,
+                fix=f"give ranks= from {len(tensor.names)} up",
+            )
+
+
+def check_results(operator: "Operator") -> None:
+    """Check the data types of results.
+
+    Raises:
+        BindingError: naming the output.
+    """
+    where = f"operator {operator.name}: results"
+    for output in operator.outputs:
+        if output.removesuffix(LIST) != output_of(output):
+            raise BindingError(
+                f"{output!r} is no name",
+                where=where,
+                fix=f"write {output_of(output) + LIST!r} for a list of tensors, "
+                "whatever it holds",
+            )
+    made = {n: str(d).removeprefix("torch.") for n, d in operator.results.items()}
+    outputs = [output_of(output) for output in operator.outputs]
+    for name, dtype in made.items():
+        if name not in outputs:
+            fix = suggestion(name, outputs)
+            raise BindingError(f"{name!r} is no output", where=where, fix=fix)
+        if dtype not in DTYPES:
+            raise BindingError(
+                f"{name}: unknown dtype {dtype!r}",
+                where=where,
+                fix=suggestion(dtype, DTYPES),
+            )
+    whole = [n for n, d in made.items() if DTYPES[d].kind != "float"]
+    whole = [n for n in whole if n not in operator.integers]
+    object.__setattr__(operator, "results", MappingProxyType(made))
+    object.__setattr__(operator, "integers", (*operator.integers, *whole))
+
+
+def _check_size(operator: "Operator", name: str, size: SizeParameter) -> None:
+    where, index = f"operator {operator.name}", operator.indices.get(size.of)
+    if size.longest and (index is None or not parsed(index.domain).cuts):
+        raise BindingError(
+            f"{name}: {size.of!r} is no parameter of offsets or spans",
+            where=where,
+            fix='write for example cu_seqlens=ks.offsets("S", of="T"), '
+            'max_seqlen=ks.longest("cu_seqlens")',
+        )
+    if not size.longest and not any(
+        size.of in p.names for p in operator.tensors.values()
+    ):
+        raise BindingError(
+            f"{name}: {size.of!r} is no dimension of a tensor", where=where
+        )
+
+
+def _check_domain(operator: "Operator", name: str, tensor: TensorParameter) -> None:
+    domain, where = parsed(tensor.domain), f"operator {operator.name}"
+    dtypes = (tensor.dtype,) if tensor.dtype else operator.dtypes
+    if domain.axis and (tensor.kind != "float" or not tensor.dims):
+        raise BindingError(
+            f"{name}: probabilities are a floating tensor of one dimension or more",
+            where=where,
+        )
+    if domain.axis and not tensor.variadic and -domain.axis > len(tensor.names):
+        raise BindingError(
+            f"{name}: probabilities={domain.axis}, and it has "
+            f"{len(tensor.names)} dimensions",
+            where=where,
+        )
+    if domain.interval is None:
+        return
+    if tensor.kind == "bool":
+        raise BindingError(f"{name}: within= is for numbers", where=where)
+    if any(number in domain.interval for number in (0.0, 1.0)):
+        return  # a number of every data type; torch, which knows the others, waits
+    from kfuzz.numerics.domains import has_numbers
+
+    for dtype in dtypes:
+        if domain.interval.is_empty or not has_numbers(domain.interval, dtype):
+            raise BindingError(
+                f"{name}: no {dtype} number is in {domain.interval}",
+                where=where,
+                fix="mend within=, or declare other dtypes",
+            )
+
+
+def _listed(ranks: object) -> list[object]:
+    return list(ranks) if isinstance(ranks, Collection) else [None]
+
+
+def sizes_of(operator: "Operator") -> set[str]:
+    """Return the names of dimensions that a shape class may have."""
+    named = {name for p in operator.tensors.values() for name in p.names}
+    return {"N", "M", *named, *(f"d{i}" for i in range(max(operator.ranks, default=0)))}
+
+
+def check_relations(operator: "Operator") -> None:
+    """Check that the shape class speaks of what there is.
+
+    Raises:
+        BindingError: if it does not parse, or names anything else.
+    """
+    where = f"operator {operator.name}"
+    shape_class = ShapeClass.parse(operator.shape_class, where=where)
+    known = sizes_of(operator)
+    known |= {n for n, p in operator.scalars.items() if isinstance(p, ScalarParameter)}
+    if unknown := sorted(shape_class.names - known):
+        raise BindingError(
+            f"shape_class {operator.shape_class!r} names {unknown[0]!r}, which is "
+            "neither a dimension nor an integer scalar",
+            where=where,
+            fix=suggestion(unknown[0], sorted(known)),
+        )
+
+
+def check_homogeneity(operator: "Operator") -> None:
+    """Check what is said to be homogeneous, and which outputs are integers.
+
+    Raises:
+        BindingError: if one is no floating argument, or no output.
+    """
+    kinds = {n: p.kind for n, p in operator.tensors.items()}
+    named = [name for group in operator.homogeneous for name in group.split()]
+    wrong = [n for n in named if kinds.get(n) != "float"]
+    outputs = [output_of(output) for output in operator.outputs]
+    wrong += [n for n in operator.integers if n not in outputs]
+    if wrong:
+        raise BindingError(
+            f"{wrong[0]!r} is no floating argument, or no output",
+            where=f"operator {operator.name}: homogeneous, integers",
+        )
+    made = MappingProxyType(dict(operator.homogeneous))
+    object.__setattr__(operator, "homogeneous", made)
+
+
+# Operators: what kernels compute, with domain, oracle and error model.
 
 AcceptFunction = Callable[["Problem"], "Acceptance | Mapping[str, Acceptance]"]
 RelationFunction = Callable[["Problem", "Mapping[str, Tensor]"], "Mapping[str, Tensor]"]
@@ -65,7 +452,7 @@ class Operator:
             or a function from a `Problem` to the acceptance of the output, or of each
             output by name; None for the running-error shadow of the oracle.
         relation: where the answer is not unique, a function of a `Problem` and
-            of the kernel's results: see `kfuzz.contracts.relation`. It judges
+            of the kernel's results: see `kfuzz.contracts.oracle`. It judges
             what the error model admits.
         outputs: names of the results; "parts[]" for a list of tensors, whose results
             are "parts[0]", "parts[1]", ….
@@ -294,7 +681,7 @@ class Operator:
     def unfolded(self, **dims: str) -> "Operator":
         """Return the operator at other ranks: `ops.group_norm.unfolded(L="*")`.
 
-        See `kfuzz.contracts.unfolded`.
+        See `kfuzz.contracts.operator`.
 
         Args:
             dims: by dimension the names that stand for it, "" for none, "*" for any.
@@ -302,8 +689,6 @@ class Operator:
         Raises:
             BindingError: where a dimension cannot be replaced.
         """
-        from kfuzz.contracts.unfolded import unfolded
-
         return unfolded(self, dims)
 
     def fitted(self, case: Case, values: "Mapping[str, Tensor]") -> dict[str, Any]:
@@ -576,3 +961,353 @@ def named_sizes(operator: Operator, case: Case) -> dict[str, int]:
     sizes.setdefault("N", size)
     sizes.setdefault("M", rest)
     return sizes
+
+
+# Kernels in other forms than a function: they become one once they are bound.
+
+
+class Form(ABC):
+    """What `kfuzz.kernel(...)` takes in place of a function.
+
+    `__name__` is the kernel's name unless another one is given, and `__wrapped__` the
+    function that is its code, where it has one in Python.
+    """
+
+    __name__: str
+
+    @abstractmethod
+    def fitted(
+        self, operator: Operator, declaration: Declaration, where: str
+    ) -> Callable[..., Any]:
+        """Return the function that an operator's tensors and scalars are passed to.
+
+        Args:
+            operator: what it computes.
+            declaration: what it claims.
+            where: the kernel, for error messages.
+
+        Raises:
+            BindingError: if it cannot be the operator's.
+        """
+
+
+def form_of(given: Any) -> Any:
+    """Return a callable as it is, operators of a library of the user's as functions.
+
+    Raises:
+        BindingError: if one has several overloads, or takes what kernels do not get.
+    """
+    if isinstance(given, Form):
+        return given
+    return custom_op(given) or given
+
+
+def fitted(
+    form: Any, operator: Operator, declaration: Declaration, where: str
+) -> Callable[..., Any]:
+    """Return the function that a bound kernel calls.
+
+    Raises:
+        BindingError: if a form cannot be the operator's.
+    """
+    if isinstance(form, Form):
+        return form.fitted(operator, declaration, where)
+    function: Callable[..., Any] = form
+    return function
+
+
+# An operator at other ranks: a dimension as several, as none, or as any number.
+
+Shape = tuple[int, ...]
+# Volumes in batches with channels; higher ranks are no operators of their own.
+_MOST: Final = 5
+
+
+def unfolded(operator: Operator, dims: Mapping[str, str]) -> Operator:
+    """Return the operator with dimensions replaced: group_norm's L by "H W", or by "*".
+
+    Arguments are given to the oracle and the error model with each as one dimension. A
+    result whose sizes up to it are an argument's gets it as the argument has it.
+
+    Args:
+        operator: one whose results are unique.
+        dims: by dimension the names that stand for it, "" for none; "*" among them for
+            any number, of a rank of 5 at most. Dimensions that follow it may stand
+            among them: cross_entropy's N as "N C H W", or as "* C *".
+
+    Raises:
+        BindingError: if a dimension is not the operator's, is one that something else
+            depends on, or a name is taken; if it has a "*" besides.
+    """
+    where = f"operator {operator.name}, unfolded"
+    if operator.relation is not None or operator.forward is not None:
+        raise BindingError("its results are not unfolded", where=where)
+    for name, text in dims.items():
+        operator = _unfolded(operator, name, text.split(), where)
+    return operator
+
+
+def _unfolded(
+    operator: Operator, name: str, names: Sequence[str], where: str
+) -> Operator:
+    tensors = operator.tensors
+    known = {axis for p in tensors.values() for axis in p.names}
+    if name not in known:
+        raise BindingError(
+            f"{name!r} is no dimension of {operator.signature_text()}",
+            where=where,
+            fix=suggestion(name, sorted(known)),
+        )
+    bounds = {p.below for p in operator.indices.values()}
+    bounds |= ShapeClass(operator.shape_class).names if operator.shape_class else set()
+    others = [axis for axis in names if axis in known - {name}]
+    layout = _Layout(name, names, others)
+    taken = others if not all(layout.follow(p.names) for p in tensors.values()) else []
+    if layout.varies and any(p.variadic for p in tensors.values()):
+        taken = ["*"]
+    if name in bounds or taken:
+        why = f"{taken[0]!r} is taken" if taken else "its size or indices are named"
+        raise BindingError(f"{name!r} cannot be unfolded: {why}", where=where)
+    replaced = layout.replaced
+
+    inputs = {
+        argument: replace(p, dims=replaced(p.dims))
+        if isinstance(p, TensorParameter)
+        else p
+        for argument, p in operator.inputs.items()
+    }
+    more: dict[str, Any] = {}
+    if layout.varies:
+        new = [p for p in inputs.values() if isinstance(p, TensorParameter)]
+        least = widest(new)
+        more = {"ranks": range(least, _MOST + 1), "usual_rank": least + 1}
+    model = operator.error_model
+    if model is not None and not isinstance(model, Elementwise):
+        model = _merging_model(model, tensors, layout)
+    return replace(
+        operator,
+        inputs=inputs,
+        oracle=_merging_oracle(operator.oracle, list(tensors.values()), layout),
+        error_model=model,
+        reduced=None if operator.reduced == name else operator.reduced,
+        batch=replaced(operator.batch).partition(" ")[0].strip("*"),
+        workspaces=tuple(replaced(w) for w in operator.workspaces),
+        **more,
+    )
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Where one argument has the dimension.
+
+    Attributes:
+        before: sizes of what stands before it.
+        places: axes of what stands for it.
+        sizes: of these.
+    """
+
+    before: Shape
+    places: Shape
+    sizes: Shape
+
+    def merged(self, x: Tensor) -> Tensor:
+        """Return the argument with the dimension as one."""
+        at = len(self.before)
+        rest = [i for i in range(at, x.dim()) if i not in self.places]
+        sizes = (x.shape[i] for i in rest)
+        y = x.permute((*range(at), *self.places, *rest))
+        return y.reshape((*self.before, math.prod(self.sizes), *sizes))
+
+    def apart(self, shape: Shape) -> Shape | None:
+        """Return the shape of a result of such leading sizes with it as several.
+
+        Raises:
+            BindingError: if others may stand among these.
+        """
+        at, count = len(self.before), len(self.sizes)
+        if shape[: at + 1] != (*self.before, math.prod(self.sizes)):
+            return None
+        if shape[at + 1 :] and self.places != tuple(range(at, at + count)):
+            raise BindingError("a result cannot be unfolded around other dimensions")
+        return (*self.before, *self.sizes, *shape[at + 1 :])
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What stands for a dimension.
+
+    Attributes:
+        name: of the dimension.
+        names: of what stands for it, "*" for any number, and of the dimensions among
+            these.
+        others: the latter.
+    """
+
+    name: str
+    names: Sequence[str]
+    others: Sequence[str]
+
+    @property
+    def varies(self) -> bool:
+        """Whether it stands for any number of dimensions."""
+        return "*" in self.names
+
+    def follow(self, axes: Sequence[str]) -> bool:
+        """Whether the others that a tensor has come next after the dimension."""
+        own = [axis for axis in self.others if axis in axes]
+        at = list(axes).index(self.name) + 1 if self.name in axes else 0
+        return self.name not in axes or list(axes[at : at + len(own)]) == own
+
+    def present(self, axes: Sequence[str]) -> list[str]:
+        """Return what stands in the dimension's place in a tensor that has it."""
+        return [n for n in self.names if n not in self.others or n in axes]
+
+    def replaced(self, text: str) -> str:
+        """Return the dimensions of a tensor in their new order."""
+        axes = text.split()
+        if self.name not in axes:
+            return text
+        at, made = axes.index(self.name), self.present(axes)
+        rest = [axis for axis in axes[at + 1 :] if axis not in self.others]
+        return " ".join((*axes[:at], *made, *rest)).replace("* *", "*")
+
+    def split(
+        self, shape: Sequence[int], parameter: TensorParameter, members: int = 0
+    ) -> _Split | None:
+        """Return where an argument has the dimension, None where it has not.
+
+        Args:
+            shape: of the argument, with any dimensions before those named.
+            parameter: of the operator that has the dimension as one.
+            members: how many of these are no "*".
+        """
+        axes = parameter.names
+        if self.name not in axes:
+            return None
+        present = " ".join(self.present(axes)).replace("* *", "*")
+        count = len([n for n in self.names if n not in ("*", *self.others)])
+        stars = len(shape) - members - (len(axes) - 1) - count if self.varies else 0
+        at = len(shape) - (len(axes) - 1 + count + stars) + axes.index(self.name)
+        made = enumerate(placed(present, [f"_{i}" for i in range(stars)]), at)
+        places = tuple(i for i, axis in made if axis not in self.others)
+        return _Split(tuple(shape[:at]), places, tuple(shape[i] for i in places))
+
+
+def _whole(shape: Sequence[int], splits: Sequence[_Split]) -> Shape:
+    every = (split.apart(tuple(shape)) for split in splits)
+    return next((made for made in every if made is not None), tuple(shape))
+
+
+def _merging_oracle(
+    oracle: Callable[..., Any],
+    parameters: Sequence[TensorParameter],
+    layout: _Layout,
+) -> Callable[..., Any]:
+    # Its module is this one: rules for gradients are for the operator's own rank.
+    @functools.wraps(oracle, assigned=("__name__", "__doc__"))
+    def merging(*given: Tensor | None, **scalars: Any) -> Any:
+        passed: list[Tensor | None] = []
+        splits: list[_Split] = []
+        for x, parameter in zip(given, parameters, strict=False):
+            split = None if x is None else layout.split(x.shape, parameter)
+            if x is not None and split is not None:
+                splits.append(split)
+                x = split.merged(x)
+            passed.append(x)
+        returned = oracle(*passed, **scalars)
+        several = isinstance(returned, tuple | list)
+        results = returned if several else (returned,)
+        made = tuple(y.reshape(_whole(y.shape, splits)) for y in results)
+        return made if several else made[0]
+
+    return merging
+
+
+def _merging_model(
+    model: Callable[[Problem], Any],
+    tensors: Mapping[str, TensorParameter],
+    layout: _Layout,
+) -> Callable[[Problem], Any]:
+    @functools.wraps(model)
+    def merging(problem: Problem) -> Any:
+        passed: dict[str, Tensor] = {}
+        splits: list[_Split] = []
+        for argument, x in problem.tensors.items():
+            split = layout.split(x.shape, tensors[argument], members=1)
+            if split is not None:
+                splits.append(split)
+            passed[argument] = x if split is None else split.merged(x)
+        found = model(replace(problem, tensors=passed))
+
+        def whole(a: Acceptance) -> Acceptance:
+            return reshaped(a, _whole(a.reference.shape, splits))
+
+        if isinstance(found, Mapping):
+            return {output: whole(a) for output, a in found.items()}
+        return whole(found)
+
+    return merging
+
+
+# Problems of several members: what takes them at once, and one member at a time.
+#
+# The operators of this package judge each member by itself, whatever the others hold;
+# `tests/numerics/test_members.py` holds them to the bits. What users write is asked
+# about one member after the other.
+
+_OWN: Final = (
+    "kfuzz.contracts.aten.",
+    "kfuzz.contracts.operators.",
+    "kfuzz.contracts.gradients.bounds",
+    "kfuzz.contracts.gradients.rules.rows",
+)
+
+
+def takes_members(function: Callable[..., Any]) -> bool:
+    """Whether an error model or a relation judges all members at once.
+
+    Those of kfuzz's own operators do.
+    """
+    return str(getattr(function, "__module__", "")).startswith(_OWN)
+
+
+def batchable(operator: Operator) -> bool:
+    """Whether many members cost an operator's acceptance less than one each.
+
+    With an error model of the user's own they do not: it is asked member by member.
+    Without one, and under an elementwise budget, the oracle runs once for all members
+    if `torch.vmap` can run it.
+    """
+    given = operator.error_model
+    return given is None or isinstance(given, Elementwise) or takes_members(given)
+
+
+def count(problem: Problem) -> int:
+    """Return the number of members."""
+    return int(next(iter(problem.tensors.values())).shape[0])
+
+
+def alone(problem: Problem, member: int) -> Problem:
+    """Return the problem of one member."""
+    tensors = {n: t[member : member + 1] for n, t in problem.tensors.items()}
+    return replace(problem, tensors=tensors)
+
+
+def joined(parts: Sequence[Mapping[str, Acceptance]]) -> dict[str, Acceptance]:
+    """Return acceptances of one member each as those of all members.
+
+    Args:
+        parts: at least one, of one operator and one declaration, without relations.
+    """
+    made = {}
+    for name, first in parts[0].items():
+        column = [part[name] for part in parts]
+        fields: dict[str, Any] = {
+            field: torch.cat([getattr(a, field) for a in column])
+            for field, value in vars(first).items()
+            if isinstance(value, Tensor)
+        }
+        unknown = dict.fromkeys(u for a in column for u in a.unknown)
+        fields["unknown"] = tuple(unknown)
+        made[name] = replace(first, **fields)
+    return made

@@ -1,30 +1,249 @@
 """The oracle's side of a case: the problem posed and what is admitted for it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import copy
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.membership import alone, count, joined, takes_members
-from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.relation import related
-from kfuzz.contracts.unpromised import is_concerned, masked
+from kfuzz.contracts.operator import Operator, alone, count, joined, takes_members
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.errors import BindingError
-from kfuzz.core.recipe import Case, Scalar
-from kfuzz.core.results import OtherForm, named, output_of
+from kfuzz.core.errors import BindingError, suggestion
+from kfuzz.core.recipe import Case, Destination, Scalar, contiguous_strides, layout_of
+from kfuzz.core.verdict import OtherForm, named, output_of
 from kfuzz.numerics.acceptance import Acceptance, Problem, whole
-from kfuzz.numerics.elements import identical
-from kfuzz.numerics.float64 import InOwnIntegers, in_float64
-from kfuzz.numerics.formats import FORMATS, WHOLE, is_subnormal
-from kfuzz.numerics.models.elementwise import Elementwise
+from kfuzz.numerics.accumulation import Accumulation, identical
+from kfuzz.numerics.compare import Comparison, compare_members
+from kfuzz.numerics.formats import (
+    FORMATS,
+    WHOLE,
+    InOwnIntegers,
+    in_float64,
+    is_subnormal,
+)
+from kfuzz.numerics.models.functions import Elementwise
+from kfuzz.numerics.models.sums import out_of_bounds
 from kfuzz.numerics.run import Expected
 from kfuzz.numerics.shadow import in_float32, shadowed
-from kfuzz.strategies.parameters import INDEX_ROLE
+from kfuzz.strategies import scalar, tensors
+from kfuzz.strategies.parameters import (
+    INDEX_ROLE,
+    ListParameter,
+    Parameter,
+    TensorParameter,
+)
+
+# Results that are not unique: judged by a relation between them and the inputs.
+#
+# The indices of a top-k may name either of two equal elements; the codes of a quantized
+# row depend on the scale that the kernel itself chose. Such an operator gives
+# `accept(problem, outputs)`:
+#
+# * `outputs` are the kernel's own results by name, [members, *shape] in the dtypes they
+#   are stored in. They may hold anything: an index must be clamped before it is used.
+# * It returns, per output that it judges, a bool mask of the same shape: True where the
+#   element is admitted. The first line of its docstring says what it asks for.
+#
+# It judges what the interval admits: metadata, classes and ranges of values come first.
+# An element that the error model leaves undecided stays so, and one that is
+# range-limited is undecided where the relation refuses it.
+
+
+def _admitted(
+    operator: Operator, problem: Problem, outputs: Mapping[str, Tensor]
+) -> Mapping[str, Tensor]:
+    """Return where each output that the relation judges is allowed.
+
+    Raises:
+        BindingError: if a mask fits no output.
+    """
+    assert operator.relation is not None
+    members = count(problem)
+    if members == 1 or takes_members(operator.relation):
+        masks = operator.relation(problem, outputs)
+    else:
+        rows = [
+            operator.relation(
+                alone(problem, i), {n: y[i : i + 1] for n, y in outputs.items()}
+            )
+            for i in range(members)
+        ]
+        masks = {n: torch.cat([row[n] for row in rows]) for n in rows[0]}
+    for name, mask in masks.items():
+        wanted = outputs[name].shape if name in outputs else None
+        if mask.dtype is not torch.bool or mask.shape != wanted:
+            raise BindingError(
+                f"accept returns {mask.dtype} {tuple(mask.shape)} for {name!r}",
+                where=f"operator {operator.name}",
+                fix="return a bool mask of an output's shape, True if allowed",
+            )
+    return masks
+
+
+def related(
+    operator: Operator, problem: Problem, accepted: Mapping[str, Acceptance]
+) -> dict[str, Acceptance]:
+    """Return the acceptances with the operator's relation, if it has one."""
+    if operator.relation is None:
+        return dict(accepted)
+    relation = partial(_admitted, operator, problem)
+    return {n: replace(a, relation=relation) for n, a in accepted.items()}
+
+
+def compare_all(
+    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
+) -> dict[str, Comparison]:
+    """Hold all outputs of one run against their acceptances and their relation.
+
+    Args:
+        outputs: stored results by name, without the member dimension.
+        accepted: of the same names.
+
+    Raises:
+        BindingError: if the operator's relation is malformed.
+    """
+    stored = {name: outputs[name].unsqueeze(0) for name in accepted}
+    return compare_members(stored, accepted)
+
+
+def promise(operator: Operator) -> str:
+    """Return what an operator's relation asks for, in words."""
+    text = (operator.relation.__doc__ or "").strip() if operator.relation else ""
+    return text.splitlines()[0].rstrip(".") if text else "its results fit together"
+
+
+# What a case may hold that a kernel promises no value for.
+#
+# NaN and infinities where they do not propagate, and indices out of bounds.
+
+ASKING: Final = frozenset({"mask", "raise", "undefined"})
+"""Policies that depend on whether the data hold NaN or infinities."""
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """One element of the data that is NaN or infinite.
+
+    Attributes:
+        argument: the parameter.
+        at: logical index of the element.
+        value: what it holds.
+    """
+
+    argument: str
+    at: tuple[int, ...]
+    value: float
+
+    def describe(self) -> str:
+        """Return for example "x[0, 2] is nan"."""
+        place = f"[{', '.join(map(str, self.at))}]" if self.at else ""
+        return f"{self.argument}{place} is {self.value:g}"
+
+
+def is_concerned(operator: Operator, name: str, values: Tensor) -> bool:
+    """Whether a policy for NaN and infinities speaks of an argument.
+
+    Of floats it does, but for additive masks: there -Inf has a meaning.
+    """
+    return values.is_floating_point() and operator.tensors[name].role != "mask"
+
+
+def first_nonfinite(
+    operator: Operator, values: Mapping[str, Tensor]
+) -> NonFinite | None:
+    """Return the first NaN or infinity of any argument concerned.
+
+    Args:
+        operator: what is to be computed.
+        values: logical elements by argument, in their own dtypes.
+    """
+    for name, given in values.items():
+        if not is_concerned(operator, name, given):
+            continue
+        x = given.to(torch.float64)
+        wrong = ~torch.isfinite(x)
+        if bool(wrong.any()):
+            flat = int(wrong.flatten().to(torch.uint8).argmax())
+            at = np.unravel_index(flat, tuple(x.shape)) if x.dim() else ()
+            value = float(x.flatten()[flat])
+            return NonFinite(name, tuple(int(i) for i in at), value)
+    return None
+
+
+def masked(values: Tensor) -> Tensor:
+    """Return the values with +0 for NaN and infinities."""
+    return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@dataclass(frozen=True)
+class OutOfBounds:
+    """One element of an index argument that selects nothing.
+
+    Attributes:
+        argument: the index parameter.
+        at: logical index of the element.
+        value: what it holds.
+        dimension: the dimension that it selects along.
+        bound: the size of that dimension.
+        empty: whether nothing is there to be selected, other dimensions being 0.
+    """
+
+    argument: str
+    at: tuple[int, ...]
+    value: int
+    dimension: str
+    bound: int
+    empty: bool = False
+
+    def describe(self) -> str:
+        """Return for example "indices[0] = 5 is not below V = 5"."""
+        place = f"[{', '.join(map(str, self.at))}]" if self.at else ""
+        text, limit = f"{self.argument}{place}", f"{self.dimension} = {self.bound}"
+        if self.value < 0:
+            return f"{text} = {self.value} is negative ({limit})"
+        return f"{text} = {self.value} is not below {limit}"
+
+
+def first_out_of_bounds(
+    operator: Operator, case: Case, problem: Problem
+) -> OutOfBounds | None:
+    """Return the first element of any index argument that is out of bounds.
+
+    Elements equal to the scalar that the operator ignores are not.
+    """
+    for name, parameter in operator.straying.items():
+        if name not in problem.tensors:
+            continue
+        index, bound = problem.tensors[name][0], case.bound(case.tensors[name])
+        outside = out_of_bounds(index, bound)
+        if parameter.ignored:
+            outside = outside & (index != problem.axis(parameter.ignored))
+        if bool(outside.any()):
+            flat = int(outside.flatten().to(torch.uint8).argmax())
+            at = np.unravel_index(flat, tuple(index.shape)) if index.dim() else ()
+            return OutOfBounds(
+                argument=name,
+                at=tuple(int(i) for i in at),
+                value=int(index.flatten()[flat]),
+                dimension=parameter.below,
+                bound=bound,
+                empty=_is_empty(case, parameter.below),
+            )
+    return None
+
+
+def _is_empty(case: Case, dimension: str) -> bool:
+    """Whether tensors with the dimension have no element whatever its size is."""
+    found = [s for s in case.tensors.values() if dimension in s.axes]
+    sizes = (zip(s.axes, s.shape, strict=True) for s in found)
+    return any(n == 0 for named in sizes for axis, n in named if axis != dimension)
 
 
 def scalars_of(
@@ -461,3 +680,382 @@ def _at_once(
 def expected_metadata(acceptance: Mapping[str, Acceptance]) -> dict[str, Expected]:
     """Return shape and dtype that each output must have."""
     return {n: Expected(a.shape, a.output.dtype) for n, a in acceptance.items()}
+
+
+# Other arithmetic than the declared one that a miss may be attributed to.
+
+
+def accumulates(operator: Operator, case: Case) -> bool:
+    """Whether an element of the result is more than one term summed, or may be.
+
+    In doubt it is: only where it is certainly not would the name of an accumulator
+    be wrong.
+    """
+    if operator.dim is None and operator.reduced is None:
+        if operator.forward is not None:  # gradients add up what was broadcast
+            return any(p.dims != "*" for p in operator.tensors.values())
+        return bool(operator.indices)
+    if operator.forward is not None or operator.groups:
+        return True
+    return operator.reduced_size(case) != 1 or _has_window(operator, case)
+
+
+def _has_window(operator: Operator, case: Case) -> bool:
+    """Whether other dimensions than the reduced one may be summed over.
+
+    So a filter's: it is no vector of parameters and does not have the reduced one.
+    """
+    others = [s for s in case.tensors.values() if s is not case.lead]
+    reduced = operator.reduced
+    return any(len(s.axes) > 1 and reduced not in s.axes for s in others)
+
+
+def other_algorithms(
+    operator: Operator, problem: Problem
+) -> Iterator[tuple[str, Declaration]]:
+    """Yield what the operator lets a kernel declare and this one does not, by name."""
+    for name in operator.algorithms:
+        if name != problem.declaration.algorithm:
+            text = f'algorithm="{name}"'
+            yield text, replace(problem.declaration, algorithm=name)
+
+
+def narrower_declarations(
+    problem: Problem, *, sums: bool = True
+) -> list[tuple[str, Declaration]]:
+    """Return the arithmetics next narrower than the declared one, widest first.
+
+    Each comes with its description. For 16-bit data the candidates are an
+    accumulator, intermediates, or both in the data's own format; for float32
+    data TF32 operands, then the 16-bit formats.
+
+    Args:
+        problem: with the declared arithmetic.
+        sums: whether there are sums; where not, what a narrower accumulator stands for
+            are the intermediate results, or the operands of a single product.
+    """
+    claims = problem.declaration
+    held = Accumulation.declared(claims).held_bits(problem.format)
+    data = problem.format.name
+    candidates = ("tf32", "float16", "bfloat16")
+    names = [n for n in candidates if data in ("float32", n)]
+    out: list[tuple[str, Declaration]] = []
+    rounds = claims.intermediates == "float32" and problem.output.precision < 24
+    for name in names:
+        if FORMATS[name].precision < held:
+            narrow = replace(claims, accumulator=name)
+            single = "tf32 operands" if name == "tf32" else f"{name} intermediates"
+            out.append((f"a {name} accumulator" if sums else single, narrow))
+            if rounds:
+                both = replace(narrow, intermediates="output")
+                text = f"a {name} accumulator and intermediates"
+                out.append((text if sums else single, both))
+    if rounds:
+        coarse = replace(claims, intermediates="output")
+        out.insert(0, (f"{problem.output.name} intermediates", coarse))
+    return out
+
+
+# `kfuzz.reference`: any function or module in plain torch as an operator.
+
+
+@overload
+def reference(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Parameter] | None = None,
+    *,
+    name: str = "",
+    eager: bool = False,
+    **parts: Any,
+) -> Operator: ...
+
+
+@overload
+def reference(
+    function: None = None,
+    inputs: Mapping[str, Parameter] | None = None,
+    *,
+    name: str = "",
+    eager: bool = False,
+    **parts: Any,
+) -> Callable[[Callable[..., Any]], Operator]: ...
+
+
+def reference(
+    function: Callable[..., Any] | None = None,
+    inputs: Mapping[str, Parameter] | None = None,
+    *,
+    name: str = "",
+    eager: bool = False,
+    **parts: Any,
+) -> Operator | Callable[[Callable[..., Any]], Operator]:
+    """Return the operator that a function or module in plain torch computes.
+
+    The function itself, run in float64, is the oracle; integers and truth values it is
+    given, and returns, exactly. The running-error shadow bounds how much a kernel of
+    the same steps may differ. Without a function it returns a decorator.
+
+    Args:
+        function: takes tensors by position, and scalars by keyword.
+        inputs: its parameters in order, by `kfuzz.strategies`. By default every
+            parameter without a default is a tensor, all of one shape; parameters whose
+            default is a number or a text are scalars.
+        name: the operator's name; the function's own by default.
+        eager: whether kernels may store each intermediate result as torch's eager mode
+            does: they start from `intermediates="output"`, and a value that the steps
+            could not give then violates C-CMP-01.
+        parts: further fields of `kfuzz.Operator`: `outputs=`, `results=`,
+            `shape_class=`, ….
+
+    Raises:
+        BindingError: if a parameter cannot be inferred or is not the function's, or a
+            part is no field.
+    """
+    if function is None:
+        return lambda f: reference(f, inputs, name=name, eager=eager, **parts)
+    if not callable(function):
+        raise BindingError(f"{function!r:.60} is not callable", where="kfuzz.reference")
+    label = name or name_of(function)
+    is_module = isinstance(function, torch.nn.Module)
+    forward = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        signature = inspect.signature(forward)
+    except ValueError:  # of a builtin nothing is known
+        signature = inspect.signature(lambda *tensors, **scalars: None)
+    given = _inferred(signature, label) if inputs is None else dict(inputs)
+    _check_names(signature, given, label)
+    own: dict[str, Any] = {"written": True}
+    if eager:  # such kernels take its very steps
+        stored = Declaration(intermediates="output")
+        own = {"chain": (f"{label} in eager mode",), "defaults": stored}
+    oracle = _Doubled(function) if is_module else function
+    try:
+        return Operator(label, inputs=given, oracle=oracle, **{**own, **parts})
+    except TypeError as error:
+        raise BindingError(str(error), where=f"reference {label}") from None
+
+
+def reference_bounds(
+    problem: Problem,
+    oracle: Callable[..., Any],
+    names: Sequence[str],
+    *,
+    name: str,
+    formats: Sequence[str],
+    tf32: frozenset[str] = frozenset(),
+    narrowed: Callable[..., Any] | None = None,
+    computed: Callable[..., Any] | None = None,
+    dtypes: Sequence[torch.dtype] = (),
+) -> dict[str, Acceptance]:
+    """Return what is accepted of each result of a reference, by its shadow.
+
+    What is NaN where all arguments are numbers is undecided: the reference is not
+    defined there, 0 log 0 for one.
+
+    Args:
+        problem: the inputs of one item.
+        oracle: the reference; its integers have their own data types.
+        names: of its results.
+        name: its own, for messages.
+        formats: in which each result is stored.
+        tf32: as of `shadowed`.
+        narrowed: likewise.
+        computed: the reference for integers as int64, where some are narrower.
+        dtypes: of the results, as of `open_to_wider`.
+    """
+    bounds = {
+        f: shadowed(
+            oracle, replace(problem, output=FORMATS[f]), name=name, tf32=tf32,
+            narrowed=narrowed,
+        )
+        for f in dict.fromkeys(formats)
+    }  # fmt: skip
+    found = [bounds[f][i] for i, f in enumerate(formats)]
+    floats = (x for x in problem.tensors.values() if x.is_floating_point())
+    if all(bool(torch.isfinite(x).all()) for x in floats):
+        found = [
+            replace(a, undecidable=a.undecidable | a.reference.isnan()) for a in found
+        ]
+    accepted = dict(zip(names, found, strict=True))
+    if computed is None:
+        return accepted
+    return open_to_wider(accepted, computed, problem, dtypes)
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a function, or of the class of a module."""
+    name = getattr(function, "__name__", "") or type(function).__name__
+    return "reference" if name == "<lambda>" else str(name)
+
+
+def lead_of(arguments: tuple[Any, ...]) -> Tensor | None:
+    """Return the first floating tensor."""
+    floats = (a for a in arguments if isinstance(a, Tensor))
+    return next((a for a in floats if a.is_floating_point()), None)
+
+
+class _Doubled:
+    """A module in float64, as an oracle."""
+
+    def __init__(self, function: Any) -> None:
+        self._module = function
+        self._made: dict[object, Any] = {}
+        self.__doc__ = f"{type(function).__name__}, a module in plain torch."
+
+    def __call__(self, *arguments: Tensor, **keywords: Any) -> Any:
+        lead = lead_of(arguments)
+        device = "cpu" if lead is None else lead.device
+        key = os.getpid(), device
+        if key not in self._made:
+            from torch.utils._python_dispatch import _disable_current_modes
+
+            with _disable_current_modes():
+                self._made[key] = copy.deepcopy(self._module).to(device).double()
+        return self._made[key](*arguments, **keywords)
+
+
+def _inferred(signature: inspect.Signature, label: str) -> dict[str, Parameter]:
+    """Return the parameters of an elementwise function.
+
+    Raises:
+        BindingError: if one is neither a tensor nor a plain scalar.
+    """
+    made: dict[str, Parameter] = {}
+    for p in signature.parameters.values():
+        value: Any = p.default
+        plain = value is p.empty or isinstance(value, bool | int | float | str)
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or not plain:
+            raise BindingError(
+                f"what {p} stands for is not known",
+                where=f"reference {label}",
+                fix="give inputs=dict(...), of kfuzz.strategies",
+            )
+        made[p.name] = tensors("*") if value is p.empty else scalar(value)
+    return made
+
+
+def _check_names(
+    signature: inspect.Signature, given: Mapping[str, Any], label: str
+) -> None:
+    """Check that a function takes what is declared, and nothing else.
+
+    Tensors are passed by position: their names are not compared.
+
+    Raises:
+        BindingError: naming the parameter.
+    """
+    parameters = signature.parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    tensors = (TensorParameter, ListParameter)
+    scalars = [n for n, p in given.items() if not isinstance(p, tensors)]
+    for name in scalars:
+        if name not in signature.parameters:
+            raise BindingError(
+                f"inputs= has a scalar {name!r}, and {label}{signature} takes none",
+                where=f"reference {label}",
+                fix=suggestion(name, signature.parameters),
+            )
+    count = len(given) - len(scalars)
+    needed = [p for p in parameters if p.default is p.empty and p.name not in scalars]
+    needed = [p for p in needed if p.kind is not p.VAR_POSITIONAL]
+    if len(needed) > count:
+        raise BindingError(
+            f"inputs= has nothing for {needed[count].name!r} of {label}{signature}",
+            where=f"reference {label}",
+        )
+
+
+# Destinations: which memory a kernel is given for its outputs, and its layout.
+
+Shape = tuple[int, ...]
+
+
+def destinations(
+    layout: str, expected: Mapping[str, Expected], declaration: Declaration
+) -> dict[str, Destination]:
+    """Return the memory for each output; contiguous where its rank has no other.
+
+    Args:
+        layout: "contiguous", "padded" (rows of a wider buffer), "transposed" (the
+            last two axes swapped), "stepped" (every second column) or "offset"
+            (contiguous, beginning later in its storage).
+        expected: shape and dtype of each output.
+        declaration: the kernel's.
+    """
+    made = {}
+    for name, wanted in expected.items():
+        dtype = str(wanted.dtype).removeprefix("torch.")
+        strides, offset = _laid_out(layout, wanted.shape), 0
+        if layout == "offset":
+            offset = 1
+            if declaration.layouts == "inner_contiguous":
+                offset = max(1, declaration.alignment // DTYPES[dtype].itemsize)
+        made[name] = Destination(wanted.shape, dtype, strides, offset)
+    return made
+
+
+def given(
+    operator: Operator,
+    case: Case,
+    values: Mapping[str, Tensor],
+    declaration: Declaration,
+    expected: Mapping[str, Expected],
+) -> dict[str, Destination] | None:
+    """Return the memory that a kernel is given on a case; none if it asks for none.
+
+    Args:
+        operator: what is to be computed.
+        case: the recipe.
+        values: its logical elements.
+        declaration: the kernel's.
+        expected: what is known of the outputs; may be empty.
+
+    Returns:
+        The destinations by output; None where the oracle gives no shape.
+
+    Raises:
+        BindingError: if a user's oracle or error model is malformed.
+    """
+    if not declaration.out:
+        return {}
+    known = expected or _metadata(operator, case, values, declaration)
+    if known is None:
+        return None
+    wanted = {n: known[n] for n in known if n in declaration.out}
+    return destinations(layout_of(case, declaration), wanted, declaration)
+
+
+def _metadata(
+    operator: Operator,
+    case: Case,
+    values: Mapping[str, Tensor],
+    declaration: Declaration,
+) -> dict[str, Expected] | None:
+    """Return shapes and dtypes where no value is promised; None outside the domain.
+
+    They are those for indices of 0 and finite numbers.
+    """
+    tame = {
+        name: torch.zeros_like(x) if name in operator.indices else x
+        for name, x in values.items()
+    }
+    finite = replace(declaration, nonfinite="mask")
+    try:
+        return expected_metadata(accept(operator, pose(operator, case, tame, finite)))
+    except BindingError:
+        raise
+    except Exception:
+        return None
+
+
+def _laid_out(layout: str, shape: Shape) -> Shape:
+    if layout == "padded" and len(shape) >= 2:
+        return contiguous_strides((*shape[:-1], shape[-1] + 1))
+    if layout == "stepped" and shape:
+        return tuple(2 * step for step in contiguous_strides(shape))
+    if layout == "transposed" and len(shape) >= 2:
+        *outer, rows, columns = shape
+        *steps, one, other = contiguous_strides((*outer, columns, rows))
+        return (*steps, other, one)
+    return contiguous_strides(shape)

@@ -5,23 +5,136 @@ The contract classes import this, and listing them must not import torch.
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from kfuzz.contracts.core_domain import aspects_beyond_core
-from kfuzz.contracts.evidence import OTHER_DATA, Evidence, Miss, Rows
+from kfuzz.contracts.evidence import (
+    OTHER_DATA,
+    Builds,
+    Collected,
+    Evidence,
+    Miss,
+    OpCheck,
+    Rows,
+)
 from kfuzz.contracts.language import Probe
-from kfuzz.core.recipe import unravel
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.recipe import Case, is_dtype, unravel
 from kfuzz.core.verdict import Access, Kind
+from kfuzz.numerics.acceptance import tightened
+from kfuzz.numerics.compare import compare
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from kfuzz.numerics.acceptance import Acceptance
-    from kfuzz.numerics.comparator.compare import Comparison
+    from kfuzz.numerics.compare import Comparison
     from kfuzz.numerics.run import Run
+
+
+# The core domain, which a kernel has to take: what of a case lies beyond it.
+#
+# The usual rank (2, of indices 1), contiguous, float32, sizes from 1 up, finite, the
+# last dimension reduced, with every tensor that the kernel takes; and whatever is
+# declared explicitly.
+
+# What the aspect of an optional tensor that a case is without begins with.
+WITHOUT: Final = "no "
+# And that of one which it has.
+GIVEN: Final = "optional tensor "
+# And that of a rank.
+RANK: Final = "rank "
+
+
+def aspects_beyond_core(
+    case: Case,
+    operator: Operator,
+    explicit: Collection[str],
+    *,
+    finite: bool,
+    lacking: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Return the aspects of a case that lie in the default breadth only, in words.
+
+    Args:
+        case: with the destinations that the kernel was given.
+        operator: what it asks to compute.
+        explicit: names of the claims that the author wrote down.
+        finite: whether the inputs are.
+        lacking: the optional tensors that the kernel takes and the case is without.
+    """
+    aspects = [f"{WITHOUT}{name}" for name in lacking]
+    specs = case.tensors.values()
+    data = [s for s in specs if s.numel or s.shape]
+    if any(0 in s.shape for s in specs) and "shape_class" not in explicit:
+        aspects.append("zero-size input")
+    if "layouts" not in explicit:
+        given = [d.spec() for d in case.destinations.values()]
+        if any(not s.is_contiguous for s in data):
+            aspects.append("non-contiguous input")
+        if any(not s.is_contiguous for s in given):
+            aspects.append("non-contiguous destination")
+        if any(s.offset for s in (*specs, *given)):
+            aspects.append("storage offset")
+    if "dtypes" not in explicit:
+        aspects += _unusual_dtypes(case, operator)
+    if "ranks" not in explicit:
+        aspects += _unusual_rank(case, operator)
+    if operator.dim is not None and "dims" not in explicit:
+        axis = operator.reduced_axis(case)
+        if axis != -1:
+            aspects.append("dim other than the last")
+    if not finite and "nonfinite" not in explicit:
+        aspects.append("non-finite input")
+    return tuple(aspects)
+
+
+def _unusual_dtypes(case: Case, operator: Operator) -> list[str]:
+    """Return the declared dtype that the case takes, if not float32."""
+    own = {n for n, p in operator.tensors.items() if p.dtype}
+    tensors = case.tensors.items()
+    found = {s.dtype for n, s in tensors if n not in own and not s.below}
+    found |= {str(v) for v in case.scalars.values() if is_dtype(v)}
+    return [f"dtype {name}" for name in sorted(found - {"float32"})]
+
+
+def _unusual_rank(case: Case, operator: Operator) -> list[str]:
+    """Return the rank that varies, if not the usual one (of indices 1).
+
+    It is that of the tensors with most named dimensions, which settles the others'.
+    """
+    widest = operator.widest(case)
+    for name, spec in sorted(
+        case.tensors.items(), key=lambda item: bool(item[1].below)
+    ):
+        parameter, rank = operator.tensors[name], len(spec.shape)
+        whole = parameter.variadic and not parameter.without
+        if whole and len(parameter.names) == widest:
+            usual = 1 if spec.below else operator.usual_rank
+            of_indices = f" of {name}" if spec.below else ""
+            return [] if rank == usual else [f"{RANK}{rank}{of_indices}"]
+    return []
+
+
+def given_optionals(case: Case, operator: Operator) -> tuple[str, ...]:
+    """Return the aspects of a case that are its optional tensors, in words.
+
+    They are of the core domain where the kernel has a parameter for them.
+    """
+    tensors = operator.tensors
+    given = (n for n in case.tensors if tensors[n].optional)
+    return tuple(f"{GIVEN}{name}" for name in given if name not in operator.listed)
+
+
+def is_friendly(case: Case) -> bool:
+    """Whether all sizes are powers of two from 16 up, contiguous."""
+    return all(
+        s.is_contiguous and all(n >= 16 and n & (n - 1) == 0 for n in s.shape)
+        for s in case.tensors.values()
+    )
+
 
 T = TypeVar("T")
 
@@ -70,7 +183,7 @@ def comparisons(evidence: Evidence, probe: Probe) -> "Mapping[str, Comparison]":
     known = _COMPARED.get(run)
     if known is not None and known[0] is wanted:
         return known[1]
-    from kfuzz.contracts.relation import compare_all
+    from kfuzz.contracts.oracle import compare_all
 
     made = compare_all(run.outputs, wanted)
     if probe is Probe.BASE:
@@ -95,7 +208,7 @@ def decided(evidence: Evidence) -> int:
 @_once
 def undecided(evidence: Evidence) -> int:
     """Output elements of the base run that could not be judged."""
-    from kfuzz.numerics.comparator.compare import Outcome
+    from kfuzz.numerics.compare import Outcome
 
     made = comparisons(evidence, Probe.BASE).values()
     return sum(int((m.outcomes == Outcome.UNDECIDED).sum()) for m in made)
@@ -143,7 +256,7 @@ def _open_elements(evidence: Evidence) -> "dict[str, tuple[Tensor, Tensor]]":
     """Return where each result with elements cannot be judged, and has a number."""
     import torch
 
-    from kfuzz.numerics.comparator.compare import Outcome
+    from kfuzz.numerics.compare import Outcome
 
     return {
         name: (
@@ -188,7 +301,7 @@ def _first_miss(evidence: Evidence, probe: Probe) -> Miss | None:
 
 
 def _worst(evidence: Evidence, name: str, made: "Comparison", probe: Probe) -> Miss:
-    from kfuzz.numerics.comparator.compare import KIND_OF, Outcome
+    from kfuzz.numerics.compare import KIND_OF, Outcome
 
     outcomes = made.outcomes.flatten()
     severest = int(outcomes.max())
@@ -234,7 +347,7 @@ def miss_at(
         return replace(miss, expected=None, low=None, high=None, promise=text)
     if made.unrelated is None or not bool(made.unrelated[at]):
         return miss
-    from kfuzz.contracts.relation import promise
+    from kfuzz.contracts.oracle import promise
 
     text = promise(evidence.operator)
     return replace(miss, expected=None, low=None, high=None, promise=text)
@@ -268,7 +381,7 @@ def comparable(evidence: Evidence, *probes: Probe) -> bool:
 
 def differing(evidence: Evidence, one: Probe, other: Probe) -> "dict[str, Tensor]":
     """Return, per output, where two comparable probes left other bits."""
-    from kfuzz.numerics.elements import same_bits
+    from kfuzz.numerics.accumulation import same_bits
 
     left, right = evidence.runs[one].outputs, evidence.runs[other].outputs
     return {name: ~same_bits(y, right[name]) for name, y in left.items()}
@@ -278,7 +391,7 @@ def rows_differing(part: Rows, whole: Rows) -> "dict[str, Tensor]":
     """Return, per output, where rows hold other bits than they have in the whole."""
     import torch
 
-    from kfuzz.numerics.elements import as_integers, same_bits
+    from kfuzz.numerics.accumulation import as_integers, same_bits
 
     places = {}
     for name, made in part.run.outputs.items():
@@ -413,3 +526,86 @@ def beyond_core(evidence: Evidence) -> tuple[str, ...]:
         finite=evidence.problem is None or inputs_finite(evidence),
         lacking=evidence.lacking,
     )  # fmt: skip
+
+
+# What is suspicious about a case that violates nothing.
+
+
+def notes(evidence: Evidence) -> tuple[str, ...]:
+    """Return one line each; equal ones for equal faults, so that they can be counted.
+
+    Only what was put to the test is told: other poisons, another order of programs.
+    """
+    found = (
+        *_unwritten(evidence),
+        *_races(evidence),
+        *_collectives(evidence),
+        *_builds(evidence),
+        *evidence.of(OpCheck).notes,
+        *_beyond_bounds(evidence),
+        *(f"leaves {each} changed; it was put back" for each in _left(evidence)),
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _left(evidence: Evidence) -> Iterator[str]:
+    """Yield what calls left changed of torch's own state."""
+    for run in evidence.runs.values():
+        yield from run.left
+
+
+def _unwritten(evidence: Evidence) -> Iterator[str]:
+    tried = (
+        agree(evidence, Probe.BASE, Probe.REPEAT)
+        and agree(evidence, Probe.OTHER_POISON, Probe.OTHER_REPEAT)
+        and agree(evidence, Probe.BASE, Probe.OTHER_POISON)
+    )
+    if tried:
+        for access in accesses(evidence, "unwritten"):
+            place = f" ({access.line})" if access.line else ""
+            yield (f"loads uninitialized elements{place}; no result depends on them")
+
+
+def _races(evidence: Evidence) -> Iterator[str]:
+    if all(agree(evidence, Probe.BASE, p) for p in (Probe.REPEAT, *ORDERS)):
+        for access in accesses(evidence, "race"):
+            place = f" ({access.line})" if access.line else ""
+            yield (
+                f"two programs store different values to one element of "
+                f"{_memory(access)}{place}; no result depends on it"
+            )
+
+
+def _collectives(evidence: Evidence) -> Iterator[str]:
+    if reason := evidence.of(Collected).reason:
+        yield f"not judged beside a collective: {reason}"
+
+
+def _builds(evidence: Evidence) -> Iterator[str]:
+    if reason := evidence.of(Builds).reason:
+        yield f"not known to build for the named GPUs: {reason}"
+
+
+def _beyond_bounds(evidence: Evidence) -> Iterator[str]:
+    """What the running-error shadow finds suspicious and does not report.
+
+    An operator without an error rule leaves results undecided; a result beyond the
+    derived bound, and within the safety factor that only a violation exceeds, may be
+    another form of the same function, or a fault.
+    """
+    for name, accepted in (evidence.acceptance or {}).items():
+        for operator in accepted.unknown:
+            yield f"{name} is undecided: no error rule for {operator}"
+        if accepted.safety == 1 or not evidence.base.comparable:
+            continue
+        y = evidence.base.outputs[name].unsqueeze(0)
+        if bool(compare(y, tightened(accepted)).missed.any()):
+            yield (
+                f"{name} lies beyond the running-error bound, within "
+                f"{accepted.safety:g} times of it"
+            )
+
+
+def _memory(access: Access) -> str:
+    """Return the memory without its shape, which changes from case to case."""
+    return access.argument or "memory of its own"

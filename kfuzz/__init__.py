@@ -26,34 +26,33 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kfuzz import mark as mark
-    from kfuzz import numerics as numerics
+    from kfuzz import mark, numerics
     from kfuzz.api import falsify as falsify
     from kfuzz.api import replay as replay
     from kfuzz.contracts import Operator as Operator
     from kfuzz.contracts import kernel as kernel
-    from kfuzz.contracts.reference import reference as reference
-    from kfuzz.judge.service.judge import Judge as Judge
-    from kfuzz.monitor import monitor as monitor
-    from kfuzz.monitor.asserting import assert_conforms as assert_conforms
-    from kfuzz.targets.compiled import compiled as compiled
+    from kfuzz.contracts.oracle import reference as reference
+    from kfuzz.features.judge.service.judge import Judge as Judge
+    from kfuzz.features.monitor import monitor as monitor
+    from kfuzz.features.monitor.asserting import assert_conforms as assert_conforms
     from kfuzz.targets.cuda_source import cuda_source as cuda_source
-    from kfuzz.targets.launching import launch as launch
-    from kfuzz.targets.modules import module as module
+    from kfuzz.targets.forms import compiled as compiled
+    from kfuzz.targets.forms import launch as launch
+    from kfuzz.targets.forms import module as module
 
 # Resolved on first use: `kfuzz --help` and the corpus verbs start without torch.
 _LAZY = {
-    "Judge": "kfuzz.judge.service.judge",
+    "Judge": "kfuzz.features.judge.service.judge",
     "Operator": "kfuzz.contracts",
-    "assert_conforms": "kfuzz.monitor.asserting",
+    "assert_conforms": "kfuzz.features.monitor.asserting",
     "kernel": "kfuzz.contracts",
-    "reference": "kfuzz.contracts.reference",
+    "reference": "kfuzz.contracts.oracle",
     "falsify": "kfuzz.api",
     "replay": "kfuzz.api",
-    "compiled": "kfuzz.targets.compiled",
+    "compiled": "kfuzz.targets.forms",
     "cuda_source": "kfuzz.targets.cuda_source",
-    "launch": "kfuzz.targets.launching",
-    "module": "kfuzz.targets.modules",
+    "launch": "kfuzz.targets.forms",
+    "module": "kfuzz.targets.forms",
 }
 
 __all__ = [
@@ -82,6 +81,8 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in ("mark", "monitor", "numerics"):
+    if name in ("mark", "numerics"):
         return import_module(f"kfuzz.{name}")
+    if name == "monitor":
+        return import_module("kfuzz.features.monitor")
     raise AttributeError(f"module 'kfuzz' has no attribute {name!r}")

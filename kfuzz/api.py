@@ -14,12 +14,10 @@ from kfuzz.core.errors import BackendError, HarnessError, UsageError, suggestion
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding, Target
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
-from kfuzz.engine.replay.replayer import replay as replay_all
+from kfuzz.engine.replay import replay as replay_all
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.judge import opener
 from kfuzz.store.corpus import Stored
-from kfuzz.targets.importing import importing
-from kfuzz.targets.load import LoadedKernel, Source, project_root, target_of
+from kfuzz.targets.load import LoadedKernel, Source, importing, project_root, target_of
 
 
 def falsify(
@@ -124,7 +122,6 @@ def replay(
         device=device,
         target=target,
         keep=False,
-        opener=opener,
         trusted=None,  # the caller's own program, which imports what it likes
     )
     stored = Stored(finding, root / "corpus" / finding.folder)

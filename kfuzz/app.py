@@ -9,35 +9,23 @@ import typer
 from typer.main import get_command
 
 from kfuzz import __version__
-from kfuzz.check.verb import check
+from kfuzz.cli.check import check
 from kfuzz.cli.completion import VARIABLE
-from kfuzz.cli.config import config
-from kfuzz.cli.contract_verbs import contracts_app
-from kfuzz.cli.corpus_verbs import corpus_app, show
-from kfuzz.cli.exit_codes import ExitCode, report_error
-from kfuzz.cli.prove import prove
+from kfuzz.cli.corpus_verbs import contracts_app, corpus_app, report, show
+from kfuzz.cli.doctor import doctor
+from kfuzz.cli.project import config
 from kfuzz.cli.replay import replay, shrink
-from kfuzz.cli.report import report
 from kfuzz.cli.run import run
-from kfuzz.cli.standard_streams import (
+from kfuzz.cli.streams import (
+    ExitCode,
     OutputError,
     ReaderGoneError,
     discard_stdout,
     noting_interrupts,
     open_standard_streams,
+    report_error,
 )
-from kfuzz.cli.wiring import Wiring
-from kfuzz.doctor.verb import doctor
-from kfuzz.fleet.elsewhere import search_on
-from kfuzz.grade.calibrate_verb import calibrate
-from kfuzz.grade.certificate_verb import certificate_app
-from kfuzz.grade.verb import grade
-from kfuzz.judge import opener
-from kfuzz.judge.verb import judge
-from kfuzz.monitor.verb import monitor_report
-from kfuzz.observe.verb import observe
-from kfuzz.probe.verb import probe
-from kfuzz.record.verb import compare, record
+from kfuzz.core import features
 from kfuzz.store import mirror
 
 app = typer.Typer(
@@ -47,29 +35,15 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: it is read in logs and searched
     pretty_exceptions_enable=False,
 )
-for verb in (
-    run,
-    check,
-    report,
-    replay,
-    shrink,
-    show,
-    calibrate,
-    grade,
-    judge,
-    probe,
-    prove,
-    record,
-    compare,
-    observe,
-    config,
-    doctor,
-):
+for verb in (run, check, report, replay, shrink, show, config, doctor):
     app.command()(verb)
-app.command("monitor-report")(monitor_report)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(contracts_app, name="contracts")
-app.add_typer(certificate_app, name="certificate")
+for name, found in features.verbs():
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name)(found)
 
 
 def _version(wanted: bool) -> None:
@@ -80,7 +54,6 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -93,7 +66,6 @@ def root(
     ] = False,
 ) -> None:
     """Falsify the contracts of GPU kernels."""
-    context.obj = Wiring(opener, search_on)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

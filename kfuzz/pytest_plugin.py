@@ -125,14 +125,14 @@ class Around:
     ) -> Any:
         """Call a function, search around the call, and return its result."""
         from kfuzz.core.errors import KfuzzError
+        from kfuzz.core.features import needed
         from kfuzz.mark import OPTIONS
-        from kfuzz.observe.around import bound_around
 
         options = {"max_cases": 100, **(search or {})}
         if unknown := sorted(set(options) - set(OPTIONS)):
             pytest.fail(f"kfuzz_around: no search option {unknown[0]!r}", pytrace=False)
         try:
-            result, kernel = bound_around(
+            result, kernel = needed("around", "kfuzz_around")(
                 function, args, kwargs, operator=operator, **(declare or {})
             )
         except KfuzzError as error:
@@ -169,7 +169,7 @@ class FindingFile(pytest.File):
         """Yield the test; none where the entry's format is a newer one."""
         from kfuzz.core.errors import DecodeError
         from kfuzz.store.entry import read_summary
-        from kfuzz.store.strict_json import UnknownFormatError
+        from kfuzz.store.files import UnknownFormatError
 
         folder = self.path.parent
         name, problem = f"{folder.parent.name}-{folder.name}", ""
@@ -230,9 +230,8 @@ class FindingItem(pytest.Item):
         from kfuzz.cli.project import open_project
         from kfuzz.core.errors import BackendError
         from kfuzz.engine.config import ReplayConfig
-        from kfuzz.engine.replay.replayer import replay
+        from kfuzz.engine.replay import replay
         from kfuzz.execution.device.backends import resolve
-        from kfuzz.judge import opener
         from kfuzz.targets.load import project_root
 
         try:
@@ -245,7 +244,6 @@ class FindingItem(pytest.Item):
             root=root,
             corpus=corpus,
             keep=False,
-            opener=opener,
             trusted=open_project(None).modules,
         )
         return next(replay([stored], config, stop=threading.Event()))
@@ -323,7 +321,7 @@ def _falsify(
 def _shown(finding: "Finding", options: str, *, stored: bool = True) -> list[str]:
     """Return what a failing test shows of a finding."""
     from kfuzz.report.finding_view import finding_lines, view
-    from kfuzz.report.gathered import Shown
+    from kfuzz.report.tables import Shown
 
     made = view(Shown(finding.target.node_id, finding, ""), options)
     return finding_lines(made if stored else replace(made, replay=""))
@@ -338,7 +336,7 @@ def _differences(result: "ReplayResult") -> str:
 
 def _reason(finding: "Finding") -> str:
     """Return why people know a finding, with the colon before it."""
-    from kfuzz.report.gathered import Shown
+    from kfuzz.report.tables import Shown
     from kfuzz.report.text import one_line
 
     shown = Shown("", finding, "")
@@ -365,7 +363,7 @@ def _project_corpus(config: pytest.Config) -> Path:
 def _folder(corpus: str, here: Path) -> Path:
     from kfuzz.cli.project import folder_of
     from kfuzz.core.errors import KfuzzError
-    from kfuzz.store.objects import is_url
+    from kfuzz.store.mirror import is_url
 
     try:
         return folder_of(corpus if is_url(corpus) else os.path.abspath(here / corpus))
@@ -374,7 +372,7 @@ def _folder(corpus: str, here: Path) -> Path:
 
 
 def _seconds(text: str) -> float:
-    from kfuzz.cli.values import duration
+    from kfuzz.cli.settings import duration
     from kfuzz.core.errors import UsageError
 
     try:

@@ -1,6 +1,6 @@
 """Strategies: what the inputs of an operator look like, as recipes."""
 
-from kfuzz.strategies.declaring import (
+from kfuzz.strategies.parameters import (
     dim,
     dtype,
     indices,

@@ -1,26 +1,163 @@
 """Shapes: named dimensions shared between tensors, within budget and declaration."""
 
 import math
+import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Final
 
 from hypothesis import reject
+from hypothesis import strategies as st
 
 from kfuzz.core.budget import SizeBudget
+from kfuzz.core.declaration import INT32_ELEMENTS, Declaration, ShapeClass
+from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, generator
-from kfuzz.core.shape_class import ShapeClass
-from kfuzz.strategies.parameters import (
-    IndexParameter,
-    TensorParameter,
-    placed,
-    widest,
-)
-from kfuzz.strategies.sizes import Range, candidates, sizes
-from kfuzz.strategies.weighted import Weighted
+from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
+from kfuzz.core.value_families import STRETCHED
+from kfuzz.core.value_families.tiles import TILES
+from kfuzz.strategies import layouts
+from kfuzz.strategies.parameters import IndexParameter, TensorParameter, placed, widest
+from kfuzz.strategies.values import Weighted, weighted
+
+# Sizes of one dimension at which kernels go wrong, within bounds.
+
+_TINY: Final = (2, 1, 3, 4, 5, 6, 7, 8, 9)
+_PRIMES: Final = (3, 7, 13, 31, 61, 127, 257, 509, 1009, 2053, 4099)
+# Sizes up to here are cheap on every backend, and reach past a block of 1024.
+_MEDIUM: Final = 1100
+# One size in so many is 0, where 0 is admitted.
+_ZERO_SHARE: Final = 25
+
+
+@dataclass(frozen=True)
+class Range:
+    """The sizes that one dimension may have.
+
+    Attributes:
+        least: the smallest one.
+        greatest: the largest one, None without limit.
+        modulus: sizes are `remainder` modulo this.
+        remainder: see `modulus`.
+    """
+
+    least: int = 0
+    greatest: int | None = None
+    modulus: int = 1
+    remainder: int = 0
+
+    def __contains__(self, size: int) -> bool:
+        """Whether a size is admitted."""
+        within = self.greatest is None or size <= self.greatest
+        return self.least <= size and within and size % self.modulus == self.remainder
+
+    def smallest(self, floor: int) -> int | None:
+        """Return the smallest admitted size from `floor` up, or None."""
+        start = max(self.least, floor)
+        size = start + (self.remainder - start) % self.modulus
+        return size if size in self else None
+
+    def __and__(self, other: "Range") -> "Range":
+        """Return the range of the sizes in both; empty ones admit nothing."""
+        least = max(self.least, other.least)
+        limits = [g for g in (self.greatest, other.greatest) if g is not None]
+        modulus = math.lcm(self.modulus, other.modulus)
+        # Chinese remainders by trial: moduli are a few thousand at most.
+        for remainder in range(self.remainder, modulus, self.modulus):
+            if remainder % other.modulus == other.remainder:
+                return Range(least, min(limits, default=None), modulus, remainder)
+        return Range(1, 0)
+
+
+def _landmarks(cap: int, *, large: bool) -> Iterator[int]:
+    """Yield sizes worth trying, the simplest first; repeats weigh."""
+    yield from _TINY
+    if not large:
+        # Axes outside the reduced one: many small ones reach more kernels than
+        # few large ones, and leave room for the reduced axis.
+        yield from _TINY * 2
+    # Not at the end: Hypothesis favours the last option of a list.
+    power, beside = 2 * TILES[-1], (1, -1, 0, 0)
+    for step in beside if large else ():
+        yield power + step
+        power *= 2
+    while large and power <= cap:
+        yield power
+        power *= 2
+    for tile in TILES:
+        if large or tile <= 64:
+            yield from (tile, tile + 1, tile - 1, 2 * tile - 1)
+    yield from _PRIMES
+    if large:
+        # The range in which blocks and warps end, once more.
+        yield from (p for t in TILES if t < _MEDIUM for p in (t, t + 1, t - 1))
+        yield from (10, 11, 12, 20, 24, 40, 48, 77, 96, 100, 200, 300, 384, 768, 1000)
+
+
+@lru_cache(maxsize=4096)
+def candidates(
+    cap: int, within: Range, *, large: bool, named: tuple[int, ...] = ()
+) -> tuple[int, ...]:
+    """Return the positive sizes worth trying, simplest first, weighted by repeats.
+
+    Args:
+        cap: the greatest size that the budget leaves.
+        within: the sizes that the kernel declares.
+        large: whether this is the axis that gets the large sizes.
+        named: further sizes, which get a third of the draws.
+    """
+    if within.greatest is not None:
+        cap = min(cap, within.greatest)
+    found: list[int] = []
+    least = within.smallest(1)
+    if within.modulus == 1 and within.least <= 2:
+        marks = list(_landmarks(cap, large=large))
+    else:
+        # Around each landmark the next sizes that the declaration admits.
+        marks = [] if least is None else [least, least + within.modulus]
+        for size in _landmarks(cap, large=large):
+            below = size - (size - within.remainder) % within.modulus
+            marks += [below, below + within.modulus]
+        marks = list(dict.fromkeys(marks)) if within.modulus > 1 else marks
+    if within.greatest is not None:
+        top = cap - (cap - within.remainder) % within.modulus
+        marks += [top, top - within.modulus]
+    found = [size for size in marks if 1 <= size <= cap and size in within]
+    further = [size for size in named if 1 <= size <= cap and size in within]
+    if further:
+        share = max(1, len(found) // (2 * len(further)))
+        found = found[:1] + further * share + found[1:]
+    if not found and least is not None and least <= cap:
+        found = [least]
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def sizes(
+    cap: int, within: Range, *, large: bool, zero: bool, named: tuple[int, ...] = ()
+) -> Weighted[int]:
+    """Return a strategy for one size; see `candidates`.
+
+    Args:
+        cap: the greatest size that the budget leaves; at least one positive
+            size must fit.
+        within: the sizes that the kernel declares.
+        large: whether this is the axis that gets the large sizes.
+        zero: whether a few per cent are 0 (if `within` admits it).
+        named: see `candidates`.
+    """
+    positive = candidates(cap, within, large=large, named=named)
+    if not zero or 0 not in within:
+        return weighted(positive)
+    zeros = max(1, round(len(positive) / _ZERO_SHARE))
+    repeats = max(1, _ZERO_SHARE // len(positive))
+    return weighted(
+        positive[:1] + (0,) * zeros + positive[1:] + positive * (repeats - 1)
+    )
+
 
 # Side of the output tile that one program of a matrix product makes.
 _TILE: Final = 16
@@ -408,3 +545,261 @@ def unsatisfiable(shape_class: ShapeClass | None, budget: SizeBudget) -> Binding
         f"{budget.rows} rows",
         fix="relax the declaration, or run on a device with a larger budget",
     )
+
+
+# Cases of the profile large: where 31 bits, a grid, or a stride run out.
+#
+# Each is an ordinary small case of which one thing is made huge: the elements of an
+# argument, the number of rows, or the stride of a view of few elements.
+
+GRID_BLOCKS: Final = 65_535
+"""The greatest size of a CUDA grid in y and z (CUDA C++ programming guide, table of
+technical specifications)."""
+
+SPAN_BYTES: Final = 1 << 35
+"""The most that one view may span, counted in elements of 8 bytes."""
+
+# Just beyond a grid, where 16 bits wrap, and well beyond.
+_LARGE_ROWS: Final = (GRID_BLOCKS + 1, GRID_BLOCKS + 2, 70_001, (1 << 17) + 1)
+# Elements over all dimensions together, results and workspaces too, of a case whose
+# rows are many.
+_GRID_ELEMENTS: Final = 1 << 24
+# Elements of the small cases: as few as the declaration allows.
+_BASE: Final = tuple(
+    SizeBudget(elements=1 << e, rows=1 << r, span=SPAN_BYTES)
+    for e, r in ((6, 6), (11, 8), (16, 12))
+)
+_WIDER: Final = _BASE[1:]
+# Indices along an axis of huge stride: the last lies beyond 2^31 elements.
+_FAR_APART: Final = 3
+# Multiples that declarations ask sizes to be of.
+_LARGE_MULTIPLES: Final = (1, 8, 128, 4096)
+_KINDS: Final = ("elements", "elements", "grid", "grid", "span")
+
+
+def large_cases(
+    within: Callable[[SizeBudget], st.SearchStrategy[Case]],
+    declaration: Declaration,
+    *,
+    admits: Callable[[Case], bool],
+    sliceable: Callable[[Case], bool],
+) -> st.SearchStrategy[Case]:
+    """Return a strategy for the large cases of a kernel, as recipes.
+
+    Args:
+        within: the kernel's ordinary cases within a budget.
+        declaration: the kernel's.
+        admits: whether a case lies in the kernel's domain.
+        sliceable: whether a case of billions of elements can be judged.
+
+    Raises:
+        BindingError: if the declaration leaves no small shape.
+    """
+    narrow, wide = _least(within, _BASE), _least(within, _WIDER)
+
+    @st.composite
+    def draw_case(draw: st.DrawFn) -> Case:
+        kind = draw(st.sampled_from(_KINDS))
+        case = draw(wide if kind == "elements" else narrow)
+        turn = draw(st.integers(0, (1 << 16) - 1))
+        made = _made(kind, case, turn, declaration, admits, sliceable)
+        # Not every operator can be judged in slices, nor every view be huge.
+        if made is None and kind != "grid":
+            made = _made("grid", case, turn, declaration, admits, sliceable)
+        return reject() if made is None else made
+
+    return draw_case()
+
+
+def _least(
+    within: Callable[[SizeBudget], st.SearchStrategy[Case]],
+    budgets: tuple[SizeBudget, ...],
+) -> st.SearchStrategy[Case]:
+    """Return the strategy of the first budget that leaves a shape."""
+    for budget in budgets[:-1]:
+        try:
+            return within(budget)
+        except BindingError:
+            continue
+    return within(budgets[-1])
+
+
+def _made(
+    kind: str,
+    case: Case,
+    turn: int,
+    declaration: Declaration,
+    admits: Callable[[Case], bool],
+    sliceable: Callable[[Case], bool],
+) -> Case | None:
+    """Return the case with one thing made huge; None if nothing can be."""
+    if not all(case.dims.values()):
+        return None
+    if kind == "span":
+        return _spread(case, turn, declaration, admits)
+    axes, sizes = list(case.dims), _sizes if kind == "elements" else _rows
+    for step in range(len(axes)):
+        axis = axes[(turn + step) % len(axes)]
+        for size in sizes(case, axis, turn):
+            made = grown(case, axis, size, tame=kind == "elements")
+            if admits(made) and (kind == "grid" or sliceable(made)):
+                return made
+    return None
+
+
+def _sizes(case: Case, axis: str, turn: int) -> list[int]:
+    """Return sizes of an axis that give some argument more than 2^31 elements."""
+    rows = [s.numel // case.dims[axis] for s in case.tensors.values() if axis in s.axes]
+    least = INT32_ELEMENTS // max(rows) + 1 + turn % 3
+    return [-(-least // m) * m for m in _LARGE_MULTIPLES]
+
+
+def _rows(case: Case, axis: str, turn: int) -> list[int]:
+    """Return sizes of an axis beyond what a grid has in y and z."""
+    rest = math.prod(n for name, n in case.dims.items() if name != axis)
+    wanted = [
+        _LARGE_ROWS[(turn + i) % len(_LARGE_ROWS)] for i in range(len(_LARGE_ROWS))
+    ]
+    sizes = [-(-n // m) * m for n in wanted for m in _LARGE_MULTIPLES]
+    return [n for n in sizes if n * rest <= _GRID_ELEMENTS]
+
+
+def grown(case: Case, axis: str, size: int, *, tame: bool = False) -> Case:
+    """Return the contiguous case with another size of an axis.
+
+    Args:
+        case: a small case.
+        axis: the name of the dimension.
+        size: its size.
+        tame: whether values are to be such that can be made in parts.
+    """
+    tensors = {}
+    for name, spec in case.tensors.items():
+        shape = tuple(
+            size if a == axis else n for a, n in zip(spec.axes, spec.shape, strict=True)
+        )
+        made = replace(spec, shape=shape, strides=None, offset=0, plants=())
+        tensors[name] = _tamed(made) if tame else made
+    return replace(case, tensors=tensors, edge=NOWHERE)
+
+
+def _tamed(spec: TensorSpec) -> TensorSpec:
+    fill = spec.fill
+    if fill is None or DTYPES[spec.dtype].kind != "float":
+        return spec
+    family = fill.family if fill.family in STRETCHED else STRETCHED[0]
+    return replace(spec, fill=replace(fill, family=family, axis=-1, source=None))
+
+
+def _spread(
+    case: Case, turn: int, declaration: Declaration, admits: Callable[[Case], bool]
+) -> Case | None:
+    """Return the case with one argument's elements 2^31 apart."""
+    if declaration.layouts == "contiguous" or declaration.offsets == "int32":
+        return None
+    span = SPAN_BYTES // max(d.itemsize for d in DTYPES.values())
+    axes = [
+        (name, axis)
+        for name, spec in case.tensors.items()
+        for axis in spec.axes
+        if name not in declaration.inplace
+    ]
+    for step in range(len(axes)):
+        name, axis = axes[(turn + step) % len(axes)]
+        made = grown(case, axis, _FAR_APART, tame=False)
+        spec = made.tensors[name]
+        if admits(made) and layouts.can_be_huge(spec.shape, declaration, span):
+            strides, offset = layouts.build(
+                "huge", spec.shape, turn, spec.dtype, declaration, span=span
+            )
+            return made.with_tensor(name, replace(spec, strides=strides, offset=offset))
+    return None
+
+
+# Cases of many tiny rows, where every program costs much time.
+
+# One case in so many.
+_SHARE: Final = 100
+# More rows than GPUs have processors, and than what grids are usually limited to.
+_ROWS: Final = (133, 150, 200, 133, 160, 264, 300, 200, 133, 530, 150, 1030)
+# Sizes that a shape class may ask for are multiples of one of these.
+_MULTIPLES: Final = (1, 8, 64)
+# What they are made of: the smallest that a declaration leaves.
+_TALL_SMALL: Final = (SizeBudget(32, 4), SizeBudget(256, 16), SizeBudget(4096, 64))
+
+
+def with_tall_cases(
+    usual: st.SearchStrategy[Case],
+    within: Callable[[SizeBudget], st.SearchStrategy[Case]],
+    budget: SizeBudget,
+    *,
+    rows: int,
+    outer: Callable[[Case], Mapping[str, int]],
+    admits: Callable[[Case], bool],
+) -> st.SearchStrategy[Case]:
+    """Return a strategy whose cases have, now and then, many rows of few elements.
+
+    They are contiguous and within the elements of the budget. A usual case settles
+    whether one stands in its place.
+
+    Args:
+        usual: the kernel's usual cases.
+        within: its cases within a budget.
+        budget: the usual one.
+        rows: how many they have at most.
+        outer: the sizes of a case's dimensions that make its rows.
+        admits: whether a case lies in the kernel's domain.
+    """
+    small = _smallest(within)
+    if small is None:
+        return usual
+
+    @st.composite
+    def draw_case(draw: st.DrawFn) -> Case:
+        case = draw(usual)
+        # Not of the seed alone, which Hypothesis gives to many cases.
+        chance = generator(repr(case), Purpose.TALL)
+        if chance.randrange(_SHARE):
+            return case
+        wanted = min(chance.choice(_ROWS), rows)
+        made = _tall(draw(small), wanted, chance, outer, admits)
+        if made is None or any(
+            spec.numel > budget.elements for spec in made.tensors.values()
+        ):
+            return case
+        return made
+
+    return draw_case()
+
+
+def _smallest(
+    within: Callable[[SizeBudget], st.SearchStrategy[Case]],
+) -> st.SearchStrategy[Case] | None:
+    """Return the strategy of the first small budget that leaves a shape, if any."""
+    for budget in _TALL_SMALL:
+        try:
+            return within(budget)
+        except BindingError:
+            continue
+    return None
+
+
+def _tall(
+    case: Case,
+    rows: int,
+    chance: random.Random,
+    outer: Callable[[Case], Mapping[str, int]],
+    admits: Callable[[Case], bool],
+) -> Case | None:
+    """Return a case with one of its outer dimensions made long; None if none can be."""
+    sizes = dict(outer(case))
+    if not all(case.dims.values()):
+        return None
+    for axis in chance.sample(sorted(sizes), len(sizes)):
+        rest = math.prod(n for name, n in sizes.items() if name != axis)
+        least = -(-rows // rest)
+        for multiple in _MULTIPLES:
+            made = grown(case, axis, -(-least // multiple) * multiple)
+            if admits(made):
+                return made
+    return None

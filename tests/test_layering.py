@@ -12,13 +12,10 @@ ROOT = Path(__file__).parents[1]
 
 # From the top; what stands on one line may import one another.
 LAYERS = [
+    {"features"},
     {"app", "api", "pytest_plugin"},
-    {"doctor"},
-    {"record", "observe"},
-    {"check", "judge", "monitor", "grade", "probe", "fleet"},
     {"cli"},
     {"report"},
-    {"fuzz", "prove"},
     {"engine"},
     {"evaluation"},
     {"targets"},
@@ -31,40 +28,31 @@ LAYERS = [
     {"mark", "core"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-# The folders of the engine, likewise: a case goes down, its report comes back up.
-ENGINE = ["search", "replay", "confirm", "reduce", "workers", "config"]
-VERBS = {
-    "check", "doctor", "judge", "monitor", "grade", "probe", "record", "observe",
-}  # fmt: skip
+# The modules of the engine, likewise: a case goes down, its report comes back up.
+ENGINE = [
+    "atheris", "atheris_child", "search", "replay", "scripts", "confirm", "explain",
+    "reduce", "workers", "config",
+]  # fmt: skip
 HEAVY = {
-    "cuda", "numerics", "contracts", "execution", "targets", "evaluation", "judge",
-    "monitor", "doctor", "prove", "record", "observe",
+    "cuda", "numerics", "contracts", "execution", "targets", "evaluation", "features",
+    "cli",
 }  # fmt: skip
 # A heavy package -> where it may be imported. Everything else is free.
 ALLOWED = {
     "torch": HEAVY,
     "numpy": HEAVY,
-    "hypothesis": {"strategies", "engine", "fuzz", "prove"},
-    "atheris": {"fuzz"},
-    "prometheus_client": {"monitor"},
+    "hypothesis": {"strategies", "engine", "features"},
+    "atheris": {"engine"},
+    "prometheus_client": {"features"},
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.
-    "triton": {
-        "contracts",
-        "execution",
-        "numerics",
-        "targets",
-        "monitor",
-        "doctor",
-        "observe",
-        "prove",
-    },
-    "z3": {"prove"},
+    "triton": {"contracts", "execution", "numerics", "targets", "cli", "features"},
+    "z3": {"features"},
     "jinja2": {"engine", "report"},
-    "ray": {"fleet"},
+    "ray": {"features"},
     "fsspec": {"store"},
-    "typer": {"app", "cli", *VERBS},
-    "rich": {"cli", "report", *VERBS},
+    "typer": {"app", "cli", "features"},
+    "rich": {"cli", "report", "features"},
     "safetensors": {"store"},
 }
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}
@@ -149,6 +137,18 @@ def test_imports_point_down() -> None:
         for fault in faults(
             module, path.read_text(), package=path.name == "__init__.py"
         )
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_feature_imports_another() -> None:
+    found = [
+        f"{module}:{line}: imports {name}"
+        for module, path in modules().items()
+        if module.startswith("kfuzz.features.")
+        for line, name in imports(path.read_text(), module, package=False)
+        if name.startswith("kfuzz.features.")
+        and name.split(".")[2] != module.split(".")[2]
     ]
     assert not found, "\n".join(found)
 

@@ -1,25 +1,264 @@
-"""From a row and a schema to an operator: parameters, oracle and error model."""
+"""Torch's own schemas: names of overloads, and which one another one writes.
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+`add_.Tensor` writes to its first argument what `add.Tensor` gives, `add.out` to `out`.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.aten.arguments import NO_DEFAULT, Argument, packed
-from kfuzz.contracts.aten.naming import NAMED, accepting, naming
-from kfuzz.contracts.aten.rows import AXIS, USUAL, Judged, Named, Row, Tensors
-from kfuzz.contracts.aten.schemas import overload
-from kfuzz.contracts.operator import MOVES, Operator, Structure, Tolerance
+from kfuzz.contracts.aten.rows import (
+    AXIS,
+    NAMED,
+    ROWS,
+    USUAL,
+    Judged,
+    Named,
+    Row,
+    Tensors,
+    accepting,
+    naming,
+)
+from kfuzz.contracts.binding import BoundKernel, fit
+from kfuzz.contracts.operator import MOVES, Form, Operator, Structure, Tolerance
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.errors import BindingError
+from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.finding import ATEN as NAMESPACE
-from kfuzz.core.results import LIST
-from kfuzz.core.results import named as results_by_name
+from kfuzz.core.verdict import LIST
+from kfuzz.core.verdict import named as results_by_name
 from kfuzz.strategies.parameters import DimParameter, Parameter, TensorParameter
 
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+def plain(name: str) -> str:
+    """Return an overload's name as the table has it.
+
+    "aten::add.Tensor", "torch.ops.aten.add.Tensor" and "add.Tensor" are one;
+    "relu.default" is "relu".
+    """
+    text = name.removeprefix("torch.ops.")
+    text = text.removeprefix(NAMESPACE).removeprefix("aten.")
+    return text.removesuffix(".default")
+
+
+@cache
+def overload(name: str) -> Any:
+    """Return the `torch._ops.OpOverload` of a plain name.
+
+    Raises:
+        BindingError: if torch has none of that name, with the overloads it has.
+    """
+    found = lookup(name)
+    if found is not None:
+        return found
+    base = name.partition(".")[0]
+    every = list(overloads(base))
+    raise BindingError(
+        f"torch has no overload aten::{name}",
+        fix=f"those of {base}: {', '.join(every)}" if every else "check the name",
+    )
+
+
+@cache
+def lookup(name: str) -> Any:
+    """Return the overload of a plain name, None if there is none."""
+    import torch
+
+    base, _, which = name.partition(".")
+    packet = getattr(torch.ops.aten, base, None) if base.isidentifier() else None
+    if packet is None or (which or "default") not in packet.overloads():
+        return None
+    return getattr(packet, which or "default")
+
+
+def overloads(base: str) -> Iterator[str]:
+    """Yield the plain names of all overloads of one operator."""
+    import torch
+
+    packet = getattr(torch.ops.aten, base, None) if base.isidentifier() else None
+    for which in packet.overloads() if packet is not None else ():
+        yield base if which == "default" else f"{base}.{which}"
+
+
+def written(given: Any) -> tuple[Any, ...]:
+    """Return the arguments of the schema that an overload writes to."""
+    arguments = given._schema.arguments
+    return tuple(
+        a for a in arguments if a.alias_info is not None and a.alias_info.is_write
+    )
+
+
+def is_view(given: Any) -> bool:
+    """Whether results share the memory of an argument that is only read."""
+    returns = given._schema.returns
+    shared = any(r.alias_info is not None for r in returns)
+    return shared and not written(given)
+
+
+def name_of(given: Any) -> str:
+    """Return the plain name of an overload."""
+    return plain(given._schema.name + _behind(given._schema.overload_name))
+
+
+def _behind(overload_name: str) -> str:
+    return f".{overload_name}" if overload_name else ""
+
+
+def base_of(name: str) -> str | None:
+    """Return the overload that gives what another one writes; None if there is none.
+
+    Args:
+        name: of an in-place overload or one with `out`, plain.
+    """
+    from kfuzz.numerics.shadow.mode import functional
+
+    found = lookup(name)
+    if found is None or not written(found):
+        return None
+    base = functional(found)
+    return None if base is None else name_of(base)
+
+
+def missing(name: str, known: Iterator[str]) -> BindingError:
+    """Return what is raised of an overload that the table lacks."""
+    return BindingError(
+        f"the table has no row for aten::{name}",
+        fix=f"{suggestion(name, list(known))}; a row is one line in contracts/aten/",
+    )
+
+
+# From an operator's tensors and scalars to the arguments of a schema.
+#
+# Kernels of torch's dispatcher are called as their schema says: positional arguments in
+# order, those behind `*` by name, and what equals its default is left out at the end.
+
+
+class _NoDefault:
+    """Says that an argument has no default."""
+
+
+NO_DEFAULT: Final = _NoDefault()
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a schema and where its value comes from.
+
+    Attributes:
+        name: in the schema.
+        kind: its type as torch prints it, "Tensor", "List[int]", "number".
+        keyword: whether it is passed by name.
+        parameters: the operator's parameters that it consists of: one tensor, the
+            tensors of a list, one scalar; none for a constant.
+        constant: its value where there is no parameter.
+        default: of the schema, else `NO_DEFAULT`.
+    """
+
+    name: str
+    kind: str
+    keyword: bool
+    parameters: tuple[str, ...]
+    constant: Any
+    default: Any
+
+    @property
+    def of_tensors(self) -> bool:
+        """Whether it is a tensor or a list of them."""
+        return "Tensor" in self.kind
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is a list."""
+        return "List[" in self.kind
+
+    def value(self, known: Mapping[str, Any]) -> Any:
+        """Return its value.
+
+        Args:
+            known: tensors, scalars and sizes of dimensions, by name; what is absent
+                is None.
+        """
+        if self.of_tensors:
+            given = [known.get(name) for name in self.parameters]
+            if self.listed:
+                return given if self.parameters else self.constant
+            return given[0] if given else self.constant
+        value = known.get(self.parameters[0]) if self.parameters else self.constant
+        if self.listed:
+            return _numbers(value, known)
+        if isinstance(value, str) and "str" not in self.kind:
+            return _number(value, known)
+        return value
+
+
+def _numbers(value: Any, known: Mapping[str, Any]) -> Any:
+    """Return a list of numbers: "A,-1" is [size of A, -1], 3 is [3]."""
+    if value is None or isinstance(value, list):
+        return value
+    if isinstance(value, str):
+        return [_number(part, known) for part in value.split(",") if part]
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+def _number(text: str, known: Mapping[str, Any]) -> Any:
+    if text in known:
+        return known[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise BindingError(
+        f"{text!r} is neither a number nor a name",
+        where="contracts/aten",
+        fix=f"names: {', '.join(sorted(known))}",
+    )
+
+
+def packed(
+    arguments: Sequence[Argument], known: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and named arguments as torch's dispatcher passes them.
+
+    Arguments that equal their defaults are left out where nothing follows them.
+
+    Args:
+        arguments: of the schema, in order, without destinations.
+        known: as of `Argument.value`.
+    """
+    positional: list[Any] = []
+    kept, named = 0, {}
+    for argument in arguments:
+        value = argument.value(known)
+        usual = _equal(value, argument.default)
+        if argument.keyword:
+            if not usual:
+                named[argument.name] = value
+            continue
+        positional.append(value)
+        if not usual:
+            kept = len(positional)
+    return positional[:kept], named
+
+
+def _equal(value: Any, default: Any) -> bool:
+    """Whether a value is the default; tensors never are."""
+    if default is NO_DEFAULT or type(value).__module__.startswith("torch"):
+        return False
+    if value is None or default is None:
+        return value is default
+    if isinstance(value, list):
+        return bool(isinstance(default, list) and value == default)
+    return bool(value == default)
+
+
+# From a row and a schema to an operator: parameters, oracle and error model.
 
 EXACT: Final = Tolerance(
     Structure.EXACT,
@@ -339,3 +578,323 @@ def _kept_relation(base: Operator) -> Any:
 
     related.__doc__ = relation.__doc__
     return related
+
+
+# Overloads of torch's operators as what kernels compute, by name.
+#
+# `find("softmax.int")` gives the operator, and how a kernel of the dispatcher's is
+# called in its place; of `add_.Tensor` and `add.out` those of `add.Tensor`, and what is
+# written.
+
+
+@dataclass(frozen=True)
+class Overload:
+    """An overload of torch's by name.
+
+    Attributes:
+        name: plain, "add_.Tensor".
+        operator: what it computes.
+        arguments: of the overload that gives new results, in order.
+        inplace: the parameters that it writes its results to.
+        out: the arguments that it writes its results to, as `arguments`; their
+            parameters are outputs.
+        is_view: whether its results may share the memory of an argument.
+    """
+
+    name: str
+    operator: Operator
+    arguments: tuple[Argument, ...]
+    inplace: tuple[str, ...] = ()
+    out: tuple[Argument, ...] = ()
+    is_view: bool = False
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """What every kernel of it declares."""
+        if self.inplace:
+            return {"inplace": self.inplace}
+        return {"out": self.operator.outputs} if self.out else {}
+
+
+def names() -> Iterator[str]:
+    """Yield the plain names of the table's rows, sorted; needs no torch."""
+    yield from sorted(ROWS)
+
+
+@cache
+def find(name: str) -> Overload:
+    """Return an overload by name.
+
+    Args:
+        name: "aten::add.Tensor", "add.Tensor"; an in-place overload, or one with
+            `out`, has the row of the one whose results it writes.
+
+    Raises:
+        BindingError: if torch has none of that name, or the table no row for it.
+    """
+    text = plain(name)
+    given = overload(text)
+    if text in ROWS:
+        operator, arguments = made(ROWS[text])
+        view = is_view(given) or ROWS[text].may_alias
+        return Overload(text, operator, arguments, is_view=view)
+    base = base_of(text)
+    if base is None or base not in ROWS:
+        raise missing(text, names())
+    operator, arguments = made(ROWS[base])
+    targets = written(given)
+    results = tuple(_target(a, arguments) for a in targets)
+    outputs = tuple(name for a in results for name in a.parameters)
+    if any(a.listed for a in results):  # their tensors are results by themselves
+        if not outputs:
+            raise BindingError(
+                f"aten::{text} writes a list of no fixed length",
+                fix=f"bind aten::{base}",
+            )
+        operator, _ = made(replace(ROWS[base], outputs=outputs))
+    if len(outputs) != len(operator.outputs):
+        raise BindingError(
+            f"aten::{text} writes {len(outputs)} results, {len(operator.outputs)} are "
+            "judged",
+            fix=f"bind aten::{base}",
+        )
+    if not targets[0].is_out:
+        operator = replace(operator, oracle=_in_format(operator.oracle))
+        return Overload(text, operator, arguments, inplace=outputs)
+    if clash := {*operator.outputs} & {*operator.inputs}:
+        raise BindingError(
+            f"aten::{text}: {clash.pop()!r} is an argument and a result",
+            fix=f"bind aten::{base}",
+        )
+    each = iter(operator.outputs)
+    out = (
+        replace(a, parameters=tuple(next(each) for _ in a.parameters)) for a in results
+    )
+    return Overload(text, operator, arguments, out=tuple(out))
+
+
+def _in_format(oracle: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an oracle whose truth values are numbers, as they are in place."""
+
+    @wraps(oracle)
+    def stored(written: Any, /, *tensors: Any, **scalars: Any) -> Any:
+        y = oracle(written, *tensors, **scalars)
+        truth = hasattr(y, "dtype") and str(y.dtype) == "torch.bool"
+        return y.to(written.dtype) if truth else y
+
+    return stored
+
+
+def _target(argument: Any, arguments: tuple[Argument, ...]) -> Argument:
+    """Return an argument of the schema that is written, and what is judged of it.
+
+    A list that is written has a tensor for each one of the first list that is read;
+    where none is, nothing says how many it has.
+    """
+    if not argument.is_out:
+        return next(a for a in arguments if a.name == argument.name)
+    made = Argument(argument.name, str(argument.type), True, (), None, None)
+    read = next((a.parameters for a in arguments if a.of_tensors and a.listed), ())
+    names = tuple(f"{made.name}_{i}" for i in range(len(read)))
+    return replace(made, parameters=names if made.listed else (made.name,))
+
+
+def writing() -> Iterator[str]:
+    """Yield the in-place overloads and those with `out` of the table's rows."""
+    for base in sorted({name.partition(".")[0] for name in ROWS}):
+        for operator in (base, f"{base}_"):
+            every = overloads(operator)
+            yield from (n for n in every if base_of(n) in ROWS and known(n))
+
+
+def known(name: str) -> bool:
+    """Whether `find` finds an overload."""
+    try:
+        find(name)
+    except BindingError:
+        return False
+    return True
+
+
+# A kernel of the dispatcher's as a function that kfuzz calls.
+
+
+class AtenForm(Form):
+    """An implementation of an overload, called as torch's dispatcher calls it.
+
+    It may take fewer scalars than the schema has: they then keep their defaults. A
+    kernel that is registered with the dispatcher is given them all.
+    """
+
+    def __init__(
+        self, overload: Overload, given: Callable[..., Any], *, registered: bool
+    ) -> None:
+        self.overload = overload
+        self.__name__ = str(getattr(given, "__name__", ""))
+        self.__wrapped__ = given
+        self._registered = registered
+
+    def fitted(
+        self, operator: Operator, declaration: Declaration, where: str
+    ) -> Callable[..., Any]:
+        """Return the function that an operator's tensors and scalars are passed to."""
+        takes = self.overload.arguments
+        if not self._registered:
+            takes = taken(self.__wrapped__, takes)
+        return _Function(self, operator, takes)
+
+
+def taken(
+    function: Callable[..., Any], arguments: Sequence[Argument]
+) -> tuple[Argument, ...]:
+    """Return the arguments that a function takes; tensors count as taken."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        return tuple(arguments)
+    kinds = inspect.Parameter
+    if any(p.kind is kinds.VAR_KEYWORD for p in parameters):
+        return tuple(arguments)
+    named = {p.name for p in parameters if p.kind is not kinds.POSITIONAL_ONLY}
+    plain = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+    room = sum(p.kind in plain for p in parameters)
+    if any(p.kind is kinds.VAR_POSITIONAL for p in parameters):
+        room = len(arguments)
+    made, place = [], 0
+    for argument in arguments:
+        if argument.keyword:
+            takes = argument.name in named
+        else:
+            takes, place = place < room, place + 1
+        if takes or argument.of_tensors:
+            made.append(argument)
+    return tuple(made)
+
+
+class _Function:
+    """The function; its parameters are the operator's."""
+
+    def __init__(
+        self, form: AtenForm, operator: Operator, arguments: tuple[Argument, ...]
+    ) -> None:
+        self.overload = form.overload
+        self.arguments = arguments
+        self.implementation = form.__wrapped__
+        self.__name__ = form.__name__
+        self.__module__ = str(getattr(form.__wrapped__, "__module__", ""))
+        self.__doc__ = getattr(form.__wrapped__, "__doc__", None)
+        self.__wrapped__ = form.__wrapped__
+        self._parameters = tensors_of(operator.inputs)
+        self._outputs = operator.outputs
+        self.__signature__ = self._signature(operator)
+        named = self.__signature__.parameters
+        self._tensors = [name for name in operator.tensors if name in named]
+
+    def _signature(self, operator: Operator) -> inspect.Signature:
+        """Return the operator's parameters that the implementation takes.
+
+        A tensor that the schema lets be None may be left out of a case.
+        """
+        kinds = inspect.Parameter
+        used = {name for a in self.arguments for name in a.parameters}
+        texts = [a.constant for a in self.arguments if isinstance(a.constant, str)]
+        used |= {name for text in texts for name in text.split(",")}
+        absent = {
+            name
+            for a in self.arguments
+            for name in a.parameters
+            if a.kind == "Optional[Tensor]"
+        }
+        made = [
+            kinds(
+                name,
+                kinds.POSITIONAL_OR_KEYWORD,
+                **({"default": None} if name in absent and p.optional else {}),
+            )
+            for name, p in operator.tensors.items()
+            if name in used
+        ]
+        made += [
+            kinds(name, kinds.KEYWORD_ONLY)
+            for target in self.overload.out
+            for name in target.parameters
+        ]
+        made += [
+            kinds(name, kinds.KEYWORD_ONLY, default=operator.default_of(name))
+            for name in operator.scalars
+            if name in used
+        ]
+        return inspect.Signature(made)
+
+    def __call__(self, /, *tensors: Any, **keywords: Any) -> Any:
+        """Call the implementation as the dispatcher does."""
+        given = dict(zip(self._tensors, tensors, strict=False))
+        positional, named = packed(
+            (*self.arguments, *self.overload.out),
+            known_of(given, keywords, self._parameters),
+        )
+        returned = self.implementation(*positional, **named)
+        if self.overload.out or self.overload.inplace:
+            return returned
+        results = first(returned, self._outputs)
+        if not self.overload.is_view:
+            return results
+        # A view is what the schema declares; kernels that copy are judged alike.
+        if isinstance(results, tuple | list):
+            return tuple(map(_copied, results))
+        return _copied(results)
+
+
+def _copied(x: Any) -> Any:
+    """Return a copy of a tensor, and anything else as it is."""
+    return x.clone() if hasattr(x, "clone") else x
+
+
+# Binding implementations to overloads by name.
+
+
+def bound(
+    overload: str,
+    given: Callable[..., Any],
+    *,
+    name: str,
+    module: str = "",
+    registered: bool = True,
+    **claims: Any,
+) -> BoundKernel:
+    """Return an implementation of an overload as a kernel, registered nowhere.
+
+    Args:
+        overload: its name, "add.Tensor".
+        given: the implementation, called as torch's dispatcher calls it.
+        name: the kernel's.
+        module: that bound it.
+        registered: whether the dispatcher calls it: it is then given every scalar of
+            the schema.
+        claims: its declarations, besides those that the overload makes.
+
+    Raises:
+        BindingError: as `find` and `kfuzz.kernel`.
+    """
+    found = find(overload)
+    return fit(
+        found.operator,
+        form(found, given, registered=registered),
+        {**found.claims, **claims},
+        name=name,
+        module=module,
+        line=0,
+        top_level=True,
+    )
+
+
+def form(
+    found: Overload, given: Callable[..., Any] | Form, *, registered: bool
+) -> Callable[..., Any] | Form:
+    """Return what is bound to an overload's operator in place of an implementation.
+
+    Other forms than functions take the operator's parameters by themselves.
+    """
+    if isinstance(given, Form) or not callable(given):
+        return given
+    return AtenForm(found, given, registered=registered)

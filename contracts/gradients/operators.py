@@ -1,25 +1,33 @@
 """From an operator to the operator of its gradients."""
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, partial
 from importlib import import_module
 from itertools import groupby
 from pkgutil import iter_modules
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kfuzz import numerics as nm
+from kfuzz.contracts.binding import REGISTRY, Arguments, BoundKernel
 from kfuzz.contracts.gradients import rules
-from kfuzz.contracts.gradients.bounds import RuleBound, given_of, plain
-from kfuzz.contracts.gradients.by_autograd import AutogradBound, vector_jacobian
+from kfuzz.contracts.gradients.bounds import (
+    RuleBound,
+    defined,
+    given_of,
+    in_any_order,
+    plain,
+)
 from kfuzz.contracts.gradients.rules import PREFIX, Rule
 from kfuzz.contracts.gradients.rules import RULES as RULES
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.declaration import Declaration
+from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.errors import BindingError, UsageError, suggestion
-from kfuzz.core.results import LIST
-from kfuzz.core.shape_class import ShapeClass
+from kfuzz.core.verdict import LIST
 from kfuzz.strategies.parameters import (
     DtypeParameter,
     IndexParameter,
@@ -27,6 +35,124 @@ from kfuzz.strategies.parameters import (
     TensorParameter,
     widest,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# Gradients of operators for which there is no rule: autograd's own, step by step.
+#
+# The oracle and its derivative run under the running-error shadow like any reference,
+# as operators that are not defined by others. Whatever a kernel keeps from the forward
+# call, or a chain of library calls stores between its steps, is one of these results in
+# the output's format: that rounding is admitted at each.
+
+
+@dataclass(frozen=True)
+class AutogradBound:
+    """The error model of gradients by autograd.
+
+    Attributes:
+        name: the gradients' name, for messages.
+        product: the oracle of the gradients, see `vector_jacobian`.
+        wanted: the arguments whose gradients are asked for, in order.
+    """
+
+    name: str
+    product: "Callable[..., tuple[nm.Tensor, ...]]"
+    wanted: tuple[str, ...]
+
+    def __call__(self, problem: "nm.Problem") -> "nm.Accepted":
+        """Return the acceptance of each gradient of one member, by output."""
+        from kfuzz.numerics.shadow import shadowed
+
+        def run(*tensors: "nm.Tensor", **scalars: Any) -> Any:
+            # Nothing is kept from call to call: what an oracle does may follow values.
+            with _decomposed()():
+                return self.product(*tensors, **scalars)
+
+        claims = replace(problem.declaration, intermediates="output")
+        wide = replace(problem, declaration=claims)
+        found = shadowed(run, wide, name=self.name, kinks=True)
+        pairs = zip(self.wanted, found, strict=True)
+        return {
+            f"d{name}": defined(problem, in_any_order(problem, made))
+            for name, made in pairs
+        }
+
+
+@cache
+def _decomposed() -> Any:
+    """Return the mode in which operators that others define run as those."""
+    from torch._decomp import core_aten_decompositions
+
+    from kfuzz.numerics.formats import Uncompiled
+
+    table = core_aten_decompositions()
+
+    class Decomposed(Uncompiled):  # type: ignore[no-untyped-call]
+        """Above the shadow, which sees what autograd's formulas consist of."""
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            with self:
+                if func in table:
+                    return table[func](*args, **kwargs)
+                made = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if made is NotImplemented else made
+
+    return Decomposed
+
+
+def vector_jacobian(
+    oracle: "Callable[..., Any]",
+    *,
+    arguments: int,
+    places: Sequence[int],
+    wanted: Sequence[int],
+) -> "Callable[..., tuple[nm.Tensor, ...]]":
+    """Return the vector-Jacobian product of an oracle, by autograd.
+
+    Args:
+        oracle: of tensors and, by keyword, scalars.
+        arguments: how many tensors it takes; gradients of outputs follow them.
+        places: which of its results they belong to.
+        wanted: positions of the arguments whose gradients are returned.
+    """
+    import torch
+
+    def product(*tensors: "nm.Tensor", **scalars: Any) -> "tuple[nm.Tensor, ...]":
+        given, grads = list(tensors[:arguments]), tensors[arguments:]
+
+        def results(*leaves: "nm.Tensor") -> "tuple[nm.Tensor, ...]":
+            for i, leaf in zip(wanted, leaves, strict=True):
+                given[i] = leaf
+            returned = oracle(*given, **scalars)
+            every = returned if isinstance(returned, tuple | list) else (returned,)
+            return tuple(every[place] for place in places)
+
+        leaves = [given[i] for i in wanted]
+        if any(map(torch._C._functorch.is_batchedtensor, tensors)):
+            # Under torch.vmap no tensor can be made to require its gradient.
+            pullback: Any = torch.func.vjp(results, *leaves)[1]
+            return tuple(pullback(tuple(grads), create_graph=False))
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in leaves]
+            made = results(*leaves)
+            pairs = [p for p in zip(made, grads, strict=True) if p[0].requires_grad]
+            found: Sequence[nm.Tensor | None] = [None] * len(leaves)
+            if pairs:
+                ends, into = zip(*pairs, strict=True)
+                found = torch.autograd.grad(ends, leaves, into, allow_unused=True)
+        return tuple(
+            torch.zeros_like(x) if grad is None else grad
+            for x, grad in zip(leaves, found, strict=True)
+        )
+
+    return product
+
 
 # Each module of rules enters its own.
 for _module in iter_modules(rules.__path__):
@@ -502,3 +628,279 @@ def declaration_of(
         own_kernels_only=False,
         out_of_bounds="undefined",
     )
+
+
+# Calls of an implementation and of autograd, as kernels of gradients.
+#
+# The tensors that a case gives are taken as leaves where they lie, with their strides,
+# and so are the gradients of the outputs. Gradients are returned as a kernel's results.
+
+
+class Way(StrEnum):
+    """A way of asking for the same gradients.
+
+    Attributes:
+        ALONE: one argument at a time requires a gradient.
+        TWICE: two results of equal arguments in one graph; half of the sum.
+        LATER: after another forward call on other data.
+        AGAIN: a second time through a graph that is kept.
+        OVERWRITTEN: after the results of the forward call were overwritten; where
+            autograd refuses that, as it may, as without.
+    """
+
+    ALONE = "alone"
+    TWICE = "twice"
+    LATER = "later"
+    AGAIN = "again"
+    OVERWRITTEN = "overwritten"
+
+
+class Backward:
+    """The gradients of an implementation, as a callable.
+
+    Attributes:
+        forward: the implementation.
+        tensors: names of the tensors that it takes, in order.
+        wanted: the arguments whose gradients are returned.
+        places: which of its results gradients are given for, in order.
+        one_sided: the arguments whose sign means something.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        *,
+        tensors: Sequence[str],
+        wanted: Sequence[str],
+        places: Sequence[int],
+        one_sided: Sequence[str] = (),
+    ) -> None:
+        self.forward = forward
+        self.tensors = tuple(tensors)
+        self.wanted = tuple(wanted)
+        self.places = tuple(places)
+        self.one_sided = tuple(one_sided)
+        functools.update_wrapper(self, forward, updated=())
+
+    def __call__(self, *given: "Tensor", **scalars: Any) -> Any:
+        """Return the gradients of one forward call.
+
+        Args:
+            given: the tensors, then the gradients of the outputs.
+            scalars: the scalars and keywords of the implementation.
+        """
+        return self._alone(self.wanted, *given, **scalars)
+
+    def asked(self, way: str, argument: str = "") -> Callable[..., Any]:
+        """Return a callable that gives the same gradients in another way.
+
+        Args:
+            way: how, a `Way`.
+            argument: the one that requires a gradient, for `ALONE`; gradients of the
+                others are 0.
+        """
+        if way == Way.ALONE:
+            return functools.partial(self._alone, (argument,))
+        made: Callable[..., Any] = getattr(self, f"_{way}")  # named after the way
+        return made
+
+    def _alone(self, wanted: Sequence[str], *given: "Tensor", **scalars: Any) -> Any:
+        leaves, results, grads = self._called(given, scalars, wanted)
+        return self._returned(self._pulled(results, leaves, grads), leaves, given)
+
+    def _twice(self, *given: "Tensor", **scalars: Any) -> Any:
+        leaves, results, grads = self._called(given, scalars, self.wanted)
+        results = results + self._results(leaves, scalars)
+        found = self._pulled(results, leaves, (*grads, *grads))
+        halves = {n: None if g is None else g * 0.5 for n, g in found.items()}
+        return self._returned(halves, leaves, given)
+
+    def _later(self, *given: "Tensor", **scalars: Any) -> Any:
+        leaves, results, grads = self._called(given, scalars, self.wanted)
+        named = zip(self.tensors, given, strict=False)
+        others = [self._turned(name, x) for name, x in named]
+        kept = self._results(self._leaves(others, self.wanted), scalars)
+        found = self._pulled(results, leaves, grads)
+        del kept  # alive until here: its memory is not the first call's
+        return self._returned(found, leaves, given)
+
+    def _turned(self, name: str, x: "Tensor") -> "Tensor":
+        """Return other data for an argument: flipped, and negated where that may be."""
+        other = x.flip(tuple(range(x.dim())))
+        signed = x.is_floating_point() and name not in self.one_sided
+        return -other if signed else other
+
+    def _again(self, *given: "Tensor", **scalars: Any) -> Any:
+        leaves, results, grads = self._called(given, scalars, self.wanted)
+        self._pulled(results, leaves, grads, keep=True)
+        return self._returned(self._pulled(results, leaves, grads), leaves, given)
+
+    def _overwritten(self, *given: "Tensor", **scalars: Any) -> Any:
+        import torch
+
+        leaves, results, grads = self._called(given, scalars, self.wanted)
+        owned = {_memory(x) for x in given}
+        try:
+            with torch.no_grad():
+                for y in results:
+                    if y.is_floating_point() and _memory(y) not in owned:
+                        y.fill_(2.0**10)
+            found = self._pulled(results, leaves, grads)
+        except RuntimeError:
+            return self(*given, **scalars)
+        return self._returned(found, leaves, given)
+
+    def _called(
+        self, given: "Sequence[Tensor]", scalars: dict[str, Any], wanted: Sequence[str]
+    ) -> "tuple[dict[str, Tensor], tuple[Tensor, ...], Sequence[Tensor]]":
+        """Return the leaves, the results of one forward call, and their gradients."""
+        n = len(self.tensors)
+        leaves = self._leaves(given[:n], wanted)
+        return leaves, self._results(leaves, scalars), given[n:]
+
+    def _leaves(
+        self, arguments: "Sequence[Tensor]", wanted: Sequence[str]
+    ) -> "dict[str, Tensor]":
+        """Return views of the arguments, those wanted as leaves of a graph."""
+        named = zip(self.tensors, arguments, strict=True)
+        return {name: x.detach().requires_grad_(name in wanted) for name, x in named}
+
+    def _results(
+        self, leaves: "dict[str, Tensor]", scalars: dict[str, Any]
+    ) -> "tuple[Tensor, ...]":
+        """Return the differentiable results of the implementation, in order."""
+        import torch
+
+        with torch.enable_grad():
+            returned = self.forward(*leaves.values(), **scalars)
+        results = returned if isinstance(returned, tuple | list) else (returned,)
+        return tuple(results[place] for place in self.places)
+
+    def _pulled(
+        self,
+        results: "Sequence[Tensor]",
+        leaves: "dict[str, Tensor]",
+        grads: "Sequence[Tensor]",
+        *,
+        keep: bool = False,
+    ) -> "dict[str, Tensor | None]":
+        """Return the gradient of each leaf that requires one; None where there is none.
+
+        On a GPU too the calling thread runs the graph, which is watched alone.
+        """
+        import torch
+
+        needed = {name: x for name, x in leaves.items() if x.requires_grad}
+        pairs = [(y, g) for y, g in zip(results, grads, strict=True) if y.requires_grad]
+        if not pairs:
+            return dict.fromkeys(needed)
+        made, into = zip(*pairs, strict=True)
+        with torch.autograd.set_multithreading_enabled(False):
+            found = torch.autograd.grad(
+                made, list(needed.values()), into, allow_unused=True, retain_graph=keep
+            )
+        return dict(zip(needed, found, strict=True))
+
+    def _returned(
+        self,
+        found: "dict[str, Tensor | None]",
+        leaves: "dict[str, Tensor]",
+        given: "Sequence[Tensor]",
+    ) -> Any:
+        """Return gradients as results: None as 0, and none in another's memory.
+
+        Autograd may hand on the gradient that it was given.
+        """
+        import torch
+
+        taken = {_memory(x) for x in given[len(self.tensors) :]}
+        made = []
+        for name in self.wanted:
+            grad = found.get(name)
+            if grad is None:
+                grad = torch.zeros(
+                    leaves[name].shape,
+                    dtype=leaves[name].dtype,
+                    device=leaves[name].device,
+                )
+            elif _memory(grad) in taken:
+                grad = grad.detach().clone(memory_format=torch.contiguous_format)
+            taken.add(_memory(grad))
+            made.append(grad.detach())
+        return tuple(made) if len(made) > 1 else made[0]
+
+
+def _memory(x: "Tensor") -> int:
+    return x.untyped_storage().data_ptr() if x.numel() else id(x)
+
+
+# Binding the gradients of a kernel beside it.
+
+SUFFIX = "backward"
+
+
+def bind_gradients(forward: BoundKernel, wanted: bool | Sequence[str]) -> None:
+    """Bind the gradients of a bound kernel, in its module, as kernels of their own.
+
+    They are named `<name>.backward`, and are attributes of that name of it.
+
+    Args:
+        forward: the kernel.
+        wanted: the arguments whose gradients are judged; True for all.
+
+    Raises:
+        BindingError: if the operator has no gradients, the kernel works in place or
+            into destinations, or declares no format in which gradients are judged.
+    """
+    where, claims = f"kernel {forward.name}", forward.declaration
+    if claims.inplace or claims.out:
+        given = "inplace" if claims.inplace else "out"
+        raise BindingError(
+            f"gradients= of a kernel with {given}=: autograd sees no result",
+            where=where,
+            fix="bind the function that returns its results",
+        )
+    takes = forward.arguments
+    try:
+        made = gradients_of(
+            forward.operator, wanted, tensors=takes.tensors, scalars=takes.scalars
+        )
+    except BindingError as error:
+        raise BindingError(error.what, where=where, fix=error.fix) from None
+    for suffix, operator in made.items():
+        declaration = declaration_of(operator, claims, forward.explicit)
+        if not declaration.dtypes:
+            raise BindingError(
+                f"gradients are judged in {', '.join(operator.dtypes)} alone",
+                where=where,
+            )
+        grads = tuple(n for n in operator.tensors if n.startswith(PREFIX))
+        outputs = operator.forward.outputs if operator.forward else ()
+        function = Backward(
+            forward.function,
+            tensors=takes.tensors,
+            wanted=[name[1:] for name in operator.outputs],
+            places=[outputs.index(name[len(PREFIX) :]) for name in grads],
+            one_sided=[
+                name
+                for name, parameter in operator.tensors.items()
+                if parameter.role in ("variance", "mask")
+            ],
+        )
+        tensors = (*takes.tensors, *grads)
+        attribute = f"{SUFFIX}{suffix}"
+        bound = BoundKernel(
+            function,
+            name=f"{forward.name}.{attribute}",
+            operator=operator,
+            declaration=declaration,
+            explicit=forward.explicit,
+            arguments=Arguments(tensors, takes.scalars, (), tensors),
+            module=forward.module,
+            line=forward.line,
+            top_level=forward.top_level,
+        )
+        bound.tuners = forward.tuners
+        functools.update_wrapper(bound, forward.function, updated=())
+        setattr(forward, attribute, bound)
+        REGISTRY[forward.module].append(bound)

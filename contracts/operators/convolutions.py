@@ -91,7 +91,7 @@ def _functional(
 def accept(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the matrix product of weights and columns, its bound and classes.
 
-    See `kfuzz.numerics.models.convolutions`.
+    See `kfuzz.numerics.models.dots`.
     """
     return nm.merged(nm.convolved(problem)).accepted(problem)
 
@@ -174,7 +174,7 @@ def reference_conv2d(
 def accept_conv2d(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the matrix product of weights and columns, its bound and classes.
 
-    See `kfuzz.numerics.models.convolutions`; K = I R S products per element.
+    See `kfuzz.numerics.models.dots`; K = I R S products per element.
     """
     made = nm.convolved(problem)
     if problem.declaration.algorithm == WINOGRAD:

@@ -98,7 +98,7 @@ def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the affine step with r = (var + eps)^-1/2 as an interval.
 
     Either form, (x - mu) r g + b and x (r g) + (b - mu r g), is admitted; eps is a
-    rounded constant (`kfuzz.numerics.models.normalisation`).
+    rounded constant (`kfuzz.numerics.models.norms`).
     """
     import torch
 
@@ -254,7 +254,7 @@ def reference_group_norm(
 def accept_group_norm(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the interval of layer_norm over the n = C / num_groups * L of a group.
 
-    See `kfuzz.numerics.models.normalisation`.
+    See `kfuzz.numerics.models.norms`.
     """
     x = problem.tensors["x"]
     members, batch, _, length = x.shape
@@ -308,7 +308,7 @@ def reference_instance_norm(
 def accept_instance_norm(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the interval of layer_norm for each channel, affine by channel.
 
-    See `kfuzz.numerics.models.normalisation`.
+    See `kfuzz.numerics.models.norms`.
     """
     x = problem.tensors["x"]
     if x.numel() == 0:

@@ -132,7 +132,7 @@ def accept_log_softmax(problem: "nm.Problem") -> "nm.Acceptance":
     """Return d - log S +- (u |d| + R + 6u log S + u |ref|), d = x - max.
 
     R bounds the relative error of S, and log costs 6 u of its result, held
-    (`kfuzz.numerics.models.log_sum_exp`). The form x - (max + log S) rounds the sum in
+    (`kfuzz.numerics.models.sums`). The form x - (max + log S) rounds the sum in
     brackets besides: 2 u |max + log S|, where declared.
     """
     import torch
@@ -208,7 +208,7 @@ def accept_cross_entropy(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the interval of log-softmax losses, of their mean or of their sum.
 
     With d = x - max, S = sum exp(d), R the relative error of S and u the unit of the
-    intermediates (`kfuzz.numerics.models.log_sum_exp`), e = 4u|d| + R + 6u log S +
+    intermediates (`kfuzz.numerics.models.sums`), e = 4u|d| + R + 6u log S +
     2u|log p| bounds the error of a log-probability, be d scaled by log2(e) or not.
     A row has (1-s) e_t + s (mean e + gamma(C) mean|log p|) + 6u loss, their sum
     gamma(M) of itself more and their mean gamma(M+2), in the output's format where
@@ -437,7 +437,7 @@ def accept_logsumexp(problem: "nm.Problem") -> "nm.Acceptance":
     """Return m + log S +- (R + 6u log S + u |m| + u |ref|).
 
     R bounds the relative error of S, and log costs 6 u of its result, held
-    (`kfuzz.numerics.models.log_sum_exp`); then m is rounded and added.
+    (`kfuzz.numerics.models.sums`); then m is rounded and added.
     """
     import torch
 
@@ -738,7 +738,7 @@ def accept_var(problem: "nm.Problem") -> "nm.Acceptance":
     """Return v +- Ev n / (n - correction), Ev of the class of Welford's method.
 
     Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta, which leaves
-    room for the division (`kfuzz.numerics.models.normalisation`).
+    room for the division (`kfuzz.numerics.models.norms`).
     """
     import torch
 

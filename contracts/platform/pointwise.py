@@ -5,9 +5,16 @@ from typing import Final
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.optim import adamw, sgd
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.platform.table import Claim, implements, namesakes, stored
+from kfuzz.contracts.platform.table import (
+    Claim,
+    implements,
+    namesakes,
+    narrowing,
+    stored,
+)
 
 namesakes("add mul where clamp relu sigmoid tanh exp log", torch)
 namesakes("leaky_relu silu", functional)
@@ -137,3 +144,146 @@ def torch_rope_sections(
 
     a, b, c, s = x[..., :half], x[..., half:], joined(cos), joined(sin)
     return torch.cat((a * c - b * s, b * c + a * s), -1)
+
+
+# Torch's operators that select by indices, add by them, or put in order.
+
+
+@implements(ops.embedding)
+def torch_embedding(weight: Tensor, indices: Tensor) -> Tensor:
+    """Look rows up with `torch.nn.functional.embedding`."""
+    return functional.embedding(indices, weight)
+
+
+@implements(ops.gather)
+def torch_gather(x: Tensor, index: Tensor) -> Tensor:
+    """Gather along the last dimension with `torch.gather`."""
+    return torch.gather(x, -1, index)
+
+
+@implements(ops.gather)
+def torch_take_along_dim(x: Tensor, index: Tensor) -> Tensor:
+    """Gather along the last dimension with `torch.take_along_dim`."""
+    return torch.take_along_dim(x, index, -1)
+
+
+@implements(ops.index_select)
+def torch_index_select(x: Tensor, index: Tensor) -> Tensor:
+    """Select rows with `torch.index_select`."""
+    return torch.index_select(x, 0, index)
+
+
+ANY_ORDER: Final = Claim(
+    "determinism", "none",
+    "docs/source/notes/randomness.rst and torch.use_deterministic_algorithms: atomic "
+    "additions in any order",
+    device="cuda",
+)  # fmt: skip
+
+
+# On the CPU 16-bit sums are kept in float32 (aten/src/ATen/native/cpu/
+# ScatterGatherKernel.cpp: create_acc_buffer).
+@narrowing(
+    ops.scatter_add,
+    ANY_ORDER,
+    accumulator="atomic({dtype})",
+    source="aten/src/ATen/native/cuda/ScatterGatherKernel.cu (ReduceAdd): "
+    "fastAtomicAdd on elements of the data's format",
+    device="cuda",
+)
+def torch_scatter_add(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
+    """Add along the last dimension with `torch.scatter_add`."""
+    return torch.scatter_add(x, -1, index, src)
+
+
+@narrowing(
+    ops.index_add,
+    ANY_ORDER,
+    stored(
+"measured on torch 2.13: on the CPU each row that is added is stored in the "
+        "data's format; so are products with alpha in aten/src/ATen/native/cuda/"
+        "Indexing.cu",
+    ),
+    accumulator="atomic({dtype})",
+    source="aten/src/ATen/native/cuda/Indexing.cu (index_add_cuda_impl): "
+    "fastAtomicAdd on elements of the data's format",
+    device="cuda",
+)  # fmt: skip
+def torch_index_add(
+    x: Tensor, index: Tensor, src: Tensor, *, alpha: float = 1.0
+) -> Tensor:
+    """Add rows with `torch.index_add`."""
+    return torch.index_add(x, 0, index, src, alpha=alpha)
+
+
+namesakes("topk sort", torch)
+
+
+@implements(ops.sort, Claim("ties", "first", "torch.sort: stable=True keeps the order"))
+def torch_sort_stable(
+    x: Tensor, *, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Sort with `torch.sort`, equal elements in the order they had."""
+    found = torch.sort(x, dim=dim, descending=descending, stable=True)
+    return found.values, found.indices
+
+
+# Torch's steps of optimizers, and its dropout.
+
+
+@implements(
+    ops.adamw,
+    stored(
+        "torch/optim/adam.py (_single_tensor_adam): each step is an operator whose "
+        "result is a tensor of the data's format"
+    ),
+)
+def torch_adamw(
+    param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, *, step: int = 1,
+    lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Take a step of copies with `torch.optim.adamw.adamw`."""
+    made = param.clone(), exp_avg.clone(), exp_avg_sq.clone()
+    adamw.adamw(
+        [made[0]], [grad], [made[1]], [made[2]], [], [torch.tensor(step - 1.0)],
+        foreach=False, amsgrad=False, beta1=beta1, beta2=beta2, lr=lr,
+        weight_decay=weight_decay, eps=eps, maximize=False,
+    )  # fmt: skip
+    return made
+
+
+@implements(
+    ops.sgd,
+    stored(
+        "torch/optim/sgd.py (_single_tensor_sgd): each step is an operator whose "
+        "result is a tensor of the data's format"
+    ),
+)
+def torch_sgd(
+    param: Tensor, grad: Tensor, momentum_buffer: Tensor, *, lr: float = 1e-3,
+    momentum: float = 0.9, dampening: float = 0.0, weight_decay: float = 0.0,
+    nesterov: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Take a step of copies with `torch.optim.sgd.sgd`."""
+    made, buffer = param.clone(), momentum_buffer.clone()
+    sgd.sgd(
+        [made], [grad], [buffer], foreach=False, weight_decay=weight_decay,
+        momentum=momentum, lr=lr, dampening=dampening, nesterov=nesterov,
+        maximize=False,
+    )  # fmt: skip
+    return made, buffer
+
+
+@implements(
+    ops.dropout,
+    stored(
+        "aten/src/ATen/native/Dropout.cpp (_dropout_impl): noise over 1 - p is a "
+        "tensor of the data's format"
+    ),
+)
+def torch_dropout(x: Tensor, p: float = 0.0, seed: int = 0) -> Tensor:
+    """Multiply by noise as `torch.dropout` does, from a generator of its own."""
+    random = torch.Generator(x.device).manual_seed(seed)
+    noise = torch.empty_like(x).bernoulli_(1 - p, generator=random)
+    return x * noise.div_(1 - p)

@@ -17,8 +17,10 @@ from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators.quantization import MIDDLE
 from kfuzz.contracts.platform.pointwise import FAST_ERF
 from kfuzz.contracts.platform.table import SHORT, Claim, implements, narrowing, stored
+from kfuzz.core.dtypes import FLOAT8
 
 # Parts of one sum that cuBLAS made at most, of 131,043 terms, on an H100 (torch 2.11):
 # tests/benchmarks/split_k.py. So many in bfloat16 leave long sums undecided.
@@ -192,3 +194,336 @@ def torch_conv2d_ieee(
     """Convolve with TF32 forbidden."""
     with setting(torch.backends.cudnn, allow_tf32=False):
         return functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
+
+
+# Torch's attention: the fused operator, and a chain of calls.
+
+NO_KEYS_LEFT: Final = Claim(
+    "masked_row", "zero",
+    "aten/src/ATen/native/transformers/attention.cpp: _safe_softmax, and measured on "
+    "torch 2.13 for the flash kernel of the CPU",
+)  # fmt: skip
+THREE_PRODUCTS: Final = Claim(
+    "accumulator", "tf32x3",
+    "aten/src/ATen/native/transformers/cuda/mem_eff_attention/gemm_kernel_utils.h: "
+    "float32 goes through OpMultiplyAddFastF32, three TF32 products",
+    device="cuda",
+)  # fmt: skip
+
+
+@implements(ops.attention, NO_KEYS_LEFT, THREE_PRODUCTS)
+def torch_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Apply `torch.nn.functional.scaled_dot_product_attention`."""
+    return functional.scaled_dot_product_attention(
+        q, k, v, is_causal=causal, scale=scale, enable_gqa=True
+    )
+
+
+@implements(ops.attention, NO_KEYS_LEFT, THREE_PRODUCTS)
+def torch_attention_masked(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, scale: float | None = None
+) -> Tensor:
+    """Apply the same with an additive mask."""
+    return functional.scaled_dot_product_attention(
+        q, k, v, mask, scale=scale, enable_gqa=True
+    )
+
+
+IN_STEPS: Final = (
+    Claim("algorithm", "unfused", "each step is stored in the data's format"),
+    Claim("masked_row", "nan", "torch.softmax of a row of -Inf is NaN"),
+)
+
+
+def scores(
+    q: Tensor, k: Tensor, mask: Tensor | None, *, causal: bool, scale: float | None,
+    window: int | None, softcap: float | None,
+) -> Tensor:  # fmt: skip
+    """Return scale q k^T, capped and masked, each step a call."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    made = (q @ k.transpose(-1, -2)) * scale
+    if softcap is not None:
+        made = torch.tanh(made / softcap) * softcap
+    if mask is not None:
+        made = made + mask
+    seen = torch.ones(made.shape[-2:], dtype=torch.bool, device=q.device)
+    if window is not None:
+        seen = seen.tril(window - 1).triu(1 - window)
+    if causal:
+        seen = seen.tril()
+    return made.masked_fill(~seen, float("-inf"))
+
+
+@product(ops.attention, *IN_STEPS)
+def torch_attention_unfused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
+    sinks: Tensor | None = None, *, causal: bool = False, scale: float | None = None,
+    window: int | None = None, softcap: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Multiply, cap, mask, `torch.softmax` with the sinks, multiply."""
+    repeats = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    made = scores(
+        q, k, mask, causal=causal, scale=scale, window=window, softcap=softcap
+    )
+    if sinks is not None:
+        more = sinks.reshape(1, -1, 1, 1).expand(*made.shape[:-1], 1)
+        made = torch.cat((made, more), -1)
+    return torch.softmax(made, -1)[..., : k.shape[2]] @ v
+
+
+@product(ops.attention_lse, *IN_STEPS)
+def torch_attention_lse(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *,
+    causal: bool = False, scale: float | None = None, window: int | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Multiply, cap, mask, `torch.softmax` and `torch.logsumexp`, multiply."""
+    repeats = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    made = scores(
+        q, k, mask, causal=causal, scale=scale, window=window, softcap=softcap
+    )
+    return torch.softmax(made, -1) @ v, torch.logsumexp(made.float(), -1)
+
+
+@product(ops.attention_varlen, *IN_STEPS)
+def torch_attention_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
+    causal: bool = False, scale: float | None = None, window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Apply the chain to each sequence."""
+    y = q.new_empty(*q.shape[:2], v.shape[-1])
+    starts, lows = cu_q.tolist(), cu_k.tolist()
+    for i in range(len(starts) - 1):
+        rows, keys = slice(*starts[i : i + 2]), slice(*lows[i : i + 2])
+        parts = (t.transpose(0, 1).unsqueeze(0) for t in (q[rows], k[keys], v[keys]))
+        made = torch_attention_unfused(
+            *parts, causal=causal, scale=scale, window=window, softcap=softcap
+        )
+        y[rows] = made[0].transpose(0, 1)
+    return y
+
+
+@product(ops.attention_paged, *IN_STEPS)
+def torch_attention_paged(
+    q: Tensor, k: Tensor, v: Tensor, pages: Tensor, lengths: Tensor, *,
+    limit: int = 16, scale: float | None = None, softcap: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Gather the keys of each sequence and apply the chain."""
+    y = q.new_empty(*q.shape[:2], v.shape[-1])
+    for i, length in enumerate(lengths.tolist()):
+        parts = (t[pages[i]].flatten(0, 1)[:length].transpose(0, 1) for t in (k, v))
+        made = torch_attention_unfused(
+            q[i, None, :, None],
+            *(t.unsqueeze(0) for t in parts),
+            scale=scale,
+            softcap=softcap,
+        )
+        y[i] = made[0, :, 0]
+    return y
+
+
+# Torch's convolutions but conv2d, and their adjoints.
+
+
+def _convolving(function: Any) -> Any:
+    def convolve(
+        x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
+        dilation: int = 1, groups: int = 1,
+    ) -> Any:  # fmt: skip
+        return function(x, weight, bias, stride, padding, dilation, groups)
+
+    return convolve
+
+
+for _made in (ops.conv1d, ops.conv3d):
+    _function = _convolving(getattr(functional, _made.name))
+    implements(_made, WIDER, BY_DEFAULT, BIAS_AFTER, name=f"torch_{_made.name}")(
+        _function
+    )
+    implements(_made, BFLOAT16, BIAS_AFTER, name=f"torch_{_made.name}_bfloat16")(
+        _function
+    )
+
+
+COLUMNS: Final = (
+    "aten/src/ATen/native/NaiveConvolutionTranspose2d.cpp: products are tensors of the "
+    "data's format, and their sums are kept in it"
+)
+# cuDNN's adjoint in the data: with atomic additions where it chooses so.
+BY_ATOMICS: Final = Claim(
+    "determinism", "none",
+    "docs of torch.nn.functional.conv_transpose2d: on CUDA cuDNN may select a "
+    "nondeterministic algorithm; two calls differed on an H200",
+    device="cuda",
+)  # fmt: skip
+
+
+def _transposed(function: Any) -> Any:
+    def convolve(
+        x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
+        output_padding: int = 0, groups: int = 1, dilation: int = 1,
+    ) -> Any:  # fmt: skip
+        return function(
+            x, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    return convolve
+
+
+for _made in (ops.conv_transpose1d, ops.conv_transpose2d):
+    narrowing(
+        _made, BY_DEFAULT, BY_ATOMICS, stored(COLUMNS), accumulator="{dtype}",
+        source=COLUMNS, device="cpu", name=f"torch_{_made.name}",
+    )(_transposed(getattr(functional, _made.name)))  # fmt: skip
+
+
+@implements(
+    ops.causal_conv1d,
+    stored("a chain of torch's operators, each of which stores its result"),
+)
+def torch_causal_conv1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None,
+    initial_state: Tensor | None = None, activation: str | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Convolve each channel with `torch.nn.functional.conv1d`."""
+    channels, width = weight.shape
+    if initial_state is None:
+        initial_state = x.new_zeros(x.shape[0], channels, width - 1)
+    padded = torch.cat((initial_state, x), -1)
+    y = functional.conv1d(padded, weight[:, None], bias, groups=channels)
+    y = y if activation is None else functional.silu(y)
+    return y, padded[..., padded.shape[-1] - (width - 1) :].clone()
+
+
+# Conversions by torch, and quantisation as a chain of its calls.
+
+
+@implements(
+    ops.cast,
+    Claim(
+        "dtypes",
+        ("float32", "float16", "bfloat16", *FLOAT8),
+        "torch.Tensor.to converts between all of them",
+    ),
+)
+def torch_cast(x: Tensor, *, dtype: torch.dtype = torch.float16) -> Tensor:
+    """Convert with `torch.Tensor.to`, to a tensor of its own."""
+    return x.to(dtype, copy=True)
+
+
+@implements(ops.quantize_int8)
+def torch_quantize_int8(x: Tensor, *, eps: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Divide by the scale, round, clamp and convert, in float32."""
+    scale = x.float().abs().amax(-1).clamp(min=eps) / 127
+    safe = torch.where(scale == 0, 1, scale).unsqueeze(-1)
+    codes = torch.round(x.float() / safe).clamp(-127, 127)
+    return codes.to(torch.int8), scale
+
+
+@implements(ops.quantize_fp8)
+def torch_quantize_fp8(x: Tensor, *, eps: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Multiply by 448 / max|x|, clamp and convert, in float32."""
+    greatest = x.float().abs().amax(-1).clamp(min=eps)
+    inverse = torch.where(greatest == 0, 1, 448 / greatest).unsqueeze(-1)
+    codes = (x.float() * inverse).clamp(-448, 448)
+    return codes.to(torch.float8_e4m3fn), greatest / 448
+
+
+@implements(ops.dequantize_int8)
+def torch_dequantize_int8(
+    q: Tensor, scale: Tensor, *, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Multiply in float32 and convert."""
+    return (q.float() * scale.unsqueeze(-1)).to(dtype)
+
+
+@implements(ops.dequantize_fp8)
+def torch_dequantize_fp8(
+    q: Tensor, scale: Tensor, *, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Multiply in float32 and convert."""
+    return (q.float() * scale.unsqueeze(-1)).to(dtype)
+
+
+@implements(ops.scaled_matmul_int8)
+def torch_scaled_matmul_int8(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
+    *, dtype: torch.dtype = torch.float32,
+) -> Tensor:  # fmt: skip
+    """Multiply exactly, scale rows, then columns, in float32."""
+    y = (a.double() @ b.double()).float() * scale_a.unsqueeze(-1) * scale_b
+    return (y if bias is None else y + bias).to(dtype)
+
+
+@implements(ops.scaled_matmul_fp8)
+def torch_scaled_matmul_fp8(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
+    *, dtype: torch.dtype = torch.float32,
+) -> Tensor:  # fmt: skip
+    """Multiply, and the product of the scales, in float32."""
+    y = (a.float() @ b.float()) * (scale_a.unsqueeze(-1) * scale_b)
+    return (y if bias is None else y + bias).to(dtype)
+
+
+def _wide(codes: Tensor, scale: Tensor, dim: int) -> Tensor:
+    """Return codes times their scales, each of which serves several along dim."""
+    each = codes.shape[dim] // max(scale.shape[dim], 1)
+    return codes.float() * scale.repeat_interleave(each, dim)
+
+
+@implements(ops.scaled_matmul_blocks)
+def torch_scaled_matmul_blocks(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, block: int = 128,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:  # fmt: skip
+    """Scale both operands, then multiply, in float32."""
+    right = _wide(b, scale_b.repeat_interleave(block, 1), 0)
+    return (_wide(a, scale_a, 1) @ right).to(dtype)
+
+
+def _powers(codes: Tensor) -> Tensor:
+    power = torch.ldexp(torch.ones_like(codes, dtype=torch.float32), codes.int() - 127)
+    return torch.where(codes == 255, float("nan"), power)
+
+
+@implements(ops.mx_matmul)
+def torch_mx_matmul(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:  # fmt: skip
+    """Scale both operands, then multiply, in float32."""
+    left, right = _wide(a, _powers(scale_a), 1), _wide(b, _powers(scale_b), 0)
+    return (left @ right).to(dtype)
+
+
+def _nibbles(packed: Tensor, count: int, dim: int) -> Tensor:
+    shifted = [(packed >> 4 * i) & 15 for i in range(count)]
+    return torch.stack(shifted, dim).flatten(dim - 1, dim)
+
+
+def _weighted(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    """Return x times weights in the data's format."""
+    each = codes.shape[0] // scale.shape[0]
+    scale, zero = (t.repeat_interleave(each, 0) for t in (scale, zero))
+    return x @ ((codes.to(x.dtype) - zero.to(x.dtype)) * scale)
+
+
+@implements(ops.int4_matmul)
+def torch_int4_matmul(
+    x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor | None = None
+) -> Tensor:
+    """Unpack and scale the weights in the data's format, then multiply."""
+    zero = torch.full_like(scale, MIDDLE) if zero is None else zero
+    return _weighted(x, _nibbles(codes, 2, -2), scale, zero)
+
+
+@implements(ops.gptq_matmul)
+def torch_gptq_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    """Unpack weights and zero points, scale in the data's format, then multiply."""
+    zeros = _nibbles(zero, 8, -1) + 1
+    return _weighted(x, _nibbles(codes, 8, -2), scale, zeros)

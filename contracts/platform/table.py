@@ -17,8 +17,8 @@ import torch
 
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.errors import BindingError
-from kfuzz.core.shape_class import ShapeClass
 
 DEVICES: Final = ("cpu", "cuda")
 SHORT: Final = ("float16", "bfloat16")

@@ -1,23 +1,40 @@
 """kfuzz corpus … and kfuzz show: the store, read and kept up without torch."""
 
+import fnmatch
 import os
-from collections.abc import Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kfuzz.cli import completion, values
-from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.cli.project import folder_of, open_project
-from kfuzz.cli.settings import CorpusOption, FormatOption, checking, option
-from kfuzz.cli.standard_streams import print_report
-from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.cli import completion, settings
+from kfuzz.cli.project import Project, folder_of, open_project
+from kfuzz.cli.settings import (
+    CorpusOption,
+    FormatOption,
+    checking,
+    one_of,
+    option,
+    reports,
+    shared,
+    targets_argument,
+)
+from kfuzz.cli.streams import ExitCode, print_report
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.errors import NothingToRunError, UsageError, suggestion
+from kfuzz.core.event import Event, Exited, FindingSaved, Notice
 from kfuzz.core.verdict import Feature, State
+from kfuzz.report.kinds import NAMES
+from kfuzz.report.text import MAX_LINE_CHARACTERS, read_events
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.maintenance import Deed, Did
 
+if TYPE_CHECKING:
+    from kfuzz.report.tables import Gathered
+
+
 OLDER_THAN: Final = "30d"
-_MARK: Final = values.one_of("known", "fixed", "new")
+_MARK: Final = settings.one_of("known", "fixed", "new")
 
 corpus_app = typer.Typer(
     help="Look at stored findings, and keep them up.",
@@ -29,7 +46,7 @@ corpus_app = typer.Typer(
 @corpus_app.command("list")
 def list_(corpus: CorpusOption = None, format: FormatOption = "text") -> int:
     """List every stored finding."""
-    from kfuzz.report import corpus_lists
+    from kfuzz.report import json_report as corpus_lists
     from kfuzz.report.text import shown_path
 
     project = open_project(corpus, existing=True)
@@ -61,7 +78,7 @@ def check(
     ] = False,
 ) -> int:
     """Check that every stored finding can be read; exit 1 if one cannot."""
-    from kfuzz.report import corpus_lists
+    from kfuzz.report import json_report as corpus_lists
     from kfuzz.report.text import one_line
 
     project = open_project(corpus, existing=True)
@@ -211,7 +228,7 @@ def prune(
     """
     from kfuzz.store import maintenance as upkeep
 
-    seconds = values.age(older_than)
+    seconds = settings.age(older_than)
     project = open_project(corpus, existing=True)
     deeds = upkeep.prune(project.store(), older_than=seconds, apply=yes)
     _tell(deeds, format, done=yes)
@@ -233,9 +250,9 @@ def show(
     """Show everything about one finding, and what is proved of its kernel."""
     from kfuzz.report import json_report
     from kfuzz.report.finding_view import finding_page, view
-    from kfuzz.report.gathered import Shown
-    from kfuzz.report.proofs import proof_lines
-    from kfuzz.store.proofs import kept_proof
+    from kfuzz.report.promises import proof_lines
+    from kfuzz.report.tables import Shown
+    from kfuzz.store.files import kept_proof
 
     project = open_project(corpus)
     stored = project.store().find(id)
@@ -255,7 +272,7 @@ def show(
 
 
 def _tell(deeds: Sequence[Deed], form: str, *, done: bool = True) -> None:
-    from kfuzz.report import corpus_lists
+    from kfuzz.report import json_report as corpus_lists
 
     print_report(
         form,
@@ -276,3 +293,301 @@ def _features(texts: Sequence[str]) -> list[Feature]:
             fix = suggestion(name, valid)
             raise UsageError(f"{name!r:.40} is no feature", where="--features", fix=fix)
     return [Feature(name) for name in dict.fromkeys(names)]
+
+
+# kfuzz contracts list|operators|show: what kernels are held to.
+
+_FormatOption = Annotated[
+    str, shared("format", "What to print.", kind=one_of("text", "markdown", "json"))
+]
+
+contracts_app = typer.Typer(
+    help="Look at the contracts.", rich_markup_mode=None, add_completion=False
+)
+
+
+@contracts_app.command("list")
+def contract_verbs_list_(
+    glob: Annotated[
+        str,
+        typer.Argument(
+            metavar="[GLOB]",
+            help='Name the contracts that match: "C-PRC-*", "*/softmax".',
+            show_default=False,
+            autocompletion=completion.contracts,
+        ),
+    ] = "",
+    format: _FormatOption = "text",
+) -> int:
+    """List the contract classes, each with the number of operators that it binds."""
+    from kfuzz.contracts.suite import every_contract
+    from kfuzz.report.json_report import contract_document, contract_lines
+    from kfuzz.report.promises import class_lines, promise
+
+    every = every_contract()
+    chosen = [c for c in every if not glob or _matches(c.identifier, glob)]
+    if not chosen:
+        fix = "`kfuzz contracts list` names the classes, `operators` the operators"
+        raise UsageError(f"no contract matches {glob!r:.60}", fix=fix)
+
+    def lines() -> list[str]:
+        if not glob:
+            return class_lines(every, markdown=format == "markdown")
+        if format == "markdown":
+            return [f"- `{c.identifier}`: {promise(c)}" for c in chosen]
+        return contract_lines(chosen)
+
+    print_report(
+        format, lambda: {"contracts": [contract_document(c) for c in chosen]}, lines
+    )
+    return ExitCode.OK
+
+
+@contracts_app.command()
+def operators(
+    targets: Annotated[
+        list[str] | None,
+        targets_argument(
+            "List the operators of these kernels instead: your own too. The files are "
+            "imported."
+        ),
+    ] = None,
+    format: _FormatOption = "text",
+) -> int:
+    """List the operators, each with its call and the number of its contracts."""
+    from kfuzz.contracts.operators import OPERATORS
+    from kfuzz.report import promises as operator_pages
+
+    def every() -> Sequence[Operator]:
+        return _operators_of(targets) if targets else list(OPERATORS.values())
+
+    print_report(
+        format,
+        lambda: {"operators": list(map(operator_pages.operator_document, every()))},
+        lambda: operator_pages.operator_lines(every(), markdown=format == "markdown"),
+    )
+    return ExitCode.OK
+
+
+@contracts_app.command()
+def contract_verbs_show(
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help='A contract ("C-PRC-01/matmul"), a class ("C-PRC-01"), an operator '
+            '("matmul"), or a kernel with an operator of your own '
+            '("my_kernels.py::rope").',
+            autocompletion=completion.contracts,
+        ),
+    ],
+    format: _FormatOption = "text",
+) -> int:
+    """Show the eight parts of one contract or class, or what an operator promises."""
+    from kfuzz.contracts.classes import CLASSES
+    from kfuzz.contracts.operators import OPERATORS
+    from kfuzz.contracts.suite import find_contract
+    from kfuzz.report import promises
+    from kfuzz.report import promises as operator_pages
+    from kfuzz.report.json_report import contract_page
+
+    as_page = format == "markdown"
+    draw = promises.contract_markdown if as_page else promises.contract_text
+    is_target = ":" in id or id.endswith((".py", "/"))
+    if id in CLASSES or ("/" in id and not is_target):
+        found = promises.class_contract(id) if id in CLASSES else find_contract(id)
+        print_report(
+            format, lambda: {"contract": contract_page(found)}, lambda: draw(found)
+        )
+        return ExitCode.OK
+    chosen: Callable[[], Sequence[Operator]]
+    if id in OPERATORS:
+        chosen = lambda: [OPERATORS[id]]  # noqa: E731
+    elif is_target:
+        chosen = lambda: _operators_of([id])  # noqa: E731
+    else:
+        names = [*CLASSES, *OPERATORS]
+        raise UsageError(
+            f"no contract class or operator {id!r:.60}",
+            fix=suggestion(id, names).partition("valid:")[0]
+            + "`kfuzz contracts list` and `kfuzz contracts operators` print all",
+        )
+    print_report(
+        format,
+        lambda: {"operators": [operator_pages.operator_document(o) for o in chosen()]},
+        lambda: [
+            line
+            for o in chosen()
+            for line in (*operator_pages.operator_page(o, markdown=as_page), "")
+        ][:-1],
+    )
+    return ExitCode.OK
+
+
+def _matches(identifier: str, glob: str) -> bool:
+    name, _, operator = identifier.partition("/")
+    return any(fnmatch.fnmatchcase(text, glob) for text in (identifier, name, operator))
+
+
+def _operators_of(targets: Sequence[str]) -> list[Operator]:
+    """Return the operators of kernels, each once; their files are imported.
+
+    Raises:
+        KfuzzError: if a target cannot be loaded.
+    """
+    from kfuzz.targets.load import load_all, project_root
+
+    found = load_all(tuple(targets), root=project_root())
+    return list({k.kernel.operator.name: k.kernel.operator for k in found}.values())
+
+
+# kfuzz report: make reports afterwards, of what runs told and what a corpus holds.
+
+
+def report(
+    wanted: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KIND=FILE [ID]",
+            help=f"KIND is one of {', '.join(NAMES)}; several by spaces or commas. "
+            "Ids of findings after them: of these alone. `issue` is of one finding.",
+        ),
+    ],
+    events: Annotated[
+        list[str] | None,
+        option(
+            "--events",
+            "What `kfuzz run --report jsonl=FILE` wrote; repeatable. The corpus "
+            "is then read only if --corpus names it.",
+            metavar="FILE",
+        ),
+    ] = None,
+    corpus: CorpusOption = None,
+) -> int:
+    """Make reports of stored findings, of events that a run kept, or of both.
+
+    What the corpus says of a finding is taken for newer than what the events say.
+    """
+    from kfuzz.report.files import ReportFiles
+
+    words, ids = _apart(wanted)
+    chosen = reports(words, "kfuzz report")
+    project = open_project(corpus, existing=True)
+    _require_files(events or [], [str(r.path) for r in chosen])
+    if not events and not os.path.isdir(project.corpus):
+        raise NothingToRunError(
+            "no finding is stored here",
+            where=str(project.corpus),
+            fix="--corpus names another folder, --events what a run kept",
+        )
+    told = [event for name in events or [] for event in _kept(name)]
+    if corpus is not None or not events:
+        told += _stored(project)
+    if ids:
+        told = _only(told, ids)
+    files = ReportFiles(
+        chosen, root=project.root, options=project.options, findings=_ids(told)
+    )
+    exited = Exited()
+    for event in told:
+        if isinstance(event, Exited):
+            exited = event
+        else:
+            files.feed(event)
+    files.finish(exited)
+    files.require_written()
+    return ExitCode.OK
+
+
+def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words that ask for reports, and the ids behind the first of them."""
+    asks = [i == 0 or "=" in word or word in NAMES for i, word in enumerate(words)]
+    each = list(zip(words, asks, strict=True))
+    return [w for w, ask in each if ask], [w for w, ask in each if not ask]
+
+
+def _gathered(told: Iterable[Event]) -> "Gathered":
+    from kfuzz.report.tables import Gathered
+
+    run = Gathered()
+    for event in told:
+        run.feed(event)
+    return run
+
+
+def _ids(told: Iterable[Event]) -> list[str]:
+    """Return the ids of all findings that events tell of."""
+    return [shown.finding.id for shown in _gathered(told).findings]
+
+
+def _only(told: Iterable[Event], ids: Sequence[str]) -> list[Event]:
+    """Return events that tell of some findings alone.
+
+    Args:
+        told: all there are.
+        ids: each an id, one that a finding had before, or the beginning of just one.
+
+    Raises:
+        UsageError: if one is the id of no finding, or the beginning of several.
+    """
+    every = _gathered(told).findings
+    found: dict[str, Event] = {}
+    for id in ids:
+        fit = [s for s in every if id in (s.finding.id, *s.finding.former)]
+        fit = fit or [s for s in every if s.finding.id.startswith(id)]
+        if len(fit) != 1:
+            what = (
+                f"is the beginning of {len(fit)} ids" if fit else "is no finding's id"
+            )
+            named = [s.finding.id for s in fit or every]
+            raise UsageError(
+                f"{id!r:.200} {what}", where="kfuzz report", fix=suggestion(id, named)
+            )
+        one = fit[0]
+        found[one.finding.id] = FindingSaved(
+            one.kernel, one.finding, one.path, one.is_new, "done"
+        )
+    return list(found.values())
+
+
+def _kept(name: str) -> list[Event]:
+    """Return what a run kept, malformed text included as such.
+
+    Raises:
+        DecodeError: if it is malformed.
+        NothingToRunError: if it kept nothing.
+    """
+    with open(name, encoding="utf-8", errors="surrogateescape") as lines:
+        pieces = iter(lambda: lines.readline(MAX_LINE_CHARACTERS + 1), "")
+        told = list(read_events(pieces, where=name))
+    if not told:  # a page without findings would pass for a run without
+        raise NothingToRunError("no event is kept here", where=f"--events {name}")
+    return told
+
+
+def _stored(project: Project) -> Iterator[Event]:
+    """Yield what a corpus holds as the events that would tell of it."""
+    for entry in project.store().entries():
+        if isinstance(entry, Problem):
+            yield Notice("", f"skipped: {entry.what}")
+        else:
+            node, path = entry.finding.target.node_id, str(entry.path)
+            yield FindingSaved(node, entry.finding, path, False, "done")
+
+
+def _require_files(events: list[str], written: list[str]) -> None:
+    """Check that what is read is there, and is not what will be written.
+
+    Raises:
+        UsageError: if not.
+    """
+    places = {os.path.realpath(path) for path in written}
+    for name in events:
+        if not os.path.isfile(name):
+            raise UsageError("no such file", where=f"--events {name}")
+        if os.path.realpath(name) in places:
+            raise UsageError(
+                "is read and would be overwritten",
+                where=f"--events {name}",
+                fix="name another file for the report",
+            )

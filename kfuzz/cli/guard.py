@@ -12,12 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from kfuzz.cli.exit_codes import ExitCode, report_error
-from kfuzz.cli.standard_streams import open_descriptors
+from kfuzz.cli.streams import ExitCode, open_descriptors, report_error
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution import parent
 from kfuzz.execution.processes.child import signal_name
-from kfuzz.targets import importing
+from kfuzz.targets import load
 
 # How long an import may go on once the user has asked for an end.
 STOP_SECONDS: Final = 3.0
@@ -64,7 +63,7 @@ def watched(work: Callable[[], int]) -> int:
     how = f"exit code {code}" if code >= 0 else signal_name(code)
     fix = "What was found is in the corpus, `kfuzz corpus list` shows it"
     if target:
-        return report_error(overdue or importing.ended(target, how), verbose=False)
+        return report_error(overdue or load.ended(target, how), verbose=False)
     error = HarnessError(f"its own process was ended by {how}", fix=fix)
     return report_error(error, verbose=False)
 
@@ -78,9 +77,9 @@ def _do(work: Callable[[], int], tells: int, guard: int, mask: set[int]) -> NoRe
     def tell(target: str) -> None:
         named = target.encode(errors="replace").replace(b"\n", b" ")
         with suppress(OSError):
-            os.write(tells, b"%.3f %s\n" % (importing.limit(), named))
+            os.write(tells, b"%.3f %s\n" % (load.limit(), named))
 
-    importing.tell(tell)
+    load.tell(tell)
     sys.exit(work())
 
 
@@ -88,7 +87,7 @@ def _wait(
     pid: int, targets: int, taken: list[signal.Signals]
 ) -> tuple[str, list[float], BaseException | None]:
     """Return what was being imported at the end, who asked for it, and why it came."""
-    target, since, limit, heard = "", time.monotonic(), importing.limit(), b""
+    target, since, limit, heard = "", time.monotonic(), load.limit(), b""
     asked: list[float] = []
     over = False
     while True:
@@ -116,4 +115,4 @@ def _wait(
         if target and (len(asked) > 1 or (asked and now - asked[0] > STOP_SECONDS)):
             return target, asked, KeyboardInterrupt()
         if target and now - since > limit + GRACE_SECONDS:
-            return target, asked, importing.overdue(target, limit)
+            return target, asked, load.overdue(target, limit)

@@ -9,24 +9,23 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kfuzz.cli import completion, values
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli import completion, settings
 from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import CorpusOption, FormatOption, option, shared
-from kfuzz.cli.standard_streams import (
+from kfuzz.cli.streams import (
+    ExitCode,
     consume,
     note,
     print_report,
     report_stream,
     stopping,
 )
-from kfuzz.cli.wiring import wiring_of
 from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.execution.device.sanitizer import TOOLS
-from kfuzz.report.corpus_lists import problem_line
+from kfuzz.report.json_report import problem_line
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.entry import FINDING
 
@@ -47,7 +46,6 @@ _TrustOption = Annotated[
 
 
 def replay(
-    context: typer.Context,
     findings: Annotated[
         list[str] | None,
         typer.Argument(
@@ -57,7 +55,9 @@ def replay(
             autocompletion=completion.ids,
         ),
     ] = None,
-    times: Annotated[int, option("--times", "Runs of each finding.", values.COUNT)] = 3,
+    times: Annotated[
+        int, option("--times", "Runs of each finding.", settings.COUNT)
+    ] = 3,
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
     target: Annotated[
@@ -93,7 +93,7 @@ def replay(
             "--sanitizer",
             "Call the kernel once under compute-sanitizer instead, on a GPU; the "
             "report is stored with the finding.",
-            values.one_of(*TOOLS),
+            settings.one_of(*TOOLS),
         ),
     ] = None,
     jobs: Annotated[
@@ -124,7 +124,7 @@ def replay(
     With --sanitizer: 0 no errors, 1 some, 3 the tool or the kernel did not run, 5 there
     is no such tool or device.
     """
-    project, wiring = open_project(corpus), wiring_of(context)
+    project = open_project(corpus)
     entries = _chosen(findings or [], project)
     if script is not None:
         if sanitizer is not None:
@@ -132,7 +132,7 @@ def replay(
             raise UsageError("--sanitizer and --script exclude each other", fix=fix)
         return _write_script(entries, script, target, form=format)
     if upstream is not None:
-        from kfuzz.engine.replay.upstream import upstream as made
+        from kfuzz.engine.scripts import upstream as made
 
         root = project.root
         return _write_new(
@@ -145,7 +145,6 @@ def replay(
         device=device,
         target=target,
         jobs=jobs,
-        opener=wiring.opener,
         trusted=None if trust else project.modules,
     )
     if sanitizer is not None:
@@ -156,7 +155,6 @@ def replay(
 
 
 def shrink(
-    context: typer.Context,
     id: Annotated[
         str,
         typer.Argument(
@@ -177,18 +175,17 @@ def shrink(
     trust: _TrustOption = False,
 ) -> int:
     """Reduce a stored finding further and explain it anew."""
-    project, wiring = open_project(corpus), wiring_of(context)
+    project = open_project(corpus)
     stored = project.store().find(id)
     config = ReplayConfig(
         root=project.root,
         corpus=project.corpus,
         device=device,
         target=target,
-        opener=wiring.opener,
         trusted=None if trust else project.modules,
     )
 
-    from kfuzz.engine.replay import shrink as engine
+    from kfuzz.engine import replay as engine
     from kfuzz.report.terminal import TerminalReport
 
     with (
@@ -208,9 +205,8 @@ def _replay(
     on_known: bool,
     options: str,
 ) -> ExitCode:
-    from kfuzz.engine.replay.replayer import replay  # with it comes Hypothesis
-    from kfuzz.report.json_report import replay_document
-    from kfuzz.report.lists import replay_lines, replay_total
+    from kfuzz.engine.replay import replay  # with it comes Hypothesis
+    from kfuzz.report.json_report import replay_document, replay_lines, replay_total
 
     results, interrupted = _each(
         lambda stop: replay(entries, config, stop=stop, notify=note),
@@ -232,9 +228,8 @@ def _replay(
 def _sanitize(
     entries: Sequence[Stored | Problem], tool: str, config: ReplayConfig, form: str
 ) -> ExitCode:
-    from kfuzz.engine.replay.sanitize import sanitize
-    from kfuzz.report.json_report import sanitizer_document
-    from kfuzz.report.lists import sanitized_lines
+    from kfuzz.engine.replay import sanitize
+    from kfuzz.report.json_report import sanitized_lines, sanitizer_document
 
     results, interrupted = _each(
         lambda stop: sanitize(entries, tool, config, stop=stop),
@@ -288,7 +283,7 @@ def _each(
 def _write_script(
     entries: Sequence[Stored | Problem], path: Path, target: str, *, form: str
 ) -> ExitCode:
-    from kfuzz.engine.replay.script import script
+    from kfuzz.engine.scripts import script
 
     return _write_new(
         entries, path, lambda f: script(f, target), name="--script", form=form
@@ -303,7 +298,7 @@ def _write_new(
     name: str,
     form: str,
 ) -> ExitCode:
-    from kfuzz.report.output_files import write_new
+    from kfuzz.report.files import write_new
 
     if len(entries) != 1:
         raise UsageError(

@@ -1,6 +1,6 @@
 """The process that searches: it is told what to do, and tells its events.
 
-The command line starts it (`kfuzz.cli.apart`), is its only reader, and outlives it.
+The command line starts it (`kfuzz.cli.run`), is its only reader, and outlives it.
 """
 
 import atexit
@@ -9,14 +9,15 @@ import os
 import threading
 from multiprocessing.connection import Connection
 
-from kfuzz.cli.apart import portable
+from kfuzz.cli.run import portable
 from kfuzz.core.errors import KfuzzError
+from kfuzz.core.features import hook
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
-from kfuzz.engine.workers.templates import Home, home_of
+from kfuzz.engine.workers.zygotes import Home, home_of
 from kfuzz.execution.processes import bytecode
-from kfuzz.execution.processes.own import end, obey, served
-from kfuzz.targets import importing
+from kfuzz.execution.processes.child import end, obey, served
+from kfuzz.targets import load
 from kfuzz.targets.load import resolve
 
 
@@ -32,8 +33,8 @@ def main() -> None:
         with contextlib.suppress(OSError):
             connection.send(("importing", target))
 
-    importing.tell(tell)
-    importing.limit_to(config.import_seconds)
+    load.tell(tell)
+    load.limit_to(config.import_seconds)
     try:
         if config.engine is Engine.HYPOTHESIS:
             zygotes.begin_here(config.device, homes(config))
@@ -50,10 +51,10 @@ def main() -> None:
 
 def search(config: RunConfig, stop: threading.Event, connection: Connection) -> None:
     """Search, and send every event; go on to a clean end if nobody takes them."""
+    from kfuzz.engine.atheris import Atheris
     from kfuzz.engine.search import campaign
-    from kfuzz.fuzz.source import Atheris
-    from kfuzz.prove.beside import prover
 
+    prover = hook("prover")
     for event in campaign.run(config, stop=stop, guide=Atheris(), prover=prover):
         try:
             connection.send(("event", event))

@@ -8,21 +8,381 @@ of `RunConfig` that the engine reads.
 """
 
 import inspect
+import os
+import re
+import secrets
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from kfuzz.cli import completion, values
-from kfuzz.cli.values import Kind, Place, one_of
-from kfuzz.core.budget import Budget, Scale
-from kfuzz.core.burst import MEMBERS
+from kfuzz.cli import completion
+from kfuzz.core.budget import MEMBERS, Budget, Scale
+from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
+from kfuzz.execution.device.backends import AUTO, BACKENDS
+from kfuzz.execution.launches.building import GPU_TARGETS, gpu_targets
 from kfuzz.report.kinds import NAMES, ReportFile
+from kfuzz.store.mirror import is_url
+
+# Values on the command line, in the environment and in files: how each kind is read.
+#
+# One reader for all places, so that every error reads alike: what is wrong, where, and
+# the way out.
+
+FRESH: Final = "fresh"
+"""The seed of a run that is to draw other cases than any before it."""
+
+DEVICES: Final = (AUTO, *sorted(BACKENDS))
+# A week is the longest night; more is a slip of the keyboard.
+MAX_SECONDS: Final = 7 * 24 * 3600.0
+# Seeds are 64 bits wide; a random one is short enough to type.
+_SEED_BITS: Final = 64
+_RANDOM_SEED_BITS: Final = 32
+
+_DURATION: Final = re.compile(
+    r"(?=.)(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII
+)
+_SECONDS: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_AGE: Final = re.compile(r"(?P<number>\d{1,5})(?P<unit>[hdw])", re.ASCII)
+_NUMBER: Final = re.compile(r":\d{1,4}", re.ASCII)
+# A file's name may hold commas, as long as no other report seems to begin there.
+_NEXT_REPORT: Final = re.compile(r",(?=[A-Za-z_-]*=)")
+_CLUSTER: Final = re.compile(r"ray://[^\s/]+:\d{1,5}", re.ASCII)
+_CLUSTERS: Final = "write ray or ray://host:port"
+_TRUTHS: Final = {"1": True, "true": True, "yes": True, "on": True,
+                  "0": False, "false": False, "no": False, "off": False}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value was said.
+
+    Attributes:
+        label: for error messages: file, section and key, the variable, or the option.
+        base: folder of the file, to which its paths are relative; None on the command
+            line and in the environment, whose paths are the working folder's.
+        here: the working folder.
+    """
+
+    label: str
+    base: Path | None = None
+    here: Path = Path()
+
+    def path(self, text: str) -> Path:
+        """Return a path as it is used in the working folder."""
+        return Path(text) if self.base is None else self.base / text
+
+    def reject(self, value: Any, what: str, fix: str = "") -> NoReturn:
+        """Raise a `UsageError`: the value said here is not `what`."""
+        raise UsageError(f"{value!r:.60} is not {what}", where=self.label, fix=fix)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the values of one kind are written and read.
+
+    Attributes:
+        read: checks what a place says, and returns the value; raises UsageError.
+        metavar: how the help names such a value; "" for a flag.
+        option: what typer makes of the words on the command line.
+        text: makes of a text, a variable's or a word's, what a file would say.
+        engine: makes of the value what the engine is given.
+    """
+
+    read: Callable[[Any, Place], Any]
+    metavar: str = ""
+    option: Any = str
+    text: Callable[[str], Any] = str
+    engine: Callable[[Any], Any] = lambda value: value
+
+
+def duration(text: str, option: str = "--max-time") -> float:
+    """Return the seconds that "90", "90s", "10m", "1h" or "1h30m" stand for.
+
+    Raises:
+        UsageError: if it is no duration, 0, or more than `MAX_SECONDS`.
+    """
+    text = text.strip()
+    # Longer texts are nonsense, and huge numbers slow to convert.
+    short = text if len(text) <= 20 else ""
+    if _SECONDS.fullmatch(short):
+        seconds = float(short)
+    elif match := _DURATION.fullmatch(short):
+        hours, minutes, rest = (float(part or 0) for part in match.groups())
+        seconds = 3600 * hours + 60 * minutes + rest
+    else:
+        Place(option).reject(text, "a duration", "write 90, 90s, 10m, 1h or 1h30m")
+    if not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(
+            f"{text} is not a time above 0 s, up to {MAX_SECONDS / 3600:.0f}h",
+            where=option,
+        )
+    return seconds
+
+
+def age(text: str) -> float:
+    """Return the seconds that "12h", "30d" or "8w" stand for.
+
+    Raises:
+        UsageError: if it is no age.
+    """
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        Place("--older-than").reject(text, "an age", "write 12h, 30d or 8w")
+    hours = {"h": 1, "d": 24, "w": 7 * 24}[match["unit"]]
+    return 3600.0 * hours * int(match["number"])
+
+
+def drawn_seed(given: int | str | None) -> int:
+    """Return the seed given, or a random one for None and "fresh".
+
+    A random one also where `CI` is set: every night is to see other cases.
+    """
+    drawn = given is None or given == FRESH
+    return secrets.randbits(_RANDOM_SEED_BITS) if drawn else int(given or 0)
+
+
+def choose(value: str, valid: Sequence[str], where: str) -> str:
+    """Return the value if it is valid.
+
+    Raises:
+        UsageError: if not, with the nearest that is.
+    """
+    if value not in valid:
+        fix = suggestion(value, valid)
+        raise UsageError(f"{value!r:.60} is not a choice", where=where, fix=fix)
+    return value
+
+
+def reports(given: Sequence[str], option: str = "--report") -> list[ReportFile]:
+    """Return the reports that "html=a.html,junit=b.xml" and the like ask for.
+
+    Args:
+        given: the words, each with one or several reports.
+        option: what gave them, for error messages.
+
+    Raises:
+        UsageError: if one names no kind or no file.
+    """
+    found = []
+    for text in (text for word in given for text in _NEXT_REPORT.split(word)):
+        kind, _, path = text.partition("=")
+        if kind not in NAMES:
+            fix = suggestion(kind, NAMES) + f"; write {option} html=report.html"
+            raise UsageError(f"{text!r:.60} names no report", where=option, fix=fix)
+        if not path:
+            fix = f"write {kind}=FILE"
+            raise UsageError(f"{text!r:.60} names no file", where=option, fix=fix)
+        found.append(ReportFile(kind, Path(path)))
+    return found
+
+
+def _number(text: str) -> Any:
+    """Return the number that a text is, or the text itself."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _truth(text: str) -> Any:
+    return _TRUTHS.get(text.strip().lower(), text)
+
+
+def _words(text: str) -> Any:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that is not closed
+        return text
+
+
+def _is_number(value: Any, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _duration(value: Any, place: Place) -> str:
+    if _is_number(value, int, float):
+        value = str(value) if isinstance(value, int) else f"{value:g}"
+    if not isinstance(value, str):
+        place.reject(value, "a duration", "write 90, 90s, 10m, 1h or 1h30m")
+    duration(value, place.label)
+    return value
+
+
+def _count(value: Any, place: Place) -> int:
+    if not _is_number(value, int):
+        place.reject(value, "a whole number")
+    if value < 1:
+        raise UsageError(f"{value} is not at least 1", where=place.label)
+    return int(value)
+
+
+def _seed(value: Any, place: Place) -> int | str:
+    if value == FRESH:
+        return FRESH
+    if not _is_number(value, int):
+        place.reject(value, "a seed", f'write a whole number or "{FRESH}"')
+    if not 0 <= value < 1 << _SEED_BITS:
+        raise UsageError(f"{value} is not between 0 and 2^64 - 1", where=place.label)
+    return int(value)
+
+
+def _share(value: Any, place: Place) -> float:
+    if not _is_number(value, int, float) or not 0 < value <= 1:
+        place.reject(value, "a share of the cases", "write a number up to 1")
+    return float(value)
+
+
+def _flag(value: Any, place: Place) -> bool:
+    if not isinstance(value, bool):
+        place.reject(value, "true or false")
+    return value
+
+
+def _choice(value: Any, place: Place, *, valid: Sequence[str]) -> str:
+    if not isinstance(value, str):
+        place.reject(value, "a choice", suggestion("", valid))
+    return choose(value, valid, place.label)
+
+
+def _device(value: Any, place: Place) -> str:
+    if not isinstance(value, str):
+        place.reject(value, "a device", suggestion("", DEVICES))
+    numbered = tuple(b.name for b in BACKENDS.values() if b.numbered)
+    if "," in value:
+        each = [part.strip() for part in value.split(",")]
+        for part in each:
+            choose(part.partition(":")[0], numbered, place.label)
+        return ",".join(_device(part, place) for part in each)
+    name, colon, _ = value.partition(":")
+    if name in numbered and _NUMBER.fullmatch(value, len(name)):
+        return value
+    valid = (*DEVICES, *(f"{n}:0" for n in numbered)) if colon else DEVICES
+    return choose(value, valid, place.label)
+
+
+def _gpu_targets(value: Any, place: Place) -> tuple[str, ...]:
+    what, fix = "GPU architectures", 'write ["gfx942", "sm_90"]'
+    words = _texts(value, place, what, fix)
+    names = [name for word in words for name in word.split(",")]
+    return gpu_targets(names, place.label)
+
+
+def _cluster(value: Any, place: Place) -> str:
+    text = _text(value, place, "a cluster", _CLUSTERS)
+    if text != "ray" and not _CLUSTER.fullmatch(text):
+        place.reject(value, "a cluster", _CLUSTERS)
+    return text
+
+
+def _text(value: Any, place: Place, what: str, fix: str = "") -> str:
+    if not isinstance(value, str) or not value:
+        place.reject(value, what, fix)
+    return value
+
+
+def _path(value: Any, place: Place, what: str = "a file", fix: str = "") -> Path:
+    # typer makes paths of words where a verb asks for paths.
+    return (
+        value if isinstance(value, Path) else place.path(_text(value, place, what, fix))
+    )
+
+
+def _corpus(value: Any, place: Place) -> Path | str:
+    if isinstance(value, str) and is_url(value):
+        return value
+    return _path(value, place, "a folder", 'write corpus = "corpus"')
+
+
+def _texts(value: Any, place: Place, what: str, fix: str) -> tuple[str, ...]:
+    good = isinstance(value, list | tuple) and all(
+        isinstance(word, str) and word for word in value
+    )
+    if not good:
+        place.reject(value, f"a list of {what}", fix)
+    return tuple(value)
+
+
+def _targets(value: Any, place: Place) -> tuple[str, ...]:
+    fix = 'write targets = ["kernels.py", "package.module"]'
+    found = _texts(value, place, "targets", fix)
+    return tuple(_from_here(target, place) for target in found)
+
+
+def _from_here(target: str, place: Place) -> str:
+    """Return a target of a project as it is written in the working folder."""
+    base, here = place.base, place.here
+    path, separator, name = target.partition("::")
+    if base is None or base == here:
+        return target
+    if not ("/" in path or path.endswith(".py") or os.path.exists(base / path)):
+        return target
+    return os.path.relpath(base / path, here) + separator + name
+
+
+def _reports(value: Any, place: Place) -> tuple[ReportFile, ...]:
+    words = isinstance(value, list | tuple) and all(isinstance(w, str) for w in value)
+    if words:  # of the command line
+        return tuple(reports(value, place.label))
+    if not isinstance(value, dict):
+        fix = 'write report = { html = "report.html" }'
+        place.reject(value, "a table of reports", fix)
+    found = []
+    for kind, path in value.items():
+        if kind not in NAMES:
+            fix = suggestion(kind, NAMES)
+            text = f"unknown report {kind!r:.60}"
+            raise UsageError(text, where=place.label, fix=fix)
+        file = _path(path, Place(f"{place.label}.{kind}", place.base))
+        found.append(ReportFile(kind, file, with_folder=True))
+    return tuple(found)
+
+
+def one_of(*valid: str, engine: type[StrEnum] | None = None) -> Kind:
+    """Return the kind of a choice.
+
+    Args:
+        valid: the texts to choose from, in the order in which the help has them.
+        engine: the enumeration that the engine has of them, if any.
+    """
+    read = partial(_choice, valid=valid)
+    made = (lambda value: value) if engine is None else engine
+    return Kind(read, "|".join(valid), engine=made)
+
+
+ANY: Final = Kind(lambda value, place: value)
+DURATION: Final = Kind(
+    _duration, "TIME", engine=lambda v: None if v is None else duration(v)
+)
+COUNT: Final = Kind(_count, "N", int, _number)
+SEED: Final = Kind(_seed, "N|fresh", text=_number, engine=drawn_seed)
+SHARE: Final = Kind(_share, "SHARE", float, _number)
+FLAG: Final = Kind(_flag, "", bool, _truth)
+DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i][,cuda:j]|interpret")
+ON: Final = Kind(_cluster, "ray[://HOST:PORT]")
+NAME: Final = Kind(partial(_text, what="a name"), "NAME")
+FILE: Final = Kind(_path, "FILE")
+CORPUS: Final = Kind(_corpus, "DIR|URL")
+GLOBS: Final = Kind(
+    partial(_texts, what="globs", fix='write ["C-PRC-*", "K-MEM-01"]'),
+    "GLOB", list[str], _words,
+)  # fmt: skip
+MODULES: Final = Kind(
+    partial(_texts, what="modules", fix='write ["package.module"]'),
+    "PACKAGE", list[str], _words,
+)  # fmt: skip
+VALUES_GPU_TARGETS: Final = Kind(_gpu_targets, "ARCH[,…]", list[str], _words)
+TARGETS: Final = Kind(_targets, "TARGET", list[str], _words)
+REPORT: Final = Kind(_reports, "KIND=FILE[,…]", list[str], _words)
+
 
 DEFAULT: Final = "quick"
 # Each profile, and when to use it. What it sets stands with the settings.
@@ -126,7 +486,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     for s in (
         Setting(
             "targets",
-            values.TARGETS,
+            TARGETS,
             "path.py, path.py::name, a folder, package.module or package.module:name; "
             "without any, targets of [tool.kfuzz].",
             (),
@@ -134,7 +494,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "aten",
-            values.MODULES,
+            MODULES,
             "A package that overrides torch's operators: search every overload that it "
             "implements, by registrations while it is imported or by a table of its "
             "own. Repeatable.",
@@ -143,7 +503,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "max-time",
-            values.DURATION,
+            DURATION,
             "For the whole run, from the first case on; start-up is not counted: 90, "
             "90s, 10m, 1h, 1h30m. Default: the profile's; 60s without one, and without "
             "limit if --max-cases is given.",
@@ -151,12 +511,12 @@ SETTINGS: Final[dict[str, Setting]] = {
             {"pr": "5m", "nightly": "3h"},
             repeated=True,
         ),
-        Setting("max-cases", values.COUNT, "Cases for each kernel.", repeated=True),
-        Setting("max-findings", values.COUNT, "Stop after N findings.", repeated=True),
-        Setting("seed", values.SEED, "Default: a fresh one, printed.", values.FRESH),
+        Setting("max-cases", COUNT, "Cases for each kernel.", repeated=True),
+        Setting("max-findings", COUNT, "Stop after N findings.", repeated=True),
+        Setting("seed", SEED, "Default: a fresh one, printed.", FRESH),
         Setting(
             "profile",
-            values.NAME,
+            NAME,
             "{profiles}; or one of the project's own. `kfuzz config` prints what it "
             "comes to.",
             DEFAULT,
@@ -165,7 +525,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "replay",
-            values.FLAG,
+            FLAG,
             "Replay the findings stored for the targets first, in at most half of the "
             "time. Default: the profile's.",
             RunConfig.replay,
@@ -175,7 +535,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         # The share of the cases that get the sampled probes: a second call, changed
         # data, other batches, calls at once.
-        Setting("probes", values.SHARE, "", RunConfig.probes, {"nightly": 1 / 4}),
+        Setting("probes", SHARE, "", RunConfig.probes, {"nightly": 1 / 4}),
         Setting(
             "scale",
             one_of(*map(str, Scale), engine=Scale),
@@ -185,7 +545,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "burst",
-            values.COUNT,
+            COUNT,
             "Most items of a batch, which share a structure and are checked against "
             "the contracts that are always on; 1 for no batches.",
             MEMBERS,
@@ -201,7 +561,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "prove",
-            values.FLAG,
+            FLAG,
             "Prove memory and race properties of Triton kernels meanwhile, and judge "
             "the counterexamples first; needs the solver: pip install 'kfuzz[prove]'. "
             "Default: yes where it is installed, in runs of 20 s and more that nothing "
@@ -211,7 +571,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "also-compile",
-            values.GPU_TARGETS,
+            VALUES_GPU_TARGETS,
             "GPUs for which Triton kernels are also compiled and held to the limits of "
             "a block (K-BLD-01), though none is here: "
             f"{', '.join(GPU_TARGETS)}. Nothing is run there.",
@@ -220,40 +580,40 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "jobs",
-            values.COUNT,
+            COUNT,
             "Kernels searched side by side; the cases are the same. Default: one for "
             "each processor, on each GPU one for every four processors, at most four.",
         ),
         Setting(
             "contracts",
-            values.GLOBS,
+            GLOBS,
             "Contracts to judge, e.g. 'C-PRC-*'; repeatable.",
             (),
             repeated=True,
         ),
         Setting(
             "exclude-contracts",
-            values.GLOBS,
+            GLOBS,
             "Contracts to leave out; repeatable.",
             (),
             repeated=True,
         ),
         Setting(
             "calibration",
-            values.FILE,
+            FILE,
             "What `kfuzz calibrate --format json` printed here, to know which "
             "contracts are uncalibrated. Default: what kfuzz ships.",
         ),
         Setting(
             "device",
-            values.DEVICE,
+            DEVICE,
             "Where kernels run; all GPUs share the work unless some are named.",
             RunConfig.device,
             repeated=True,
         ),
         Setting(
             "on",
-            values.ON,
+            ON,
             "Search on a cluster of Ray: the one that RAY_ADDRESS names, else one of "
             "this machine's own, or that of an address; needs Ray: pip install "
             "'kfuzz[ray]'.",
@@ -268,7 +628,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "corpus",
-            values.CORPUS,
+            CORPUS,
             "Folder of findings, or its s3://, gs:// or file:// URL (pip install "
             "'kfuzz[url]'); corpus/ of the project by default.",
             repeated=True,
@@ -282,21 +642,21 @@ SETTINGS: Final[dict[str, Setting]] = {
         ),
         Setting(
             "report",
-            values.REPORT,
+            REPORT,
             f"Write a report; KIND is one of {', '.join(NAMES)}. Repeatable.",
             (),
         ),
         Setting("format", one_of("text", "json"), "What to print on stdout.", "text"),
         Setting(
             "quiet",
-            values.FLAG,
+            FLAG,
             "No progress and no notes.",
             False,
             option=("-q", "--quiet"),
         ),
         Setting(
             "verbose",
-            values.FLAG,
+            FLAG,
             "Tracebacks, too.",
             False,
             option=("-v", "--verbose"),
@@ -328,7 +688,7 @@ def run_config(
 def option(
     words: str | tuple[str, ...],
     help: str,
-    kind: Kind = values.ANY,
+    kind: Kind = ANY,
     *,
     metavar: str = "",
 ) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from kfuzz.core.accumulators import Accumulator
+from kfuzz.core.declaration import Accumulator
 from kfuzz.core.recipe import Case, TensorSpec
 
 Tree: TypeAlias = int | tuple["Tree", ...]

@@ -21,7 +21,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
-from kfuzz.core.declaration import Declaration
+from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import (
     DTYPES,
     bits_to_number,
@@ -31,7 +31,6 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.errors import DecodeError, KfuzzError
 from kfuzz.core.recipe import Plant, TensorSpec
-from kfuzz.core.shape_class import ShapeClass
 
 T = TypeVar("T")
 

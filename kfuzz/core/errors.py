@@ -2,8 +2,15 @@
 
 import difflib
 import traceback
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 # A longer list helps nobody; there are not as many options of any other kind.
 LISTED: Final = 40
@@ -117,3 +124,168 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def encodable(text: str) -> str:
     """Return a text with each half of a surrogate pair spelled out."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+# Foreign code that runs in a child: what it is, how it ends, what contains it.
+
+
+class Mode(StrEnum):
+    """In which mode a module runs: as it was built, or switched."""
+
+    AS_BUILT = "as_built"
+    TRAIN = "train"
+    EVAL = "eval"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What to import and build from a file that nobody vouches for.
+
+    Attributes:
+        path: the file.
+        build: name of what the file defines: a class, which is built, or a function.
+        args: positional arguments of the constructor: numbers, texts, None, tensors,
+            lists, tuples and mappings of these, and torch's dtypes.
+        kwargs: its keyword arguments, alike.
+        seed: of torch's generators while the file is imported and the class built.
+        weights: tensors to load into the parameters and buffers of these names.
+        fixed: positional arguments of every call that are no tensors, by position;
+            the tensors take the places left in their order.
+        mode: of a module during calls.
+        constants_drawn: whether initialisers of constants draw numbers while the class
+            is built; see `kfuzz.execution.values.fills`.
+    """
+
+    path: Path
+    build: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    weights: "Mapping[str, Tensor]" = field(default_factory=dict)
+    fixed: Mapping[int, Any] = field(default_factory=dict)
+    mode: Mode = Mode.AS_BUILT
+    constants_drawn: bool = False
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """Size and type of a tensor that a child may hand over.
+
+    Attributes:
+        shape: sizes.
+        dtype: torch's name of the element type, such as "float32".
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class End(StrEnum):
+    """How a child came to its end.
+
+    Attributes:
+        HANG: it did not answer in time.
+        CRASH: a signal ended it, or it exited.
+        MEMORY, CPU, PROCESSES, DISK, OUTPUT: it went past that limit.
+        PROTOCOL: what it sent is no answer to what it was asked.
+        UNAVAILABLE: none can be started, or what it was to get cannot be carried; the
+            machine's doing.
+    """
+
+    HANG = "hang"
+    CRASH = "crash"
+    MEMORY = "memory"
+    CPU = "cpu"
+    PROCESSES = "processes"
+    DISK = "disk"
+    OUTPUT = "output"
+    PROTOCOL = "protocol"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a child that should have answered.
+
+    Attributes:
+        end: how it came.
+        detail: the signal, "exit code 3" or the limit, short.
+        text: what happened, as the end of the sentence "The kernel …".
+        output: the last of what it printed.
+    """
+
+    end: End
+    detail: str
+    text: str
+    output: str = field(default="", repr=False)
+
+
+class KernelEnded(HarnessError):
+    """A kernel's process ended instead of answering a call, or none can be had."""
+
+    def __init__(self, ended: Ended) -> None:
+        self.ended = ended
+        super().__init__(ended.text, where="the kernel's child")
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Which ways of containing a child are tried; each needs the system's consent.
+
+    Attributes:
+        namespaces: its own users, processes, network, IPC and mounts.
+        landlock: rules of the kernel on what it may write and connect to.
+        limits: the kernel's resource limits.
+        privileges: capabilities dropped, none gained by running programs.
+    """
+
+    namespaces: bool = True
+    landlock: bool = True
+    limits: bool = True
+    privileges: bool = True
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing that is kept from a child, or is not.
+
+    Attributes:
+        name: what it is about, such as "network".
+        held: whether it is enforced here.
+        text: how, or what is open instead; one plain sentence without a full stop.
+    """
+
+    name: str
+    held: bool
+    text: str
+
+
+ALWAYS_OPEN: Final = frozenset({"reading", "device"})
+"""Names of the measures that hold nowhere."""
+
+
+@dataclass(frozen=True)
+class Containment:
+    """What contains a child on this machine.
+
+    Attributes:
+        measures: one for each subject, in a fixed order.
+    """
+
+    measures: tuple[Measure, ...]
+
+    @property
+    def lacking(self) -> tuple[Measure, ...]:
+        """What is not enforced here."""
+        return tuple(m for m in self.measures if not m.held)
+
+    def __getitem__(self, name: str) -> Measure:
+        """Return the measure of a name.
+
+        Raises:
+            KeyError: if there is none.
+        """
+        for measure in self.measures:
+            if measure.name == name:
+                return measure
+        raise KeyError(name)

@@ -1,15 +1,188 @@
-"""Recipes: everything needed to rebuild a kernel's input bit for bit, anywhere."""
+"""What the values of an argument have in common besides their type, as text.
+
+A recipe holds the text, `kfuzz.numerics.domains` puts values into the domain. The parts
+are joined by " and ":
+
+* an interval, "[0, 1]", "(0, inf)" or "[-inf, 0]": a parenthesis leaves its end out, an
+  infinite one the infinity;
+* "probabilities along -1": not negative, of sum 1 along an axis counted from the end;
+* of indices, "rising" and "distinct" along the last axis, or "distinct throughout";
+  "offsets" of consecutive parts: rising, the first 0, the last all of the dimension;
+  "spans" in the last two axes, a start and an end each, apart and rising;
+* of truth values, "causal" and "blocks" in the last two axes, "padding" in the last.
+"""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from kfuzz.core.domain import parsed
+from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
+from kfuzz.core.random_streams import Purpose, stream
+
+RISING: Final = "rising"
+DISTINCT: Final = "distinct"
+THROUGHOUT: Final = "distinct throughout"
+OFFSETS: Final = "offsets"
+SPANS: Final = "spans"
+MASKS: Final = ("causal", "padding", "blocks")
+_WORDS: Final = (RISING, DISTINCT, THROUGHOUT, OFFSETS, SPANS, *MASKS)
+_INTERVAL: Final = re.compile(r"([\[(])\s*(\S+)\s*,\s*(\S+?)\s*([\])])")
+_PROBABILITIES: Final = re.compile(r"probabilities along (-\d+)")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The numbers between two ends.
+
+    Attributes:
+        low: the lower end.
+        high: the upper end.
+        above: whether the lower end is left out.
+        below: whether the upper end is left out.
+    """
+
+    low: float
+    high: float
+    above: bool = False
+    below: bool = False
+
+    def __str__(self) -> str:
+        """Return for example "(0, inf)"."""
+        return self._between(f"{self.low:g}, {self.high:g}")
+
+    @property
+    def text(self) -> str:
+        """The same with every digit of the ends."""
+        return self._between(f"{self.low!r}, {self.high!r}")
+
+    def _between(self, ends: str) -> str:
+        return f"{'(' if self.above else '['}{ends}{')' if self.below else ']'}"
+
+    def __contains__(self, number: float) -> bool:
+        """Whether a number lies in it."""
+        above = number > self.low if self.above else number >= self.low
+        below = number < self.high if self.below else number <= self.high
+        return above and below
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no number lies in it."""
+        if self.low == self.high:
+            return self.above or self.below
+        return not self.low < self.high
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no infinity lies in it."""
+        low = self.low > -math.inf or self.above
+        return low and (self.high < math.inf or self.below)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The parts of a domain.
+
+    Attributes:
+        interval: what numbers stay within, None for any.
+        axis: along which they are probabilities, negative; 0 where they are none.
+        words: what else is so.
+    """
+
+    interval: Interval | None = None
+    axis: int = 0
+    words: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """The least rank of a tensor of which it says something."""
+        two = any(word in ("causal", "blocks", SPANS) for word in self.words)
+        return max(-self.axis, 2 * two, min(len(self.words), 1))
+
+    @property
+    def cuts(self) -> bool:
+        """Whether it is that of integers which cut a dimension into parts."""
+        return OFFSETS in self.words or SPANS in self.words
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it holds no NaN and no infinity."""
+        return bool(self.axis) or (self.interval is None or self.interval.is_finite)
+
+
+@lru_cache(maxsize=1024)
+def parsed(text: str) -> Domain:
+    """Return the parts of a domain, "" standing for no restriction.
+
+    Raises:
+        BindingError: if the text names none.
+    """
+    interval, axis, words = None, 0, []
+    for part in text.split(" and ") if text else ():
+        if found := _PROBABILITIES.fullmatch(part):
+            axis = int(found[1])
+        elif part in _WORDS:
+            words.append(part)
+        else:
+            interval = _interval(part)
+    return Domain(interval, axis, tuple(words))
+
+
+def _interval(part: str) -> Interval:
+    found = _INTERVAL.fullmatch(part.strip())
+    try:
+        if found is None:
+            raise ValueError
+        low, high = float(found[2]), float(found[3])
+        if low != low or high != high:
+            raise ValueError
+    except ValueError:
+        raise BindingError(
+            f"{part!r:.60} is no domain",
+            fix='write for example (0, 1), "(0, inf)" or "[0, 1)"',
+        ) from None
+    return Interval(low, high, found[1] == "(", found[4] == ")")
+
+
+def interval_text(within: object) -> str:
+    """Return an interval that an operator declares as the text of a domain.
+
+    Args:
+        within: a text, or two ends that belong to it; None for no end.
+
+    Raises:
+        BindingError: if it is neither.
+    """
+    if within is None or within == "":
+        return ""
+    if isinstance(within, str):
+        return _interval(within).text
+    match within:
+        case (low, high):
+            ends = [e is None or _is_number(e) for e in (low, high)]
+            if all(ends):
+                return Interval(
+                    -math.inf if low is None else float(str(low)),
+                    math.inf if high is None else float(str(high)),
+                    above=low is None, below=high is None,
+                ).text  # fmt: skip
+    raise BindingError(
+        f"within={within!r:.60} is no interval",
+        fix='write for example (0, 1), (None, 0) or "(0, inf)"',
+    )
+
+
+def _is_number(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and value == value
+
+
+# Recipes: everything needed to rebuild a kernel's input bit for bit, anywhere.
 
 LARGE_ELEMENTS: Final = 1 << 26
 """A tensor of more elements is never pinned, and judged in slices: sixteen times what
@@ -62,7 +235,7 @@ class TensorSpec:
         values: raw little-endian elements in C order (a pinned tensor).
         below: for indices the dimension, or integer scalar, that they stay below,
             else "".
-        domain: what else the values have in common, see `kfuzz.core.domain`; made
+        domain: what else the values have in common, see `kfuzz.core.recipe`; made
             values are put into it, pinned ones are as they are.
     """
 
@@ -246,16 +419,16 @@ class Case:
             means none at all where all values are pinned.
         config: which of the kernel's configurations runs, modulo their number.
         layout: layout of the outputs whose memory the kernel is given, by its name
-            in `kfuzz.contracts.destinations`; None means contiguous where all
+            in `kfuzz.contracts.oracle`; None means contiguous where all
             values are pinned.
         destinations: that memory by output name, as it was when the values were
             pinned; a note for what does not know the operator, no input.
         collective: whether the kernel is also to run beside an all-reduce of its
             results on two GPUs, where there are as many: that takes seconds.
         targets: GPUs for which what the kernel launches is also compiled, by the
-            names of `kfuzz.execution.launches.gpu_targets`.
+            names of `kfuzz.execution.launches.building`.
 
-    What is None of these four is open: `kfuzz.core.case_surroundings` decides it.
+    What is None of these four is open: `kfuzz.core.recipe` decides it.
     """
 
     UNSAID: ClassVar = (
@@ -377,3 +550,96 @@ def unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
         flat, here = divmod(flat, n)
         index.append(here)
     return tuple(reversed(index))
+
+
+# What a case says besides its values: poison, edge, configuration, output layout.
+#
+# All are drawn with the case, each from a stream of its own, and kept in its recipe.
+# Recipes of earlier versions leave them open, and so do some that are no draws: their
+# seed decides by the rule of that time, so that what is stored replays alike.
+
+CONTIGUOUS: Final = "contiguous"
+
+_SIDES: Final = (Edge("start"), Edge("end"), NOWHERE)
+# Up to ten configurations share these evenly.
+_CONFIGURATIONS: Final = 2520
+_LAYOUTS: Final[dict[str, tuple[str, ...]]] = {
+    "any": ("padded", "transposed", "stepped", "offset"),
+    "inner_contiguous": ("padded", "offset"),
+    "contiguous": (),
+}
+
+
+def _output_layouts(declaration: Declaration) -> tuple[str, ...]:
+    """Return the layouts that a kernel's outputs may have; half are contiguous."""
+    kinds = _LAYOUTS[declaration.layouts]
+    return (CONTIGUOUS,) * max(1, len(kinds)) + kinds
+
+
+def with_surroundings(case: Case, declaration: Declaration) -> Case:
+    """Return a drawn case with poison, edge, configuration and output layout drawn.
+
+    They know nothing of one another.
+    """
+    seed, layout = case.seed, None
+    if declaration.out:
+        layouts = _output_layouts(declaration)
+        layout = layouts[stream(seed, Purpose.OUTPUT_LAYOUT) % len(layouts)]
+    return replace(
+        case,
+        poison=str(list(Poison)[stream(seed, Purpose.POISON) % 2]),
+        edge=drawn_edge(seed),
+        config=stream(seed, Purpose.CONFIGURATION) % _CONFIGURATIONS,
+        layout=layout,
+    )
+
+
+def drawn_edge(seed: int) -> Edge:
+    """Return where a case of a seed lies beside pages: "start", "end" or nowhere.
+
+    Nowhere too: guard zones see writes that a page far behind them does not, and
+    alignments are then exact.
+    """
+    return _SIDES[stream(seed, Purpose.EDGE) % len(_SIDES)]
+
+
+def settled(case: Case, declaration: Declaration) -> Case:
+    """Return a case with nothing left open."""
+    return replace(
+        case,
+        poison=str(poison_of(case)),
+        edge=edge_of(case),
+        config=config_of(case),
+        layout=layout_of(case, declaration) if declaration.out else None,
+    )
+
+
+# What follows decides by the seed only where a recipe leaves something open: it was
+# stored by a version that kept no such field.
+
+
+def poison_of(case: Case) -> Poison:
+    """Return the poison of a case."""
+    if case.poison is not None:
+        return Poison(case.poison)
+    return Poison.FINITE if case.seed % 2 else Poison.NAN
+
+
+def config_of(case: Case) -> int:
+    """Return which configuration runs, modulo their number."""
+    return case.seed // 6 % _CONFIGURATIONS if case.config is None else case.config
+
+
+def edge_of(case: Case) -> Edge | None:
+    """Return where a case lies beside pages; pinned cases only where they say so."""
+    if case.edge is not None or case.pinned:
+        return case.edge
+    return _SIDES[case.seed // 2 % 3]
+
+
+def layout_of(case: Case, declaration: Declaration) -> str:
+    """Return the layout of the outputs; of pinned cases contiguous by default."""
+    if case.layout is not None or case.pinned:
+        return case.layout or CONTIGUOUS
+    every = _output_layouts(declaration)
+    return every[case.seed // 15120 % len(every)]

@@ -1,13 +1,236 @@
 """Verdicts, kinds of failure and signatures: the closed vocabularies of a judgement."""
 
+import base64
+import binascii
+import math
 import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.recipe import Case
-from kfuzz.core.results import output_of
+
+# Names of results: "y"; of a list "parts[]" of tensors "parts[0]", "parts[1]", ….
+#
+# Lists may hold lists: "state[0][1]". Python takes these names for expressions too.
+
+LIST: Final = "[]"
+"""What follows the name of an output that is a list of tensors."""
+
+
+class OtherForm(Exception):
+    """Results are not nested as they should be.
+
+    Attributes:
+        what: how they are.
+        name: the list concerned; "" for all of them.
+    """
+
+    def __init__(self, what: str, name: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.name = name
+
+
+def output_of(name: str) -> str:
+    """Return the name of the output that a result belongs to, without brackets."""
+    return name.partition("[")[0]
+
+
+def path_of(name: str) -> list[int]:
+    """Return at which places of a list, and of the lists in it, a result is."""
+    return [int(place) for place in re.findall(r"\[([0-9]+)\]", name)]
+
+
+def outputs_of(names: Collection[str]) -> list[str]:
+    """Return the outputs that results belong to, as operators declare them."""
+    return list(dict.fromkeys(output_of(n) + LIST * ("[" in n) for n in names))
+
+
+def named(returned: object, outputs: Sequence[str]) -> dict[str, object]:
+    """Return what a reference returned by name.
+
+    Args:
+        returned: one result, or a tuple of several.
+        outputs: as the operator declares them: "y", "parts[]".
+
+    Raises:
+        OtherForm: if it is not one result for each output.
+        ValueError: if a list is empty: how many results there are says none of them.
+    """
+    items = _items(returned, outputs)
+    if len(items) != len(outputs):
+        what = f"{len(items)} result{'s' * (len(items) != 1)}"
+        raise OtherForm(f"{what} for the outputs {', '.join(outputs)}")
+    made: dict[str, object] = {}
+    for output, item in zip(outputs, items, strict=True):
+        is_list = output.endswith(LIST)
+        if is_list and not isinstance(item, tuple | list):
+            raise OtherForm(f"{described(item)} for the list {output}")
+        made.update(_leaves(output_of(output), item) if is_list else [(output, item)])
+    return made
+
+
+def in_place(returned: object, names: Collection[str]) -> dict[str, object]:
+    """Return what a kernel returned by the names of the results that it should have.
+
+    Raises:
+        OtherForm: if it is nested otherwise; with the output, "" for all of them.
+    """
+    outputs = outputs_of(names)
+    items = _items(returned, outputs)
+    if len(outputs) == 1 != len(items):
+        items = (returned,)
+    if len(items) != len(outputs) or not isinstance(items, tuple | list):
+        what = f"returns {described(returned)}, expected {len(outputs)} tensors"
+        raise OtherForm(what)
+    made: dict[str, object] = {}
+    for output, item in zip(outputs, items, strict=True):
+        paths = [n for n in names if output_of(n) == output_of(output)]
+        made.update(_fitted(output_of(output), item, paths))
+    return made
+
+
+def described(value: object) -> str:
+    """Return of which type a result is, and how long."""
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return type(value).__name__
+
+
+def _items(returned: object, outputs: Sequence[str]) -> Sequence[object]:
+    """Return what was returned in a row, a list that is the only output as one."""
+    alone = len(outputs) == 1 and outputs[0].endswith(LIST)
+    several = isinstance(returned, tuple | list) and not alone
+    return returned if several else (returned,)  # type: ignore[return-value]
+
+
+def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield what a list holds."""
+    if not isinstance(value, tuple | list):
+        yield name, value
+        return
+    if not value:
+        raise ValueError(f"{name} is an empty list")
+    for i, item in enumerate(value):
+        yield from _leaves(f"{name}[{i}]", item)
+
+
+def _fitted(
+    name: str, value: object, names: Collection[str]
+) -> Iterator[tuple[str, object]]:
+    """Yield what a result holds that should have these names.
+
+    Raises:
+        OtherForm: if it does not.
+    """
+    if name in names:  # the only one
+        yield name, value
+        return
+    items: dict[str, list[str]] = {}
+    for each in names:
+        items.setdefault(each[: each.index("]", len(name)) + 1], []).append(each)
+    if not isinstance(value, tuple | list) or len(value) != len(items):
+        wanted = f"{len(items)} tensor{'s' * (len(items) != 1)}"
+        raise OtherForm(f"{name} is {described(value)}, expected {wanted}", name)
+    for (item, within), part in zip(items.items(), value, strict=True):
+        yield from _fitted(item, part, within)
+
+
+# |error| / tolerance over an output, coarse enough to be stored with a finding.
+
+MAX_CELLS: Final = 64
+"""Cells along one side at most; a longer side has several elements in a cell."""
+
+UNDECIDED: Final = 0
+EXACT: Final = 1
+WITHIN: Final = 128
+"""The code of a ratio of 1; greater codes miss."""
+UNBOUNDED: Final = 255
+"""A miss without a ratio: of class (NaN, infinity), or where nothing but one value
+is admitted."""
+GREATEST: Final = UNBOUNDED - 1
+"""The code of the greatest ratio, 2^31, and of all beyond."""
+STEPS: Final = 4
+"""Codes for a doubling of the ratio: neighbours differ by 19 %."""
+
+_ADMITTED: Final = bytes(range(WITHIN + 1))
+
+
+@dataclass(frozen=True)
+class ErrorMap:
+    """How far each part of one output lies from its reference.
+
+    The output is seen as a matrix: its last axis across, all others down. A cell
+    shows the worst of its elements.
+
+    Attributes:
+        output: name of the output.
+        shape: its shape.
+        rows: cells down.
+        columns: cells across.
+        cells: a code for each cell in C order, one byte each, in base64: 0 where
+            nothing could be decided, 1 where the error is 0, 255 for a miss that has no
+            ratio, else 128 + 4 log2(|error| / tolerance), above 128 for a miss and at
+            most 128 for what is admitted.
+    """
+
+    output: str
+    shape: tuple[int, ...]
+    rows: int
+    columns: int
+    cells: str
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """Rows and columns of the output."""
+        if not self.shape:
+            return 1, 1
+        return math.prod(self.shape[:-1]), self.shape[-1]
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Elements down and across in one cell; those at the ends may have fewer."""
+        rows, columns = self.matrix
+        return block_of(rows), block_of(columns)
+
+    @property
+    def codes(self) -> bytes:
+        """The codes, row by row."""
+        return base64.b64decode(self.cells)
+
+    @property
+    def missing(self) -> int:
+        """Cells in which an element misses."""
+        return len(self.codes.translate(None, _ADMITTED))
+
+    def problem(self) -> str | None:
+        """Return why this map is impossible, or None."""
+        if min(self.shape, default=1) < 1:
+            return f"a map of an output of shape {self.shape}"
+        wanted = tuple(-(-n // block_of(n)) for n in self.matrix)
+        if (self.rows, self.columns) != wanted:
+            return f"{self.rows} x {self.columns} cells for an output of {self.shape}"
+        try:
+            codes = base64.b64decode(self.cells, validate=True)
+        except (binascii.Error, ValueError):
+            return "cells are not base64"
+        if len(codes) != self.rows * self.columns:
+            return f"{len(codes)} codes for {self.rows} x {self.columns} cells"
+        return None
+
+
+def block_of(elements: int) -> int:
+    """Return how many elements of a side lie in one cell."""
+    return max(-(-elements // MAX_CELLS), 1)
+
+
+def ratio_of(code: int) -> float:
+    """Return |error| / tolerance of a code; NaN where it has none."""
+    if code in (UNDECIDED, UNBOUNDED):
+        return math.nan
+    return 0.0 if code == EXACT else 2.0 ** ((code - WITHIN) / STEPS)
 
 
 class Verdict(StrEnum):

@@ -1,22 +1,20 @@
 """What a campaign, a replay and a shrink are asked to do."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.budget import Budget, Scale
-from kfuzz.core.burst import MEMBERS
+from kfuzz.core.budget import MEMBERS, Budget, Scale
 from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CHARGED, ReplayOutcome, Signature, State
 from kfuzz.execution.device.sanitizer import SanitizerReport
 
 if TYPE_CHECKING:
-    from kfuzz.targets.load import LoadedKernel
+    pass
 
 
 class Engine(StrEnum):
@@ -71,9 +69,9 @@ class RunConfig:
         prove: whether kernels are proved meanwhile, where a solver is installed; None
             leaves that to what proves them.
         also_compile: GPUs for which what kernels launch is also compiled, by the names
-            of `kfuzz.execution.launches.gpu_targets`.
+            of `kfuzz.execution.launches.building`.
         import_seconds: a limit on importing each of the users' files, beside that of
-            `kfuzz.targets.importing`; None for no other.
+            `kfuzz.targets.load`; None for no other.
         started: `time.monotonic()` when the command began, from which start-up counts;
             the campaign's own start where it is None.
         chosen: the one kernel that is searched; None for all.
@@ -108,10 +106,6 @@ class RunConfig:
     reduce: bool = True
 
 
-Opener = Callable[[Finding, "ReplayConfig"], "LoadedKernel"]
-"""Opens the kernel of a finding that was held against a reference."""
-
-
 @dataclass(frozen=True)
 class ReplayConfig:
     """How findings are replayed.
@@ -127,7 +121,6 @@ class ReplayConfig:
             processors, or for each GPU where any is of one, and for at most 8.
         keep: whether the corpus is told of a fixed finding that fails again.
         until: `time.monotonic()` after which nothing more is replayed.
-        opener: opens candidates; None where their findings cannot be replayed.
         trusted: modules and packages outside the project that may be imported because
             a finding names them; None for all. Strangers write findings too.
     """
@@ -141,7 +134,6 @@ class ReplayConfig:
     jobs: int | None = None
     keep: bool = True
     until: float = math.inf
-    opener: Opener | None = None
     trusted: tuple[str, ...] | None = ()
 
 

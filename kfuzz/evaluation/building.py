@@ -12,20 +12,22 @@ from typing import Any, Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.evidence import Builds, Misfit
-from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.launches.building import (
+    GPU_TARGETS,
+    LOOK,
     NotCompiledError,
+    Process,
     UnknownTargetError,
+    end,
     misfit,
     said,
+    served,
     source_of,
 )
 from kfuzz.execution.launches.capture import NotCapturedError, capture
-from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
-from kfuzz.execution.launches.process import LOOK, Process, end, served
 from kfuzz.targets.load import load, requested
 
 _PROGRAM: Final = "kfuzz.evaluation.building"

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.evidence import Collected, Torn
-from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.recipe import Case
-from kfuzz.core.results import named
+from kfuzz.core.recipe import Case, config_of
+from kfuzz.core.verdict import named
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
 from kfuzz.execution import parent
@@ -31,8 +30,7 @@ from kfuzz.execution.device import collectives
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.execution.values.fills import SEED, logical_values, seeded
 from kfuzz.targets.load import load, requested
 
 PROGRAM: Final = "kfuzz.evaluation.collective"

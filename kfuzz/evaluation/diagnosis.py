@@ -1,13 +1,24 @@
 """What a miss depends on: the probes that tell the contract classes apart."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+import math
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cache
+from itertools import islice
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.derive import (
+from kfuzz.contracts.binding import (
     Derived,
     as_contiguous,
     friendly_shapes,
@@ -18,20 +29,390 @@ from kfuzz.contracts.derive import (
     tiled,
     with_ordinary_values,
 )
-from kfuzz.contracts.evidence import Configurations, Diagnosis, Evidence
-from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.contracts.reading import comparison, decided, miss_of
-from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.evidence import (
+    Builds,
+    Collected,
+    Configurations,
+    Diagnosis,
+    Evidence,
+    Explanation,
+)
+from kfuzz.contracts.language import Probe
+from kfuzz.contracts.oracle import (
+    accept,
+    accumulates,
+    compare_all,
+    expected_metadata,
+    narrower_declarations,
+    other_algorithms,
+)
+from kfuzz.contracts.reading import comparison, comparisons, decided, miss_of
+from kfuzz.contracts.suite import judge
 from kfuzz.core.budget import SizeBudget
-from kfuzz.core.case_surroundings import poison_of
-from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Kind
-from kfuzz.evaluation.arithmetic import Arithmetic, valued
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import Case, poison_of
+from kfuzz.core.verdict import Failure, Kind, Verdict
 from kfuzz.evaluation.calling import Caller, without_edge
-from kfuzz.evaluation.other_declarations import flushes
+from kfuzz.execution.calls.overlap import Overlapping
+from kfuzz.execution.calls.results import PLAIN, Manner
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.numerics.formats import format_of, is_subnormal
+from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.formats import FORMATS, format_of, is_subnormal
+from kfuzz.numerics.run import Run
+
+# Which other arithmetic a kernel really has, where a miss might be that.
+#
+# The bound of a narrower format is a worst case: most wrong formulas lie inside it. So
+# it names a cause only if the kernel is inside it on ordinary data too, is wrong there
+# as well, and shows the narrow format besides: in float32 by results that do not follow
+# what the format cannot hold, in 16 bits by a wider dtype that is right, or, where none
+# is declared, by few units that it is off.
+
+# Ordinary cases hold so many elements of a result at least, where the shapes allow it:
+# one rounding may be exact by luck.
+_TELLING: Final = 64
+_SHAPES: Final = 2
+# A bound says something where it is this part of the greatest expected magnitude.
+_TIGHT: Final = 1 / 4
+# Units in the last place by which float32 numbers are moved: far below the 11 bits of
+# TF32 and float16, far above the rounding of float32.
+_MOVED: Final = (16, 64)
+# What the few roundings of ordinary data come to in a 16-bit result, in its units.
+_FEW_UNITS: Final = 16.0
+# Dtypes in which a kernel is tried that is wrong in a narrower one, best first.
+_WIDER: Final = ("float32", "float16")
+# Scales of ordinary data: constants such as eps show beside small numbers.
+_SCALES: Final = (1.0, 2.0**-8)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A case of ordinary numbers, and what the kernel gave of it."""
+
+    given: Derived
+    evidence: Evidence
+
+    @property
+    def missed(self) -> bool:
+        """Whether a result misses."""
+        return miss_of(self.evidence) is not None
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Names the other arithmetic that a miss comes from.
+
+    Attributes:
+        caller: calls the kernel.
+        derived: the case that misses.
+        budget: limits on derived cases.
+    """
+
+    caller: Caller
+    derived: Derived
+    budget: SizeBudget
+
+    def of(self, evidence: Evidence) -> tuple[str, str]:
+        """Return the algorithm and the narrower format; "" for what is not shown.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
+        chosen = list(self._candidates(evidence))
+        if not chosen:
+            return "", ""
+        panel = [*self._panel(self.derived.case.data.dtype)]
+        for text, claims, narrow in chosen:
+            every = [evidence, *(run.evidence for run in panel)]
+            if not _is_explained_by(claims, narrow, every):
+                continue
+            if not narrow:
+                return text, ""
+            if self._is_narrow(evidence, panel):
+                return "", _named(text, evidence, panel)
+        return "", ""
+
+    def _candidates(
+        self, evidence: Evidence
+    ) -> Iterator[tuple[str, Declaration, bool]]:
+        """Yield what accepts the case's own miss: in words, whether a format."""
+        problem, miss = evidence.problem, miss_of(evidence)
+        if problem is None or miss is None or miss.kind is not Kind.VALUE:
+            return
+        sums = accumulates(evidence.operator, evidence.case)
+        every = [
+            *((*made, False) for made in other_algorithms(evidence.operator, problem)),
+            *((*made, True) for made in narrower_declarations(problem, sums=sums)),
+        ]
+        for text, claims, narrow in every:
+            if _holds(evidence, claims, narrow) is not None:
+                yield text, claims, narrow
+
+    def _panel(self, dtype: str) -> Iterator[_Run]:
+        """Yield what the kernel gives of ordinary numbers, in one dtype.
+
+        At the case's shape with its own indices and masks, and at short friendly ones.
+        In another dtype than the case's its own numbers come first.
+        """
+        kernel, own = self.caller.kernel, self.derived
+        if dtype != own.case.data.dtype:
+            yield from self._ran(_cast(own, dtype))
+        for plain in (False, True):
+            case = with_ordinary_values(kernel.operator, own.case, dtype, plain=plain)
+            yield from self._ran(self._valued(case))
+        shapes = friendly_shapes(
+            kernel.operator, own.case, kernel.declaration, self.budget
+        )
+        telling = (s for s in shapes if s.lead.numel >= _TELLING)
+        for shape in islice(telling, _SHAPES):
+            case = with_ordinary_values(kernel.operator, shape, dtype, plain=False)
+            for scale in _SCALES:
+                yield from self._ran(self._scaled(self._valued(case), scale))
+
+    def _valued(self, case: Case) -> Derived:
+        made = valued(case, self.derived)
+        return self._within(made, made.values)
+
+    def _scaled(self, given: Derived, scale: float) -> Derived:
+        parameters = self.caller.kernel.operator.tensors
+        values = {
+            n: (x * scale).to(x.dtype)
+            if x.is_floating_point() and parameters[n].role == "data"
+            else x
+            for n, x in given.values.items()
+        }
+        return self._within(given, values)
+
+    def _within(self, given: Derived, values: Mapping[str, Tensor]) -> Derived:
+        fitted = self.caller.kernel.operator.fitted(given.case, values)
+        return replace(given, values=fitted)
+
+    def _ran(self, derived: Derived) -> Iterator[_Run]:
+        kernel = self.caller.kernel
+        if not kernel.operator.admits(derived.case, kernel.declaration):
+            return
+        evidence, unsupported = self.caller.evidence(without_edge(derived))
+        if not unsupported and evidence.base.comparable and evidence.acceptance:
+            yield _Run(derived, evidence)
+
+    def _is_narrow(self, evidence: Evidence, panel: Sequence[_Run]) -> bool:
+        """Whether a kernel shows that it keeps fewer bits than it declares."""
+        dtype = evidence.case.data.dtype
+        if dtype == "float32":
+            return self._is_insensitive(panel)
+        declared = self.caller.kernel.declaration.dtypes
+        bits = FORMATS[dtype].precision
+        wider = [d for d in _WIDER if d in declared and FORMATS[d].precision > bits]
+        if not wider:
+            off = [o for run in panel if run.missed for o in _units_off(run.evidence)]
+            return bool(off) and max(off) <= _FEW_UNITS
+        wide = [*self._panel(wider[0])]
+        if not any(run.missed for run in wide):  # the formula is right
+            return any(decided(run.evidence) for run in wide)
+        return wider[0] == "float32" and self._is_insensitive(wide)
+
+    def _is_insensitive(self, panel: Sequence[_Run]) -> bool:
+        """Whether most results that miss stay as bits that float32 has are changed."""
+        missed = same = 0
+        for run in panel:
+            if not run.missed:
+                continue
+            values = run.given.values.items()
+            moved = {n: _moved(x, i) for i, (n, x) in enumerate(values)}
+            for other in self._ran(replace(run.given, values=moved)):
+                results = other.evidence.base.outputs
+                for name, made in comparisons(run.evidence, Probe.BASE).items():
+                    there = made.missed[0]
+                    kept = run.evidence.base.outputs[name] == results[name]
+                    missed += int(there.sum())
+                    same += int((there & kept).sum())
+        return 2 * same > missed
+
+
+def _named(text: str, evidence: Evidence, panel: Sequence[_Run]) -> str:
+    """Return the format in words; which of 16 bits is said only if it errs that much.
+
+    Of float32 data no other intermediates than float32's can be asked for.
+    """
+    if "bfloat16" not in text or evidence.case.data.dtype != "float32":
+        return text
+    off = [o for run in panel for o in _units_off(run.evidence)]
+    coarser = FORMATS["bfloat16"].unit / FORMATS["float32"].unit
+    return text if max(off, default=0.0) > coarser / 4 else "16-bit arithmetic"
+
+
+def _units_off(evidence: Evidence) -> Iterator[float]:
+    """Yield how far results miss, in units of the greatest expected of each output."""
+    for name, made in comparisons(evidence, Probe.BASE).items():
+        if evidence.acceptance is None or not bool(made.missed.any()):
+            continue
+        a = evidence.acceptance[name]
+        size = a.reference.abs()
+        unit = float(size[size.isfinite()].max()) * a.output.unit
+        off = float(made.error[made.missed].max())
+        yield off / unit if unit else math.inf
+
+
+def valued(case: Case, own: Derived) -> Derived:
+    """Return a case with its values; what was not filled anew keeps those of `own`."""
+    values = {
+        name: own.values[name]
+        if spec == own.case.tensors.get(name)
+        else logical_values(case, name, own.values[name].device)
+        for name, spec in case.tensors.items()
+    }
+    return Derived(case, values)
+
+
+def _cast(given: Derived, dtype: str) -> Derived:
+    """Return a case with the numbers of its data's dtype held in a wider one."""
+    old, wide = given.case.data.dtype, getattr(torch, dtype)
+    narrow = [n for n, s in given.case.tensors.items() if s.dtype == old]
+    specs = {n: replace(given.case.tensors[n], dtype=dtype) for n in narrow}
+    case = replace(given.case, tensors={**given.case.tensors, **specs})
+    values = {n: given.values[n].to(wide) for n in narrow}
+    return Derived(case, {**given.values, **values})
+
+
+def _moved(x: Tensor, seed: int) -> Tensor:
+    """Return float32 numbers moved away from 0 by some units in the last place."""
+    if x.dtype is not torch.float32:
+        return x
+    random = torch.Generator().manual_seed(seed)
+    by = torch.randint(*_MOVED, x.shape, generator=random, dtype=torch.int32)
+    ordinary = x.isfinite() & (x != 0)
+    bits = x.contiguous().view(torch.int32)
+    return torch.where(ordinary, bits + by.to(x.device), bits).view(torch.float32)
+
+
+def _is_explained_by(
+    claims: Declaration, narrow: bool, every: Sequence[Evidence]
+) -> bool:
+    """Whether all results lie in another acceptance, which is tight where they miss."""
+    tight = False
+    for evidence in every:
+        held = _holds(evidence, claims, narrow)
+        if held is None:
+            return False
+        tight = tight or held
+    return tight
+
+
+def _holds(evidence: Evidence, claims: Declaration, narrow: bool) -> bool | None:
+    """Whether another acceptance of all that a case misses is tight somewhere there.
+
+    None where it does not hold all of it.
+    """
+    assert evidence.problem is not None
+    other = replace(evidence.problem, declaration=claims, attribution=narrow)
+    accepted = accept(evidence.operator, other)
+    tight = False
+    for name, made in compare_all(evidence.base.outputs, accepted).items():
+        own = comparisons(evidence, Probe.BASE)[name].missed
+        if bool((made.missed & own).any()):
+            return None
+        size = accepted[name].reference.abs()
+        greatest = float(size[size.isfinite()].max()) if bool(own.any()) else 0.0
+        near = made.high - made.low <= 2 * _TIGHT * greatest
+        tight = tight or bool((own & near).any())
+    return tight
+
+
+# What other declarations would accept of a miss: asked of the oracle, then judged.
+
+_RANKS: Final = {c.id: c.rank for c in CLASSES.values() if c.explained}
+
+
+def judge_explained(
+    evidence: Evidence,
+    classes: Collection[str],
+    arithmetic: Callable[[Evidence], tuple[str, str]] | None = None,
+    *,
+    asked: Collection[str] | None = None,
+) -> tuple[Evidence, dict[str, Verdict], Failure | None]:
+    """Judge a case, with an explanation of its miss where the verdict hangs on that.
+
+    Args:
+        evidence: of the case.
+        classes: ids of the classes in force.
+        arithmetic: returns the algorithm and the narrower format that a miss comes
+            from, which takes further calls; None where none are made.
+        asked: those of which it is asked whether they conform; all by default.
+
+    Returns:
+        The evidence, with the explanation if it was asked for; verdict per class; the
+        failure.
+
+    Raises:
+        BindingError: if the operator's oracle or error model is malformed.
+    """
+    verdicts, failure = judge(evidence, classes, asked=asked)
+    asking = [_RANKS[i] for i in classes if i in _RANKS]
+    known = Explanation in evidence.found and arithmetic is None
+    if known or not asking or miss_of(evidence) is None:
+        return evidence, verdicts, failure
+    if failure is not None and CLASSES[failure.contract].rank < min(asking):
+        return evidence, verdicts, failure  # whatever accepts the miss
+    if Explanation not in evidence.found:
+        evidence = evidence.knowing(explanation(evidence))
+    if arithmetic is not None and not evidence.of(Diagnosis).shape_bound:
+        algorithm, narrower = arithmetic(evidence)
+        found = evidence.of(Explanation)
+        found = replace(found, algorithm=algorithm, narrower=narrower)
+        evidence = evidence.knowing(found)
+    return evidence, *judge(evidence, classes)
+
+
+def explanation(evidence: Evidence) -> Explanation:
+    """Return which other declarations accept what a case misses, but for arithmetic.
+
+    Raises:
+        BindingError: if the operator's oracle or error model is malformed.
+    """
+    problem, miss = evidence.problem, miss_of(evidence)
+    if problem is None or miss is None:
+        return Explanation()
+    shape = evidence.of(Diagnosis).shape_bound
+    return Explanation(
+        flushes=not shape and flushes(evidence),
+        breaks_chain=bool(evidence.operator.chain) and _breaks_chain(evidence, problem),
+    )
+
+
+def flushes(evidence: Evidence) -> bool:
+    """Whether a kernel that flushes subnormal numbers may give what misses."""
+    problem = evidence.problem
+    if problem is None or evidence.declaration.subnormals != "preserve":
+        return False
+    claims = replace(evidence.declaration, subnormals="any")
+    return _accepts(evidence, replace(problem, declaration=claims))
+
+
+def _accepts(evidence: Evidence, other: Problem) -> bool:
+    """Whether another problem's acceptance holds all that the case's own does not."""
+    if not evidence.base.comparable or evidence.acceptance is None:
+        return False
+    wide = compare_all(evidence.base.outputs, accept(evidence.operator, other))
+    for name, made in wide.items():
+        own = comparison(evidence, name)
+        if own is None or bool((made.missed & own.missed).any()):
+            return False
+    return True
+
+
+def _breaks_chain(evidence: Evidence, problem: Problem) -> bool:
+    """Whether the worst miss lies outside the unfused chain's acceptance too."""
+    miss = miss_of(evidence)
+    assert miss is not None
+    claims = replace(evidence.declaration, intermediates="output")
+    chain = accept(evidence.operator, replace(problem, declaration=claims))
+    made = compare_all(evidence.base.outputs, chain)[miss.output]
+    return bool(made.missed[(0, *miss.index)])
+
 
 # The plain functional test: torch.allclose, rtol = atol.
 FUNCTIONAL_TOLERANCE: Final = 1e-2
@@ -245,3 +626,173 @@ def _replaced(
             other = torch.copysign(magnitude(x.abs(), fmt.min_normal), x)
             made[name] = torch.where(small, other, x).to(values.dtype)
     return replace(given, values=made) if found else None
+
+
+# The calls of one case after its base run, and the steps that make them.
+
+BesideCollective = Callable[[Case, Callable[[], None]], Collected]
+Builder = Callable[[Case, Callable[[], None]], Builds]
+
+
+@dataclass(frozen=True)
+class CaseCalls:
+    """Makes further calls of one case.
+
+    Attributes:
+        caller: calls the kernel.
+        diagnosis: tells why a changed form of the case misses.
+        derived: the case with its values.
+        classes: ids of the contract classes in force.
+        thorough: whether to leave less to chance, and to change every argument.
+        tells_apart: whether to find out at length if a miss comes by chance.
+        beside_collective: runs a case beside a collective, calling what it is given
+            now and then; None where that cannot be.
+        builds: tells whether what a case launches builds for its targets; None where
+            that cannot be known.
+    """
+
+    caller: Caller
+    diagnosis: Diagnosing
+    derived: Derived
+    classes: Collection[str]
+    thorough: bool
+    tells_apart: bool = True
+    beside_collective: BesideCollective | None = None
+    builds: Builder | None = None
+
+    def asks(self, *probes: Probe) -> bool:
+        """Whether the protocol of a class in force names one of these probes."""
+        return not _case_calls_named(frozenset(self.classes)).isdisjoint(probes)
+
+    @property
+    def plain(self) -> Derived:
+        """The case away from pages: placements other than its own ask other things."""
+        return without_edge(self.derived)
+
+    @property
+    def poison(self) -> Poison:
+        """What fresh memory holds, in the calls on changed data too."""
+        return poison_of(self.derived.case)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the kernel runs on a GPU."""
+        return backend_of(self.caller.memory.device).has.asynchronous
+
+    def accepted(self, derived: Derived) -> Mapping[str, Acceptance] | None:
+        """Return what is accepted for a case, None where values are not judged.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
+        return self.caller.accepted(derived)
+
+    def again(
+        self,
+        evidence: Evidence,
+        *,
+        plain: bool = False,
+        elsewhere: bool = False,
+        poison: Poison | None = None,
+        manner: Manner = PLAIN,
+        step: int = 0,
+        instead: Callable[..., Any] | None = None,
+    ) -> Run:
+        """Call the kernel on the case once more.
+
+        Args:
+            evidence: of the case.
+            plain: whether away from pages.
+            elsewhere: whether in other memory than usual.
+            poison: what fresh memory holds, if not what it held.
+            manner: how the call is made.
+            step: configurations from the case's to the one that runs.
+            instead: called in place of the kernel: its results in another way.
+        """
+        wanted = evidence.acceptance
+        return self.caller.run(
+            self.plain if plain else self.derived,
+            {} if wanted is None else expected_metadata(wanted),
+            poison or self.poison,
+            arena=self.caller.memory.elsewhere() if elsewhere else None,
+            manner=manner, step=step, instead=instead,
+        )  # fmt: skip
+
+    def held(
+        self,
+        values: Mapping[str, Tensor],
+        evidence: Evidence,
+        seed: int,
+        *,
+        apart: bool,
+    ) -> Run:
+        """Call the kernel on other data; arguments and results stay alive.
+
+        Args:
+            values: the data, of the case's shapes.
+            evidence: of the case, whose base run was held.
+            seed: of torch's random generators during the call.
+            apart: whether in other memory, not over the data of the base run.
+        """
+        assert evidence.acceptance is not None
+        return self.caller.run(
+            replace(self.derived, values=values),
+            expected_metadata(evidence.acceptance),
+            self.poison,
+            arena=self.caller.memory.elsewhere() if apart else None,
+            manner=Manner(seed=seed),
+            after=None if apart else self.caller.held[0],
+            hold=True,
+        )
+
+    def on(
+        self, part: Derived, wanted: Mapping[str, Acceptance], *, apart: bool = False
+    ) -> Run:
+        """Call the kernel on a part of the case or on other data, maybe apart."""
+        arena = self.caller.memory.elsewhere() if apart else None
+        expected = expected_metadata(wanted)
+        return self.caller.run(part, expected, self.poison, arena=arena)
+
+    def overlapping(self, evidence: Evidence) -> Overlapping:
+        """Return what calls on a case's shapes have in common."""
+        assert evidence.acceptance is not None
+        asked = self.caller.asked(self.plain, expected_metadata(evidence.acceptance))
+        assert asked is not None  # the base run had destinations
+        asked = replace(asked, around=self.poison)
+        return Overlapping(asked, self.caller.memory.device, self.poison)
+
+
+@cache
+def _case_calls_named(classes: frozenset[str]) -> frozenset[Probe]:
+    """Return the probes that the protocols of some classes name."""
+    made = (CLASSES[name] for name in classes)
+    return frozenset(p for each in made for p in (*each.on_miss, *each.sampled))
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some probes that are made together: a module of `probes` offers one.
+
+    Attributes:
+        probes: which they are.
+        extend: returns the evidence with what they left; the evidence itself where
+            there is nothing to add.
+        due: whether to make them, beside that a class in force asks for one.
+        always: whether they are due whichever classes are in force.
+        place: group and position among the steps that a case which conforms is put
+            to, after each group of which it is judged; None for steps that are asked
+            for elsewhere.
+    """
+
+    probes: tuple[Probe, ...]
+    extend: Callable[[Evidence, CaseCalls], Evidence]
+    due: Callable[[Evidence, CaseCalls], bool] = lambda evidence, calls: True
+    always: bool = False
+    place: tuple[int, int] | None = None
+
+    def __call__(self, evidence: Evidence, calls: CaseCalls) -> Evidence:
+        """Return the evidence with what the probes left, if they are due."""
+        asked = self.always or calls.asks(*self.probes)
+        if not (asked and self.due(evidence, calls)):
+            return evidence
+        return self.extend(evidence, calls)

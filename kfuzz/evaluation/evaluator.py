@@ -11,50 +11,57 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.binding import BoundKernel, Derived
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
-from kfuzz.contracts.classes.k_liv_01 import is_refused
-from kfuzz.contracts.core_domain import given_optionals
-from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.destinations import given
+from kfuzz.contracts.classes.calls import is_refused
 from kfuzz.contracts.evidence import Diagnosis, Evidence
-from kfuzz.contracts.gradients.charging import charged, in_force
-from kfuzz.contracts.judge import judge, mapped, suspected
+from kfuzz.contracts.gradients.bounds import charged, in_force
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
-from kfuzz.contracts.notes import notes
 from kfuzz.contracts.operator import named_sizes
+from kfuzz.contracts.oracle import expected_metadata, given
 from kfuzz.contracts.reading import (
     beyond_core,
     compared,
     decided,
+    given_optionals,
+    notes,
     ratios,
     worst_ratio,
 )
+from kfuzz.contracts.suite import judge, mapped, suspected
+from kfuzz.contracts.witnesses.witness import Witness
+from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import Depth, SizeBudget
-from kfuzz.core.case_surroundings import config_of, settled
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.errors import message_of
-from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
-from kfuzz.core.untrusted import End, Ended, KernelEnded
+from kfuzz.core.errors import End, Ended, KernelEnded, message_of
+from kfuzz.core.recipe import NOWHERE, Case, TensorSpec, config_of, poison_of, settled
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
-from kfuzz.evaluation.baselines import TrivialBaselines
-from kfuzz.evaluation.calling import Caller, Memory, keywords_of
-from kfuzz.evaluation.case_calls import BesideCollective, Builder, CaseCalls
-from kfuzz.evaluation.diagnosis import MOST_INTERPRETED, Diagnosing
+from kfuzz.evaluation.calling import Caller, Memory, as_argument, keywords_of
+from kfuzz.evaluation.diagnosis import (
+    MOST_INTERPRETED,
+    BesideCollective,
+    Builder,
+    CaseCalls,
+    Diagnosing,
+    judge_explained,
+)
 from kfuzz.evaluation.large import LargeJudge
-from kfuzz.evaluation.limits import Limit, limit_of
-from kfuzz.evaluation.other_declarations import judge_explained
+from kfuzz.evaluation.limits import Limit, TrivialBaselines, limit_of
 from kfuzz.evaluation.probes import further_steps
-from kfuzz.evaluation.probes.repeating import judge_repeated
-from kfuzz.evaluation.probes.second_call import is_due, second_data
-from kfuzz.evaluation.probes.shorter import shortened
+from kfuzz.evaluation.probes.calls import is_due, second_data, shortened
+from kfuzz.evaluation.probes.repeats import judge_repeated
+from kfuzz.execution.calls.results import Manner
+from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.device.backends import backend_of, is_lost
-from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.memory.windows import is_sparse
-from kfuzz.execution.processes.interrupts import is_child
+from kfuzz.execution.device.surroundings import Company, surroundings_of
+from kfuzz.execution.interpreter.watch import interpreting, watch
+from kfuzz.execution.memory.placement import is_sparse
+from kfuzz.execution.processes.wire import is_child
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.execution.values.items import is_shared
+from kfuzz.numerics.domains import fitted
+from kfuzz.numerics.run import Run
+from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # Cases of one exception of which no limit of a size was why, before none is looked for.
 _TRIED_FOR_LIMITS: Final = 4
@@ -463,3 +470,168 @@ def _ended(ended: Ended) -> CaseReport:
         trace=ended.output[-4000:],
     )
     return CaseReport({failure.contract: Verdict.VIOLATES}, failure=failure)
+
+
+# Calls of a kernel whose results are told as they are, unjudged: what probes ask.
+
+# What else a GPU does beside equal calls: each needs another moment.
+_COMPANY: Final = (Company.NONE, Company.HELD, Company.STIRRED)
+
+
+def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
+    """Return what equal calls in equal memory give.
+
+    Args:
+        evaluator: of the kernel; it can judge no more once a call lost the device.
+        case: the case.
+        times: calls; on a GPU other work runs beside some of them.
+
+    Raises:
+        BindingError: if the operator's oracle or error model is malformed.
+        BuildError: if something cannot be built for a call.
+    """
+    caller = evaluator.caller(case)
+    derived = Derived(case, evaluator.values(case))
+    accepted = caller.accepted(derived)
+    if accepted is None:
+        return Observed(problem="no value is promised for these numbers")
+    expected = expected_metadata(accepted)
+    first: dict[str, TensorSpec] = {}
+    other: dict[str, TensorSpec] = {}
+    unlike = 0
+    for number in range(times):
+        company = Company.NONE
+        if backend_of(evaluator.setting.device).has.asynchronous:
+            company = _COMPANY[number % len(_COMPANY)]
+        run = caller.run(
+            derived, expected, poison_of(case), manner=Manner(company=company)
+        )
+        if run.unreliable and company is not Company.NONE:  # it cannot be had here
+            run = caller.run(derived, expected, poison_of(case))
+        evaluator.spent = caller.lost
+        if not run.comparable or run.unreliable:
+            return Observed(calls=number + 1, problem=_problem(run))
+        made = _told(run.outputs)
+        if not first:
+            first = made
+        elif made != first:
+            unlike += 1
+            other = other or made
+    return Observed(first, other, times, unlike)
+
+
+def _told(outputs: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
+    """Return results with their values, by name."""
+    told = {}
+    for name, x in outputs.items():
+        data = x.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        axes = tuple(f"o{i}" for i in range(x.dim()))
+        dtype = str(x.dtype).removeprefix("torch.")
+        told[name] = TensorSpec(tuple(x.shape), axes, dtype, values=data)
+    return told
+
+
+def _problem(run: Run) -> str:
+    """Return why a run has no results, in one line."""
+    if run.unreliable:
+        return run.unreliable
+    if run.raised is not None:
+        return f"the kernel raises {run.raised.type}: {run.raised.message}"
+    return run.metadata.message if run.metadata is not None else "it has no results"
+
+
+# The plain functional test that all witnesses pass.
+
+# The plain functional test: torch.allclose, rtol = atol, five inputs.
+TOLERANCE: Final = 1e-2
+INPUTS: Final = 5
+
+
+def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
+    """Whether a witness passes the test that people write for a kernel.
+
+    `torch.allclose` with rtol = atol = 1e-2 against torch in float64, on five
+    random inputs at its one friendly shape: normal, of integers uniform.
+
+    Args:
+        witness: its kernel, at which shapes and in which dtype.
+        device: where it runs; Triton kernels need a GPU or the interpreter.
+    """
+    kernel = witness.load()
+    operator = kernel.operator
+    dtype = getattr(torch, witness.dtype)
+    scalars = {name: p.default for name, p in operator.scalars.items()}
+    taken = {name: as_argument(scalars[name]) for name in kernel.arguments.scalars}
+    parameters = [operator.tensors[name] for name in kernel.arguments.tensors]
+    oracle = operator.oracle_on(kernel.arguments.tensors)
+    sizes = {
+        axis: n
+        for p, shape in zip(parameters, witness.shapes, strict=True)
+        for axis, n in p.sizes(shape).items()
+    }
+    # Of what integer scalars and dimensions indices stay below.
+    bounds = {n: v for n, v in scalars.items() if type(v) is int} | sizes
+    for seed in range(INPUTS):
+        random = torch.Generator().manual_seed(seed)
+        inputs = [
+            _drawn(p, shape, dtype, bounds, random).to(device)
+            for p, shape in zip(parameters, witness.shapes, strict=True)
+        ]
+        for i, parameter in enumerate(parameters):
+            if parameter.role == "variance":
+                inputs[i] = inputs[i].abs()
+        exact = [
+            x if x.dtype is torch.bool or isinstance(p, IndexParameter) else x.double()
+            for p, x in zip(parameters, inputs, strict=True)
+        ]
+        expected = oracle(*exact, **scalars)
+        # Where Triton interprets, with the bits of compiled Triton. Each of several
+        # configurations takes its turn.
+        own = kernel.declaration.config(seed)
+        if isinstance(expected, Tensor):
+            expected = (expected,)
+        given = [torch.empty_like(y, dtype=dtype) for y in expected]
+        given = given[: len(kernel.arguments.destinations)]
+        with watch(config=seed):
+            returned = held(kernel.on, kernel.tuners)(*inputs, *given, **taken, **own)
+        if given:
+            returned = given
+        elif returned is None:
+            changed = dict(zip(kernel.arguments.tensors, inputs, strict=True))
+            returned = [changed[name] for name in kernel.declaration.inplace]
+        elif isinstance(returned, Tensor):
+            returned = (returned,)
+        if not all(map(_close, returned, expected)):
+            return False
+    return True
+
+
+def _drawn(
+    parameter: TensorParameter,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    bounds: Mapping[str, int],
+    random: torch.Generator,
+) -> Tensor:
+    """Return an ordinary argument: normal, uniform where it holds integers."""
+    own = getattr(torch, parameter.dtype) if parameter.dtype else dtype
+    bound = 0
+    if isinstance(parameter, IndexParameter):
+        bound = bounds[parameter.below]
+        drawn = torch.randint(bound, shape, generator=random)
+    elif parameter.kind == "float":
+        drawn = torch.randn(shape, generator=random).to(own)
+    else:
+        least, most = (0, 1) if own is torch.bool else (-100, 100)
+        drawn = torch.randint(least, most + 1, shape, generator=random)
+        drawn = (drawn.abs() if parameter.kind == "uint" else drawn).to(own)
+    return fitted(drawn, parameter.domain, bound, len(shape))
+
+
+def _close(y: Tensor, wanted: Tensor) -> bool:
+    """Whether a result passes; integers must be equal."""
+    tolerance = TOLERANCE if wanted.is_floating_point() else 0.0
+    y, wanted = y.to(torch.float64), wanted.to(torch.float64)
+    return y.shape == wanted.shape and torch.allclose(
+        y, wanted, rtol=tolerance, atol=tolerance, equal_nan=True
+    )

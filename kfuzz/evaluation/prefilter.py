@@ -16,24 +16,23 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
-from kfuzz.contracts.core_domain import is_friendly
 from kfuzz.contracts.language import Batch
-from kfuzz.contracts.membership import batchable
+from kfuzz.contracts.operator import batchable
 from kfuzz.contracts.oracle import accept, expected_metadata, pose_members
-from kfuzz.core.burst import Burst, Screened, Suspect
-from kfuzz.core.case_surroundings import config_of, drawn_edge, settled
+from kfuzz.contracts.reading import is_friendly
+from kfuzz.core.budget import Burst, Screened, Suspect
 from kfuzz.core.errors import BindingError
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import Case, config_of, drawn_edge, settled
 from kfuzz.core.value_families import is_hostile
 from kfuzz.evaluation.calling import invocation
 from kfuzz.execution.calls.batches import BatchRun, run_batch
-from kfuzz.execution.calls.occupied import by_kernel
+from kfuzz.execution.calls.compiling import by_kernel
 from kfuzz.execution.device.backends import fault_of
-from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.slots import Arena
 from kfuzz.execution.values.fills import batch_values
 from kfuzz.execution.values.items import item
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.comparator.summary import summarise
+from kfuzz.numerics.compare import summarise
 
 _TELLS: Final = {c.id: c.in_batch for c in ATTRIBUTION if c.in_batch is not None}
 _OF_VALUES: Final = frozenset(c.id for c in ATTRIBUTION if c.of_values)

@@ -16,17 +16,15 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.case_surroundings import config_of
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import Case, TensorSpec, config_of
 from kfuzz.evaluation.calling import keywords_of
-from kfuzz.execution.calls.raised import raised_by
+from kfuzz.execution.calls.results import raised_by
 from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.execution.values.fills import SEED, logical_values, seeded
 from kfuzz.targets.load import load, requested
 
 PROGRAM: Final = "kfuzz.evaluation.sanitized"

@@ -14,29 +14,31 @@ import torch
 
 from kfuzz.contracts.evidence import Builds, Collected
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import Depth, SizeBudget
-from kfuzz.core.burst import Burst
+from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Signature
-from kfuzz.evaluation.case_calls import Builder
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.observing import observe
+from kfuzz.evaluation.diagnosis import Builder
+from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.branches import Watch, watch
-from kfuzz.execution.calls.compiling import beat_while_compiling, clock
-from kfuzz.execution.calls.occupied import Holder, follow, tell
-from kfuzz.execution.calls.phases import Phases
-from kfuzz.execution.device import declared
-from kfuzz.execution.device.apart import answered_apart
+from kfuzz.execution.calls.compiling import (
+    Holder,
+    Phases,
+    beat_while_compiling,
+    clock,
+    follow,
+    tell,
+)
+from kfuzz.execution.device import simulated
 from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.simulated import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.processes.interrupts import is_child
-from kfuzz.execution.processes.limits import limit_memory
+from kfuzz.execution.processes.wire import is_child, limit_memory
 from kfuzz.targets.load import load, meets_gpu, requested
-from kfuzz.targets.triton_free import is_triton_free
+from kfuzz.targets.own_code import is_triton_free
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
 # has the process, as a `Holder`, its third counts, modulo 256, what shows that an
@@ -65,11 +67,11 @@ class Worker:
 
     def __call__(self, message: dict[str, Any]) -> Reply:
         """Answer one request."""
-        declared.meet(self._meets_gpu)
+        simulated.meet(self._meets_gpu)
         try:
             return self._answered(message)
         finally:  # whatever else runs in this process meets none
-            declared.meet(False)
+            simulated.meet(False)
 
     def _answered(self, message: dict[str, Any]) -> Reply:
         match message["do"]:
@@ -150,7 +152,7 @@ class Worker:
             evaluator.beside_collective = partial(_beside_collective, message)
             evaluator.builds = _Builds(message)
             self.adopt(evaluator)
-            declared.meet(self._meets_gpu)
+            simulated.meet(self._meets_gpu)
             if message["fences"] and not setting.fences:
                 self._unfenced = backend.unfenced(setting.device)
             if (around := surroundings_of(device)) is not None:
@@ -163,7 +165,7 @@ class Worker:
                     tell(self._watch.occupied, role="branches")
         return {
             "device": backend.device_name(message["device"]),
-            "flags": backend.flags() + declared.described(),
+            "flags": backend.flags() + simulated.described(),
             "unfenced": self._unfenced if message["fences"] else "",
         }
 

@@ -10,8 +10,13 @@ from torch import Tensor
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
-from kfuzz.numerics.accumulation import Accumulation
-from kfuzz.numerics.elements import code, is_finite, plainly_finite, zero
+from kfuzz.numerics.accumulation import (
+    Accumulation,
+    code,
+    is_finite,
+    plainly_finite,
+    zero,
+)
 from kfuzz.numerics.formats import (
     FORMATS,
     WHOLE,

@@ -26,11 +26,14 @@ is a + b + r with |b| < 2^-10 |x| and |r| < 2^-20 |x|, and b b' is left out: 3 *
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
-from kfuzz.core.accumulators import Accumulator
-from kfuzz.core.declaration import Declaration
-from kfuzz.numerics.formats import FORMATS, Format
+import torch
+from torch import Tensor
+
+from kfuzz.core.declaration import Accumulator, Declaration
+from kfuzz.numerics.formats import FORMATS, Format, lowest_bit_exponent, power_of_two
 
 # Coefficient of truncating tensor cores over (n + 4) u: see above, Volta.
 TENSOR_CORE: Final = 2.5
@@ -284,3 +287,316 @@ class Accumulation:
     @property
     def _formats(self) -> tuple[Format, ...]:
         return (self.format,) if self.stored is None else (self.format, self.stored)
+
+
+# Tests and constants of float64 elements, and pairs of masks, in few operations.
+#
+# A burst's acceptance is a chain of operations on tensors, each of which costs a GPU's
+# host more than the device: `torch.isfinite` is four of them, a constant that is filled
+# anew is one.
+
+
+def is_finite(x: Tensor) -> Tensor:
+    """Return where float64 elements are neither NaN nor infinite."""
+    return x.abs() < math.inf
+
+
+def plainly_finite(x: Tensor) -> bool:
+    """Whether no float64 element is NaN or infinite, where a sum of them shows it.
+
+    Asked on the CPU alone, where the answer saves passes over the elements: a device
+    would be waited for.
+    """
+    return x.device.type == "cpu" and math.isfinite(float(x.sum()))
+
+
+def finite_or_zero(x: Tensor) -> Tensor:
+    """Return float64 elements with +0 in place of NaN and infinities."""
+    return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def zero(like: Tensor) -> Tensor:
+    """Return 0 as a float64 tensor without dimensions, to choose or compare with."""
+    return _number(0.0, like.device)
+
+
+def one(like: Tensor) -> Tensor:
+    """Return 1 as a float64 tensor without dimensions."""
+    return _number(1.0, like.device)
+
+
+def infinity(like: Tensor) -> Tensor:
+    """Return infinity as a float64 tensor without dimensions."""
+    return _number(math.inf, like.device)
+
+
+def not_a_number(like: Tensor) -> Tensor:
+    """Return NaN as a float64 tensor without dimensions."""
+    return _number(math.nan, like.device)
+
+
+def meet(left: Tensor, right: Tensor) -> Tensor:
+    """Return where some k has both masks: the matrix product of bits.
+
+    It counts in a format in which a device is fast: no sum of ones and zeros comes out
+    as 0 unless it is one, however it rounds.
+
+    Args:
+        left: bool [..., M, K].
+        right: bool [..., K, N].
+    """
+    dtype = torch.float32 if left.device.type == "cpu" else torch.float16
+    return left.to(dtype) @ right.to(dtype) > 0
+
+
+def code(value: int, like: Tensor) -> Tensor:
+    """Return a small number as an uint8 tensor without dimensions."""
+    return _code(value, like.device)
+
+
+# Kept per device and never written to.
+@cache
+def _number(value: float, device: torch.device) -> Tensor:
+    return torch.full((), value, dtype=torch.float64, device=device)
+
+
+@cache
+def _code(value: int, device: torch.device) -> Tensor:
+    return torch.full((), value, dtype=torch.uint8, device=device)
+
+
+def same_bits(a: Tensor, b: Tensor) -> Tensor:
+    """Return where two tensors of one dtype hold the same bits (NaN = NaN)."""
+    x, y = a.contiguous(), b.contiguous()
+    equal = as_integers(x) == as_integers(y)
+    return equal | (torch.isnan(x) & torch.isnan(y))
+
+
+def identical(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have one shape, one dtype and the same bits."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(as_integers(a.contiguous()), as_integers(b.contiguous()))
+
+
+def as_integers(values: Tensor) -> Tensor:
+    """Return contiguous elements of any dtype as the integers of their size.
+
+    float8 has few operators.
+    """
+    ints = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return values.view(ints[values.element_size()])
+
+
+# A-priori error bounds of floating-point arithmetic: gamma, sums, products.
+#
+# All bounds are deterministic worst cases of a declared arithmetic, never
+# statistics and never fitted to a kernel (README.md here; Higham,
+# Accuracy and Stability of Numerical Algorithms, 2nd ed., chapters 3 and 4).
+
+U32: Final = FORMATS["float32"].unit
+U64: Final = FORMATS["float64"].unit
+# Relative error of exp: 2 ulp from correctly rounded, the larger of CUDA's and
+# HIP's documented budgets, is 2.5 ulp = 5 u.
+EXP_ERROR: Final = 5
+# Rounding of the argument of exp per unit of its magnitude: subtraction 1,
+# multiplication by log2(e) and the constant's error 2; `__expf` fits in 4.
+EXP_ARGUMENT: Final = 4
+# Above the exponent of any term: of zeros, multiples of every power.
+_NO_BIT: Final = 1 << 20
+# Terms of sums of products that are asked for their lowest bits before all are.
+_FEW: Final = 16
+# Of normal numbers of float64 whose reciprocals are normal: 2^-1022 to 2^1022.
+_SCALE: Final = 1022
+
+
+def sum_error(
+    terms: Tensor,
+    dim: int,
+    acc: Accumulation,
+    *,
+    flush: bool,
+    data: Format | None = None,
+) -> Tensor:
+    """Return the bound on |computed - exact| of a sum in any order.
+
+    Args:
+        terms: float64, finite, exact terms.
+        dim: the summed dimension (negative).
+        acc: the declared accumulation.
+        flush: whether subnormal terms or partial sums may become 0.
+        data: format of the terms where they are a kernel's input, which an
+            accumulator may be too narrow to hold; None where it holds them.
+
+    Returns:
+        float64 without `dim`: gamma(n-1) sum|t| (Higham eq. 4.6), 0 where the
+        exactness test holds (`exactly_summable`).
+    """
+    n = terms.shape[dim]
+    magnitude = terms.abs()
+    total = magnitude.sum(dim)
+    narrow = data is not None and data.precision > acc.format.precision
+    coefficient = acc.summation(n, extra=int(narrow))
+    coarse = 0.0 if data is None else acc.operand_error(data, operands=1)
+    error = (coefficient + coarse) * total
+    floor = 0.0 if data is None else acc.operand_floor(data, flush=False)
+    if floor or acc.stored is not None:
+        below = _sum_below(magnitude, floor, dim)
+        error = error + below + acc.lost(n, flush=flush)
+    # Summing the reference itself in float64, and the flushes.
+    reference = gamma(max(n - 1, 0), U64) * total
+    if flush:
+        lost = _sum_below(magnitude, acc.format.min_normal, dim)
+        error = error + lost + n * acc.format.min_normal
+    exact = exactly_summable(terms, dim, acc, flush=flush, total=total)
+    if coarse:
+        exact = torch.zeros_like(exact)
+    return torch.where(exact, zero(error), error + reference)
+
+
+def _sum_below(magnitude: Tensor, least: float, dim: int) -> Tensor:
+    """Return the sums of what is less than a number; 0 where a minimum shows it."""
+    if _is_at_hand(magnitude) and float(magnitude.min()) >= least:
+        return zero(magnitude)
+    return torch.where(magnitude < least, magnitude, 0.0).sum(dim)
+
+
+def _is_at_hand(x: Tensor) -> bool:
+    """Whether there are elements that the host can look at without a wait."""
+    return x.device.type == "cpu" and x.numel() > 0
+
+
+def exactly_summable(
+    terms: Tensor,
+    dim: int,
+    acc: Accumulation,
+    *,
+    flush: bool,
+    total: Tensor | None = None,
+) -> Tensor:
+    """Return where every order of summation is free of rounding.
+
+    All terms are multiples of 2**q and sum|t| <= 2**p 2**q, so that each
+    partial sum is a multiple of 2**q below 2**p. Where
+    subnormals may be flushed, also 2**q >= lambda.
+
+    Args:
+        terms: float64, finite.
+        dim: the summed dimension (negative).
+        acc: the accumulation.
+        flush: whether subnormals may be flushed.
+        total: the sums of the terms' magnitudes, where they are known.
+    """
+    total = (terms.abs().sum(dim) if total is None else total).unsqueeze(dim)
+    least = acc.least_exponent(flush=flush)
+    if least < -_SCALE and total.numel() and terms.shape[dim]:
+        lowest = lowest_bit_exponent(terms).amin(dim)
+        return fits_exactly(total.squeeze(dim), lowest, acc, flush=flush)
+    # The lowest bit for which the sum leaves room: of a power of two one lower.
+    mantissa, exponent = torch.frexp(total)
+    lowest = exponent.to(torch.int64) - (mantissa == 0.5).to(torch.int64)
+    lowest = (lowest - acc.exact_bits).clamp(least, _SCALE)
+    up, down = power_of_two(-lowest), power_of_two(lowest)
+
+    def fit(some: Tensor) -> Tensor:
+        whole = (some * up).round_().mul_(down)
+        return (whole == some).all(dim, keepdim=True)
+
+    # Most sums do not fit for a few of their terms alone.
+    fits, at_hand = (total == 0), _is_at_hand(terms)
+    if at_hand and terms.shape[dim] >= 4 * _FEW:
+        few = fits | fit(terms.narrow(dim, 0, _FEW))
+        if not bool(few.any()):
+            return few.squeeze(dim)
+    return (fits | (fit(terms) & (total <= acc.limit))).squeeze(dim)
+
+
+def products_exactly(
+    magnitude: Tensor,
+    a: Tensor,
+    b: Tensor,
+    addend: Tensor,
+    acc: Accumulation,
+    *,
+    flush: bool,
+    bits: int,
+) -> Tensor:
+    """Return where no order of sums of products rounds.
+
+    Args:
+        magnitude: the sums of the terms' magnitudes.
+        a: float64 [..., M, K], finite.
+        b: float64 [..., K, N], finite.
+        addend: one more term of each sum; 0 where there is none.
+        acc: the accumulation.
+        flush: whether subnormals may be flushed.
+        bits: bits that sums of products hold exactly.
+    """
+
+    def lowest(x: Tensor, dim: int) -> Tensor:
+        return lowest_bit_exponent(x).amin(dim).unsqueeze(dim)
+
+    # The lowest bit of all terms is no higher than that of a few: most products of
+    # numbers do not fit for these alone. A device would be waited for.
+    if a.shape[-1] >= 4 * _FEW and magnitude.numel() and not magnitude.is_cuda:
+        few = lowest(a[..., :_FEW], -1).max() + lowest(b[..., :_FEW, :], -2).max()
+        most = int(few) + bits
+        if most < 1024 and float(magnitude.min()) > 2.0**most:
+            return torch.zeros_like(magnitude, dtype=torch.bool)
+    least = torch.minimum(lowest(a, -1) + lowest(b, -2), lowest_bit_exponent(addend))
+    least = least.clamp(max=_NO_BIT)
+    return fits_exactly(magnitude, least, acc, flush=flush, bits=bits)
+
+
+def fits_exactly(
+    total: Tensor,
+    lowest: Tensor,
+    acc: Accumulation,
+    *,
+    flush: bool,
+    bits: int | None = None,
+) -> Tensor:
+    """Return where sums of multiples of 2**lowest with sum|t| = total are exact.
+
+    Args:
+        total: float64, sum of magnitudes.
+        lowest: int64, exponent of the lowest bit of any term.
+        acc: the accumulation.
+        flush: whether subnormals may be flushed.
+        bits: bits that are held exactly; those of the accumulation by default.
+    """
+    held = acc.exact_bits if bits is None else bits
+    # 2**(p + q) as float64; q is clamped so that the power exists.
+    reach = torch.clamp(lowest + held, -1022, 1023)
+    limit = ((reach + 1023) << 52).view(torch.float64)
+    least = acc.least_exponent(flush=flush)
+    in_range = (lowest >= least) & (total <= acc.limit)
+    return (total == 0) | (in_range & (total <= limit))
+
+
+def overflow_in_some_order(terms: Tensor, dim: int, acc: Accumulation) -> Tensor:
+    """Return where some order of summation can overflow the accumulator.
+
+    With P and N the sums of the positive and negative magnitudes, every partial
+    sum lies in [-N, P].
+    """
+    n = terms.shape[dim]
+    if _is_at_hand(terms):
+        # Twice as much as the rounding of these sums can add.
+        least, most = (float(end) for end in torch.aminmax(terms))
+        ends = torch.tensor([2 * n * most, -2 * n * least], dtype=torch.float64)
+        if not bool(can_overflow(ends[0], ends[1], n, acc)):
+            return torch.zeros_like(terms.select(dim, 0), dtype=torch.bool)
+    positive = terms.clamp(min=0).sum(dim)
+    negative = (-terms).clamp(min=0).sum(dim)
+    return can_overflow(positive, negative, n, acc)
+
+
+def can_overflow(
+    positive: Tensor, negative: Tensor, n: int, acc: Accumulation
+) -> Tensor:
+    """Return where partial sums in [-negative, positive] may overflow."""
+    margin = 1 + growth(n + 1, acc.format.unit)
+    if acc.parts and acc.stored is not None:
+        margin *= 1 + growth(acc.parts, acc.stored.unit)
+    return torch.maximum(positive, negative) * margin > acc.limit

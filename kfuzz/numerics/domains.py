@@ -11,7 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.core.domain import (
+from kfuzz.core.dtypes import DTYPES, bits_to_number, number_to_bits
+from kfuzz.core.recipe import (
     DISTINCT,
     OFFSETS,
     RISING,
@@ -20,7 +21,6 @@ from kfuzz.core.domain import (
     Interval,
     parsed,
 )
-from kfuzz.core.dtypes import DTYPES, bits_to_number, number_to_bits
 from kfuzz.numerics.formats import FORMATS, round_to
 
 # Weights of probabilities: magnitudes up to so much, in steps of so little.
@@ -45,7 +45,7 @@ def fitted(x: Tensor, domain: str, bound: int, rank: int) -> Tensor:
 
     Args:
         x: the values, [*items, *shape].
-        domain: as text, see `kfuzz.core.domain`.
+        domain: as text, see `kfuzz.core.recipe`.
         bound: of indices, what they stay below; of offsets the whole.
         rank: of the shape.
     """

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.verdict import Access, Allocation, Kind
-from kfuzz.numerics.footprints import Footprint
+from kfuzz.numerics.formats import Footprint
 
 Where = Literal["element", "slack", "before", "after"]
 Side = Literal["before", "after"]

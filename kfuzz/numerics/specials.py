@@ -16,7 +16,7 @@ from kfuzz.numerics.acceptance import (
     Problem,
     around,
 )
-from kfuzz.numerics.elements import (
+from kfuzz.numerics.accumulation import (
     code,
     infinity,
     not_a_number,

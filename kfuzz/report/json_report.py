@@ -4,7 +4,8 @@ Everything here returns plain values; `write` makes the document of them.
 """
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -12,17 +13,17 @@ from typing import Any, Final, TextIO
 from kfuzz.contracts import glossary
 from kfuzz.contracts.language import Contract
 from kfuzz.core.codec import encode
-from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished
+from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished, KernelProof
 from kfuzz.core.finding import Finding
-from kfuzz.core.proof import KernelProof
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import ReplayOutcome, State, Verdict
 from kfuzz.engine.config import ReplayResult, Sanitized
-from kfuzz.report.gathered import Gathered
 from kfuzz.report.promises import promise
-from kfuzz.report.text import shown_path
-from kfuzz.store import strict_json
-from kfuzz.store.corpus import Stored
+from kfuzz.report.tables import Gathered
+from kfuzz.report.text import counted, one_line, shown_path, table
+from kfuzz.store import files
+from kfuzz.store.corpus import Problem, Stored
 from kfuzz.store.entry import Summary, summary_of
+from kfuzz.store.maintenance import Deed, Did
 
 FORMAT: Final = 1
 
@@ -35,7 +36,7 @@ def write(document: Document, out: TextIO) -> None:
     Raises:
         ValueError: if a number in it is not finite.
     """
-    out.write(strict_json.dumps({"format": FORMAT, **document}))
+    out.write(files.dumps({"format": FORMAT, **document}))
 
 
 def run_document(run: Gathered) -> Document:
@@ -227,3 +228,151 @@ def _finite(value: float | None) -> float | None:
 
 def _rounded(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
+
+
+# Lists for people: replayed findings, what sanitizers said, contracts.
+
+
+def replay_lines(result: FindingReplayed, *, options: str = "") -> list[str]:
+    """Return the outcome of one finding, how the environment differs, what is next.
+
+    Args:
+        result: what came of it.
+        options: what the command printed needs to find the corpus.
+    """
+    name = result.id or shown_path(result.path)
+    width = max(map(len, ReplayOutcome))
+    runs = f" ({result.failures} of {result.runs} runs fail)" if result.runs else ""
+    text = f"{result.outcome:<{width}}  {one_line(name)}{runs}"
+    if result.state is State.KNOWN:
+        text += f": known, {one_line(result.reason)}" if result.reason else ": known"
+    if result.excused:
+        return [text]
+    if result.message:
+        text += f": {one_line(result.message)}"
+    if result.outcome is ReplayOutcome.FIXED and result.by_chance:
+        text += "; chance decides if it shows"
+    lines = [text]
+    if result.differences:
+        lines.append(f"{' ' * width}  the environment differs from where it was found:")
+    lines += [f"{' ' * width}    {one_line(d)}" for d in result.differences]
+    return lines + _next(result, width, options)
+
+
+def _next(result: FindingReplayed, width: int, options: str) -> list[str]:
+    if not result.seems_fixed:
+        return []
+    command = f"kfuzz corpus mark {result.id} fixed{options}"
+    return [f"{' ' * width}  seems fixed; if it is: {command}"]
+
+
+def replay_total(results: Sequence[FindingReplayed]) -> str:
+    """Return how many findings came out how."""
+    counts = Counter(result.outcome for result in results)
+    texts = [f"{counts[o]} {o}" for o in ReplayOutcome if counts[o]]
+    if known := sum(result.excused for result in results):
+        texts.append(f"{known} of them known")
+    if not results:
+        return "no finding replayed"
+    return f"{counted(len(results), 'finding')} replayed: {', '.join(texts)}"
+
+
+def sanitized_lines(result: Sanitized) -> list[str]:
+    """Return what a sanitizer said of one finding, and where its report lies."""
+    name = result.finding.id if result.finding else shown_path(result.path)
+    if result.report is None:
+        return [f"ERROR  {one_line(name)}: {one_line(result.problem)}"]
+    first, *rest = result.report.lines
+    lines = [f"{one_line(name)}: {one_line(first)}"]
+    lines += [f"  {one_line(line)}" for line in rest]
+    if result.raised:
+        lines.append(f"  the kernel raised {one_line(result.raised)}")
+    if result.file is not None:
+        lines.append(f"  report: {shown_path(result.file)}")
+    return lines
+
+
+def contract_lines(contracts: Iterable[Contract]) -> list[str]:
+    """Return one line per contract: identifier and promise."""
+    return table([(c.identifier, promise(c)) for c in contracts])
+
+
+# What the verbs of the corpus say of it, as lines and as plain values for JSON.
+
+Listed = tuple[Path, Summary | Problem]
+
+
+def corpus_lines(entries: Iterable[Listed]) -> list[str]:
+    """Return one line per finding below a header; none where there is none."""
+    rows: list[Sequence[str]] = []
+    for _, entry in entries:
+        if isinstance(entry, Problem):
+            continue
+        finding, mark = entry.finding, entry.finding.mark
+        text = finding.failure.message
+        if mark is not None and mark.reason:
+            text += f" (known: {f'{mark.reason} {mark.link}'.strip()})"
+        kernel = one_line(finding.target.node_id)
+        count = str(entry.input_elements)
+        rows.append((finding.id, str(finding.state), kernel, count, one_line(text)))
+    if not rows:
+        return []
+    header = ("id", "state", "kernel", "elements", "message")
+    return table([header, *rows], numbers=(3,))
+
+
+def corpus_document(entries: Iterable[Listed]) -> Document:
+    """Return the document of `kfuzz corpus list`."""
+    findings, problems = [], []
+    for path, entry in entries:
+        if isinstance(entry, Problem):
+            problems.append(problem_document(entry))
+            continue
+        found = entry.finding
+        more = {"kernel": found.target.node_id, "mark": encode(found.mark)}
+        findings.append(summary_document(entry, path) | more)
+    return {"findings": findings, "problems": problems}
+
+
+def problem_line(problem: Problem) -> str:
+    """Return what is wrong with a place in the corpus."""
+    return f"{problem.kind}: {one_line(problem.what)}"
+
+
+def problem_document(entry: Problem) -> Document:
+    """Return what is wrong with a place in the corpus."""
+    kind, path = str(entry.kind), shown_path(entry.path)
+    return {"path": path, "kind": kind, "message": entry.what}
+
+
+def deed_line(deed: Deed, *, done: bool = True) -> str:
+    """Return what was done with one entry, or what would be."""
+    states = ""
+    if deed.after is not None and deed.before is not deed.after:
+        states = f" ({deed.before or 'not there'} -> {deed.after})"
+    why = f": {one_line(deed.why)}" if deed.why else ""
+    did = f"{deed.did}" if done else f"would be {deed.did}"
+    return f"{did:<{max(map(len, Did))}}  {one_line(deed.id)}{states}{why}"
+
+
+def deeds_line(deeds: Sequence[Deed]) -> str:
+    """Return how many entries had what done to them."""
+    counts = Counter(deed.did for deed in deeds)
+    return ", ".join(f"{counts[d]} {d}" for d in Did if counts[d]) or "nothing to do"
+
+
+def deeds_document(deeds: Iterable[Deed], *, done: bool = True) -> Document:
+    """Return the document of `kfuzz corpus mark`, `merge` and `prune`."""
+    return {
+        "done": done,
+        "entries": [
+            {
+                "id": deed.id,
+                "did": str(deed.did),
+                "before": deed.before and str(deed.before),
+                "after": deed.after and str(deed.after),
+                "why": deed.why,
+            }
+            for deed in deeds
+        ],
+    }

@@ -1,8 +1,11 @@
 """Contracts for people: the eight parts as paragraphs, as pages, and in one line."""
 
 import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import cache
+from typing import Any
 
 from kfuzz.contracts import glossary
 from kfuzz.contracts.classes import CLASSES
@@ -14,9 +17,18 @@ from kfuzz.contracts.language import (
     Tolerance,
     ViolationSignature,
 )
-from kfuzz.contracts.suite import every_contract
-from kfuzz.report.layout import Section, markdown_page, text_page
-from kfuzz.report.text import one_line
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.suite import contracts_of, every_contract
+from kfuzz.core.event import KernelFinished, KernelProof, Proven, ProvenProperty
+from kfuzz.report.text import (
+    Section,
+    counted,
+    markdown_page,
+    markdown_table,
+    one_line,
+    table,
+    text_page,
+)
 
 
 def bound_contract(contract: str, operator: str) -> Contract | None:
@@ -151,3 +163,101 @@ def _part(part: str | Tolerance | Protocol | ViolationSignature) -> list[str]:
 @cache
 def _every() -> dict[str, Contract]:
     return {contract.identifier: contract for contract in every_contract()}
+
+
+# Operators for people: all of them as a table, one as a page.
+
+
+def operator_lines(operators: Iterable[Operator], *, markdown: bool) -> list[str]:
+    """Return a line for each operator below a header: its call, and its contracts."""
+    rows = [(o.name, o.signature_text(), str(len(contracts_of(o)))) for o in operators]
+    draw = markdown_table if markdown else table
+    return draw([("operator", "call", "contracts"), *sorted(rows)], numbers=(2,))
+
+
+def operator_page(operator: Operator, *, markdown: bool) -> list[str]:
+    """Return what an operator takes and returns, and the contracts that bind it."""
+    facts = [
+        ("call", operator.signature_text()),
+        ("returns", ", ".join(operator.outputs)),
+        ("domain", operator.domain_text()),
+        ("reference", operator.oracle_text()),
+        ("tolerance", f"{operator.tolerance.structure}: {operator.tolerance.bound}"),
+    ]
+    bound = contracts_of(operator)
+    rows = [("contract", "name"), *((i, promise(c)) for i, c in bound.items())]
+    sections = [Section(counted(len(bound), "contract"), rows=rows)]
+    draw = markdown_page if markdown else text_page
+    return draw(operator.name, facts, sections)
+
+
+def operator_document(operator: Operator) -> dict[str, Any]:
+    """Return the same as plain values."""
+    return {
+        "name": operator.name,
+        "call": operator.signature_text(),
+        "outputs": list(operator.outputs),
+        "domain": operator.domain_text(),
+        "reference": operator.oracle_text(),
+        "contracts": {i: promise(c) for i, c in contracts_of(operator).items()},
+    }
+
+
+def class_lines(contracts: Iterable[Contract], *, markdown: bool) -> list[str]:
+    """Return a line for each class below a header, with its number of operators."""
+    counts = Counter(c.identifier.partition("/")[0] for c in contracts)
+    rows = [(i, CLASSES[i].title, str(counts[i])) for i in sorted(CLASSES)]
+    draw = markdown_table if markdown else table
+    lines = draw([("class", "name", "operators"), *rows], numbers=(2,))
+    total = f"{counts.total()} contracts; `kfuzz contracts list '*/softmax'` names some"
+    return [*lines, "", total]
+
+
+# Proofs as text.
+
+
+def proof_lines(proof: KernelProof, *, premises: bool = False) -> Iterator[str]:
+    """Yield what is proved of a kernel, a line for each property."""
+    yield from table([(p.name, _answer(p)) for p in proof.properties])
+    if proof.withdrawn:
+        yield f"a proof for all sizes is withdrawn: {one_line(proof.withdrawn)}"
+    if not premises:
+        return
+    for kernel, texts in proof.premises.items():
+        yield f"premises of {one_line(kernel)}:"
+        yield from (f"  {one_line(text)}" for text in texts)
+
+
+def proof_summary(proof: KernelProof) -> str:
+    """Return one line on what is proved of a kernel."""
+    made = [
+        (proof.count(answer), answer)
+        for answer in (Proven.ALL_SIZES, Proven.LAUNCH, Proven.REFUTED, Proven.OPEN)
+    ]
+    texts = [f"{count} {answer}" for count, answer in made if count]
+    text = f"of {len(proof.properties)} properties {', '.join(texts)}"
+    if proof.unwatched:
+        every = proof.watched + proof.unwatched
+        text += f"; launches of {proof.unwatched} of {every} structures went unwatched"
+    return f"{text}; {one_line(proof.withdrawn)}" if proof.withdrawn else text
+
+
+def proof_summaries(kernels: Iterable[KernelFinished]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each kernel of which something is proved, and that line."""
+    for kernel in kernels:
+        if kernel.proof is not None:
+            yield kernel.kernel, proof_summary(kernel.proof)
+
+
+def _answer(found: ProvenProperty) -> str:
+    if found.answer is Proven.ALL_SIZES:
+        return str(found.answer)
+    place = f"line {found.line}: " if found.line else ""
+    text = f"{found.answer}: {place}{one_line(found.why)}"
+    if found.launch:
+        text = (
+            f"{found.answer}: {one_line(found.launch)} ({place}{one_line(found.why)})"
+        )
+    if found.finding:
+        text += f" ({found.finding})"
+    return text

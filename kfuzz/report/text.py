@@ -1,14 +1,25 @@
 """Cases, values and places as text: what a person can read and type again."""
 
+import base64
+import hashlib
+import json
 import math
 import os
+import re
 import struct
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, get_args
 
+from kfuzz.core.codec import decode, encode
 from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, unpack_bits
+from kfuzz.core.errors import DecodeError
+from kfuzz.core.event import Event, FindingSaved, KernelFinished, RunStarted
+from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype, unravel
+from kfuzz.store import files
 
 # A reduced case has a handful of elements; about this many fit on two lines.
 MAX_VALUES: Final = 24
@@ -186,3 +197,305 @@ def counted(n: int, noun: str) -> str:
 def tuple_text(numbers: tuple[int, ...]) -> str:
     """Return "(1, 2)"; "(1)" for one."""
     return f"({', '.join(map(str, numbers))})"
+
+
+# Pages as values, laid out as text or as Markdown: what is shown is decided once.
+
+# Labels of facts stand in a column of this width.
+LABEL: Final = 15
+# Letters of a line of Markdown that a stranger wrote.
+_MAX_LINE: Final = 2_000
+
+Facts = Iterable[tuple[str, str]]
+Rows = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page; without content it is left out.
+
+    Attributes:
+        title: its heading.
+        lines: one line each; several are a list.
+        rows: a table below them, the header first; all of one length.
+        prose: whether the lines are paragraphs, and no list.
+        numbers: columns of the table aligned to the right.
+    """
+
+    title: str
+    lines: Sequence[str] = ()
+    rows: Rows = ()
+    numbers: Sequence[int] = ()
+    prose: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.lines or len(self.rows) > 1)
+
+
+def text_page(title: str, facts: Facts, sections: Iterable[Section]) -> list[str]:
+    """Return a page for a terminal."""
+    return [one_line(title), *fact_lines(facts), *section_lines(sections)]
+
+
+def section_lines(sections: Iterable[Section]) -> list[str]:
+    """Return sections for a terminal, a line left free before each."""
+    lines = []
+    for section in filter(None, sections):
+        inner = list(section.lines)
+        inner += table(section.rows, numbers=section.numbers) if section.rows else []
+        lines += ["", one_line(section.title), *(f"  {plain(line)}" for line in inner)]
+    return lines
+
+
+def markdown_page(title: str, facts: Facts, sections: Iterable[Section]) -> list[str]:
+    """Return a page of Markdown."""
+    lines = [f"- {label}: {escaped(text)}" for label, text in facts]
+    head = [f"# {escaped(title)}", *([""] if lines else [])]
+    return [*head, *lines, *section_markdown(sections)]
+
+
+def section_markdown(sections: Iterable[Section], *, level: int = 2) -> list[str]:
+    """Return sections in Markdown, a line left free before each."""
+    lines = []
+    for section in filter(None, sections):
+        lines += ["", f"{'#' * level} {escaped(section.title)}", ""]
+        mark = "" if section.prose else "- "
+        lines += [f"{mark}{escaped(line)}" for line in section.lines]
+        if section.rows:
+            lines += [""] if section.lines else []
+            lines += markdown_table(section.rows, numbers=section.numbers)
+    return lines
+
+
+def fact_lines(facts: Facts) -> list[str]:
+    """Return labels and texts in two columns."""
+    return [f"  {label:<{LABEL}} {one_line(text)}" for label, text in facts]
+
+
+def table(rows: Rows, *, numbers: Iterable[int] = ()) -> list[str]:
+    """Return rows as aligned columns.
+
+    Args:
+        rows: the header first; all of one length.
+        numbers: columns aligned to the right.
+    """
+    right = set(numbers)
+    rows = [[plain(cell).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def markdown_table(rows: Rows, *, numbers: Iterable[int] = ()) -> list[str]:
+    """Return the same as a table of Markdown; cells may hold its markup."""
+    right, (head, *rest) = set(numbers), rows
+    rule = ["--:" if i in right else "---" for i in range(len(head))]
+    lines = (" | ".join(map(_cell, row)) for row in (head, rule, *rest))
+    return [f"| {line} |" for line in lines]
+
+
+def _cell(text: str) -> str:
+    return escaped(text).replace("|", "\\|")
+
+
+def escaped(text: str) -> str:
+    """Return text on one line, without what Markdown takes for HTML, links or images.
+
+    Other markup stays.
+    """
+    shown = one_line(text).replace("<", "&lt;")
+    return re.sub(r"\](?=[(\[:])", "&#93;", shown)
+
+
+def inert(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line, in a table too.
+
+    What a stranger wrote makes no link, mention, heading or HTML of it.
+    """
+    shown = one_line(text)[:_MAX_LINE]
+    shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]{}#|~!@])", r"\\\1", shown)
+
+
+def code(text: str) -> str:
+    """Return text as code of Markdown, on one line, in a table too."""
+    shown = one_line(text)[:_MAX_LINE].replace("|", "\\|")
+    mark = fence(shown, least=1)
+    room = " " if "`" in shown else ""
+    return f"{mark}{room}{shown}{room}{mark}"
+
+
+def fence(text: str, *, least: int = 3) -> str:
+    """Return the backticks that enclose a text as code: more than it has in a row."""
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    return "`" * max(longest + 1, least)
+
+
+# Events as lines of strict JSON, and back: a run that can be told again later.
+
+FORMAT: Final = 1
+
+# Derived, for those who read the lines with other tools.
+_ID: Final = "id"
+# Of a setting that there is no more; lines that earlier versions wrote have it.
+_LEARNT: Final = "learnt"
+# A line holds a finding at most; its inputs may be as large as an entry's.
+MAX_LINE_CHARACTERS: Final = 1 << 29
+
+
+def _name(kind: type) -> str:
+    words = "".join(f"_{c.lower()}" if c.isupper() else c for c in kind.__name__)
+    return words.lstrip("_")
+
+
+_KINDS: Final[dict[str, type]] = {_name(kind): kind for kind in get_args(Event)}
+
+
+class EventLines:
+    """Turns the events of one stream to lines, each finding's content only once."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Finding] = {}
+
+    def line(self, event: Event) -> str:
+        """Return one line of ASCII, its newline included.
+
+        A kernel's end names the findings that were told as they are by their ids.
+        """
+        fields = encode(event)
+        if isinstance(event, FindingSaved):
+            self._told[event.finding.id] = event.finding
+            fields = {_ID: event.finding.id, **fields}
+        if isinstance(event, KernelFinished):
+            fields["findings"] = [
+                f.id if self._told.get(f.id) == f else encode(f) for f in event.findings
+            ]
+        document = {"format": FORMAT, "event": _name(type(event)), **fields}
+        return json.dumps(document, allow_nan=False) + "\n"
+
+
+def read_events(lines: Iterable[str], *, where: str = "") -> Iterator[Event]:
+    """Yield the events of one or several streams.
+
+    A last line that lacks its newline is what a killed run was writing: it is left
+    out.
+
+    Args:
+        lines: each with its newline, as a text file yields them.
+        where: the file, for error messages.
+
+    Raises:
+        DecodeError: naming line and field of what is malformed, or of a format that
+            this version does not know.
+    """
+    told: dict[str, Finding] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\n"):
+            return
+        place = f"{where}:{number}" if where else f"line {number}"
+        if len(line) > MAX_LINE_CHARACTERS:
+            raise DecodeError("longer than any event", where=place)
+        if not line.isspace():
+            event = _event(files.loads(line, where=place), told, place)
+            if isinstance(event, FindingSaved):
+                told[_id(event.finding, place)] = event.finding
+            yield event
+
+
+def _event(document: Any, told: dict[str, Finding], place: str) -> Event:
+    document = files.document(document, FORMAT, where=place)
+    name = document.pop("event", None)
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise DecodeError(
+            f"{name!r:.40} is no event", where=place, fix=f"valid: {', '.join(_KINDS)}"
+        )
+    if kind is FindingSaved:
+        document.pop(_ID, None)
+    if kind is RunStarted:
+        document.pop(_LEARNT, None)
+    if kind is KernelFinished and isinstance(document.get("findings"), list):
+        document["findings"] = [_named(f, told, place) for f in document["findings"]]
+    event: Event = decode(kind, document, f"{place}: ")
+    return event
+
+
+def _id(finding: Finding, place: str) -> str:
+    try:
+        return finding.id
+    except UnicodeEncodeError:
+        raise DecodeError("its names are not text", where=place) from None
+
+
+def _named(finding: Any, told: dict[str, Finding], place: str) -> Any:
+    if not isinstance(finding, str):
+        return finding
+    if finding not in told:
+        raise DecodeError(
+            f"no line before has the finding {finding!r:.80}",
+            where=f"{place}: findings",
+        )
+    return encode(told[finding])
+
+
+# Documents from Jinja templates beside the modules that fill them.
+
+_PAGES: Final = Path(__file__).parent / "kinds" / "html"
+"""Has the style of all pages, and their head."""
+
+
+def page(template: Path, content: Mapping[str, Any], script: str = "") -> str:
+    """Return a self-contained page, which loads nothing.
+
+    Args:
+        template: its file; includes "head.html".
+        content: what it names, but style, script and policy.
+        script: that it may run; none by default.
+    """
+    style = (_PAGES / "style.css").read_text(encoding="utf-8")
+    policy = f"default-src 'none'; img-src data:; style-src {_source_of(style)}"
+    if script:
+        policy += f"; script-src {_source_of(script)}"
+    more = {"style": style, "script": script, "policy": policy}
+    return rendered(template, {**content, **more}, html=True)
+
+
+def rendered(
+    template: Path,
+    content: Mapping[str, Any],
+    *,
+    html: bool,
+    filters: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a template filled in; what it names and is not given is an error.
+
+    Args:
+        template: its file.
+        content: what it names.
+        html: whether texts are escaped as they pass in.
+        filters: functions that it calls by name.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, _PAGES]),
+        autoescape=html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=not html,
+    )
+    environment.filters |= dict(filters or {})
+    return environment.get_template(template.name).render(content)
+
+
+def _source_of(text: str) -> str:
+    """Return how a content security policy names a style or script by its hash."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

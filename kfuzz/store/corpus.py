@@ -25,25 +25,21 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kfuzz.core.errors import DecodeError, StorageError, UsageError
 from kfuzz.core.finding import Finding, Target, renamed, safe_name
 from kfuzz.core.verdict import State
-from kfuzz.store.cache import is_mirror
-from kfuzz.store.durable import exclusive, sync_folder
 from kfuzz.store.entry import (
     FINDING,
     STAGED,
+    UNFINISHED,
     Summary,
     files_of,
     misstated,
     read_entry,
     read_summary,
-)
-from kfuzz.store.entry_writing import (
-    UNFINISHED,
     remove_entry,
     update_entry,
     write_entry,
 )
+from kfuzz.store.files import UnknownFormatError, exclusive, is_mirror, sync_folder
 from kfuzz.store.life import merged, with_marks
-from kfuzz.store.strict_json import UnknownFormatError
 
 if TYPE_CHECKING:  # it is for URLs alone
     from kfuzz.store.mirror import Mirror

@@ -13,25 +13,106 @@ commits a change of both; see `kfuzz.store.corpus`.
 
 import base64
 import contextlib
+import errno
 import os
 import re
+import secrets
+import shutil
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError, HarnessError
-from kfuzz.core.finding import Explanation, Finding, Mark, Target
-from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.finding import ATEN, Explanation, Finding, Fingerprint, Mark, Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Signature, State
-from kfuzz.store import strict_json, tensorfile
-from kfuzz.store.durable import digest_of, replace_file
-from kfuzz.store.plain_file import MissingError, read_plain
-from kfuzz.store.tensorfile import StoredTensor
-from kfuzz.store.trust import unsafe_name, unsafe_reference
+from kfuzz.store import files as strict_json
+from kfuzz.store import files as tensorfile
+from kfuzz.store.files import (
+    MissingError,
+    StoredTensor,
+    UnknownFormatError,
+    digest_of,
+    read_plain,
+    replace_file,
+    sync_folder,
+    write_file,
+)
+
+# What a finding may call things: strangers write findings too.
+
+
+def unsafe_reference(finding: Finding) -> tuple[str, str] | None:
+    """Return (field, why) where a name or path must not be trusted."""
+    target, signature = finding.target, finding.signature
+    path = PurePosixPath(target.file)
+    if path.is_absolute() or ".." in path.parts or "\\" in target.file:
+        return "target.file", (
+            f"{target.file!r:.80} leads outside the project; it must be relative"
+        )
+    module = target.module.removeprefix(ATEN)
+    parts = module.split(".") if target.module else []
+    if not all(part.isidentifier() for part in parts):
+        return "target.module", f"{target.module!r:.80} is not a dotted module name"
+    mark = finding.mark or Mark("")
+    if mark.link and not mark.link.startswith(("http://", "https://")):
+        return "mark.link", f"{mark.link!r:.80} is no http or https address"
+    claims = finding.declaration
+    return _unprintable(
+        (
+            *_texts(target, "target"),
+            *_texts(signature, "signature"),
+            *_texts(mark, "mark"),
+            ("failure.output", finding.failure.output),
+            *_names_of(finding.case, "case"),
+            *_names_of(finding.first, "first"),
+            *(("declaration.inplace", name) for name in claims.inplace),
+            *(("declaration.out", name) for name in claims.out),
+            *(("declaration.configs", n) for c in claims.configs for n in c),
+        )
+    )
+
+
+def unsafe_name(case: Case) -> tuple[str, str] | None:
+    """Return (field, why) where a case calls a part of it what must not be trusted."""
+    return _unprintable(_names_of(case, "case"))
+
+
+def _unprintable(texts: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the first (field, why) of texts that more than print, as ends of lines."""
+    for field, text in texts:
+        if not text.isprintable():
+            return field, f"{text!r:.80} holds control characters"
+    return None
+
+
+def _texts(owner: Target | Signature | Mark, label: str) -> list[tuple[str, str]]:
+    found = vars(owner).items()
+    return [(f"{label}.{k}", v) for k, v in found if isinstance(v, str)]
+
+
+def _names_of(case: Case, label: str) -> Iterator[tuple[str, str]]:
+    """Return what a case calls its parts: one line each, whatever that is written in.
+
+    They need not be identifiers: an operator names its arguments and results as it
+    likes.
+    """
+    for name, spec in case.tensors.items():
+        yield f"{label}.tensors", name
+        yield f"{label}.tensors.below", spec.below
+        yield f"{label}.tensors.domain", spec.domain
+        for axis in spec.axes:
+            yield f"{label}.tensors.axes", axis
+    for name in case.scalars:
+        yield f"{label}.scalars", name
+    for name in case.destinations:
+        yield f"{label}.destinations", name
+
 
 FORMAT: Final = 1
 FINDING: Final = "finding.json"
@@ -329,3 +410,97 @@ def _check_inputs(case: Case, inputs: dict[str, StoredTensor], where: str) -> No
 def _read(path: Path) -> bytes:
     """Read a plain file; links, devices and pipes are refused."""
     return read_plain(path, MAX_BYTES, follow=False)
+
+
+# Writing, replacing and removing one entry of a corpus, whole or not at all.
+
+# How folders in the root begin that are no kernel's: entries half written or removed.
+UNFINISHED: Final = ".tmp-"
+
+
+def write_entry(root: Path, place: Path, finding: Finding) -> Path:
+    """Write an entry, in place of what its folder held; return the folder.
+
+    Args:
+        root: the corpus, whose lock the caller holds.
+        place: the entry's folder.
+        finding: what it is to hold.
+
+    Raises:
+        HarnessError: if the finding or the folder is not to be trusted, or the folder
+            holds an entry of an unknown format.
+        OSError: if the disk refuses; what was stored before is still there.
+    """
+    if problem := unsafe_reference(finding):
+        raise HarnessError(problem[1], where=f"{finding.id}: {problem[0]}")
+    if place.is_symlink() or place.parent.is_symlink():
+        raise HarnessError("is a link, which is not followed", where=str(place))
+    files = files_of(finding)
+    if place.is_dir():
+        update_entry(place, files)
+    else:
+        _create(root, place, files)
+    return place
+
+
+def update_entry(place: Path, files: dict[str, bytes]) -> None:
+    """Replace the files of an entry; what commits them is finding.json.
+
+    Raises:
+        HarnessError, OSError: as `write_entry`.
+    """
+    try:
+        read_entry(place)
+    except UnknownFormatError as error:
+        raise HarnessError(
+            f"will not be overwritten: {error.what}", where=str(place), fix=error.fix
+        ) from None
+    except DecodeError:
+        pass  # a damaged entry of the same bucket: this one heals it
+    replace_file(place / FIRST, files[FIRST], prefix=STAGED)
+    inputs = files.get(INPUTS)
+    if inputs is not None:
+        staged = place / staged_name(inputs)
+        write_file(staged, inputs)
+    replace_file(place / FINDING, files[FINDING], prefix=STAGED)
+    sync_folder(place)
+    if inputs is not None:
+        os.replace(staged, place / INPUTS)
+    else:
+        (place / INPUTS).unlink(missing_ok=True)
+    sync_folder(place)
+
+
+def remove_entry(root: Path, place: Path) -> None:
+    """Remove an entry, and its kernel's folder if that is empty then.
+
+    Raises:
+        OSError: if the disk refuses.
+    """
+    # Renamed first: a folder half removed must not look like an entry.
+    doomed = root / f"{UNFINISHED}{secrets.token_hex(8)}"
+    os.rename(place, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+    with suppress(OSError):  # it holds something else
+        place.parent.rmdir()
+
+
+def _create(root: Path, place: Path, files: dict[str, bytes]) -> None:
+    unfinished = root / f"{UNFINISHED}{secrets.token_hex(8)}"
+    unfinished.mkdir()
+    try:
+        for name, content in files.items():
+            write_file(unfinished / name, content)
+        sync_folder(unfinished)
+        place.parent.mkdir(exist_ok=True)
+        try:
+            os.rename(unfinished, place)
+        except OSError as error:
+            # Only where locks are missing: another writer was faster.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            update_entry(place, files)
+        sync_folder(place.parent)
+        sync_folder(root)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

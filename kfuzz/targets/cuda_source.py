@@ -12,8 +12,7 @@ from kfuzz.core.errors import BindingError, HarnessError, suggestion
 if TYPE_CHECKING:
     import torch
 
-    from kfuzz.cuda.code import Function
-    from kfuzz.cuda.prototypes import Prototype
+    from kfuzz.cuda.code import Function, Prototype
 
 COMPILERS: Final = ("auto", "nvrtc", "nvcc", "hipcc")
 
@@ -109,7 +108,7 @@ class CudaSource:
         return self._kernels[name]
 
     def _kernel(self, name: str) -> "CudaKernel":
-        from kfuzz.cuda.prototypes import kernels, prototype
+        from kfuzz.cuda.code import kernels, prototype
 
         found = prototype(self.text, name)
         base = name.partition("<")[0].strip()
@@ -140,7 +139,7 @@ class CudaSource:
 
     def _loaded(self, name: str, plain: bool, device: "torch.device") -> "Function":
         from kfuzz.core.errors import BuildError
-        from kfuzz.cuda import builds
+        from kfuzz.cuda import compilers as builds
         from kfuzz.cuda.compilers import Unit
         from kfuzz.execution.calls.compiling import at_work
         from kfuzz.execution.device.backends import backend_of
@@ -228,7 +227,7 @@ class CudaKernel:
             BuildError: if it cannot be built.
             LaunchError: if the driver refuses.
         """
-        from kfuzz.cuda.arguments import packed
+        from kfuzz.cuda.code import packed
 
         devices = {v.device for v in values if hasattr(v, "data_ptr")}
         if len(devices) != 1:

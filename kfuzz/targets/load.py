@@ -5,23 +5,30 @@ package.module:name; never a shell string. aten::package.module stands for the o
 of torch's operators that a module implements.
 """
 
+import ast
 import difflib
+import hashlib
 import importlib
 import importlib.util
+import inspect
+import math
 import os
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, Final, NoReturn
 
 from kfuzz.contracts.binding import MONITORED, REGISTRY, BoundKernel
-from kfuzz.contracts.custom_ops import CustomOp
-from kfuzz.contracts.gradients.function import Backward
+from kfuzz.contracts.gradients.operators import Backward
+from kfuzz.contracts.operator import CustomOp
 from kfuzz.core.errors import (
     BindingError,
+    DecodeError,
     KfuzzError,
     NothingToRunError,
     UsageError,
@@ -31,11 +38,250 @@ from kfuzz.core.errors import (
 )
 from kfuzz.core.finding import ATEN, Target, short_hash
 from kfuzz.execution.calls.compiling import import_compiler
-from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.processes.serving import uncollected
-from kfuzz.targets.homes import GRADIENTS
-from kfuzz.targets.importing import imported
-from kfuzz.targets.triton_free import imports_none
+from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.processes.forking import uncollected
+from kfuzz.store.files import MOST_SOURCE, read_plain
+from kfuzz.targets.cuda_source import CudaSource
+from kfuzz.targets.own_code import imports_none
+
+# Where kernels live, told from files as they lie there: nothing is imported.
+#
+# Entries of a corpus name homes, and strangers write entries too; what is imported is
+# what targets name.
+
+# What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
+_BINDERS: Final = frozenset({"kernel", "monitor"})
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+GRADIENTS: Final = ".backward"
+"""What follows a kernel's name in those of its gradients, which are bound with it; some
+have more behind it: ".backward_none"."""
+
+
+def home_of(target: Target, root: Path) -> Path | None:
+    """Return the file in which a target lies; None where there is none now."""
+    if target.file:
+        path = root / target.file
+        return path.resolve() if os.path.isfile(path) else None
+    return file_of_module(target.module, root) if target.module else None
+
+
+def file_of_module(module: str, root: Path) -> Path | None:
+    """Return a module's file, where it or its path is known; packages stay unloaded."""
+    module = module.removeprefix(ATEN)
+    known = getattr(sys.modules.get(module), "__file__", None)
+    if known:
+        return Path(known).resolve()
+    below = Path(*module.split("."))
+    for folder in (Path.cwd(), root, *map(Path, sys.path)):
+        for path in (folder / below.with_suffix(".py"), folder / below / "__init__.py"):
+            if os.path.isfile(path):
+                return path.resolve()
+    return None
+
+
+def is_of_project(module: str, root: Path) -> bool:
+    """Whether importing a module by its name runs code of the project, or kfuzz's.
+
+    What is installed, in an environment within the project too, is others' code.
+    """
+    name = module.removeprefix(ATEN)
+    if name.partition(".")[0] == "kfuzz":
+        return True
+    path = file_of_module(name, Path.cwd())  # as an import looks for it
+    if path is None or not path.is_relative_to(root.resolve()):
+        return False
+    return _INSTALLED.isdisjoint(path.parts)
+
+
+def binds(path: Path, name: str) -> bool:
+    """Whether the text of a file binds a kernel of a name.
+
+    Names that are made as the file runs are not seen; what cannot be parsed binds
+    nothing.
+    """
+    name = name.partition(GRADIENTS)[0]
+    try:
+        content = read_plain(path, MOST_SOURCE)
+        return name.encode() in content and name in _bound(ast.parse(content))
+    except (DecodeError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+
+
+def _bound(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the kernels that a file binds."""
+    binders = set(_BINDERS)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            binders |= {a.asname for a in node.names if a.asname and a.name in _BINDERS}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            for decorator in node.decorator_list:
+                if _called(decorator) in binders:
+                    yield _name_given(decorator, node.name)
+        elif isinstance(node, ast.Call) and _called(node) in binders:
+            yield _name_given(node, _own_name(node))
+
+
+def _called(node: ast.expr) -> str:
+    """Return the last name of what is called: "kernel" of `kfuzz.kernel(…)(…)`."""
+    while isinstance(node, ast.Call):
+        node = node.func
+    return _last_name(node)
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _own_name(node: ast.Call) -> str:
+    """Return the name of what is bound: "f" of `kernel(…)(f)`, `kernel(…)(launch(f))`.
+
+    "" of the inner call, `kernel(…)`, alone.
+    """
+    inner: ast.expr = node if isinstance(node.func, ast.Call) else ast.Constant("")
+    while isinstance(inner, ast.Call):
+        inner = inner.args[0] if inner.args else ast.Constant("")
+    return _last_name(inner)
+
+
+def _name_given(node: ast.expr, otherwise: str) -> str:
+    """Return what `name=` gives where a kernel is bound, "" if it is no constant."""
+    while isinstance(node, ast.Call):
+        for keyword in node.keywords:
+            if keyword.arg == "name":
+                value = keyword.value
+                return str(value.value) if isinstance(value, ast.Constant) else ""
+        node = node.func
+    return otherwise
+
+
+# Which of a user's files is being imported, and who is told of it.
+#
+# An import runs a stranger's code: it may end its process, or not end at all. Who
+# watches that process is told when one begins and when it is over.
+
+SECONDS: Final = 300.0
+"""How long an import may take: as long as a child may take to open."""
+VARIABLE: Final = "KFUZZ_IMPORT_SECONDS"
+"""Environment variable: other seconds, where an import builds for longer."""
+LEAST_SECONDS: Final = 20.0
+"""How long an import may take however little time a run has: large libraries take as
+long to import, and so does a context of a GPU."""
+
+# The innermost last.
+_under_way: Final[list[str]] = []
+# Who is told, and in which process: a fork's imports are another's to watch.
+_told: tuple[Callable[[str], None], int] | None = None
+# Of the run.
+_seconds = math.inf
+
+
+def limit_to(run_seconds: float | None) -> None:
+    """Have the imports of this process end where a run of so many seconds would.
+
+    Args:
+        run_seconds: what `--max-time` says; None for no limit.
+    """
+    global _seconds
+    _seconds = math.inf if run_seconds is None else max(run_seconds, LEAST_SECONDS)
+
+
+def limit() -> float:
+    """Return how many seconds an import may take."""
+    return min(_own_limit(), _seconds)
+
+
+def _own_limit() -> float:
+    given = os.environ.get(VARIABLE, "")
+    return float(given) if given.isdigit() and int(given) else SECONDS
+
+
+class OverdueError(BaseException):
+    """The time is over; no exception that a user's file would handle."""
+
+
+@contextmanager
+def ended_after(seconds: float) -> Iterator[None]:
+    """End the block after some seconds, once Python has the thread again.
+
+    In the main thread alone; elsewhere it takes what it takes.
+
+    Raises:
+        OverdueError: it was ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_over = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if not is_over:
+            raise OverdueError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        is_over = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def importing() -> str | None:
+    """Return the target that kfuzz is importing at this moment, if any."""
+    return _under_way[-1] if _under_way else None
+
+
+def tell(told: Callable[[str], None]) -> None:
+    """Have each import of this process told: the target as it begins, "" at its end."""
+    global _told
+    _told = (told, os.getpid())
+
+
+@contextmanager
+def imported(target: str) -> Iterator[None]:
+    """Say that a target is imported meanwhile."""
+    _under_way.append(target)
+    _tell()
+    try:
+        yield
+    finally:
+        _under_way.pop()
+        _tell()
+
+
+def _tell() -> None:
+    if _told is not None and _told[1] == os.getpid():
+        _told[0](importing() or "")
+
+
+def ended(target: str, how: str) -> BindingError:
+    """Return what is said where an import ended its process, by a signal or a code."""
+    return BindingError(
+        f"importing it ends its process: {how}",
+        where=target,
+        fix="kfuzz imports a target as Python does; make it import cleanly",
+    )
+
+
+def overdue(target: str, seconds: float) -> BindingError:
+    """Return what is said of an import that did not end within its limit."""
+    return BindingError(
+        f"importing it does not end within {seconds:.0f} s",
+        where=target,
+        fix=f"see what waits there; where it builds for longer, {way_out(seconds)}",
+    )
+
+
+def way_out(seconds: float) -> str:
+    """Return what gives an import more time than the limit that it had."""
+    if seconds < _own_limit():
+        return "give more with --max-time"
+    return f"set {VARIABLE}"
+
 
 # Folders that never hold targets.
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "venv"})
@@ -261,7 +507,7 @@ def _imported(source: Source) -> str:
     """
     if not meets_gpu(source):
         return _imported_here(source)
-    from kfuzz.execution.device import declared
+    from kfuzz.execution.device import simulated as declared
 
     with declared.gpu():
         return _imported_here(source)
@@ -449,3 +695,33 @@ def _shown(where: str, root: Path) -> str:
     if path.is_absolute() and path.is_relative_to(root):
         return str(path.relative_to(root))
     return where
+
+
+# Which code a kernel is: what a statement about it holds for.
+
+
+def identity(function: Callable[..., Any]) -> str:
+    """Return what identifies the code behind a callable.
+
+    "sha256:" and the hash of the file that defines it: the whole file, for a wrapper
+    says little without the kernels beside it; with it the sources in CUDA C++ that the
+    file's globals hold. Of what has no source, its qualified name; the version of its
+    library stands in the fingerprint.
+    """
+    inner = inspect.unwrap(function)
+    try:
+        path = inspect.getsourcefile(inner)
+    except TypeError:
+        path = None
+    if path is not None:
+        try:
+            digest = hashlib.sha256(Path(path).read_bytes())
+            for held in getattr(inner, "__globals__", {}).values():
+                if isinstance(held, CudaSource):
+                    digest.update(held.text.encode())
+            return f"sha256:{digest.hexdigest()}"
+        except OSError:
+            pass  # a notebook's cell, a shell
+    module = getattr(inner, "__module__", None) or type(inner).__module__
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    return f"{module}.{name}, compiled"

@@ -21,13 +21,11 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.contracts.aten.binding import bound
-from kfuzz.contracts.aten.overloads import known
-from kfuzz.contracts.aten.schemas import lookup, plain
+from kfuzz.contracts.aten.making import bound, known, lookup, plain
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import ATEN
-from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.calls.torch_state import Patches
 
 # Keys of registrations that compute no values.
 _VALUELESS: Final = ("Meta", "FakeTensor", "Functionalize")

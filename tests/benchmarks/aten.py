@@ -44,8 +44,7 @@ def searched(
     Returns:
         Counts, findings (class, kind, output and data type with a message) and errors.
     """
-    from kfuzz.contracts.aten.binding import bound
-    from kfuzz.contracts.aten.schemas import overload
+    from kfuzz.contracts.aten.making import bound, overload
     from tests.benchmarks.aten_listed import claims_of
     from tests.helpers.batched import tallied
 
@@ -114,7 +113,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.slice:
         _slice(options.slice.split(), options.cases)
         return 0
-    from kfuzz.contracts.aten.overloads import names, writing
+    from kfuzz.contracts.aten.making import names, writing
     from tests.benchmarks.aten_listed import unlisted
 
     every_one = writing() if options.writing else names()

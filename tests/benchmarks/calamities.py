@@ -33,8 +33,9 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved
 from kfuzz.engine.config import RunConfig
 from kfuzz.execution import parent
-from kfuzz.execution.processes import table
-from kfuzz.store import durable, life
+from kfuzz.execution.processes import wire as table
+from kfuzz.store import files as durable
+from kfuzz.store import life
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind
 from tests.e2e.project import HEADER
 

@@ -25,12 +25,12 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.engine.workers import asking as waiting
+from kfuzz.engine.workers import children as waiting
 from kfuzz.engine.workers import zygotes
-from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.execution.processes import table
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.execution.processes import wire as table
 from kfuzz.targets.load import load_all
 from tests.helpers.budgets import SIZE_BUDGETS
 

@@ -40,7 +40,7 @@ GONE_SECONDS: Final = 30.0
 _VICTIMS: Final = ("worker", "unit", "unit", "node")
 # How processes of each kind are told from others, by their command lines.
 _WORKER: Final = b"ray::Worker"
-_UNIT: Final = b"kfuzz.fleet.process"
+_UNIT: Final = b"kfuzz.features.fleet.process"
 _CAMPAIGN: Final = b"kfuzz.cli.searching"
 _CASES: Final = 30
 
@@ -104,8 +104,8 @@ def main() -> None:
 
 def drive(folder: Path, *, here: bool) -> None:
     """Search, and print what is announced, a line each."""
-    from kfuzz.cli import apart
-    from kfuzz.fleet.elsewhere import search_on
+    from kfuzz.cli import run as apart
+    from kfuzz.features.fleet.ray_fleet import search_on
 
     os.chdir(folder)
     config = RunConfig(

@@ -2,8 +2,9 @@
 
     python -m tests.benchmarks.judge_service [--device cuda:0] [--jobs 16] [--each 40]
 
-The candidates are those of tests/judge/adversaries: liars, honest ones beside them, and
-the contracts' witnesses. Exits with 1 if a liar does not violate or an honest one does.
+The candidates are those of tests/features/judge/adversaries: liars, honest ones beside
+them, and the contracts' witnesses. Exits with 1 if a liar does not violate or an honest
+one does.
 """
 
 import argparse
@@ -15,8 +16,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import kfuzz
-from kfuzz.judge.service.score import Ruling, Score
-from tests.judge.adversaries.suite import Candidate, candidates
+from kfuzz.features.judge.service.judge import Ruling, Score
+from tests.features.judge.adversaries.suite import Candidate, candidates
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.witnesses.roster import Entry, roster
-from kfuzz.core.calibration import Role
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.finding import Finding
+from kfuzz.core.statement import Role
 from kfuzz.core.verdict import CHARGED
-from kfuzz.report.event_lines import read_events
+from kfuzz.report.text import read_events
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -21,9 +21,9 @@ from typing import Final
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished
+from kfuzz.engine.atheris import Atheris
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.fuzz.source import Atheris
 from kfuzz.targets.load import load_all
 
 ROOT: Final = Path(__file__).resolve().parents[2]

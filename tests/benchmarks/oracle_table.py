@@ -24,7 +24,7 @@ from tests.benchmarks.rows import OPERATORS, Config, configs  # isort: skip  (it
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.comparator.compare import compare
+from kfuzz.numerics.compare import compare
 from kfuzz.numerics.formats import FORMATS, round_to
 from tests.benchmarks.kernels import MUTANTS, Mutant, correct_of
 

@@ -6,7 +6,7 @@ A file that kfuzz writes is changed as its structure suggests: fields go, are do
 take values of others, or of another kind; numbers leave their range, texts bear control
 characters, lists and nesting grow; then bytes are cut, flipped and repeated. What is
 changed is chosen by bytes, which are changed in their turn as those of cases are
-(`kfuzz.fuzz.changes`): inputs that were told something new are changed further.
+(`kfuzz.engine.atheris_child`): inputs that were told something new are changed further.
 
 A reader returns, or raises a `KfuzzError`; what it returns is used as commands do. It
 takes less than two seconds of the processor and writes nothing. The table has a line
@@ -36,36 +36,31 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from kfuzz.cli.config import Effective
-from kfuzz.cli.project import read_config
-from kfuzz.core.calibration import Calibration, ContractCalibration, Soundness
+from kfuzz.cli.project import Effective, read_config
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.finding import Finding
-from kfuzz.core.fingerprint import Fingerprint
-from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
-from kfuzz.cuda.prototypes import kernels, prototype
-from kfuzz.fuzz.changes import MOST_BYTES, Mutator, padded
-from kfuzz.fuzz.inputs import KeptInputs
-from kfuzz.grade import signing
-from kfuzz.grade.attestation import attestation, attested, canonical, place_of
-from kfuzz.grade.statement_text import (
+from kfuzz.core.event import KernelProof, Proven, ProvenProperty
+from kfuzz.core.finding import Finding, Fingerprint
+from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
+from kfuzz.cuda.code import kernels, prototype
+from kfuzz.engine.atheris import KeptInputs
+from kfuzz.engine.atheris_child import MOST_BYTES, Mutator, padded
+from kfuzz.features.judge.adapters import flashinfer
+from kfuzz.features.judge.adapters.kernelbot import task_of
+from kfuzz.features.lab.grade import certificate as signing
+from kfuzz.features.lab.grade.certificate import (
+    attestation,
+    attested,
+    canonical,
+    place_of,
+)
+from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_markdown,
     statement_text,
 )
-from kfuzz.judge.adapters import flashinfer
-from kfuzz.judge.adapters.kernelbot import task_of
-from kfuzz.monitor.counts import (
-    Counts,
-    ProcessCounts,
-    append_counts,
-    read_counts,
-    total,
-)
-from kfuzz.record.comparing import compare
-from kfuzz.record.pages import html, text
-from kfuzz.record.recording import (
+from kfuzz.features.lab.record.comparing import compare, html, text
+from kfuzz.features.lab.record.recording import (
     HEADER,
     Entry,
     Header,
@@ -74,11 +69,18 @@ from kfuzz.record.recording import (
     path_of,
     read,
 )
-from kfuzz.report.event_lines import EventLines, read_events
+from kfuzz.features.monitor.runtime import (
+    Counts,
+    ProcessCounts,
+    append_counts,
+    read_counts,
+    total,
+)
 from kfuzz.report.finding_view import finding_lines, view
-from kfuzz.report.gathered import Gathered, Shown, headline
-from kfuzz.report.proofs import proof_lines
-from kfuzz.store import strict_json
+from kfuzz.report.promises import proof_lines
+from kfuzz.report.tables import Gathered, Shown, headline
+from kfuzz.report.text import EventLines, read_events
+from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import (
     FINDING,
@@ -88,15 +90,20 @@ from kfuzz.store.entry import (
     read_entry,
     read_summary,
 )
+from kfuzz.store.files import (
+    keep_proof,
+    kept_proof,
+    read_calibration,
+    read_plain,
+    read_source,
+    read_statement,
+)
 from kfuzz.store.mirror import Mirror, Version
-from kfuzz.store.plain_file import read_plain, read_source
-from kfuzz.store.proofs import keep_proof, kept_proof
-from kfuzz.store.statements import read_calibration, read_statement
-from kfuzz.targets.homes import binds
+from kfuzz.targets.load import binds
+from tests.features.judge.test_adapters import DEFINITION, TASK, WORKLOAD, solution
 from tests.helpers.events import campaign
 from tests.helpers.findings import finding
 from tests.helpers.statements import kernel, statement
-from tests.judge.test_adapters import DEFINITION, TASK, WORKLOAD, solution
 
 SECONDS: Final = 2
 # Bytes of address space: what would take the machine's memory fails here.

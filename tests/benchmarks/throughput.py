@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from kfuzz.core.case_surroundings import config_of
+from kfuzz.core.recipe import config_of
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.execution.values.fills import logical_values

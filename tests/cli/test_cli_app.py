@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode, code_of
-from kfuzz.cli.values import duration
+from kfuzz.cli.settings import duration
+from kfuzz.cli.streams import ExitCode, code_of
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
@@ -188,7 +188,7 @@ def test_a_reader_that_leaves_gets_no_traceback() -> None:
 
 def test_foreign_output_stays_off_stdout_at_descriptor_level() -> None:
     code = (
-        "import os, sys; from kfuzz.cli.standard_streams import report_stream\n"
+        "import os, sys; from kfuzz.cli.streams import report_stream\n"
         "with report_stream() as out:\n"
         "    os.write(1, b'raw'); print('py'); os.system('echo shell')\n"
         "    print('report', file=out)\n"

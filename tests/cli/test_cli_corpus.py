@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
-from kfuzz.store import strict_json
+from kfuzz.cli.streams import ExitCode
+from kfuzz.store import files as strict_json
 from tests.helpers.command_line import stored
 
 pytestmark = pytest.mark.usefixtures("project")

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.streams import ExitCode
 from kfuzz.core.verdict import State
 from kfuzz.engine.config import ReplayOutcome
-from kfuzz.store import strict_json
+from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Problem, Stored
 from tests.helpers.command_line import Engine, paragraph, stored
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.streams import ExitCode
 from kfuzz.core.event import ContractTally, Event, RunFinished
 from kfuzz.core.verdict import State, Verdict
-from kfuzz.store import strict_json
+from kfuzz.store import files as strict_json
 from tests.helpers.command_line import Engine, config_says
 from tests.helpers.events import UNDECIDED, campaign, finished
 from tests.helpers.findings import finding

@@ -7,12 +7,12 @@ import torch
 
 import kfuzz
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.streams import ExitCode
 from kfuzz.contracts import operators as ops
 from kfuzz.core.errors import BackendError
 from kfuzz.core.event import ContractTally, RunFinished, RunStarted
 from kfuzz.core.verdict import Verdict
-from kfuzz.execution.calls.raised import raised_by
+from kfuzz.execution.calls.results import raised_by
 from kfuzz.execution.device.backends import backend_of
 from tests.helpers.command_line import Engine
 from tests.helpers.events import NODE, finished

@@ -13,8 +13,8 @@ import pytest
 import kfuzz
 from kfuzz.core.finding import Finding, Mark
 from kfuzz.core.verdict import Kind, State
+from kfuzz.engine import replay as engine
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, ReplayResult
-from kfuzz.engine.replay import replayer as engine
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import marked
 from tests.helpers.findings import finding

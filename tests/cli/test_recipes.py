@@ -12,7 +12,7 @@ import yaml
 from typer.main import get_command
 
 from kfuzz.app import app
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.streams import ExitCode
 
 PAGE = (Path(__file__).parents[2] / "kfuzz" / "cli" / "CI.md").read_text()
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

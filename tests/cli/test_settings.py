@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
 from kfuzz.cli.settings import SETTINGS
+from kfuzz.cli.streams import ExitCode
 from kfuzz.core.budget import Scale
 from kfuzz.engine.config import RunConfig
-from kfuzz.store import strict_json
+from kfuzz.store import files as strict_json
 from tests.helpers.command_line import Engine, config_says, paragraph
 
 pytestmark = pytest.mark.usefixtures("project")

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 import kfuzz
-from kfuzz.contracts.aten.binding import bound
-from kfuzz.contracts.aten.overloads import find, names
+from kfuzz.contracts.aten.making import bound, find, names, overload
 from kfuzz.contracts.aten.rows import ROWS, Judged
-from kfuzz.contracts.aten.schemas import overload
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.oracle import accept, pose

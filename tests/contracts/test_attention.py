@@ -15,7 +15,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import FINITE, NAN, Acceptance
-from kfuzz.numerics.comparator.compare import Comparison, Outcome, compare
+from kfuzz.numerics.compare import Comparison, Outcome, compare
 from tests.helpers.correct_products import ATTENTIONS, STORED_QUERY
 
 CPU = torch.device("cpu")

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from kfuzz.contracts import classes
-from kfuzz.contracts.classes import ATTRIBUTION, CLASSES, k_val_01
+from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
+from kfuzz.contracts.classes import results as k_val_01
 
 MADE = """
 from dataclasses import replace
 
-from kfuzz.contracts.classes.k_val_01 import K_VAL_01 as KNOWN
+from kfuzz.contracts.classes.results import K_VAL_01 as KNOWN
 
 CLASS = replace(KNOWN, id={id!r}, rank={rank})
 """

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.core.recipe import Scalar
-from kfuzz.numerics.comparator.compare import Outcome
+from kfuzz.numerics.compare import Outcome
 from tests.contracts.test_index_operators import (
     DTYPES,
     cross_entropies,

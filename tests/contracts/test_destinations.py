@@ -14,15 +14,14 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
-from kfuzz.core.case_surroundings import layout_of
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.core.finding import Target
-from kfuzz.core.recipe import Case, Fill
+from kfuzz.core.recipe import Case, Fill, layout_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from kfuzz.engine.reduce.reducer import reduce_case
-from kfuzz.engine.replay.script import script
+from kfuzz.engine.reduce import reduce_case
+from kfuzz.engine.scripts import script
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.helpers import destination_kernels as given

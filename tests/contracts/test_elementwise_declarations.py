@@ -13,7 +13,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses import torch_ops
 from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import FINITE, Acceptance, Problem
-from kfuzz.numerics.comparator.compare import Comparison, Outcome, compare
+from kfuzz.numerics.compare import Comparison, Outcome, compare
 from kfuzz.numerics.formats import format_of
 from tests.helpers import elementwise_algorithms as forms
 from tests.helpers.elementwise_algorithms import stored

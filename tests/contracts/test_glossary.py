@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from kfuzz.app import main
-from kfuzz.contracts import derive, glossary, prose
+from kfuzz.contracts import binding as derive
+from kfuzz.contracts import glossary, prose
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.suite import every_contract, find_contract
-from kfuzz.engine.confirm.lifecycle import CONFIRMATIONS
-from kfuzz.execution.memory import zones
+from kfuzz.engine.confirm import CONFIRMATIONS
+from kfuzz.execution.memory import changes as zones
 from kfuzz.execution.memory.poison import Poison, poison_word
 from kfuzz.numerics import accumulation
-from kfuzz.numerics.accumulation import gamma
-from kfuzz.numerics.bounds import U32
+from kfuzz.numerics.accumulation import U32, gamma
 from kfuzz.numerics.formats import FORMATS
 
 SIGNS = dict(glossary.signs(find_contract("C-PRC-01/matmul")))

@@ -17,14 +17,13 @@ from kfuzz.contracts.witnesses.gpu.faults import CONFORMING
 from kfuzz.contracts.witnesses.roster import everywhere, roster
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
-from kfuzz.core.calibration import Role
 from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.statement import Role
 from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.cuda.code import kernels, prototype
 from kfuzz.cuda.compilers import Nvrtc, Unit
-from kfuzz.cuda.prototypes import kernels, prototype
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.functional import passes_functional
+from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.gpu_faults import CPP, FAULTS, TRITON
 

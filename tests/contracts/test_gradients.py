@@ -17,10 +17,13 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.gradients.by_autograd import AutogradBound, vector_jacobian
-from kfuzz.contracts.gradients.operators import RULES, gradients_of
-from kfuzz.contracts.membership import alone
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.gradients.operators import (
+    RULES,
+    AutogradBound,
+    gradients_of,
+    vector_jacobian,
+)
+from kfuzz.contracts.operator import Operator, alone
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.suite import every_contract, find_contract
 from kfuzz.contracts.witnesses.backward import gradients
@@ -30,11 +33,10 @@ from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
-from kfuzz.core.finding import Finding, Target
-from kfuzz.core.fingerprint import host_fingerprint
+from kfuzz.core.finding import Finding, Target, host_fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.replay.script import script
+from kfuzz.engine.scripts import script
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics.acceptance import Problem
@@ -436,7 +438,7 @@ def test_contracts_of_gradients_are_listed_under_the_forward_operator() -> None:
 
 def test_faulty_witnesses_pass_with_contiguous_gradients() -> None:
     every: list[Witness] = [*gradients.WITNESSES, *gradient_norms.WITNESSES]
-    from kfuzz.evaluation.functional import passes_functional
+    from kfuzz.evaluation.evaluator import passes_functional
 
     for witness in every:
         assert passes_functional(witness), witness.kernel

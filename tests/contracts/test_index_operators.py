@@ -17,7 +17,7 @@ from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.comparator.compare import Comparison, Outcome, compare
+from kfuzz.numerics.compare import Comparison, Outcome, compare
 from tests.helpers.correct_algorithms import lanes, pairwise, rows_of, serial, store
 
 CPU = torch.device("cpu")

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import accept, pose
+from kfuzz.contracts.oracle import accept, compare_all, pose
 from kfuzz.contracts.platform.catalogue import kernels
-from kfuzz.contracts.relation import compare_all
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, TensorSpec

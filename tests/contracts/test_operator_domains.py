@@ -9,13 +9,12 @@ import pytest
 
 from kfuzz.contracts import Operator
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import Arguments, BoundKernel
-from kfuzz.contracts.derive import friendly_shapes
+from kfuzz.contracts.binding import Arguments, BoundKernel, friendly_shapes
 from kfuzz.contracts.oracle import scalars_of
 from kfuzz.core.codec import decode, encode
+from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.shape_class import ShapeClass
 from kfuzz.strategies import scalar, shapes, tensors
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.kernel_draws import drawn

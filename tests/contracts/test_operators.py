@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Plant
-from kfuzz.numerics.comparator.compare import Outcome, compare
+from kfuzz.numerics.compare import Outcome, compare
 from tests.helpers import correct_algorithms as correct
 from tests.helpers.operator_cases import (
     DTYPES,

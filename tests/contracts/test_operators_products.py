@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Plant
-from kfuzz.numerics.comparator.compare import compare
+from kfuzz.numerics.compare import compare
 from tests.helpers import correct_algorithms as correct
 from tests.helpers import correct_products as products
 from tests.helpers.impostors import (

@@ -6,12 +6,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.contracts.oracle import accept, pose
-from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.oracle import accept, compare_all, pose
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.numerics.comparator.compare import Outcome
+from kfuzz.numerics.compare import Outcome
 from tests.helpers.impostors import (
     Posed,
     Subject,

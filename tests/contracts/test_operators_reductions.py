@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.comparator.compare import compare
+from kfuzz.numerics.compare import compare
 from tests.helpers import correct_reductions as correct
 from tests.helpers.impostors import (
     Algorithm,

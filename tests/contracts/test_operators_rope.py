@@ -6,7 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.derive import Derived, friendly_shapes, tiled
+from kfuzz.contracts.binding import Derived, friendly_shapes, tiled
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.execution.values.fills import logical_values

@@ -15,8 +15,7 @@ from kfuzz import strategies as ks
 from kfuzz.contracts import kernel
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import accept, pose
-from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.oracle import accept, compare_all, pose
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
@@ -24,7 +23,7 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec, is_dtype
 from kfuzz.core.verdict import Failure, Kind
-from kfuzz.engine.replay.script import script
+from kfuzz.engine.scripts import script
 from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics import elementwise

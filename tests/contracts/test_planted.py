@@ -8,11 +8,10 @@ from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
 from kfuzz.core.budget import Depth
-from kfuzz.core.calibration import Role
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.statement import Role
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.functional import passes_functional
+from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 
 ENTRIES = {e.witness.kernel: e for e in roster("cpu")}

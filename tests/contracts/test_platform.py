@@ -31,8 +31,8 @@ from kfuzz.contracts.platform.table import (
 )
 from kfuzz.contracts.witnesses import torch_ops
 from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.errors import BindingError
-from kfuzz.core.shape_class import ShapeClass
 from tests.helpers.listed import is_listed
 
 INF, NAN = math.inf, math.nan

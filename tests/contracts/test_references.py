@@ -22,11 +22,11 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
-from kfuzz.engine.confirm.lifecycle import fitted
-from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine.confirm import fitted
+from kfuzz.engine.reduce import reduce_case
 from kfuzz.execution.values.fills import in_domain, logical_values
 from kfuzz.numerics.acceptance import Problem
-from kfuzz.numerics.comparator.compare import compare_members
+from kfuzz.numerics.compare import compare_members
 from kfuzz.numerics.formats import FORMATS
 from tests.helpers.in_process import InProcess, drawn
 from tests.helpers.judged_cases import COUNTER

@@ -18,7 +18,7 @@ from kfuzz.contracts.witnesses.classes.subnormals import (
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.numerics.acceptance import Problem
-from kfuzz.numerics.comparator.compare import compare
+from kfuzz.numerics.compare import compare
 from kfuzz.numerics.formats import FORMATS
 from tests.contracts.test_attribution import charged
 from tests.helpers.judged_cases import judged, row_case, spec, x_case

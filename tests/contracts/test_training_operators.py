@@ -7,8 +7,7 @@ from torch import Tensor
 import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import accept, pose
-from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.oracle import accept, compare_all, pose
 from kfuzz.core.recipe import Case, Scalar, TensorSpec
 
 N = 4096

@@ -13,7 +13,7 @@ from kfuzz.contracts.oracle import accept
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import Problem
-from kfuzz.numerics.comparator.compare import compare_members
+from kfuzz.numerics.compare import compare_members
 from kfuzz.numerics.formats import FORMATS
 
 FLOAT32 = FORMATS["float32"]

@@ -13,8 +13,9 @@ from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
-from kfuzz.store import strict_json, tensorfile
-from kfuzz.store.tensorfile import StoredTensor
+from kfuzz.store import files as strict_json
+from kfuzz.store import files as tensorfile
+from kfuzz.store.files import StoredTensor
 from tests.helpers.findings import cases, finding, findings, pinned
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kfuzz.core.declaration import MAX_LENGTH, ShapeClass
 from kfuzz.core.errors import BindingError
-from kfuzz.core.shape_class import MAX_LENGTH, ShapeClass
 
 SIZES = st.integers(0, 70)
 COMPARISONS = ["==", "!=", "<", "<=", ">", ">="]

@@ -3,13 +3,21 @@
 import itertools
 from collections import Counter
 
-from kfuzz.core.case_surroundings import settled, with_surroundings
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import short_hash
 from kfuzz.core.random_streams import Purpose, hashed, is_sampled, stream
-from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Poison, TensorSpec
-from kfuzz.strategies.value_choice import SEED_BITS
+from kfuzz.core.recipe import (
+    NOWHERE,
+    Case,
+    Edge,
+    Fill,
+    Poison,
+    TensorSpec,
+    settled,
+    with_surroundings,
+)
+from kfuzz.strategies.values import SEED_BITS
 
 OUT = Declaration(out=("y",))
 

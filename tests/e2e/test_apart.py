@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kfuzz.execution.processes import table
+from kfuzz.execution.processes import wire as table
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
 LIGHT = """

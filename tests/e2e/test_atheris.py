@@ -11,9 +11,9 @@ import pytest
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished
+from kfuzz.engine.atheris import Atheris
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search import campaign
-from kfuzz.fuzz.source import Atheris
 from tests.e2e.project import HEADER, PATIENCE, RIGHT, Project, strict
 
 pytestmark = pytest.mark.skipif(

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli import apart
+from kfuzz.cli import run as apart
 from kfuzz.engine.search import campaign
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project, error
 from tests.helpers.tiers import usual

@@ -9,7 +9,7 @@ import torch
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.app import main
-from kfuzz.cli import apart
+from kfuzz.cli import run as apart
 from kfuzz.core.errors import HarnessError
 from kfuzz.engine.search import campaign
 from tests.e2e.project import Project

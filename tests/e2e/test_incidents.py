@@ -8,8 +8,8 @@ import pytest
 from kfuzz.contracts.witnesses.witness import Witness, declared_in
 from kfuzz.core.verdict import Kind, State
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome
-from kfuzz.engine.replay.replayer import replay
-from kfuzz.evaluation.functional import passes_functional
+from kfuzz.engine.replay import replay
+from kfuzz.evaluation.evaluator import passes_functional
 from kfuzz.store.corpus import Corpus, Stored
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.execution.device.declared import GPU
+from kfuzz.execution.device.simulated import GPU
 from kfuzz.targets.load import load_all
 from tests.e2e.project import Project
 

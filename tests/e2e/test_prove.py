@@ -10,7 +10,7 @@ from kfuzz.app import main
 from tests.e2e.project import HEADER, RIGHT, Project, strict
 
 ROOT = Path(__file__).parents[2]
-CORNERS = f"{ROOT}/tests/prove/corners.py"
+CORNERS = f"{ROOT}/tests/features/prove/corners.py"
 ALL_SIZES = "proved for all sizes"
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kfuzz.core.event import Exited, KernelFinished, RunStarted
-from kfuzz.report.event_lines import read_events
+from kfuzz.report.text import read_events
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 from tests.helpers.tiers import sampled
 

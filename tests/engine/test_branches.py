@@ -72,7 +72,7 @@ IN_HELPER = {42}
 WATCHING = """
 import sys
 import kernel
-from kfuzz.execution.calls.occupied import Holder
+from kfuzz.execution.calls.compiling import Holder
 from kfuzz.execution.calls.branches import SHARE, watch
 
 watcher = watch(kernel.kernel)

@@ -11,15 +11,13 @@ import torch
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel as bound
-from kfuzz.core.budget import Depth
-from kfuzz.core.burst import Burst, Screened, Suspect
+from kfuzz.core.budget import Burst, Depth, Screened, Suspect
 from kfuzz.core.finding import Explanation, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
-from kfuzz.engine.search import batches as bursts
-from kfuzz.engine.search.batches import BatchRound, share_of
+from kfuzz.engine.search import round as bursts
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.search.round import BatchRound, KernelSearch, Round, share_of
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.execution.device.backends import GPU
 from kfuzz.targets.load import LoadedKernel, Source

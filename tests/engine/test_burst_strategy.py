@@ -9,8 +9,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.value_families import BOOL_FAMILIES, FAMILIES, INDEX_FAMILIES
 from kfuzz.execution.values.fills import batch_values, logical_values
 from kfuzz.execution.values.items import item
-from kfuzz.strategies.bursts import Groups, bursts
-from kfuzz.strategies.cases import cases
+from kfuzz.strategies.cases import Groups, bursts, cases
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")

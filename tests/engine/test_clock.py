@@ -10,8 +10,9 @@ import pytest
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished, Notice, RunFinished
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search import campaign, clock
-from kfuzz.engine.search.clock import START_SECONDS, RunClock
+from kfuzz.engine.search import campaign
+from kfuzz.engine.search import schedule as clock
+from kfuzz.engine.search.schedule import START_SECONDS, RunClock
 
 Pass = Callable[[float], None]
 

@@ -8,9 +8,8 @@ import pytest
 
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.engine.reduce import descent as descending
-from kfuzz.engine.reduce.descent import Descent, Spent
-from kfuzz.engine.reduce.reducer import reduce_case
+from kfuzz.engine import reduce as descending
+from kfuzz.engine.reduce import Descent, Spent, reduce_case
 from tests.helpers.asking_alone import one_by_one
 
 Fails = Callable[[Case], bool]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kfuzz.contracts.classes import k_liv_01
-from kfuzz.contracts.judge import judge
+from kfuzz.contracts.classes import calls as k_liv_01
+from kfuzz.contracts.suite import judge
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case, Edge, TensorSpec
@@ -22,7 +22,7 @@ from kfuzz.core.verdict import (
     State,
     Verdict,
 )
-from kfuzz.engine.confirm.lifecycle import confirm
+from kfuzz.engine.confirm import confirm
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.numerics.run import Raised, Run
@@ -296,6 +296,6 @@ def test_nothing_is_run_after_a_refusal_that_lost_the_device(
 
 
 def _derived(evaluator: Any, case: Case) -> Any:
-    from kfuzz.contracts.derive import Derived
+    from kfuzz.contracts.binding import Derived
 
     return Derived(case, evaluator.values(case))

@@ -12,14 +12,14 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig, RunConfig
-from kfuzz.engine.replay.replayer import replay
+from kfuzz.engine.replay import replay
 from kfuzz.engine.search.campaign import run
-from kfuzz.engine.workers import canaries
-from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.canaries import Tried, left_out
+from kfuzz.engine.workers import runner as canaries
+from kfuzz.engine.workers.runner import Tried, left_out
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.execution.device.backend import Cpu
 from kfuzz.execution.device.backends import BACKENDS, CPU, GPU, environment_for
-from kfuzz.execution.device.cpu import Cpu
-from kfuzz.judge.sandbox import zygote_for
+from kfuzz.features.judge.sandbox import zygote_for
 from kfuzz.store.corpus import Corpus
 
 SEEN = "TWO_VISIBLE_DEVICES"
@@ -85,7 +85,7 @@ def test_a_child_sees_one_of_what_the_user_sees(
 
 
 def test_hip_has_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kfuzz.execution.device.gpu._is_nvidia", lambda: False)
+    monkeypatch.setattr("kfuzz.execution.device.backends._is_nvidia", lambda: False)
     for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
         made = environment_for(GPU, {name: "3,5"}, "cuda:1")
         assert made["HIP_VISIBLE_DEVICES"] == "5"
@@ -132,7 +132,7 @@ def test_a_device_that_is_named_has_all_kernels(tmp_path: Path) -> None:
 def test_a_candidate_sees_its_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a kernel launched without a word on its device runs on the first one."""
     made = mock.Mock()
-    monkeypatch.setattr("kfuzz.judge.sandbox.sandbox.Zygote", made)
+    monkeypatch.setattr("kfuzz.features.judge.sandbox.sandbox.Zygote", made)
     zygote_for("two:1")
     assert made.call_args.kwargs["env"][SEEN] == "b"
 

@@ -7,8 +7,8 @@ from kfuzz.core.dtypes import number_to_bits, pack_bits
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.confirm.explain import Fate, explain
-from kfuzz.engine.reduce.values import numbers
+from kfuzz.engine.explain import Fate, explain
+from kfuzz.engine.reduce import numbers
 
 Kernel = Callable[[Case], Fate]
 

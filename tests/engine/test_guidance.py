@@ -8,8 +8,8 @@ import pytest
 from kfuzz.core.event import Region
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.search.guidance import scores
-from kfuzz.engine.search.strata import Ledger, shape_class_of, stratum_of
+from kfuzz.engine.search.plan import scores
+from kfuzz.engine.search.record import Ledger, shape_class_of, stratum_of
 
 FAMILIES = ("randn", "ones", "zeros", "cancel")
 

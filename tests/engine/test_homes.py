@@ -17,15 +17,12 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
-from kfuzz.engine.replay.replayer import locate, replay
-from kfuzz.engine.replay.script import script
-from kfuzz.engine.replay.shrink import shrink
+from kfuzz.engine.replay import locate, replay, shrink
+from kfuzz.engine.scripts import script
 from kfuzz.engine.search.preconditions import named_apart
-from kfuzz.judge import opener
-from kfuzz.judge.loading import candidate_name
+from kfuzz.features.judge.loading import candidate_name
 from kfuzz.store.corpus import Corpus, Stored
-from kfuzz.targets.homes import binds
-from kfuzz.targets.load import LoadedKernel, Source
+from kfuzz.targets.load import LoadedKernel, Source, binds
 from tests.e2e.project import HEADER, WRONG
 from tests.helpers.findings import finding
 
@@ -186,7 +183,7 @@ def test_a_file_of_the_project_is_no_candidate_that_lay_elsewhere(
     far = Path("/far/reference.py"), Path("/far/candidate.py")
     name = candidate_name(*far, project)
     found = wrong(Target("candidate.py", name, reference="reference.py"))
-    config = ReplayConfig(root=project, corpus=project / "corpus", opener=opener)
+    config = ReplayConfig(root=project, corpus=project / "corpus")
     with pytest.raises(UsageError, match="lay elsewhere"):
         locate(found, config)
 

@@ -9,17 +9,21 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.derive import Derived, friendly_shapes, ordinary_cases, tiled
+from kfuzz.contracts.binding import (
+    BoundKernel,
+    Derived,
+    friendly_shapes,
+    ordinary_cases,
+    tiled,
+)
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.value_families import INDEX_FAMILIES
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.confirm.explain import Fate, explain
-from kfuzz.engine.reduce.reducer import reduce_case
-from kfuzz.engine.reduce.slices import kept
+from kfuzz.engine.explain import Fate, explain
+from kfuzz.engine.reduce import kept, reduce_case
 from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.execution.values.fills import logical_values
 from tests.helpers.asking_alone import one_by_one

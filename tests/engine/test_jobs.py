@@ -16,9 +16,8 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import preconditions
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.search.scheduler import Scheduler
-from kfuzz.engine.workers.jobs import Halt, in_order, streamed
-from kfuzz.engine.workers.processors import processors
+from kfuzz.engine.search.schedule import Scheduler
+from kfuzz.engine.workers.jobs import Halt, in_order, processors, streamed
 from kfuzz.targets.load import LoadedKernel, Source
 
 # For a thread that does not do what it should to fail a test and not to stop it.

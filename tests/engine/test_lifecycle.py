@@ -12,8 +12,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.finding import Finding, Reduction
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, State
-from kfuzz.engine.confirm.lifecycle import further, process
-from kfuzz.engine.confirm.recorded import recorded
+from kfuzz.engine.confirm import further, process, recorded
 from tests.helpers.findings import finding
 from tests.helpers.in_process import InProcess
 

@@ -14,10 +14,9 @@ from kfuzz.core.verdict import Kind, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers import runner as runners
-from kfuzz.engine.workers.backend import Backend
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.opening import runner_of
-from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.runner import Runner, runner_of
+from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.targets.load import load_all
 
 # Rows of 16 and more than a few columns are among the shapes that a diagnosis tries.

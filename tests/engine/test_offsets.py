@@ -10,7 +10,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind, State
-from kfuzz.engine.confirm.offsets import offset_lines
+from kfuzz.engine.explain import offset_lines
 from kfuzz.strategies.layouts import layout_name
 from tests.helpers.findings import finding
 from tests.helpers.in_process import (

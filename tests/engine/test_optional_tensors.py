@@ -17,7 +17,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.record import Record
-from kfuzz.evaluation.probes import opchecking
+from kfuzz.evaluation.probes import building as opchecking
 from tests.helpers.judged_cases import COUNTER, judged
 from tests.helpers.kernel_draws import drawn
 from tests.targets.test_targets import NORM

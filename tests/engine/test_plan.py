@@ -9,9 +9,8 @@ import pytest
 
 from kfuzz.core.budget import Spending
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.engine.search.costs import Costs, traits_of
-from kfuzz.engine.search.plan import Pace
-from kfuzz.engine.search.strata import Ledger
+from kfuzz.engine.search.plan import Costs, Pace, traits_of
+from kfuzz.engine.search.record import Ledger
 
 LIMIT = 3.0
 RUN = 0.01

@@ -14,7 +14,7 @@ from kfuzz import strategies as ks
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.reference import reference
+from kfuzz.contracts.oracle import reference
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import State

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from kfuzz.core.burst import Screened
+from kfuzz.core.budget import Screened
 from kfuzz.core.event import ContractTally
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, Fill, TensorSpec

@@ -6,8 +6,8 @@ import sys
 
 from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, Edge, TensorSpec
-from kfuzz.engine.reduce.reducer import reduce_case
-from kfuzz.engine.replay.script import script
+from kfuzz.engine.reduce import reduce_case
+from kfuzz.engine.scripts import script
 from tests.helpers.asking_alone import one_by_one
 from tests.helpers.findings import finding
 

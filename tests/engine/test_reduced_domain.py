@@ -15,7 +15,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import State
-from kfuzz.strategies.membership import may_be_drawn
+from kfuzz.strategies.parameters import may_be_drawn
 from tests.helpers.in_process import (
     InProcess,
     drawn,

@@ -14,15 +14,16 @@ from kfuzz.core.finding import Explanation, Finding, Reduction
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind, Signature, State
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search import campaign, reductions
-from kfuzz.engine.search.clock import RunClock
-from kfuzz.engine.search.reductions import (
+from kfuzz.engine.search import campaign
+from kfuzz.engine.search import found as reductions
+from kfuzz.engine.search.found import (
     KEPT_SECONDS,
     MORE_SECONDS,
     SHARE,
     UNLIMITED_SECONDS,
     Reductions,
 )
+from kfuzz.engine.search.schedule import RunClock
 from kfuzz.store.corpus import Corpus, Stored
 from tests.helpers.findings import finding
 

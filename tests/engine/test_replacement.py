@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 
-from kfuzz.cli.exit_codes import ExitCode, code_of
-from kfuzz.core.budget import Budget, Depth
-from kfuzz.core.burst import Burst, Screened
+from kfuzz.cli.streams import ExitCode, code_of
+from kfuzz.core.budget import Budget, Burst, Depth, Screened
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.confirm.lifecycle import WITNESS_CHILDREN, WITNESSES, confirm
+from kfuzz.engine.confirm import WITNESS_CHILDREN, WITNESSES, confirm
 from kfuzz.engine.search import campaign
-from kfuzz.engine.workers import asking as running
-from kfuzz.engine.workers.children import Children, Place
+from kfuzz.engine.workers import children as running
+from kfuzz.engine.workers.children import Children, Place, Served
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.engine.workers.served import Served
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
 from tests.helpers.budgets import SIZE_BUDGETS
 

@@ -11,8 +11,8 @@ from kfuzz.core.event import FindingReplayed, KernelFinished
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
-from kfuzz.report.event_lines import read_events
-from kfuzz.store import strict_json
+from kfuzz.report.text import read_events
+from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus
 from tests.e2e.project import HEADER, WRONG
 from tests.helpers.command_line import Engine

@@ -15,7 +15,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.evaluation import sanitized
 from kfuzz.execution.device import sanitizer
 from kfuzz.execution.device.backends import CPU
-from kfuzz.store import strict_json
+from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus
 
 MEMCHECK = """\
@@ -157,9 +157,7 @@ def finding(
     command = ["run", "kernels.py", "--device", "cpu", "--format", "json"]
     assert main([*command, "--max-cases", "5", "--seed", "1"]) == 1
     document = strict_json.loads(capfd.readouterr().out)
-    monkeypatch.setattr(
-        "kfuzz.engine.replay.sanitize.resolve", lambda d: (CPU, ("cpu",))
-    )
+    monkeypatch.setattr("kfuzz.engine.replay.resolve", lambda d: (CPU, ("cpu",)))
     found: str = document["kernels"][0]["findings"][0]["id"]
     return found
 

@@ -13,7 +13,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind
-from kfuzz.engine.replay.script import script
+from kfuzz.engine.scripts import script
 from tests.helpers.findings import finding
 
 HEAD = "import ctypes\nimport torch\n\nKEPT = []\n\n\ndef mine(x, dim=-1):\n"

@@ -5,16 +5,12 @@ import os
 
 import pytest
 
-from kfuzz.engine.workers import served
+from kfuzz.engine.workers import children as served
+from kfuzz.engine.workers.children import CompilesLong, Served, new_pulse
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.served import (
-    CompilesLong,
-    Served,
-    new_pulse,
-)
 from kfuzz.evaluation.worker import CALL_BYTES, COMPILING_BYTE
-from kfuzz.execution.calls import occupied
-from kfuzz.execution.calls.occupied import Holder
+from kfuzz.execution.calls import compiling as occupied
+from kfuzz.execution.calls.compiling import Holder
 from kfuzz.execution.processes import ChildTimeout
 
 

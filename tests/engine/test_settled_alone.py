@@ -27,7 +27,7 @@ from kfuzz.core.verdict import (
     Suspicion,
     Verdict,
 )
-from kfuzz.engine.confirm.lifecycle import confirm
+from kfuzz.engine.confirm import confirm
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.evaluation.evaluator import Evaluator, setting_of

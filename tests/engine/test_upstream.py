@@ -13,7 +13,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
-from kfuzz.engine.replay.upstream import MAX_LINES, kernel_source, upstream
+from kfuzz.engine.scripts import MAX_LINES, kernel_source, upstream
 from tests.helpers.findings import finding
 
 SOURCE = """

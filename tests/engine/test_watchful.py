@@ -18,19 +18,18 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth, Scale
-from kfuzz.core.calibration import Calibration, ContractCalibration, Soundness
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import ContractTally, Notice
-from kfuzz.core.finding import Target
-from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.finding import Fingerprint, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search import self_check as watchful
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.engine.search.coverage import Coverage
+from kfuzz.engine.search.record import Coverage
 from kfuzz.engine.search.self_check import Calibrations, watched
-from kfuzz.evaluation import baselines
+from kfuzz.evaluation import limits as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.strategies import tensors
 from tests.helpers.budgets import SIZE_BUDGETS

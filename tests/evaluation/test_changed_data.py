@@ -11,7 +11,9 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.changed import (
+from kfuzz.contracts.binding import Derived
+from kfuzz.contracts.evidence import Evidence, Miss, Permuted, Scaled
+from kfuzz.contracts.language import (
     ORDERS,
     Changed,
     Order,
@@ -20,10 +22,8 @@ from kfuzz.contracts.changed import (
     read_scaling,
     read_shift,
 )
-from kfuzz.contracts.derive import Derived
-from kfuzz.contracts.evidence import Evidence, Miss, Permuted, Scaled
-from kfuzz.contracts.judge import judge
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.suite import judge
 from kfuzz.contracts.witnesses.classes.changed_data import (
     amax_in_full,
     amax_short_if_falling,
@@ -34,9 +34,9 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Plant
 from kfuzz.core.verdict import Kind, Verdict
-from kfuzz.engine.replay.script import script
+from kfuzz.engine.scripts import script
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.probes.scaling import scaled, scalings
+from kfuzz.evaluation.probes.repeats import scaled, scalings
 from kfuzz.execution.values.fills import logical_values
 from tests.contracts.test_attribution import charged
 from tests.helpers.budgets import SIZE_BUDGETS

@@ -79,7 +79,7 @@ def evaluator(name: str, said: Collected) -> Evaluator:
 
 
 def test_what_a_collective_saw_is_c_ord_03(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kfuzz.evaluation.probes.measuring.interpreting", lambda: False)
+    monkeypatch.setattr("kfuzz.evaluation.probes.calls.interpreting", lambda: False)
     asked = replace(CASE, collective=True)
     made = evaluator("collective_torn", Collected(torn=TORN))
     report = made.judge(asked, Depth.SEARCH)

@@ -9,13 +9,11 @@ import torch
 
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.error_map import UNDECIDED, ErrorMap, ratio_of
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import Failure
+from kfuzz.core.verdict import UNDECIDED, ErrorMap, Failure, ratio_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.numerics.comparator.compare import Comparison, Outcome
-from kfuzz.numerics.comparator.error_map import error_map
+from kfuzz.numerics.compare import Comparison, Outcome, error_map
 from kfuzz.store.life import merged
 from tests.helpers.acceptances import within_one
 from tests.helpers.budgets import SIZE_BUDGETS

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from kfuzz.contracts.classes.k_mem_01 import judge
+from kfuzz.contracts.classes.memory import judge
 from kfuzz.core.verdict import Access, Failure, Kind
 from kfuzz.numerics.run import AllocationTouch, Run, Touch
 

@@ -20,13 +20,13 @@ from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.value_families import STRETCHED
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import strategy_of
-from kfuzz.evaluation.cutting import row_axis
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.execution.calls import large
-from kfuzz.execution.device.cpu import Cpu
+from kfuzz.evaluation.large import row_axis
+from kfuzz.execution.calls import batches as large
+from kfuzz.execution.device.backend import Cpu
 from kfuzz.execution.values.fills import logical_values, stretch
 from kfuzz.strategies import tensors
-from kfuzz.strategies.large import GRID_BLOCKS, INT32_ELEMENTS
+from kfuzz.strategies.shapes import GRID_BLOCKS, INT32_ELEMENTS
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from torch import Tensor
 from kfuzz.contracts import operators as ops
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.engine.search.refusals import Refusals
+from kfuzz.engine.search.record import Refusals
 from tests.helpers.judged_cases import judged, row_case, spec
 
 Wrong = Callable[[Tensor], bool]

@@ -22,9 +22,9 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.calling import Memory
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.probes import measuring
-from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.host_fences import NoAddressSpace
+from kfuzz.evaluation.probes import calls as measuring
+from kfuzz.execution.memory.fences import NoAddressSpace
+from kfuzz.execution.memory.slots import Arena
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import row_case, spec, x_case
 
@@ -250,7 +250,7 @@ def test_want_of_address_space_is_nobodys_fault(
         apart = Memory.elsewhere
 
         def elsewhere(memory: Memory) -> Arena:
-            monkeypatch.setattr("kfuzz.execution.calls.run.place", refuse)
+            monkeypatch.setattr("kfuzz.execution.calls.results.place", refuse)
             return apart(memory)
 
         monkeypatch.setattr(Memory, "elsewhere", elsewhere)

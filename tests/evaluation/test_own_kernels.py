@@ -17,7 +17,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, Verdict
-from kfuzz.engine.replay.script import script
+from kfuzz.engine.scripts import script
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison

@@ -17,8 +17,7 @@ from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.witnesses.roster import roster
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import Depth, SizeBudget
-from kfuzz.core.burst import Burst
+from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict

@@ -9,28 +9,25 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.binding import Derived, kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.classes.c_ord_02 import unrepeatable
-from kfuzz.contracts.derive import Derived
+from kfuzz.contracts.classes.order import unrepeatable
 from kfuzz.contracts.evidence import Evidence
-from kfuzz.contracts.judge import judge
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import UNDER_LOAD, miss_of
+from kfuzz.contracts.suite import judge
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.evaluation import evaluator as bench_module
-from kfuzz.evaluation.case_calls import CaseCalls, Step
+from kfuzz.evaluation.diagnosis import CaseCalls, Step, judge_explained
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.other_declarations import judge_explained
-from kfuzz.evaluation.probes import batches
-from kfuzz.evaluation.probes.under_load import (
-    _COMPANY,
-    with_loads,
-)
-from kfuzz.execution.calls import environment, raised, run
-from kfuzz.execution.device.cpu import Cpu
+from kfuzz.evaluation.probes import repeats as batches
+from kfuzz.evaluation.probes.repeats import _COMPANY, with_loads
+from kfuzz.execution.calls import results as environment
+from kfuzz.execution.calls import results as raised
+from kfuzz.execution.calls import results as run
+from kfuzz.execution.device.backend import Cpu
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run, UncheckedLaunch
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -248,7 +245,7 @@ def test_a_device_lost_in_a_further_run_is_no_verdict(
         return torch.exp(x)
 
     evaluator = benched(monkeypatch, Met(), called)
-    lost = ((Step(batches.STEP.probes, lose),),)
+    lost = ((Step(batches.BATCHES_STEP.probes, lose),),)
     monkeypatch.setattr(bench_module, "further_steps", lambda: lost)
     with pytest.raises(RuntimeError):
         evaluator.judge(CASE, Depth.FULL)  # the device is well: kfuzz is at fault

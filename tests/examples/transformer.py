@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 import kfuzz
-from kfuzz.monitor import DeviceGate
+from kfuzz.features.monitor import DeviceGate
 
 
 @triton.jit

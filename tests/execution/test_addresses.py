@@ -12,11 +12,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access
-from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.run import Manner, execute
+from kfuzz.execution.calls.results import Invocation, Manner, execute
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from kfuzz.numerics.run import Run
 from tests.helpers import address_kernels as kernels
 
@@ -406,7 +405,7 @@ def test_an_order_that_a_kernel_forbids_is_given_up() -> None:
 
 
 def test_a_scalar_loaded_often_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kfuzz.execution.interpreter.addresses._MOST_POLLS", 8)
+    monkeypatch.setattr("kfuzz.execution.interpreter.memory._MOST_POLLS", 8)
 
     def call(x: Tensor) -> None:
         kernels.fill_with_first[(2,)](x, torch.empty(40), 40)

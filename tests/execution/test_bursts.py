@@ -12,14 +12,14 @@ from torch import Tensor
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.execution.calls import batches as bursts
-from kfuzz.execution.calls import environment, gathering, raised
+from kfuzz.execution.calls import results as environment
+from kfuzz.execution.calls import results as gathering
+from kfuzz.execution.calls import results as raised
 from kfuzz.execution.calls.batches import RAISES, run_batch
-from kfuzz.execution.calls.gathering import EARLIER
-from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.run import execute
-from kfuzz.execution.memory import prepared
-from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.calls.results import EARLIER, Invocation, execute
+from kfuzz.execution.memory import allocations as prepared
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from kfuzz.numerics.run import Expected, UncheckedLaunch
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (

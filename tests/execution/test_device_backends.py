@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kfuzz.cli.values import Place
-from kfuzz.cli.values import _device as device_option
+from kfuzz.cli.settings import Place
+from kfuzz.cli.settings import _device as device_option
 from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.engine.search.preconditions import require_device
-from kfuzz.engine.workers.backend import Backend, budget_for
+from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.execution.device import backends
+from kfuzz.execution.device.backend import Cpu
 from kfuzz.execution.device.backends import (
     BACKENDS,
     CPU,
@@ -26,7 +27,6 @@ from kfuzz.execution.device.backends import (
     named,
     resolve,
 )
-from kfuzz.execution.device.cpu import Cpu
 from kfuzz.execution.device.surroundings import surroundings_of
 from tests.contracts.test_operator_domains import kernel_of
 

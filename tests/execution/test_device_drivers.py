@@ -18,7 +18,7 @@ from kfuzz.cuda.driver import (
     VirtualMemory,
     load_driver,
 )
-from kfuzz.execution.device.gpu import fault_name
+from kfuzz.execution.device.backends import fault_name
 
 
 class Library:

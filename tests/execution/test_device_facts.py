@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from kfuzz.execution.device.apart import answered_apart
+from kfuzz.execution.device.simulated import answered_apart
 
 
 @pytest.fixture

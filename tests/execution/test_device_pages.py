@@ -9,15 +9,14 @@ import torch
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case, Edge
 from kfuzz.cuda.driver import DriverError
-from kfuzz.execution.device import gpu_fences as pages
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.gpu_fences import Pool, Range, fenced_memory
-from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.host_fences import NoAddressSpace
-from kfuzz.execution.memory.own_fences import EDGE_ALIGNMENT
+from kfuzz.execution.memory import fences as pages
+from kfuzz.execution.memory.allocations import EDGE_ALIGNMENT, GuardedAllocations
+from kfuzz.execution.memory.fences import NoAddressSpace, Pool, Range
+from kfuzz.execution.memory.fences import gpu_fences_fenced_memory as fenced_memory
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from kfuzz.numerics.run import Touch
 from tests.execution.test_pages import dies, ends, load, spec_of, store
 from tests.helpers.fake_driver import FENCE, GRAIN, FakeDriver, install

@@ -9,7 +9,7 @@ import torch
 
 from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.cuda import code, compilers
-from kfuzz.cuda.runtime import (
+from kfuzz.cuda.driver import (
     LAUNCH_ERRORS,
     Runtime,
     find_runtime,
@@ -18,8 +18,12 @@ from kfuzz.cuda.runtime import (
 )
 from kfuzz.execution.device import surroundings
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.stale import POISON_BYTES, free_ranges
-from kfuzz.execution.device.surroundings import Company, Surroundings
+from kfuzz.execution.device.surroundings import (
+    POISON_BYTES,
+    Company,
+    Surroundings,
+    free_ranges,
+)
 from kfuzz.execution.memory.poison import Poison
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
+from kfuzz.core.finding import Fingerprint, host_fingerprint
 from kfuzz.execution.calls import torch_state
 from kfuzz.execution.device.backends import CPU, GPU
 

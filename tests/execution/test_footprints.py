@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.footprints import Footprint
+from kfuzz.numerics.formats import Footprint
 
 
 def meets(one: Tensor, other: Tensor) -> bool:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.overlap import Overlapping
+from kfuzz.execution.calls.results import Invocation
 from kfuzz.execution.device import graphs
 from kfuzz.execution.device.graphs import Replays, replayed
 from kfuzz.execution.memory.poison import Poison

@@ -3,7 +3,7 @@
 import os
 import resource
 
-from kfuzz.execution.processes.limits import VARIABLE, allowance, limit_memory
+from kfuzz.execution.processes.wire import VARIABLE, allowance, limit_memory
 
 
 def test_the_variable_says_how_many_mebibytes(monkeypatch):

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kfuzz.execution.interpreter.traps import explanation
+from kfuzz.execution.interpreter.language import explanation
 from kfuzz.execution.interpreter.watch import (
     Launches,
     interpreting,

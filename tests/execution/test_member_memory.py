@@ -9,10 +9,10 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.calls.batches import BatchRun, run_batch
-from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.overreach import OVERREACH
+from kfuzz.execution.calls.results import Invocation
+from kfuzz.execution.memory.allocations import OVERREACH
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from kfuzz.numerics.run import Expected
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.poisoned import is_poison

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from kfuzz.core.burst import Burst
+from kfuzz.core.budget import Burst
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.dtypes import DTYPES, canonical_nan, specials
 from kfuzz.core.errors import KfuzzError

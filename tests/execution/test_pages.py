@@ -11,17 +11,12 @@ import pytest
 import torch
 
 from kfuzz.core.recipe import Case, Edge, Fill, TensorSpec
-from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.run import execute
+from kfuzz.execution.calls.results import Invocation, execute
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.host_fences import (
-    NoAddressSpace,
-    fenced_memory,
-    sparse_memory,
-)
+from kfuzz.execution.memory.fences import NoAddressSpace, fenced_memory, sparse_memory
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from kfuzz.numerics.run import Expected, Touch
 from tests.helpers.poisoned import is_poison
 

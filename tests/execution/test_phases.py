@@ -8,8 +8,7 @@ import pytest
 from triton import knobs
 
 from kfuzz.execution.calls import compiling
-from kfuzz.execution.calls.occupied import by_kernel
-from kfuzz.execution.calls.phases import Phases
+from kfuzz.execution.calls.compiling import Phases, by_kernel
 
 A_WHILE = 0.02
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
-from kfuzz.execution.memory import prepared
-from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory import allocations as prepared
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (
     FILL,

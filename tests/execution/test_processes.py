@@ -22,9 +22,9 @@ from kfuzz.execution.processes import (
     InProcess,
     Zygote,
     ZygoteError,
-    table,
 )
-from kfuzz.execution.processes import output as output_module
+from kfuzz.execution.processes import wire as output_module
+from kfuzz.execution.processes import wire as table
 from kfuzz.execution.processes.wire import (
     MAX_FRAME_BYTES,
     Channel,

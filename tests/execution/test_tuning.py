@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
-from kfuzz.execution.calls.autotuning import CALLS, Measuring
+from kfuzz.execution.calls.tuning import CALLS, Measuring
 from kfuzz.execution.interpreter.watch import Launches, interpreting, watch
 
 BLOCKS = (4, 8, 2, 16)

@@ -17,11 +17,10 @@ from kfuzz.contracts.witnesses.gpu import elementwise_cpp
 from kfuzz.core.recipe import Case, Destination, Fill, TensorSpec
 from kfuzz.execution.calls import batches as bursts
 from kfuzz.execution.calls.batches import BatchRun, run_batch
-from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.run import execute
+from kfuzz.execution.calls.results import Invocation, execute
 from kfuzz.execution.device.backends import fault_of
-from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from kfuzz.numerics.run import Expected
 from tests.gpu.waits import raising_waits
 from tests.helpers.poisoned import is_poison

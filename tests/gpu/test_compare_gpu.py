@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.comparator.compare import Outcome, compare
+from kfuzz.numerics.compare import Outcome, compare
 from kfuzz.numerics.formats import FORMATS, INTEGERS, round_to
 
 pytestmark = pytest.mark.gpu

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.core.verdict import Kind
-from kfuzz.evaluation.probes import opchecking
+from kfuzz.evaluation.probes import building as opchecking
 from tests.contracts.test_attribution import layer_norm_case
 from tests.e2e.project import Project
 from tests.helpers import judged_cases

@@ -24,9 +24,9 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.execution.calls.autotuning import CALLS, Measuring
-from kfuzz.execution.calls.invocation import Invocation
 from kfuzz.execution.calls.overlap import Overlapping
+from kfuzz.execution.calls.results import Invocation
+from kfuzz.execution.calls.tuning import CALLS, Measuring
 from kfuzz.execution.device.graphs import Replays, replayed
 from kfuzz.execution.interpreter.watch import Launches, watch
 from kfuzz.execution.memory.poison import Poison

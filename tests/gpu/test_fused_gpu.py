@@ -10,9 +10,10 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.oracle import accept, pose_members
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.comparator.compare import Outcome, compare_members
-from kfuzz.numerics.comparator.summary import (
+from kfuzz.numerics.compare import (
+    Outcome,
     Summary,
+    compare_members,
     fused,
     is_fused,
     reduced,

@@ -12,9 +12,9 @@ import torch
 
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.processes import Zygote
-from kfuzz.judge.sandbox import zygote_for
-from tests.judge.judging import ROOT, judged
-from tests.judge.test_pairs import CHEATS, HONEST, PAIRS, PARTS, cheat
+from kfuzz.features.judge.sandbox import zygote_for
+from tests.features.judge.judging import ROOT, judged
+from tests.features.judge.test_pairs import CHEATS, HONEST, PAIRS, PARTS, cheat
 
 pytestmark = pytest.mark.gpu
 

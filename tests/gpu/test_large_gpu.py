@@ -10,7 +10,7 @@ from kfuzz.core.event import Event, FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.engine.config import ReplayConfig, ReplayOutcome, RunConfig
-from kfuzz.engine.replay.replayer import replay
+from kfuzz.engine.replay import replay
 from kfuzz.engine.search.campaign import run
 from kfuzz.store.corpus import Stored
 

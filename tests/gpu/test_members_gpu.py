@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kfuzz.core.burst import Burst
+from kfuzz.core.budget import Burst
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.value_families import (

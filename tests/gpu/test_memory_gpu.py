@@ -5,9 +5,9 @@ import torch
 
 from kfuzz.core.recipe import Fill, TensorSpec
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from kfuzz.numerics.run import Touch
 from tests.helpers.poisoned import is_poison
 

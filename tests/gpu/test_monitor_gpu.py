@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import kfuzz
-from kfuzz.monitor import Violation
+from kfuzz.features.monitor import Violation
 from tests.gpu.waits import raising_waits
 from tests.helpers import monitors
 from tests.helpers.monitors import SECONDS, settled
@@ -109,7 +109,7 @@ def test_an_input_that_is_overwritten_on_the_device_is_seen() -> None:
 
 
 def test_full_pinned_memory_drops_calls_and_the_caller_goes_on() -> None:
-    from kfuzz.monitor.runtime import runtime
+    from kfuzz.features.monitor.runtime import runtime
 
     release = threading.Event()
 

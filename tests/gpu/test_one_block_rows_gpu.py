@@ -12,9 +12,8 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
-from kfuzz.engine.workers.backend import Backend
-from kfuzz.engine.workers.opening import runner_of
-from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.runner import Runner, runner_of
+from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.targets.load import load_all
 
 pytestmark = pytest.mark.gpu

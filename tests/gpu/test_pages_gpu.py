@@ -11,11 +11,13 @@ import torch
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.gpu_fences import FENCE_BYTES, Pool, fenced_memory
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.arena import Arena
+from kfuzz.execution.memory.fences import GPU_FENCES_FENCE_BYTES as FENCE_BYTES
+from kfuzz.execution.memory.fences import Pool
+from kfuzz.execution.memory.fences import gpu_fences_fenced_memory as fenced_memory
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 from tests.helpers.poisoned import is_poison
 from tests.quality.guard_page_sweep import (
     DTYPES,
@@ -103,7 +105,7 @@ def test_the_doctor_tries_a_load_past_the_end():
 
 PROBE = """
 import sys, torch
-from kfuzz.execution.device.gpu_fences import fenced_memory
+from kfuzz.execution.memory.fences import fenced_memory
 from kfuzz.execution.device.backends import fault_of
 device = torch.device("cuda", 0)
 made = fenced_memory(1, device)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
-from kfuzz.probe import rendering as readings
-from kfuzz.probe.search import ProbeConfig, Probing
+from kfuzz.features.lab.probe import verb as readings
+from kfuzz.features.lab.probe.search import ProbeConfig, Probing
 
 pytestmark = pytest.mark.gpu
 PLATFORM = "kfuzz.contracts.platform"

@@ -25,20 +25,18 @@ from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.cuda.code import compiled, largest_shared
-from kfuzz.cuda.runtime import torch_runtime
+from kfuzz.cuda.driver import torch_runtime
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.stale import (
-    POISON_BYTES,
-    poison_free,
-    poison_shared,
-    word_of,
-)
 from kfuzz.execution.device.surroundings import (
+    POISON_BYTES,
     _stream,
     hold_multiprocessors,
+    poison_free,
+    poison_shared,
     stir_memory,
     surroundings_of,
+    word_of,
 )
 from kfuzz.execution.memory.poison import Poison
 from tests.helpers.budgets import SIZE_BUDGETS

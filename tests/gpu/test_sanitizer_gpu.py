@@ -9,7 +9,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.errors import BackendError
 from kfuzz.core.event import FindingSaved
 from kfuzz.engine.config import ReplayConfig, RunConfig, Sanitized
-from kfuzz.engine.replay.sanitize import sanitize
+from kfuzz.engine.replay import sanitize
 from kfuzz.engine.search.campaign import run
 from kfuzz.execution.device import sanitizer
 from kfuzz.store.corpus import Stored

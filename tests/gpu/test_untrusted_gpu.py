@@ -12,13 +12,13 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
+from kfuzz.core.errors import End, Entry, Measures, OutputSpec
 from kfuzz.core.recipe import Case
-from kfuzz.core.untrusted import End, Entry, Measures, OutputSpec
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes import Zygote
-from kfuzz.judge.sandbox import RemoteKernel, Sandbox, zygote_for
-from kfuzz.judge.sandbox.limits import Limits
+from kfuzz.features.judge.sandbox import RemoteKernel, Sandbox, zygote_for
+from kfuzz.features.judge.sandbox.contain import Limits
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import x_case
 

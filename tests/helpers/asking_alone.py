@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from kfuzz.core.recipe import Case
-from kfuzz.engine.reduce.descent import FirstFailing
+from kfuzz.engine.reduce import FirstFailing
 
 
 def one_by_one(fails: Callable[[Case], bool]) -> FirstFailing:

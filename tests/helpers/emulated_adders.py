@@ -19,8 +19,7 @@ from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.probe.formats import least_normal, precision, rounded
-from kfuzz.probe.subject import Subject
+from kfuzz.features.lab.probe.sums import Subject, least_normal, precision, rounded
 
 Adder = Callable[[Sequence[float]], float]
 _numbers = itertools.count()

@@ -6,7 +6,7 @@ import mmap
 import torch
 
 from kfuzz.cuda.driver import DriverError
-from kfuzz.execution.device import gpu_fences as pages
+from kfuzz.execution.memory import fences as pages
 
 GRAIN = 1 << 16
 FENCE = 4 * GRAIN

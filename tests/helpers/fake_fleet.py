@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kfuzz.fleet.versions import versions
-from kfuzz.fleet.work import About, Report, Search, Survey, Work
+from kfuzz.features.fleet.worker import About, Report, Search, Survey, Work, versions
 
 Script = Iterator[tuple[float, Any]]
 """What a unit reports, after how many seconds each; a `Report` is taken as it is."""

@@ -12,11 +12,11 @@ from kfuzz.core.finding import (
     Change,
     Explanation,
     Finding,
+    Fingerprint,
     Mark,
     Reduction,
     Target,
 )
-from kfuzz.core.fingerprint import Fingerprint
 from kfuzz.core.recipe import Case, Destination, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Feature, Kind, Signature, State
 

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import accept, pose
-from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.oracle import accept, compare_all, pose
 from kfuzz.core.dtypes import specials
 from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec, is_dtype
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import FINITE, Acceptance, Problem, classes_of
-from kfuzz.numerics.comparator.compare import Comparison, Outcome, compare
+from kfuzz.numerics.compare import Comparison, Outcome, compare
 from kfuzz.numerics.formats import round_to
 from kfuzz.strategies.parameters import IndexParameter
 

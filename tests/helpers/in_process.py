@@ -7,11 +7,10 @@ from typing import Any
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
-from kfuzz.core.finding import Finding, Target
-from kfuzz.core.fingerprint import host_fingerprint
+from kfuzz.core.finding import Finding, Target, host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Signature
-from kfuzz.engine.confirm.lifecycle import process
+from kfuzz.engine.confirm import process
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS

@@ -17,7 +17,7 @@ from kfuzz.core.recipe import Case, Fill, Plant, Scalar, TensorSpec
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.comparator.compare import Comparison, compare
+from kfuzz.numerics.compare import Comparison, compare
 from tests.helpers import correct_algorithms as correct
 
 DTYPES: Final = ("float32", "float16", "bfloat16")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from kfuzz.core.event import ContractTally, Event, Exited, Note, Notice, Region
 from kfuzz.core.finding import Change, Explanation, Finding, Mark, Target
 from kfuzz.core.verdict import Failure, Feature, Kind, Signature, State, Verdict
-from kfuzz.report.gathered import Gathered
+from kfuzz.report.tables import Gathered
 from tests.helpers.events import NODE, campaign, finished, saved
 from tests.helpers.findings import finding
 

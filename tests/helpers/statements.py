@@ -3,17 +3,17 @@
 from dataclasses import replace
 from typing import Any
 
-from kfuzz.core.calibration import Soundness
-from kfuzz.core.fingerprint import Fingerprint
+from kfuzz.core.finding import Fingerprint
 from kfuzz.core.statement import (
     Fault,
     Graded,
     Instrument,
     KernelStatement,
+    Soundness,
     Statement,
 )
 from kfuzz.core.verdict import Kind, State, Verdict
-from kfuzz.grade.levels import LEVELS
+from kfuzz.features.lab.grade.statement_text import LEVELS
 
 CLASSES = tuple(name for level in LEVELS for name in level.classes)
 WELL = Graded(Verdict.CONFORMS, 20_000, 3, Soundness.SOUND)

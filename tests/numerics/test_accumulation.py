@@ -9,13 +9,12 @@ from torch import Tensor
 from kfuzz.contracts import atomic, blocked, splitk
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.oracle import accept
-from kfuzz.core.accumulators import NAMED, Accumulator
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.declaration import Declaration
+from kfuzz.core.declaration import NAMED, Accumulator, Declaration
 from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.accumulation import Accumulation
-from kfuzz.numerics.comparator.compare import compare
+from kfuzz.numerics.compare import compare
 from kfuzz.numerics.formats import FORMATS
 from tests.helpers import correct_algorithms as correct
 from tests.helpers.operator_cases import case_of, compared, describe, pose_case

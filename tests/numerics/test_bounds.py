@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kfuzz.numerics.accumulation import Accumulation, gamma, growth
-from kfuzz.numerics.bounds import (
+from kfuzz.numerics.accumulation import (
+    Accumulation,
     can_overflow,
     exactly_summable,
     fits_exactly,
+    gamma,
+    growth,
     overflow_in_some_order,
     products_exactly,
     sum_error,

@@ -19,7 +19,7 @@ from kfuzz.numerics.acceptance import (
     around,
     between,
 )
-from kfuzz.numerics.comparator.compare import Outcome, compare
+from kfuzz.numerics.compare import Outcome, compare
 from kfuzz.numerics.formats import FORMATS, Format, round_to
 
 INF, NOT = math.inf, math.nan

@@ -11,17 +11,15 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from torch import Tensor
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.membership import batchable
-from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operator import Operator, batchable
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.contracts.oracle import accept, pose, pose_members
-from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.oracle import accept, compare_all, pose, pose_members
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
-from kfuzz.numerics.comparator.compare import compare_members
-from kfuzz.numerics.models.elementwise import elementwise
+from kfuzz.numerics.compare import compare_members
+from kfuzz.numerics.models.functions import elementwise
 from kfuzz.strategies.cases import cases
 from tests.helpers.tiers import sampled
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kfuzz.numerics.comparator.compare import Outcome, compare, outcomes_of
+from kfuzz.numerics.compare import Outcome, compare, outcomes_of
 from kfuzz.numerics.formats import FORMATS
 from tests.helpers.acceptances import within_one
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from kfuzz.contracts.oracle import accept
 from kfuzz.numerics.acceptance import tightened
 from kfuzz.numerics.accumulation import gamma
-from kfuzz.numerics.comparator.compare import Outcome, compare
+from kfuzz.numerics.compare import Outcome, compare
 from tests.helpers.shadow_runs import ETA, U, accepted, operator_of, problem_of, shaded
 
 INF, NAN = math.inf, math.nan

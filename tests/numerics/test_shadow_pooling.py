@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.oracle import compare_all
 from kfuzz.core.declaration import Declaration
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.formats import FORMATS

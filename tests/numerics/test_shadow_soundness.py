@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kfuzz.contracts.oracle import accept
 from kfuzz.numerics.acceptance import tightened
-from kfuzz.numerics.comparator.compare import Outcome, compare
+from kfuzz.numerics.compare import Outcome, compare
 from tests.helpers.operator_cases import (
     CORRECT,
     OPERATORS,

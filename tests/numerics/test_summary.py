@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.oracle import accept, pose_members
-from kfuzz.contracts.relation import compare_all
+from kfuzz.contracts.oracle import accept, compare_all, pose_members
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.comparator.compare import Comparison, Outcome, compare_members
-from kfuzz.numerics.comparator.summary import (
+from kfuzz.numerics.compare import (
+    Comparison,
+    Outcome,
     Summary,
+    compare_members,
     fused,
     reduced,
     summarise,

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from kfuzz.contracts.witnesses.roster import Entry, roster
 from kfuzz.core.budget import Depth
-from kfuzz.core.calibration import Role
 from kfuzz.core.finding import Finding
+from kfuzz.core.statement import Role
 from kfuzz.core.verdict import Failure
 from tests.helpers.in_process import InProcess, drawn, taken_to_minimum
 

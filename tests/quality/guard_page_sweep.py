@@ -17,9 +17,9 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Edge, Fill, TensorSpec, contiguous_strides
 from kfuzz.execution.device.backends import fault_of
-from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena
 
 Shape = tuple[int, ...]
 

@@ -8,9 +8,8 @@ import pytest
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind
-from kfuzz.report.accesses import access_words, draw_accesses
-from kfuzz.report.finding_view import finding_page, view
-from kfuzz.report.gathered import Shown
+from kfuzz.report.finding_view import access_words, draw_accesses, finding_page, view
+from kfuzz.report.tables import Shown
 from tests.helpers.findings import finding
 
 

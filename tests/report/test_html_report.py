@@ -9,9 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kfuzz.core.error_map import ErrorMap
 from kfuzz.core.event import Event
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import ErrorMap, State
 from kfuzz.report.kinds import html
 from tests.helpers.events import campaign, saved
 from tests.helpers.findings import finding

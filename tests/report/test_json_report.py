@@ -14,7 +14,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
 from kfuzz.engine.config import ReplayOutcome, ReplayResult
 from kfuzz.report import json_report
-from kfuzz.store import strict_json
+from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Stored
 from tests.helpers.events import NODE, campaign, finished, saved
 from tests.helpers.findings import finding

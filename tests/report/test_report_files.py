@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.streams import ExitCode
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.event import Event, Exited
-from kfuzz.report.event_lines import read_events
 from kfuzz.report.files import ReportFiles
 from kfuzz.report.kinds import ReportFile
+from kfuzz.report.text import read_events
 from tests.helpers.command_line import Engine, paragraph, stored
 from tests.helpers.events import campaign
 from tests.helpers.findings import finding
@@ -84,7 +84,7 @@ def test_a_report_that_cannot_be_replaced_stays_as_it_was(
             raise OSError(28, "No space left on device")
         path.write_bytes(content)
 
-    monkeypatch.setattr("kfuzz.report.output_files.replace_file", full)
+    monkeypatch.setattr("kfuzz.report.files.replace_file", full)
     files.finish(Exited(1))
     with pytest.raises(HarnessError, match=r"report html=r\.html .* No space left"):
         files.require_written()

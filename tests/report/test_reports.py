@@ -14,12 +14,18 @@ import xmlschema
 from markdown_it import MarkdownIt
 
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.event import Event, Notice, RunFinished
-from kfuzz.core.proof import KernelProof, Proven, ProvenProperty
-from kfuzz.report.event_lines import EventLines, read_events
-from kfuzz.report.gathered import Gathered
+from kfuzz.core.event import (
+    Event,
+    KernelProof,
+    Notice,
+    Proven,
+    ProvenProperty,
+    RunFinished,
+)
 from kfuzz.report.kinds import html, junit, markdown, sarif
-from kfuzz.store import strict_json
+from kfuzz.report.tables import Gathered
+from kfuzz.report.text import EventLines, read_events
+from kfuzz.store import files as strict_json
 from tests.helpers.events import NODE, UNDECIDED, campaign, finished, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import (

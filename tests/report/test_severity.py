@@ -2,11 +2,10 @@
 
 import pytest
 
-from kfuzz.core.finding import Explanation, Finding
-from kfuzz.core.severity import Severity
+from kfuzz.core.finding import Explanation, Finding, Severity
 from kfuzz.core.verdict import Failure, Feature, Kind, Signature
 from kfuzz.report.finding_view import finding_lines, view
-from kfuzz.report.gathered import Shown
+from kfuzz.report.tables import Shown
 from tests.helpers.findings import finding
 
 

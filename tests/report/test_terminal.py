@@ -24,9 +24,8 @@ from kfuzz.core.verdict import (
     State,
     Tried,
 )
-from kfuzz.report.finding_view import finding_page, measured, view
-from kfuzz.report.gathered import Shown
-from kfuzz.report.places import place_of
+from kfuzz.report.finding_view import finding_page, measured, place_of, view
+from kfuzz.report.tables import Shown
 from kfuzz.report.terminal import TerminalReport
 from kfuzz.report.text import draw_tensor
 from tests.helpers.events import (

@@ -20,7 +20,8 @@ from kfuzz.core.errors import DecodeError, HarnessError, UsageError
 from kfuzz.core.finding import Change, Explanation, Finding, Target
 from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.core.verdict import Feature, State
-from kfuzz.store import durable, entry
+from kfuzz.store import entry
+from kfuzz.store import files as durable
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.entry import FINDING, FIRST, INPUTS, files_of, read_entry
 from tests.helpers.findings import finding, findings, pinned

@@ -14,7 +14,8 @@ from kfuzz.app import main
 from kfuzz.core.errors import StorageError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
-from kfuzz.store import mirror, objects
+from kfuzz.store import mirror
+from kfuzz.store import mirror as objects
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.entry import attach, attachments
 from kfuzz.store.life import enter, marked

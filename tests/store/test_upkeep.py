@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from kfuzz.app import main
-from kfuzz.cli.exit_codes import ExitCode
+from kfuzz.cli.streams import ExitCode
 from kfuzz.core.finding import Change, Explanation, Finding, Mark
 from kfuzz.core.verdict import Feature, State
-from kfuzz.engine.search.filed import FiledFinding
+from kfuzz.engine.search.found import FiledFinding
 from kfuzz.report.json_report import finding_summary, summary_document
-from kfuzz.store import strict_json
+from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.entry import Summary, attach
 from kfuzz.store.life import MARKS, enter, marked

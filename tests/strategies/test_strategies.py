@@ -11,12 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from kfuzz.core.budget import SizeBudget
-from kfuzz.core.declaration import Declaration
+from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES, bits_to_number
 from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.core.recipe import TensorSpec
-from kfuzz.core.shape_class import ShapeClass
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.value_families.tiles import TILES, edges
 from kfuzz.strategies import layouts, tensors

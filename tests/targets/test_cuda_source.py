@@ -12,10 +12,10 @@ from torch import Tensor
 import kfuzz
 from kfuzz.contracts import operators as ops
 from kfuzz.core.errors import BindingError, BuildError, HarnessError
-from kfuzz.cuda import builds, compilers
-from kfuzz.cuda.arguments import packed
+from kfuzz.cuda import compilers
+from kfuzz.cuda import compilers as builds
+from kfuzz.cuda.code import Parameter, Prototype, kernels, packed, prototype
 from kfuzz.cuda.compilers import Unit
-from kfuzz.cuda.prototypes import Parameter, Prototype, kernels, prototype
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.targets.cuda_source import LaunchError
 from tests.helpers.fake_cuda import floats, install

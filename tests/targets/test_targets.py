@@ -17,10 +17,9 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.core.errors import BindingError, BuildError
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation.probes import opchecking
+from kfuzz.evaluation.probes import building as opchecking
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.targets.identity import identity
-from kfuzz.targets.load import Source, load, load_all, target_of
+from kfuzz.targets.load import Source, identity, load, load_all, target_of
 from tests.contracts.test_attribution import layer_norm_case
 from tests.helpers.judged_cases import judged, row_case, x_case
 

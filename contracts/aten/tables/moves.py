@@ -1,6 +1,42 @@
-"""Overloads that move elements: views, copies, joins, fillings."""
+"""Overloads that select or write by indices and masks."""
 
-from kfuzz.contracts.aten.rows import moved
+from math import inf
+
+from kfuzz.contracts.aten.rows import moved, shadowed
+
+moved("index.Tensor", "A B", ("below A: K",), wraps=True)
+moved("take", "A", "below A: K", wraps=True)
+moved("take_along_dim", "N C", "below C: N K", dim=1, wraps=True)
+moved("masked_fill.Scalar", "*", "bool: *", value=(0, 0.5, -1.0))
+moved("index_fill.int_Scalar", "A B", "below A: K", dim=0, value=(0, 0.5, -1.0),
+      wraps=True)  # fmt: skip
+moved("where.ScalarOther", "bool: *", "*", other=(0, 0.5))
+moved("where.ScalarSelf", "bool: *", "*", self=(0, 0.5))
+moved("scatter.value", "N C", "below C: N K", dim=1, value=(0, 0.5, -1.0))
+shadowed("index_put", "A B", ("below A: K",), "K B", accumulate=True,
+         wraps=True)  # fmt: skip
+
+
+# Overloads that compute each tensor of a list: fused optimizers are made of them.
+
+EACH = ("A B", "C", "D")
+
+shadowed("_foreach_add.Scalar _foreach_sub.Scalar _foreach_mul.Scalar", EACH,
+         scalar=(0.75, -1.5, 2, 0))  # fmt: skip
+shadowed("_foreach_div.Scalar", EACH, scalar=(0.75, -1.5, 2, 3))
+shadowed("_foreach_add.List _foreach_sub.List", EACH, EACH, alpha=(1, 2, -0.5))
+shadowed("_foreach_mul.List _foreach_div.List", EACH, EACH)
+shadowed("_foreach_maximum.List _foreach_minimum.List", EACH, EACH)
+shadowed("_foreach_lerp.Scalar", EACH, EACH, weight=(0.25, 0.5, 0.75, 1.5))
+shadowed("_foreach_addcmul.Scalar _foreach_addcdiv.Scalar", EACH, EACH, EACH,
+         value=(1, 0.5, -2))  # fmt: skip
+shadowed("_foreach_neg _foreach_abs _foreach_sign", EACH)
+shadowed("_foreach_exp _foreach_log _foreach_sqrt _foreach_rsqrt", EACH)
+shadowed("_foreach_reciprocal _foreach_sigmoid _foreach_tanh", EACH)
+shadowed("_foreach_norm.Scalar", EACH, ord=(2, 1, inf))
+
+
+# Overloads that move elements: views, copies, joins, fillings.
 
 # Another shape or order for the same elements.
 moved("view view_copy", "A B C", size=("A,-1", "-1", "B,C,A"))

@@ -85,7 +85,7 @@ class Rule:
         lacks: the parameter that selects the axis which the output lacks.
         exact: by argument a bound that needs no shadow: of sums, products and moves.
         bound: the bound in words.
-        accept: a relation between the gradients, see `kfuzz.contracts.relation`.
+        accept: a relation between the gradients, see `kfuzz.contracts.oracle`.
         variants: by suffix the values to which scalars are limited, where the shape of
             the output depends on them, with the dimension names.
     """

@@ -4,8 +4,12 @@ import math
 
 from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import Given, Gradients, Taken, both, rule
-from kfuzz.contracts.gradients.rules.elementwise import gelu_slope
-from kfuzz.contracts.gradients.rules.exact import grad, products, summed
+from kfuzz.contracts.gradients.rules.elementwise import (
+    gelu_slope,
+    grad,
+    products,
+    summed,
+)
 
 PRODUCT = "R |grad_y||b|^T and R |a|^T|grad_y| as of the operator itself, nothing more"
 

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.cuda.arguments import packed
-from kfuzz.cuda.code import Device, compiled, three
+from kfuzz.cuda.code import Device, compiled, packed, prototype, three
 from kfuzz.cuda.compilers import Nvrtc, Unit
-from kfuzz.cuda.prototypes import prototype
-from kfuzz.cuda.runtime import torch_runtime
+from kfuzz.cuda.driver import torch_runtime
 
 
 class Program:

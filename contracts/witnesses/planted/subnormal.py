@@ -13,7 +13,7 @@ from kfuzz.contracts.witnesses.planted.base import (
     unpacked,
 )
 from kfuzz.contracts.witnesses.planted.calls import replaced
-from kfuzz.core.results import output_of
+from kfuzz.core.verdict import output_of
 
 _FLOATS: Final = EDITABLE[:3]
 # Torch's own keep intermediate results in the output's format, in which sums and

@@ -3,11 +3,11 @@
 import math
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from hypothesis.strategies import SearchStrategy
 
@@ -19,6 +19,7 @@ from kfuzz.core.errors import BackendError, BindingError, StorageError
 from kfuzz.core.event import (
     Event,
     KernelFinished,
+    KernelProof,
     Notice,
     Progress,
     RunFinished,
@@ -29,15 +30,15 @@ from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.batches import prefilter_round
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.search.case_source import Guide, GuidedSearch, guide_of
-from kfuzz.engine.search.clock import RunClock
-from kfuzz.engine.search.filed import FiledFinding
-from kfuzz.engine.search.found import first_finding, taken_further, taken_to_minimum
-from kfuzz.engine.search.guidance import is_climbed
-from kfuzz.engine.search.live_kernels import LiveKernels
-from kfuzz.engine.search.plan import SHARE, Pace
+from kfuzz.engine.search.found import (
+    FiledFinding,
+    Reductions,
+    first_finding,
+    taken_further,
+    taken_to_minimum,
+)
+from kfuzz.engine.search.plan import SHARE, Pace, is_climbed
 from kfuzz.engine.search.preconditions import (
     jobs_of,
     kernels_of,
@@ -45,7 +46,19 @@ from kfuzz.engine.search.preconditions import (
     require_device,
     require_processes,
 )
-from kfuzz.engine.search.progress import (
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.replay_first import replay_first
+from kfuzz.engine.search.round import (
+    UNFENCED,
+    KernelSearch,
+    Round,
+    prefilter_round,
+    unreached,
+)
+from kfuzz.engine.search.schedule import (
+    LiveKernels,
+    RunClock,
+    Scheduler,
     finished_of,
     line_of,
     outside_notices,
@@ -53,25 +66,58 @@ from kfuzz.engine.search.progress import (
     progress_of,
     trace_of,
 )
-from kfuzz.engine.search.proofs import Proofs, Prover
-from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.reductions import Reductions
-from kfuzz.engine.search.replay_first import replay_first
-from kfuzz.engine.search.round import UNFENCED, KernelSearch, Round, unreached
-from kfuzz.engine.search.scheduler import Scheduler
-from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.engine.search.self_check import (
+    Calibrations,
+    Guide,
+    GuidedSearch,
+    guide_of,
+    watched,
+)
 from kfuzz.engine.workers import zygotes
-from kfuzz.engine.workers.backend import Backend, budget_for
-from kfuzz.engine.workers.canaries import keep_sound
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
-from kfuzz.engine.workers.opening import runner_of
-from kfuzz.engine.workers.templates import home_of
+from kfuzz.engine.workers.runner import keep_sound, runner_of
+from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.processes import Child
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 from kfuzz.targets.overrides import UNJUDGED
+
+# What a campaign asks of whatever proves its kernels meanwhile.
+
+Keep = Callable[[KernelSearch, Case, CaseReport], Iterator[Event]]
+
+
+class Proofs(Protocol):
+    """Proofs of the kernels of one run, made beside the search."""
+
+    def examples(
+        self, kernel: KernelSearch, this_round: Callable[[float], Round], keep: Keep, *,
+        end: float,
+    ) -> Iterator[Event]:  # fmt: skip
+        """Judge a kernel's counterexamples, once they are there.
+
+        Args:
+            kernel: the kernel.
+            this_round: returns a round for one case, of the moment at which it ends.
+            keep: keeps what fails, and yields what happens.
+            end: `time.monotonic()` at which the search ends; infinite for no limit.
+        """
+
+    def proof(self, kernel: KernelSearch) -> KernelProof | None:
+        """Return what is proved of a kernel; None where nothing is known of it.
+
+        Its premises are held against the launches of the cases that it was tried on.
+        """
+
+    def close(self) -> None:
+        """End the processes."""
+
+
+Prover = Callable[[RunConfig], Proofs | None]
+"""Returns None where nothing of a run is proved."""
+
 
 # The first round is short, so that a gross fault shows in a second; later ones
 # give Hypothesis's target phase room. A round is never longer than this.

@@ -20,18 +20,15 @@ from hypothesis.internal.constants_ast import Constants
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.budget import Scale, SizeBudget
-from kfuzz.core.burst import Burst
+from kfuzz.core.budget import Burst, Scale, SizeBudget
 from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.search.coverage import Coverage
-from kfuzz.engine.search.guidance import scores
-from kfuzz.evaluation.cutting import row_axis
-from kfuzz.strategies.bursts import Groups, bursts
-from kfuzz.strategies.cases import cases
-from kfuzz.strategies.large import large_cases
-from kfuzz.strategies.tall import with_tall_cases
+from kfuzz.engine.search.plan import scores
+from kfuzz.engine.search.record import Coverage
+from kfuzz.evaluation.large import row_axis
+from kfuzz.strategies.cases import Groups, bursts, cases
+from kfuzz.strategies.shapes import large_cases, with_tall_cases
 
 Drawn = TypeVar("Drawn", Case, Burst)
 

@@ -1,17 +1,26 @@
-"""What a run knows of one kernel: counts per contract, refusals, notices."""
+"""Strata: the kinds of cases there are, and which of them a search has visited.
 
-from collections import Counter
-from collections.abc import Mapping
+A stratum is what is drawn in a case but for its bits: shape class, layout, dtype and
+value family of its first floating argument. The ledger depends on the cases alone, in
+order, so that what it proposes is the same in every run of one seed.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import combinations
 from typing import Final
 
+from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.core.burst import Screened
-from kfuzz.core.event import ContractTally, Note, Refusal
+from kfuzz.contracts.reading import GIVEN, RANK, WITHOUT
+from kfuzz.core.budget import Burst, Screened
+from kfuzz.core.event import ContractTally, Note, Refusal, Region
 from kfuzz.core.finding import Finding
-from kfuzz.core.recipe import Case
-from kfuzz.core.results import output_of
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.value_families.tiles import TILES
 from kfuzz.core.verdict import (
     CHARGED,
     CaseReport,
@@ -21,10 +30,416 @@ from kfuzz.core.verdict import (
     State,
     Tried,
     Verdict,
+    output_of,
 )
-from kfuzz.engine.search.refusals import Refusals
-from kfuzz.engine.search.strata import structure_of
-from kfuzz.engine.workers.faults import lost_memory
+from kfuzz.engine.workers.children import lost_memory
+from kfuzz.strategies.layouts import build, layout_name, layout_options
+from kfuzz.strategies.values import allowed_families, data_options, kept_to
+
+# Above this a row no longer fits the widest usual block.
+_LARGE: Final = 1024
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """One kind of case.
+
+    Attributes:
+        shape: class of the sizes, see `shape_class_of`.
+        layout: as `kfuzz.strategies.layouts.layout_name` calls it.
+        dtype: element type.
+        family: value family; "pinned" where all values are explicit.
+    """
+
+    shape: str
+    layout: str
+    dtype: str
+    family: str
+
+
+def stratum_of(case: Case) -> Stratum:
+    """Return the stratum of a case."""
+    spec = case.data
+    family = spec.fill.family if spec.fill else "pinned"
+    return Stratum(shape_class_of(spec), layout_name(spec), spec.dtype, family)
+
+
+def shape_class_of(spec: TensorSpec) -> str:
+    """Return the class of a tensor's sizes: the structured axis, then all others.
+
+    Returns:
+        "empty", "0-d", or two words: for the axis "one", "small" (below the least
+        tile), "tile", "beside" (one more or one less than tiles), "between" or
+        "large"; for the rows "one" or "several".
+    """
+    if not spec.shape:
+        return "0-d"
+    if not spec.numel:
+        return "empty"
+    axis = spec.fill.axis if spec.fill else -1
+    n = spec.shape[axis] if -len(spec.shape) <= axis < len(spec.shape) else 1
+    rows = "several" if spec.numel > n else "one"
+    return f"{_size_class(n)} {rows}"
+
+
+def _size_class(n: int) -> str:
+    least = TILES[0]
+    if n < least - 1:
+        return "one" if n == 1 else "small"
+    if n > _LARGE + 1:
+        return "large"
+    if n % least == 0:
+        return "tile"
+    return "beside" if n % least in (1, least - 1) else "between"
+
+
+def structure_of(case: Case) -> int:
+    """Return a number that tells apart what a call is given but for its values.
+
+    Shapes, strides, offsets, dtypes and scalars; it says nothing in another process.
+    """
+    tensors = tuple(
+        (s.shape, s.element_strides, s.offset, s.dtype) for s in case.tensors.values()
+    )
+    return hash((tensors, tuple(case.tensors), tuple(case.scalars.items())))
+
+
+def families_of(batch: Burst) -> list[str]:
+    """Return the families of a batch's first floating argument, one for each group."""
+    data, own = batch.case.data, stratum_of(batch.case).family
+    name = next(n for n, spec in batch.case.tensors.items() if spec is data)
+    groups = range(min(1 + len(batch.families), batch.members))
+    return [batch.family(name, group) or own for group in groups]
+
+
+class Ledger:
+    """How often each stratum of one kernel has been visited."""
+
+    def __init__(self) -> None:
+        self.visits: Counter[Stratum] = Counter()
+        self._worst: dict[Stratum, float] = {}
+        self._failing: Counter[Stratum] = Counter()
+
+    def visit(
+        self, case: Case, *, family: str = "", ratio: float = 0.0, fails: bool = False
+    ) -> None:
+        """Count one case.
+
+        The items of one group of a batch, which differ in bits only, are one case.
+
+        Args:
+            case: gives the stratum.
+            family: of its first floating argument, where it is not the case's own, as
+                in the groups of a batch.
+            ratio: its |error| / tolerance, where the case was judged by itself.
+            fails: whether it violates a contract.
+        """
+        stratum = stratum_of(case)
+        if family:
+            stratum = replace(stratum, family=family)
+        self.visits[stratum] += 1
+        self._worst[stratum] = max(ratio, self._worst.get(stratum, 0.0))
+        self._failing[stratum] += fails
+
+    def novelty(self, stratum: Stratum) -> float:
+        """Return how new a stratum is: 1 before the first visit, then 1/2."""
+        return 1 / (1 + self.visits[stratum])
+
+    def regions(self) -> tuple[Region, ...]:
+        """Return visits and greatest errors by sizes and family, sorted."""
+        cases: Counter[tuple[str, str]] = Counter()
+        failing: Counter[tuple[str, str]] = Counter()
+        worst: dict[tuple[str, str], float] = {}
+        for stratum, visits in self.visits.items():
+            key = (stratum.shape, stratum.family)
+            cases[key] += visits
+            failing[key] += self._failing[stratum]
+            worst[key] = max(worst.get(key, 0.0), self._worst.get(stratum, 0.0))
+        return tuple(
+            Region(*key, cases[key], worst[key], failing[key]) for key in sorted(cases)
+        )
+
+    def wanting(
+        self,
+        trait: str,
+        among: Sequence[str],
+        *,
+        like: Case | None = None,
+        count: int = 1,
+    ) -> tuple[str, ...]:
+        """Return the values of one trait that were visited least.
+
+        Args:
+            trait: a field of `Stratum`, such as "family".
+            among: the values to choose from; among equals the first comes first.
+            like: count visits to the strata that differ from this case's in the trait
+                alone before visits to all strata.
+            count: how many values to return at most; none comes twice.
+        """
+        near: Counter[str] = Counter()
+        everywhere: Counter[str] = Counter()
+        here = None if like is None else replace(stratum_of(like), **{trait: ""})
+        for stratum, visits in self.visits.items():
+            value = getattr(stratum, trait)
+            everywhere[value] += visits
+            if here is not None and replace(stratum, **{trait: ""}) == here:
+                near[value] += visits
+        ranked = sorted(dict.fromkeys(among), key=lambda v: (near[v], everywhere[v]))
+        return tuple(ranked[:count])
+
+
+# What of a kernel's declared input a search has exercised, and what it rejected.
+
+DUE: Final = 20.0
+"""How often something should have come, by the odds of drawing, before its absence is
+told: chance alone leaves it out once in 5e8 kernels."""
+
+LEAST: Final = 50
+"""Draws or cases after which the share of those rejected says something."""
+
+# Odds are estimates: half of what they come to is held to be sure.
+_SURE: Final = 0.5
+# Of so many cases the layouts that their shapes admit are worked out.
+_WORKED_OUT: Final = 512
+
+
+@dataclass
+class Coverage:
+    """Counts what one kernel's search exercised.
+
+    A case counts if the kernel answered it, be it by a refusal.
+
+    Attributes:
+        begun: draws of cases in rounds that explore.
+        drawn: of these those that gave a case.
+        cases: cases judged by themselves.
+        refused: of these those that the kernel refused.
+        unjudged: of these those that could not be judged here.
+        baselines: by kind, on how many cases it was tried and on how many refused.
+    """
+
+    begun: int = 0
+    drawn: int = 0
+    cases: int = 0
+    refused: int = 0
+    unjudged: int = 0
+    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _dtypes: Counter[str] = field(default_factory=Counter)
+    _layouts: Counter[str] = field(default_factory=Counter)
+    _families: Counter[str] = field(default_factory=Counter)
+    _first: list[TensorSpec] = field(default_factory=list)
+
+    def take(self, kernel: BoundKernel, case: Case, report: CaseReport) -> None:
+        """Count one case and what it showed."""
+        self.cases += 1
+        if len(self._first) < _WORKED_OUT:
+            self._first.append(case.data)
+        for kind, refused in report.baselines.items():
+            tried, times = self.baselines.get(kind, (0, 0))
+            self.baselines[kind] = tried + 1, times + refused
+        self.refused += report.refusal is not None
+        if report.error is not None or report.unsupported is not None:
+            self.unjudged += 1
+        else:
+            self._exercise(kernel, case, stratum_of(case).family)
+
+    def take_batch(self, kernel: BoundKernel, batch: Burst) -> None:
+        """Count what the members of a burst exercised that passed."""
+        for family in families_of(batch):
+            self._exercise(kernel, batch.case, family)
+
+    def missing(self, kernel: BoundKernel) -> dict[str, list[str]]:
+        """Return what should have come `DUE` times by now and never did, by trait."""
+        due = {
+            "dtype": (self._due_dtypes(kernel), self._dtypes),
+            "layout": (self._due_layouts(kernel), self._layouts),
+            "family": (self._due_families(kernel), self._families),
+        }
+        found = {
+            trait: [
+                name
+                for name, expected in odds.items()
+                if _SURE * expected >= DUE and not met[name]
+            ]
+            for trait, (odds, met) in due.items()
+        }
+        return {trait: names for trait, names in found.items() if names}
+
+    def _exercise(self, kernel: BoundKernel, case: Case, family: str) -> None:
+        self._dtypes[kernel.operator.dtype_of(case)] += 1
+        self._layouts[layout_name(case.data)] += 1
+        self._families[family] += 1
+
+    def _due_dtypes(self, kernel: BoundKernel) -> dict[str, float]:
+        """Return how often each declared dtype should have come."""
+        passed = kernel.arguments.tensors
+        tensors = kernel.operator.tensors
+        free = (tensors[n] for n in passed if n in tensors)
+        if not any(p.kind == "float" and not p.dtype for p in free):
+            return {}  # no argument has a declared one
+        declared = kernel.declaration.dtypes
+        return dict.fromkeys(declared, self.cases / len(declared))
+
+    def _due_layouts(self, kernel: BoundKernel) -> dict[str, float]:
+        """Return how often each layout should have come in the first cases."""
+        claims, expected = kernel.declaration, defaultdict[str, float](float)
+        name = self._data_name(kernel)
+        parameter = kernel.operator.tensors.get(name)
+        apart = name in claims.inplace or (
+            parameter is not None and not parameter.repeats
+        )
+        for spec in self._first:
+            seed = spec.fill.seed if spec.fill else 0
+            options = layout_options(spec.shape, claims, inplace=apart)
+            for kind, times in Counter(options).items():
+                strides, offset = build(kind, spec.shape, seed, spec.dtype, claims)
+                made = TensorSpec(
+                    spec.shape, spec.axes, spec.dtype, strides, offset, fill=spec.fill
+                )
+                expected[layout_name(made)] += times / len(options)
+        return expected
+
+    def _due_families(self, kernel: BoundKernel) -> dict[str, float]:
+        """Return how often each family should have come in the first argument."""
+        name = self._data_name(kernel)
+        parameter = kernel.operator.tensors.get(name)
+        if parameter is None or parameter.role != "data":
+            return {}  # weights and masks are mostly tame
+        allowed = kept_to(parameter.domain, allowed_families(kernel.declaration))
+        options = data_options(allowed, None, False, kernel.operator.subtracts_mean)
+        times = Counter(options)
+        return {f: self.cases * n / len(options) for f, n in times.items()}
+
+    @staticmethod
+    def _data_name(kernel: BoundKernel) -> str:
+        """Return the argument whose layout and family count, "" if there is none."""
+        tensors = kernel.operator.tensors
+        passed = (n for n in kernel.arguments.tensors if n in tensors)
+        return next((n for n in passed if tensors[n].kind == "float"), "")
+
+
+# What a kernel declines: which aspect of the cases it raised on may be why.
+
+_REMEDIES: Final = {
+    "non-contiguous input": 'layouts="contiguous"',
+    "non-contiguous destination": 'layouts="contiguous"',
+    "storage offset": 'layouts="contiguous" (or "inner_contiguous")',
+    "zero-size input": 'shape_class="N >= 1 and M >= 1"',
+    "dim other than the last": "dims={-1}",
+    "non-finite input": 'nonfinite="raise" (or "undefined")',
+}
+_DTYPE: Final = "dtype "
+# Where every aspect, and every two of them, were taken as well.
+_OPEN: Final = "some cases beyond the core domain"
+# What differs between two messages of one cause: sizes, addresses.
+_NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
+
+_Aspects = tuple[str, ...]
+
+
+@dataclass
+class Refusals:
+    """The refused cases of one kernel, and what it took."""
+
+    dtypes: tuple[str, ...]
+    _taken: set[frozenset[str]] = field(default_factory=set)
+    _in_core: set[str] = field(default_factory=set)
+    _refused: Counter[tuple[str, str, _Aspects]] = field(default_factory=Counter)
+    _limits: dict[str, str] = field(default_factory=dict)
+    _examples: dict[str, str] = field(default_factory=dict)
+
+    def take(self, report: CaseReport) -> None:
+        """Count what one case teaches."""
+        failure = report.failure
+        if report.refusal is not None:
+            cause = _NUMBER.sub("", report.example)
+            self._examples.setdefault(cause, report.example)
+            self._refused[report.refusal, cause, report.aspects] += 1
+            if report.limit:
+                self._limits[report.refusal] = f'shape_class="{report.limit}"'
+        elif failure is not None and failure.kind is Kind.RAISES:
+            self._in_core.add(_NUMBER.sub("", failure.message))
+        else:
+            self._taken.add(frozenset(report.aspects))
+
+    def told(self) -> tuple[Refusal, ...]:
+        """Return what the kernel declined, each with its remedy.
+
+        Nothing of what it raises on the core domain alike: that is a violation, and
+        whatever else the case has is not why.
+        """
+        found: Counter[str] = Counter()
+        causes: dict[str, str] = {}
+        by_cause: dict[str, Counter[_Aspects]] = {}
+        for (reason, cause, aspects), cases in self._refused.items():
+            if cause and any(m.endswith(f": {cause}") for m in self._in_core):
+                continue
+            if aspects:
+                by_cause.setdefault(cause, Counter())[aspects] += cases
+            else:  # declined for what is no aspect of the case
+                found[reason] += cases
+                causes.setdefault(reason, cause)
+        for cause, refused in by_cause.items():
+            for reason, cases in self._named(refused):
+                found[reason] += cases
+                causes.setdefault(reason, cause)
+        return tuple(
+            Refusal(
+                reason, n, self._remedy(reason, found), self._examples[causes[reason]]
+            )
+            for reason, n in sorted(found.items())
+        )
+
+    def _named(self, refused: Counter[_Aspects]) -> Iterator[tuple[str, int]]:
+        """Yield what explains cases that raised alike, and how many it does.
+
+        An aspect, or two together, that no case taken has: first what most of the
+        cases have.
+        """
+        left = Counter(refused)
+        taken = {some for aspects in self._taken for some in _up_to_two(aspects)}
+        while left:
+            found: Counter[frozenset[str]] = Counter()
+            for aspects, cases in left.items():
+                fresh = [some for some in _up_to_two(aspects) if some not in taken]
+                found.update(dict.fromkeys(fresh, cases))
+            if not found:
+                yield _OPEN, left.total()
+                return
+            most = max(found, key=lambda some: (found[some], -len(some)))
+            have = next(aspects for aspects in left if most <= {*aspects})
+            yield " with ".join(a for a in have if a in most), found[most]
+            left = Counter({a: n for a, n in left.items() if not most <= {*a}})
+
+    def _remedy(self, reason: str, reasons: Collection[str]) -> str:
+        """Return the declaration that makes a refusal explicit, "" if none does."""
+        if reason in self._limits:
+            return self._limits[reason]
+        if " with " in reason:
+            return ""
+        if reason.startswith(_DTYPE):
+            kept = tuple(d for d in self.dtypes if f"{_DTYPE}{d}" not in reasons)
+            return f"dtypes={kept!r}" if kept else ""
+        if reason.startswith(RANK):
+            return f"ranks= without {reason.removeprefix(RANK).split()[0]}"
+        if reason.startswith(WITHOUT):
+            name = reason.removeprefix(WITHOUT)
+            return f"no default None for the parameter {name}"
+        if reason.startswith(GIVEN):
+            name = reason.removeprefix(GIVEN)
+            return (
+                f"no {name}: leave the parameter out of the signature, or of the "
+                "binding"
+            )
+        return _REMEDIES.get(reason, "")
+
+
+def _up_to_two(aspects: Collection[str]) -> Iterator[frozenset[str]]:
+    for few in (1, 2):
+        yield from map(frozenset, combinations(aspects, few))
+
+
+# What a run knows of one kernel: counts per contract, refusals, notices.
 
 # The classes of which a case that decides them has values compared.
 _COMPARING: Final = frozenset(c.id for c in ATTRIBUTION if c.compares)

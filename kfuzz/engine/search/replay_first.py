@@ -8,9 +8,9 @@ from typing import Final
 
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
-from kfuzz.engine.replay.replayer import replay
+from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 
 SHARE: Final = 0.5

@@ -1,24 +1,30 @@
 """What a run warns of in itself: where its verdicts rest on less than they seem to."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts import platform
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.budget import Scale
-from kfuzz.core.calibration import Soundness
+from kfuzz.core.errors import UsageError
 from kfuzz.core.event import KernelFinished, Notice
-from kfuzz.core.fingerprint import version_of
+from kfuzz.core.finding import version_of
+from kfuzz.core.recipe import Case
+from kfuzz.core.statement import Soundness
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.coverage import DUE, LEAST, Coverage
-from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.workers.asking import FIRST_SECONDS, SUSPECT_SECONDS
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.search.record import DUE, LEAST, Coverage
+from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.workers.children import FIRST_SECONDS, SUSPECT_SECONDS
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.store import strict_json
-from kfuzz.store.statements import read_calibration
+from kfuzz.execution.processes import Child
+from kfuzz.store import files as strict_json
+from kfuzz.store.files import read_calibration
 
 REJECTED: Final = "rejected"
 UNEXERCISED: Final = "unexercised"
@@ -213,3 +219,76 @@ def _some(names: Sequence[str], separator: str = ", ") -> str:
 
 def _plural(trait: str, names: Sequence[str]) -> str:
     return trait if len(names) == 1 else _PLURALS.get(trait, f"{trait}s")
+
+
+# What may choose the cases of a search in the place of Hypothesis.
+
+
+class GuidedSearch(Protocol):
+    """The search of one kernel, over its rounds."""
+
+    def search(
+        self,
+        this_round: Round,
+        strategy: SearchStrategy[Case],
+        *,
+        cases: int,
+        seed_value: int,
+    ) -> None:
+        """Draw and judge the cases of a round; never raises.
+
+        Args:
+            this_round: takes what a case teaches.
+            strategy: draws cases where nothing else does.
+            cases: how many.
+            seed_value: of the cases that `strategy` draws.
+        """
+
+    def close(self) -> None:
+        """End its children."""
+
+
+class Guide(Protocol):
+    """A way to choose cases, with children of its own."""
+
+    @property
+    def serve(self) -> str:
+        """What serves the children of a run, "module:function"."""
+
+    def require(self, config: RunConfig) -> None:
+        """Check that a run can be guided so.
+
+        Raises:
+            UsageError: if it cannot.
+        """
+
+    def search_of(
+        self,
+        kernel: KernelSearch,
+        fork: Callable[[], Child],
+        config: RunConfig,
+        *,
+        expired: Callable[[], bool],
+    ) -> GuidedSearch:
+        """Return the search of one kernel.
+
+        Args:
+            kernel: its search.
+            fork: starts a child that serves `serve`.
+            config: the run.
+            expired: whether the run is over.
+        """
+
+
+def guide_of(config: RunConfig, guide: Guide | None) -> Guide | None:
+    """Return what chooses the cases of a run, None where Hypothesis does.
+
+    Raises:
+        UsageError: if it is not at hand.
+    """
+    if config.engine is Engine.HYPOTHESIS:
+        return None
+    if guide is None:
+        raise UsageError("this engine is not at hand", where=config.engine)
+    guide.require(config)
+    return guide

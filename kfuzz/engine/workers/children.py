@@ -1,22 +1,56 @@
 """The children that serve one kernel: opened, proved, kept, replaced."""
 
+import contextlib
+import math
+import os
+import re
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.budget import SizeBudget
-from kfuzz.core.errors import BackendError, BindingError, HarnessError, KfuzzError
-from kfuzz.engine.workers.faults import CONTRACT
-from kfuzz.engine.workers.served import Served, new_pulse, path_of
-from kfuzz.engine.workers.templates import OPEN_SECONDS
+from kfuzz.core.budget import Depth, SizeBudget, Spending
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import (
+    BackendError,
+    BindingError,
+    BuildError,
+    HarnessError,
+    KfuzzError,
+)
+from kfuzz.core.finding import Finding
+from kfuzz.core.recipe import Case, Edge
+from kfuzz.core.verdict import (
+    ILLEGAL_ADDRESS,
+    Access,
+    Allocation,
+    CaseReport,
+    Failure,
+    Kind,
+    Signature,
+    Verdict,
+)
+from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
+from kfuzz.engine.workers.zygotes import OPEN_SECONDS
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.worker import Worker
+from kfuzz.evaluation.worker import (
+    CALL_BYTES,
+    COMPILING_BYTE,
+    PULSE_BYTES,
+    STACK_SIGNAL,
+    Worker,
+)
+from kfuzz.execution.calls.branches import Branches, Reached
+from kfuzz.execution.calls.compiling import Holder
 from kfuzz.execution.device.backend import Capabilities
 from kfuzz.execution.device.backends import BACKENDS
+from kfuzz.execution.memory.allocations import EDGE_ALIGNMENT
 from kfuzz.execution.processes import (
     Child,
     ChildDied,
@@ -26,7 +60,597 @@ from kfuzz.execution.processes import (
     Zygote,
     ZygoteError,
 )
+from kfuzz.execution.processes.wire import FAULT_SIGNALS
 from kfuzz.targets.load import LoadedKernel, request_for
+
+# A child that serves requests, its pulse, and waiting for it.
+
+# A stack is a few kilobytes, written at once unless the machine is busy.
+STACK_SECONDS: Final = 1.0
+STACK_BYTES: Final = 8000
+# A child that computes for more than this share of the time does not sleep, and is
+# given at least this share of its limit in processor time: on a machine with more
+# to do than processors a slow kernel is no hang.
+_AWAKE: Final = 0.1
+_SHARE: Final = 0.5
+# A child that prints waits for who reads it. As long as it prints it gets this long.
+PRINTING_SECONDS: Final = 120.0
+
+# A call whose programs are interpreted one after the other does not hang as long as
+# they come to their turn, up to so many times the limit: a grid may take longer than
+# anybody waits.
+PROGRESS_FACTOR: Final = 15.0
+
+
+class Peer(Protocol):
+    """A child, or the same interface without a process."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one request."""
+
+    def wait(self, timeout: float | None) -> dict[str, Any]:
+        """Return the reply."""
+
+    def close(self) -> None:
+        """End it."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+class CompilesLong(Exception):
+    """A request is given up, since something takes too long to compile for it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"compiling for more than {seconds:.1f} s")
+        self.seconds = seconds
+
+
+class Served:
+    """A peer with its pulse: the count of kernel calls that it shares.
+
+    Attributes:
+        peer: the child.
+        pulse: descriptor of what it shares; None without a process.
+        lost: whether it has ended.
+        busy: whether a reply is still to come.
+    """
+
+    def __init__(
+        self, peer: Peer, pulse: int | None, expired: Callable[[], bool]
+    ) -> None:
+        self.peer = peer
+        self.pulse = pulse
+        self.lost = self.busy = False
+        self._expired = expired
+        self._pid: int | None = getattr(peer, "pid", None)
+        self._since = self._begun = self._now()
+        self._progresses = False
+        self._printed = 0
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one request."""
+        self._since = self._begun = self._now()
+        self.busy = True
+        self.peer.send(message)
+
+    def wait(
+        self,
+        limit: float,
+        *,
+        on_device: float = math.inf,
+        compiling: float = math.inf,
+        until: float = math.inf,
+    ) -> dict[str, Any]:
+        """Return the reply; limits are per kernel call, not per request.
+
+        They begin anew with each program of an interpreted call, within reason.
+
+        Args:
+            limit: seconds, of which a child that computes gets half in processor
+                time.
+            on_device: seconds for which a device alone may be waited for.
+            compiling: seconds that compilations may take, all together.
+            until: `time.monotonic()` after which nothing is waited for.
+
+        Raises:
+            ChildDied, ChildRaised: as the child does.
+            ChildTimeout: once a limit has passed.
+            CompilesLong: if compilations take longer than they may.
+        """
+        beat, self._progresses = self._beat(), False
+        compiled, look = 0.0, min(limit, LOOK_SECONDS)
+        while True:
+            try:
+                reply = self.peer.wait(look)
+                self.busy = False
+                return reply
+            except ChildRaised:
+                self.busy = False
+                raise
+            except ChildTimeout:
+                if self._expired():
+                    calling = self._calling()
+                    self.discard()
+                    raise Stopped(calling) from None
+                if until < math.inf and time.monotonic() >= until:
+                    raise
+                now = self._beat()
+                if now and now[COMPILING_BYTE]:
+                    compiled += look
+                    if compiled >= compiling:
+                        raise CompilesLong(compiled) from None
+                if now[:CALL_BYTES] != beat[:CALL_BYTES]:
+                    beat, self._since = now, self._now()
+                    self._begun = self._since
+                elif now != beat:
+                    beat, self._since = now, self._now()
+                    _, self._progresses = self._had(
+                        PROGRESS_FACTOR * limit, self._begun
+                    )
+                    if self._progresses:
+                        raise
+                elif self._is_over(self.limit(limit, on_device=on_device)):
+                    raise
+            except ChildDied:
+                self.discard()
+                raise
+
+    def is_in_kernel(self) -> bool:
+        """Whether the kernel has the peer's process; True where it cannot be told."""
+        beat = self._beat()
+        return not beat or beat[1] != Holder.KFUZZ
+
+    def limit(self, limit: float, *, on_device: float) -> float:
+        """Return how long what the peer does now may take, see `wait`."""
+        if self._progresses:
+            return PROGRESS_FACTOR * limit
+        beat = self._beat()
+        waits = beat and beat[1] == Holder.DEVICE
+        return min(limit, on_device) if waits else limit
+
+    def stack(self) -> str:
+        """Return where the threads of a busy peer are, in Python; "" if it cannot say.
+
+        It is told to the pulse's file, so that nothing is printed.
+        """
+        if self.pulse is None or self._pid is None or self.lost:
+            return ""
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, STACK_SIGNAL)
+        size, deadline = PULSE_BYTES, time.monotonic() + STACK_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(STACK_SECONDS / 20)
+            now = os.fstat(self.pulse).st_size
+            if now > PULSE_BYTES and now == size:  # it writes no more
+                break
+            size = now
+        told = os.pread(self.pulse, STACK_BYTES, PULSE_BYTES)
+        return told.decode(errors="replace")
+
+    def discard(self) -> None:
+        """End the peer and forget its pulse."""
+        if not self.lost:
+            self.lost = True
+            self.peer.kill()
+            self.peer.close()
+            if self.pulse is not None:
+                os.close(self.pulse)
+
+    def _calling(self) -> float:
+        """Return for how long the kernel has not returned, 0 where it is not called."""
+        beat = self._beat()
+        if not beat or beat[COMPILING_BYTE] or not self.is_in_kernel():
+            return 0.0
+        return self._now()[0] - self._since[0]
+
+    def _is_over(self, limit: float) -> bool:
+        """Whether a call has had its time."""
+        elapsed, over = self._had(limit, self._since)
+        before, self._printed = self._printed, getattr(self.peer, "printed", 0)
+        prints = self._printed != before and elapsed < PRINTING_SECONDS
+        return over and not prints
+
+    def _had(self, limit: float, since: tuple[float, float]) -> tuple[float, bool]:
+        """Return how long ago that was, and whether a limit has passed since then.
+
+        It has not where other processes had the processor.
+        """
+        elapsed, computed = (
+            now - then for now, then in zip(self._now(), since, strict=True)
+        )
+        starved = _AWAKE * elapsed < computed < _SHARE * limit
+        return elapsed, elapsed >= limit and not starved
+
+    def _now(self) -> tuple[float, float]:
+        """Return the time, and the processor time that the peer has had, in seconds."""
+        return time.monotonic(), processor_seconds(self._pid)
+
+    def _beat(self) -> bytes:
+        if self.pulse is None or self.lost:
+            return b""
+        return os.pread(self.pulse, PULSE_BYTES, 0)
+
+
+def processor_seconds(pid: int | None) -> float:
+    """Return how long a process has computed, 0 where that cannot be told."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            # The name in parentheses may hold anything; utime and stime are the
+            # 14th and 15th field (proc(5)).
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def new_pulse() -> int:
+    """Return a descriptor of memory that has no name and so leaves no file."""
+    descriptor = os.memfd_create("kfuzz-pulse")
+    os.truncate(descriptor, PULSE_BYTES)
+    return descriptor
+
+
+def path_of(pulse: int | None) -> str:
+    """Return the path at which a child can open a pulse."""
+    return "" if pulse is None else f"/proc/{os.getpid()}/fd/{pulse}"
+
+
+# What is reported where a child gave no answer: hangs, crashes, lost memory, faults.
+#
+# A fault beside a fence becomes K-MEM-01: which memory, which way, how far.
+#
+# A child that dies of SIGSEGV, or whose device reports an illegal address, tells
+# nothing but that. What it touched is found out by running the case again, one fresh
+# child per question: without fences (if it faults then too, no fence causes it); with
+# one argument, or one of the kernel's own allocations, at a fence at a time; with the
+# fence readable, which a read survives; with more and more slack before the fence.
+
+_K_LIV: Final = "K-LIV-01"
+_DESCRIPTORS: Final = "file descriptors"
+# faulthandler shows so many frames of a thread, then this line.
+_SHOWN_FRAMES: Final = 100
+_CUT: Final = "  ..."
+# A cycle of more functions than these is no cycle that anybody wrote.
+_CYCLE: Final = 16
+# Files of compilers: a call that is in one of them has not come to the kernel yet.
+_COMPILING: Final = re.compile(
+    r"/triton/(compiler|backends)/[^\n]*compiler\.py|/torch/utils/cpp_extension\.py"
+)
+
+
+def hang_report(limit: float, stack: str = "") -> CaseReport:
+    """Return the report of a call that did not return within `limit` seconds.
+
+    One that still compiles does not hang: many kernels are compiled for blocks as large
+    as the shape, and compilers take minutes for very large ones.
+    """
+    if _COMPILING.search(stack):
+        return CaseReport({}, unsupported=f"compiling for it takes over {limit:.0f} s")
+    recurses = "recurses without end: " if _recurses(stack) else ""
+    failure = Failure(
+        contract=_K_LIV,
+        kind=Kind.HANG,
+        message=f"{recurses}does not return within {limit:.0f} s",
+        trace=stack,
+    )
+    return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)
+
+
+def _recurses(stack: str) -> bool:
+    """Whether a thread has more frames than are shown, all of a few functions."""
+    lines = stack.splitlines()
+    if _CUT not in lines:
+        return False
+    end = lines.index(_CUT)
+    frames = [line for line in lines[:end] if line.startswith("  File ")]
+    return len(set(frames[-_SHOWN_FRAMES:])) <= _CYCLE
+
+
+def death_report(died: ChildDied) -> CaseReport:
+    """Return the report of a call that ended its process."""
+    what = died.signal_name or f"exit code {died.exit_code}"
+    says = f"ends its process: {what}"
+    if died.disconnected:
+        what, says = _DESCRIPTORS, f"closes {_DESCRIPTORS} that are not its own"
+    elif died.signal_name == signal.SIGKILL.name:
+        # Nothing in a kernel sends SIGKILL: the machine ran out of memory.
+        return CaseReport({}, error="the child was killed: out of memory?")
+    failure = Failure(
+        contract=_K_LIV,
+        kind=Kind.CRASH,
+        detail=what,
+        message=says,
+        trace=died.output_tail[-4000:],
+    )
+    return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)
+
+
+def is_hang(report: CaseReport) -> bool:
+    """Whether the call did not return."""
+    return report.failure is not None and report.failure.kind is Kind.HANG
+
+
+def is_fault(report: CaseReport) -> bool:
+    """Whether the call touched memory that is not there.
+
+    It ends its process on the CPU and the use of the device on a GPU. What else ends
+    that (an assertion, a misaligned address, a time limit) is no such fault.
+    """
+    failure = report.failure
+    if failure is None:
+        return False
+    if failure.kind is Kind.DEVICE_FAULT:
+        return failure.detail == ILLEGAL_ADDRESS
+    return failure.kind is Kind.CRASH and failure.detail in FAULT_SIGNALS
+
+
+def lost_memory(report: CaseReport) -> bool:
+    """Whether memory ran out, of which a child may keep what it got."""
+    return "out of memory" in (report.error or report.unsupported or "")
+
+
+CONTRACT: Final = "K-MEM-01"
+
+FARTHEST_BYTES: Final = 1 << 18
+"""Slack up to which a distance is measured; beyond it is only called far."""
+
+MOST_ALLOCATIONS: Final = 16
+"""Of the kernel's own allocations so many are asked about, each by a child."""
+
+OUTSIDE: Final = (Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE)
+
+# What is known of an access beside a fence, in words and as `Access` says it.
+_VERBS: Final = {"store": "write to", "load": "read of", "access": "access to"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a fresh child showed of a case.
+
+    Attributes:
+        struck: whether it faulted on memory that is not there.
+        wrote: whether it is known to write outside what the case has at a fence that
+            can be read: on the CPU such a write faults, on a device it is seen.
+        beside: the kernel's own allocation that the case names, if it was made.
+    """
+
+    struck: bool
+    wrote: bool = False
+    beside: Allocation | None = None
+
+
+Ask = Callable[[Case], Answer]
+
+
+def answer_of(case: Case, report: CaseReport) -> Answer:
+    """Return what the report of a case shows."""
+    failure, edge = report.failure, case.edge
+    struck = is_fault(report)
+    wrote = (
+        failure is not None
+        and edge is not None
+        and edge.readable
+        and (
+            (struck and failure.kind is Kind.CRASH)
+            or (failure.kind is Kind.WRITE_OUTSIDE and failure.output == edge.argument)
+        )
+    )
+    return Answer(struck, wrote, report.beside)
+
+
+def locate(
+    case: Case, ask: Ask, *, allocations: bool = False
+) -> tuple[Case, Failure] | None:
+    """Return what lies at the fence that a case touches, and the violation.
+
+    Args:
+        case: pinned, faults where it runs with its edge.
+        ask: runs a case in a fresh child.
+        allocations: whether the kernel's own allocations lie at fences too.
+
+    Returns:
+        The case with that memory alone at a fence, and the violation without a
+        distance; None if no fence causes it.
+    """
+    if case.edge is None or ask(replace(case, edge=None)).struck:
+        return None
+    for edge in _candidates(case, case.edge):
+        found = replace(case, edge=edge)
+        answer = ask(found)
+        if answer.struck:
+            return found, _told(found, answer, ask)
+        if edge.allocation is not None:
+            return None
+    if case.edge.argument or not allocations:
+        return None
+    for number in range(MOST_ALLOCATIONS):
+        found = replace(case, edge=Edge(case.edge.side, allocation=number))
+        answer = ask(found)
+        if answer.struck:
+            return found, _told(found, answer, ask)
+        if answer.beside is None:  # there are no more
+            break
+    return None
+
+
+def _told(case: Case, answer: Answer, ask: Ask) -> Failure:
+    """Return the violation of a case that touches its one fence."""
+    assert case.edge is not None
+    told = ask(replace(case, edge=replace(case.edge, readable=True)))
+    if told.wrote:
+        return _located(case, "store", answer.beside)
+    # Beyond even the fence of a device, which can be read and written then.
+    return _located(case, "access" if told.struck else "load", answer.beside)
+
+
+def measure(case: Case, failure: Failure, ask: Ask, alignment: int) -> Failure:
+    """Return the violation with its distance.
+
+    Memory keeps its alignment, so that it moves away from the fence in steps of
+    that many bytes: the distance is known to within one step.
+
+    Args:
+        case: from `locate`.
+        failure: from `locate`.
+        ask: runs a case in a fresh child.
+        alignment: bytes, to which arguments are aligned.
+    """
+    assert case.edge is not None
+    beside = None
+    if case.edge.allocation is not None:
+        beside = ask(case).beside
+        if beside is None:
+            return failure
+    size, step = _steps(case, alignment, beside)
+
+    def strikes_at(steps: int) -> bool:
+        assert case.edge is not None
+        return ask(replace(case, edge=replace(case.edge, slack=steps * step))).struck
+
+    # It faults without slack: it reaches beyond `low` steps, but not beyond `high`.
+    low, high = 0, 1
+    while strikes_at(high):
+        low, high = high, 2 * high
+        if high * step > FARTHEST_BYTES:
+            far = f"more than {low * step // size} elements"
+            return _failure(case, failure, far, low * step // size + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if strikes_at(middle) else (low, middle)
+    gap = _gap(case, alignment, beside)
+    least, most = (gap + low * step) // size + 1, (gap + high * step) // size
+    far = f"{least} element{'s' if least != 1 else ''}"
+    if least == most:
+        return _failure(case, failure, far, least)
+    far = f"{least} to {most} elements"
+    named = case.edge.argument or "it"
+    return _failure(case, failure, far, least, f"; {named} is aligned to {step} bytes")
+
+
+def _steps(case: Case, alignment: int, beside: Allocation | None) -> tuple[int, int]:
+    """Return the bytes per element, and those by which slack moves the memory."""
+    assert case.edge is not None
+    if beside is not None:
+        return beside.itemsize, EDGE_ALIGNMENT
+    size = DTYPES[case.memory(case.edge.argument).dtype].itemsize
+    return size, max(alignment, size)
+
+
+def is_flush(case: Case, alignment: int) -> bool:
+    """Whether nothing lies between the one argument at a fence and the fence.
+
+    Where something does, no fault says little: an access may have ended there.
+    """
+    assert case.edge is not None
+    return bool(case.edge.argument) and _gap(case, alignment) == 0
+
+
+def is_beside_page(finding: Finding) -> bool:
+    """Whether a finding is a fault that was traced to one fence."""
+    edge = finding.case.edge
+    if edge is None or finding.signature.kind not in OUTSIDE:
+        return False
+    if edge.allocation is not None:
+        return not finding.signature.output
+    return edge.argument == finding.signature.output != ""
+
+
+def charged(report: CaseReport, failure: Failure) -> CaseReport:
+    """Return the report of a fault as the violation that it is found to be."""
+    assert report.failure is not None
+    traced = replace(failure, trace=report.failure.trace)
+    return CaseReport({failure.contract: Verdict.VIOLATES}, failure=traced)
+
+
+def _gap(case: Case, alignment: int, beside: Allocation | None = None) -> int:
+    """Return the bytes between the memory and its fence, without slack."""
+    assert case.edge is not None
+    size, step = _steps(case, alignment, beside)
+    if beside is not None:
+        return 0 if case.edge.side == "start" else -beside.elements * size % step
+    spec = case.memory(case.edge.argument)
+    if case.edge.side == "start":
+        return spec.offset * size
+    return -(spec.offset + spec.span) * size % step
+
+
+def _candidates(case: Case, edge: Edge) -> Iterator[Edge]:
+    """Yield edges of one argument each, those on the case's own side first."""
+    if edge.argument or edge.allocation is not None:
+        yield edge
+        return
+    other = "start" if edge.side == "end" else "end"
+    for side in (edge.side, other):
+        for name in (*case.tensors, *case.destinations):
+            if case.memory(name).numel:
+                yield Edge(side, name)
+
+
+def _failure(
+    case: Case, found: Failure, far: str, distance: int, why: str = ""
+) -> Failure:
+    """Return a violation with its distance, in words and in elements.
+
+    `why` says what keeps it from being exact.
+    """
+    after = _is_after(case)
+    [access] = found.accesses
+    first = access.offset if after else 0  # as `_located` gave it
+    return replace(
+        found,
+        message=_message(case, access, f"{far} ", why),
+        accesses=(
+            replace(
+                access,
+                distance=distance,
+                offset=first + distance - 1 if after else -distance,
+            ),
+        ),
+    )
+
+
+def _located(case: Case, touches: str, beside: Allocation | None) -> Failure:
+    """Return the violation of a case whose one fence is touched.
+
+    Args:
+        case: has that memory alone at a fence.
+        touches: "load", "store", or "access" where that is unknown.
+        beside: the kernel's own allocation, if it is one.
+    """
+    assert case.edge is not None
+    name, after = case.edge.argument, _is_after(case)
+    if beside is not None:
+        memory, span = beside.memory, beside.elements
+    elif name:
+        memory, span = name, case.memory(name).span
+    else:  # its device was lost before it could be asked about
+        memory, span = "memory of its own", 0
+    access = Access(
+        access=touches,
+        argument=name,
+        memory=memory,
+        where="after" if after else "before",
+        distance=1,
+        offset=span if after else -1,
+    )
+    return Failure(
+        contract=CONTRACT,
+        kind=Kind.WRITE_OUTSIDE if touches == "store" else Kind.READ_OUTSIDE,
+        output=name,
+        message=_message(case, access, "", ""),
+        accesses=(access,),
+    )
+
+
+def _message(case: Case, access: Access, far: str, why: str) -> str:
+    side = "past the end" if _is_after(case) else "before the start"
+    verb = _VERBS[access.access]
+    return f"out-of-bounds {verb} {access.memory}: {far}{side} (guard page{why})"
+
+
+def _is_after(case: Case) -> bool:
+    return case.edge is not None and case.edge.side == "end"
 
 
 @dataclass(frozen=True)
@@ -354,3 +978,302 @@ def _gone(device: str, ailment: str) -> BackendError:
 def _tail(fault: KfuzzError) -> str:
     tail = getattr(fault, "output_tail", "") or getattr(fault, "traceback", "")
     return str(tail)[-2000:]
+
+
+# Asking the children of one kernel, and waiting: for how long, and what silence means.
+#
+# Children die and hang; here that becomes a report like any other. A time-out is
+# a hang only after max(20 s, 50 x the predicted time) in two fresh children.
+# Before that it is a suspicion, raised after a shorter limit so that a search does
+# not stand still.
+
+HANG_SECONDS: Final = 20.0
+HANG_FACTOR: Final = 50.0
+# A child's first call may build an extension or compile; that is no hang, unless it has
+# returned and a device alone is waited for.
+FIRST_SECONDS: Final = 120.0
+# A suspicion costs one kill and two fresh children, so it may come early.
+SUSPECT_SECONDS: Final = 3.0
+SUSPECT_FACTOR: Final = 20.0
+# Once a hang is established, its reduction need not wait long; the minimum is
+# confirmed under the full limit.
+REDUCING_SECONDS: Final = 1.0
+HANGS_AT_TIMES: Final = "a call returned in time in one of two fresh children only"
+# Kinds of failure after which a child is not there any more.
+ENDS_CHILD: Final = frozenset({Kind.CRASH, Kind.HANG, Kind.DEVICE_FAULT})
+
+
+_SUSPECT: Final = "suspected hang"
+_OF_KERNEL: Final = {"BindingError": BindingError, "BuildError": BuildError}
+
+
+class Asking:
+    """One kernel's children, asked for reports and replaced as they die.
+
+    Attributes:
+        loaded: the kernel.
+        place: where it runs.
+        predicted: seconds that a run is expected to take.
+        hanging: whether a hang of this kernel is established, so that time-outs
+            while reducing are short.
+        reached: the branches of the kernel's own file that are known to have run.
+        fault: the violation that a fault beside a fence is, once established, so
+            that it is not established again for every smaller case.
+        spending: what the last answer took in its child; None where none came.
+
+    Every method that waits raises `Stopped` once `expired` says so.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedKernel,
+        place: Place,
+        fork: Callable[[], Child] | None,
+        *,
+        expired: Callable[[], bool] = lambda: False,
+        anew: Anew | None = None,
+    ) -> None:
+        self.loaded = loaded
+        self.place = place
+        self.predicted = 0.0
+        self.hanging = False
+        self.reached = Reached()
+        self.fault: Failure | None = None
+        self.spending: Spending | None = None
+        self._expired = expired
+        self._passed: dict[str, Any] | None = None
+        # Whether several cases asked for at once have ended a child, or kept it busy.
+        self._died = False
+        # Who prefilters a batch whose answer nobody has asked for yet.
+        self._prefiltering: Served | None = None
+        self._children = Children(loaded, place, fork, expired, anew)
+
+    def _send(self, message: dict[str, Any]) -> Served:
+        """Send a request to the child that stays, and return it."""
+        self._prefiltering = None
+        peer = self._children.standing()
+        try:
+            peer.send(message)
+        except (ChildDied, ZygoteError):
+            # It ended between two requests: no case caused it.
+            self._children.close()
+            peer = self._children.standing()
+            peer.send(message)
+        return peer
+
+    def _judge(
+        self, message: dict[str, Any], limit: float, patience: float = math.inf
+    ) -> CaseReport:
+        peer = self._send(message)
+        start = time.perf_counter()
+        report = self._take(peer, limit, established=False, patience=patience)
+        if not peer.lost:
+            self._learn(time.perf_counter() - start)
+            self._passed = message
+        if report.error == _SUSPECT:
+            return self._verify_hang(message)
+        return report
+
+    def _judge_together(
+        self, cases: Sequence[Case], depth: Depth, until: Signature
+    ) -> list[CaseReport]:
+        """Return what one message for several cases brings, as far as it goes.
+
+        Nothing where each has to be asked for alone: who ended the child, or kept it
+        busy, does not show in an answer that does not come.
+        """
+        mortal = self._died or self.hanging or self.fault or until.kind in ENDS_CHILD
+        if len(cases) < 2 or mortal or any(case.large for case in cases):
+            return []
+        peer = self._send(
+            {
+                "do": "judge_each",
+                "cases": [encode(case) for case in cases],
+                "depth": depth,
+                "until": encode(until),
+            }
+        )
+        start = time.perf_counter()
+        try:
+            reply = self._reply(peer, self._suspect_limit())
+        except (ChildTimeout, ChildDied):
+            self._children.replace(peer)
+            self._died = True
+            return []
+        except (BuildError, ChildRaised):
+            return []
+        reports = [decode(CaseReport, r, "reports") for r in reply["reports"]]
+        self._learn((time.perf_counter() - start) / len(reports))
+        if lost_memory(reports[-1]):
+            peer.discard()
+        return reports
+
+    def _verify_hang(self, message: dict[str, Any]) -> CaseReport:
+        """Decide a suspicion in two fresh children under the full limit."""
+        if self.hanging:
+            return hang_report(REDUCING_SECONDS)
+        if not self._children.apart:
+            raise HarnessError("a hang was suspected without a process")
+        start = time.perf_counter()
+        anew = self._children.forked
+        reports = self._side_by_side([message, message], warm=True, anew=anew)
+        spent = time.perf_counter() - start
+        hung = [r for r in reports if is_hang(r)]
+        if len(hung) == len(reports):
+            return hung[0]
+        if any(r.unsupported is not None for r in reports):
+            return next(r for r in reports if r.unsupported is not None)
+        other = next(r for r in reports if not is_hang(r))
+        if hung:
+            return replace(other, notes=(*other.notes, HANGS_AT_TIMES))
+        # Only slow: expect that from now on.
+        self.predicted = max(self.predicted, spent / SUSPECT_FACTOR)
+        return other
+
+    def _side_by_side(
+        self, messages: Sequence[dict[str, Any]], *, warm: bool, anew: bool = False
+    ) -> list[CaseReport]:
+        """Judge each message in a fresh child of its own, all at once if on the CPU.
+
+        Args:
+            messages: requests.
+            warm: whether each child is first sent a case that has returned.
+            anew: whether each imports the kernel's file by itself.
+        """
+        if messages[0].get("large") and (len(messages) > 1 or self._children.stands):
+            # The device has memory for one of them.
+            self._children.close()
+            return [
+                report
+                for message in messages
+                for report in self._side_by_side([message], warm=False, anew=anew)
+            ]
+        peers = self._children.fresh(len(messages), anew=anew)
+        limit = max(self._hang_limit(), FIRST_SECONDS)
+        try:
+            if warm and self._passed is not None:
+                for peer in peers:
+                    peer.send(self._passed)
+                for peer in peers:
+                    self._take(peer, FIRST_SECONDS, established=True)
+                limit = self._hang_limit()
+            if self.place.has.asynchronous and not warm:
+                # In turn: what one leaves in shared memory, the next one finds.
+                return [
+                    self._asked(peer, message, limit)
+                    for peer, message in zip(peers, messages, strict=True)
+                ]
+            for peer, message in zip(peers, messages, strict=True):
+                peer.send(message)
+            return [self._take(peer, limit, established=True) for peer in peers]
+        finally:
+            self._children.discard(peers)
+
+    def _asked(self, peer: Served, message: dict[str, Any], limit: float) -> CaseReport:
+        """Return the report of a request that a fresh child is sent."""
+        peer.send(message)
+        return self._take(peer, limit, established=True)
+
+    def _take(
+        self,
+        peer: Served,
+        limit: float,
+        *,
+        established: bool,
+        patience: float = math.inf,
+    ) -> CaseReport:
+        """Return the report of the request under way, whatever happens."""
+        try:
+            reply = self._reply(peer, limit, patience)
+        except ChildTimeout:
+            ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
+            limit = peer.limit(limit, on_device=self._hang_limit())
+            stack = peer.stack() if established else ""
+            self._children.replace(peer)
+            if established and ours:
+                what = f"kfuzz itself took more than {limit:.0f} s; it was at\n{stack}"
+                return CaseReport({}, error=what)
+            if established:
+                return hang_report(limit, stack)
+            return CaseReport({}, error=_SUSPECT)
+        except ChildDied as died:
+            self._children.replace(peer)
+            return death_report(died)
+        except ChildRaised as raised:
+            last = raised.traceback.strip().splitlines()[-3:]
+            where = f"{raised.type}: {raised.message} ({' '.join(last)})"
+            if raised.type == "MemoryError":
+                where = f"out of memory: {where}"
+            return CaseReport({}, error=where)
+        report = decode(CaseReport, reply["report"], "report")
+        if lost_memory(report):
+            peer.discard()
+        return report
+
+    def _reply(
+        self,
+        peer: Served,
+        limit: float,
+        patience: float = math.inf,
+        *,
+        until: float = math.inf,
+    ) -> dict[str, Any]:
+        """Wait for a reply and take what it says of branches and of its child.
+
+        Raises:
+            BindingError, BuildError: as the child does: it would in every other case.
+            ChildRaised: what else it raises, in kfuzz's own part.
+            ChildDied, ChildTimeout: if there is no reply.
+            CompilesLong: if there is none yet since it compiles; its child is ended.
+        """
+        told = None
+        self.spending = None
+        try:
+            reply = peer.wait(
+                limit, on_device=self._hang_limit(), compiling=patience, until=until
+            )
+            if reply.get("branches") is not None:
+                told = decode(Branches, reply["branches"], "branches")
+            if reply.get("spending") is not None:
+                self.spending = decode(Spending, reply["spending"], "spending")
+        except CompilesLong:
+            self._children.replace(peer)
+            raise
+        except ChildRaised as raised:
+            if raised.type in _OF_KERNEL:
+                raise _OF_KERNEL[raised.type](raised.message) from None
+            # For want of memory, or of a device that works.
+            if raised.type == "MemoryError" or self.place.has.asynchronous:
+                self._children.replace(peer)
+            raise
+        finally:
+            self.reached.take(told)
+        if reply.get("spent"):  # its device context can be used no more
+            self._children.replace(peer)
+        return reply
+
+    def _reply_to_batch(self, peer: Served, patience: float) -> dict[str, Any]:
+        """Wait for what a prefilter says; kfuzz's own work is no hang of the kernel.
+
+        Raises:
+            CompilesLong: as `_reply` does.
+            ChildTimeout: if the kernel, or kfuzz by far, takes too long.
+        """
+        deadline = time.monotonic() + FIRST_SECONDS
+        while True:
+            try:
+                return self._reply(peer, self._suspect_limit(), patience)
+            except ChildTimeout:
+                if peer.is_in_kernel() or time.monotonic() >= deadline:
+                    raise
+
+    def _suspect_limit(self) -> float:
+        if self.hanging:
+            return max(REDUCING_SECONDS, SUSPECT_FACTOR * self.predicted)
+        return max(SUSPECT_SECONDS, SUSPECT_FACTOR * self.predicted)
+
+    def _hang_limit(self) -> float:
+        return max(HANG_SECONDS, HANG_FACTOR * self.predicted)
+
+    def _learn(self, seconds: float) -> None:
+        self.predicted = max(0.9 * self.predicted, seconds)

@@ -2,25 +2,37 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, wraps
+from pathlib import Path
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.arithmetic_facts import Observed
-from kfuzz.core.budget import Depth
-from kfuzz.core.burst import Burst, Screened
+from kfuzz.core.budget import Burst, Depth, Screened, SizeBudget
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.errors import BuildError, HarnessError
-from kfuzz.core.fingerprint import Fingerprint, host_fingerprint
+from kfuzz.core.errors import BackendError, BuildError, HarnessError, KfuzzError
+from kfuzz.core.finding import Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
-from kfuzz.engine.workers import asking, faults
-from kfuzz.engine.workers.asking import Asking
-from kfuzz.engine.workers.faults import is_fault
-from kfuzz.engine.workers.templates import OPEN_SECONDS
+from kfuzz.engine.workers import children as asking
+from kfuzz.engine.workers import children as faults
+from kfuzz.engine.workers.children import Anew, Asking, Place, is_fault
+from kfuzz.engine.workers.zygotes import OPEN_SECONDS, Backend, budget_for, home_of
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, ZygoteError
+from kfuzz.targets.load import LoadedKernel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -399,3 +411,147 @@ def _is_beside(case: Case, fault: Failure) -> bool:
     if edge is None or edge.argument != fault.output:
         return False
     return bool(edge.argument) or edge.allocation is not None
+
+
+# What runs the cases of a kernel of a run: on which device, and in which children.
+
+
+@runtime_checkable
+class RunsItself(Protocol):
+    """A loaded kernel that brings what runs its cases."""
+
+    def runner(self, place: Place, *, expired: Callable[[], bool]) -> Runner:
+        """Return what runs its cases."""
+
+
+def runner_of(
+    loaded: LoadedKernel,
+    backend: Backend,
+    *,
+    root: Path,
+    expired: Callable[[], bool],
+    classes: Collection[str] = frozenset(CLASSES),
+    budget: SizeBudget | None = None,
+    device: str = "",
+    probes: float = 1 / SECOND_CALL_SHARE,
+    quiet: Callable[[], bool] | None = None,
+) -> Runner:
+    """Return what runs the cases of a kernel, the kernel's own if it brings one.
+
+    Args:
+        loaded: the kernel.
+        backend: where its children are forked.
+        root: the project.
+        expired: whether the run is over.
+        classes: ids of the contract classes in force.
+        budget: limits on sizes; those of the kernel on the backend by default.
+        device: one of the backend's; its first by default.
+        probes: share of the cases that get the sampled probes.
+        quiet: tells whether what the children print is dropped.
+    """
+    device = device or backend.devices[0]
+    place = Place(
+        device=backend.called(device),
+        backend=backend.name,
+        budget=budget or budget_for(loaded.kernel, backend.name),
+        classes=tuple(sorted(classes)),
+        root=root,
+        probes=probes,
+        seen_as=device,
+        beside=backend.beside(device),
+    )
+    if isinstance(loaded, RunsItself):
+        return loaded.runner(place, expired=expired)
+    fork = anew = None
+    if backend.isolated:
+        home = home_of(loaded.source, root)
+        fork = partial(backend.fork, quiet, device=device, home=home, expired=expired)
+        anew = Anew(
+            partial(backend.fork, quiet, device=device),
+            partial(backend.shares, home, device),
+            partial(backend.distrust, home),
+            partial(backend.own_zygote, device),
+        )
+    return Runner(loaded, place, fork, expired=expired, anew=anew)
+
+
+# Trying the GPUs of a run, so that one that is broken judges nothing.
+
+SERVE: Final = "kfuzz.execution.device.backends:serve"
+PATIENCE_SECONDS: Final = 60.0
+"""Importing torch and creating a context, on a machine that is busy."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How a device fared.
+
+    Attributes:
+        device: the campaign's name of it.
+        uuid: identifies it, "" where it could not say.
+        ailment: why it cannot be used, "" where it can.
+        passed: whether a load past the end of an argument passed that should fault.
+    """
+
+    device: str
+    uuid: str = ""
+    ailment: str = ""
+    passed: bool = False
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"{self.device} ({self.uuid})" if self.uuid else self.device
+
+
+def left_out(tried: Sequence[Tried]) -> dict[str, str]:
+    """Return the devices that judge nothing, by name, each with the reason.
+
+    An over-read that passes speaks against a device only where it faults on another:
+    else it is the driver's way, and what goes unseen is told of the whole run.
+    """
+    faults = any(not one.ailment and not one.passed for one in tried)
+    return {
+        one.device: f"{one.title} is left out: "
+        + (one.ailment or "a planted load past the end passes, on others it faults")
+        for one in tried
+        if one.ailment or (one.passed and faults)
+    }
+
+
+def keep_sound(backend: Backend) -> list[str]:
+    """Leave out the devices of a backend that do not work; one alone is not tried.
+
+    What is wrong with one alone shows in each of its children, which say so.
+
+    Returns:
+        What was left out, and why.
+
+    Raises:
+        BackendError: if nothing is left.
+    """
+    if len(backend.devices) < 2 or not backend.isolated:
+        return []
+    with ThreadPoolExecutor(len(backend.devices)) as pool:
+        found = left_out(
+            list(pool.map(lambda each: tried(backend, each), backend.devices))
+        )
+    sound = tuple(each for each in backend.devices if each not in found)
+    if not sound:
+        raise BackendError(
+            f"no device works: {'; '.join(found.values())}",
+            fix="kfuzz doctor prints what each can do",
+        )
+    backend.use(sound)
+    return list(found.values())
+
+
+def tried(backend: Backend, device: str) -> Tried:
+    """Return how a device of a backend fares."""
+    try:
+        with backend.fork(lambda: True, device=device, serve=SERVE) as child:
+            asked = {"device": backend.called(device)}
+            told = child.request(asked, PATIENCE_SECONDS)
+    except KfuzzError as error:
+        return Tried(device, ailment=str(error).partition("\n")[0])
+    return Tried(device, told["uuid"], told["ailment"], told["passed"])

@@ -7,15 +7,277 @@ follow in this process at once. Nothing here imports torch.
 
 import atexit
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from kfuzz.engine.workers.templates import Home, Templates, prepare
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.budget import SizeBudget
+from kfuzz.core.errors import BindingError, KfuzzError
+from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
 from kfuzz.execution.device.backend import DeviceBackend
-from kfuzz.execution.device.backends import environment_for, first_of, guess
-from kfuzz.execution.processes import Zygote, held, load_modules, unforkable
+from kfuzz.execution.device.backends import (
+    BACKENDS,
+    environment_for,
+    first_of,
+    guess,
+    resolve,
+)
+from kfuzz.execution.processes import (
+    Child,
+    ChildDied,
+    ChildRaised,
+    ChildTimeout,
+    Message,
+    Template,
+    Zygote,
+    ZygoteError,
+    forking,
+    held,
+    load_modules,
+    unforkable,
+)
+from kfuzz.execution.processes.wire import Once, to_stderr
+from kfuzz.targets import load
+from kfuzz.targets.load import Source
+from kfuzz.targets.own_code import is_triton_free
+
+# The templates of a run: each user's file is imported once, children fork from there.
+#
+# Nothing here imports torch.
+
+PREPARE: Final = "kfuzz.evaluation.worker:prepare"
+OPEN_SECONDS: Final = 300.0
+"""Importing a user's file and, on a device, creating a context."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """What a template imports.
+
+    Attributes:
+        file: the file's path, "" where it is a module.
+        module: the module's dotted name, "" where it is a file.
+        root: the project.
+    """
+
+    file: str
+    module: str
+    root: str
+
+
+def home_of(source: Source, root: Path) -> Home:
+    """Return what a template has to import for the kernels of a source."""
+    return Home(str(source.file or ""), source.module, str(root))
+
+
+def prepare(home: Home) -> bool:
+    """Import a file in this process, as a template does; return whether that went."""
+    imports: Any = forking.resolve(PREPARE)
+    return not imports(_message(home))["problem"]
+
+
+def _message(home: Home) -> Message:
+    return {"cwd": os.getcwd(), **asdict(home), "name": ""}
+
+
+class Origin(Protocol):
+    """What children of a file are forked from."""
+
+    def fork(self, output: Callable[[bytes], None]) -> Child:
+        """Return a new child."""
+
+    def close(self) -> None:
+        """End it and its children."""
+
+
+class Templates:
+    """Templates of one zygote, by what they import.
+
+    Args:
+        zygote: what they are forked from.
+        output: takes what they and their children print.
+    """
+
+    def __init__(self, zygote: Zygote, output: Callable[[bytes], None]) -> None:
+        self._zygote = zygote
+        self._output = output
+        self._lock = threading.Lock()
+        self._begun: dict[Home, _Begun] = {}
+
+    def expect(self, home: Home) -> None:
+        """Have a file imported, while the caller goes on."""
+        with self._lock:
+            if home not in self._begun:
+                self._begun[home] = begun = _Begun(home.file or home.module)
+                message = _message(home)
+                begun.begin(
+                    partial(
+                        Template, self._zygote, PREPARE, message, output=self._output
+                    )
+                )
+
+    def adopt(self, home: Home, made: "Origin | None", why: str = "") -> None:
+        """Take as a file's template what has imported it; or say why there is none."""
+        with self._lock:
+            self._begun[home] = begun = _Begun(home.file or home.module)
+            begun.adopt(made, why)
+
+    def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
+        """Have a file imported in a process of its own, and wait until that is done.
+
+        What it raises is not told: whoever imports it then meets it again.
+
+        Raises:
+            BindingError: the import ended its process, or did not end in time.
+            Stopped: the run is over.
+        """
+        self.expect(home)
+        begun = self._begun[home]
+        begun.wait(expired)
+        if begun.broken is not None:
+            raise begun.broken
+
+    def give_up(self, home: Home, why: str) -> None:
+        """Have children import a file by themselves from now on."""
+        if home in self._begun:
+            self._begun[home].give_up(why)
+
+    def fork(
+        self,
+        home: Home,
+        output: Callable[[bytes], None],
+        expired: Callable[[], bool] = lambda: False,
+    ) -> Child:
+        """Return a child that has imported a file, or is to import it by itself.
+
+        Raises:
+            Stopped: the run is over.
+            ZygoteError: none can be had.
+        """
+        self.expect(home)
+        template = self._begun[home].wait(expired)
+        if template is not None:
+            try:
+                return template.fork(output)
+            except ZygoteError as error:
+                self.give_up(home, str(error.what))
+        return self._zygote.fork(output)
+
+    def has(self, home: Home) -> bool:
+        """Whether children of a file come from a template, as far as is known now."""
+        begun = self._begun.get(home)
+        return begun is not None and begun.is_used
+
+    def why_not(self, home: Home) -> str:
+        """Return why children import a file by themselves, "" while they do not."""
+        begun = self._begun.get(home)
+        return "" if begun is None else begun.why
+
+    def close(self) -> None:
+        """End them and their children."""
+        with self._lock:
+            for begun in self._begun.values():
+                begun.close()
+            self._begun.clear()
+
+
+class _Begun:
+    """A template that is being made, was made, or cannot be.
+
+    Args:
+        target: what it imports.
+
+    Attributes:
+        why: why there is none, as far as that is worth telling.
+        broken: what is said of an import that ended its process, or does not end.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.why = ""
+        self.broken: BindingError | None = None
+        self._target = target
+        self._template: Origin | None = None
+        self._made: list[Origin] = []
+        self._over = threading.Event()
+        self._closed = False
+
+    def adopt(self, made: "Origin | None", why: str) -> None:
+        """Take one that is there, or why there is none."""
+        self.why, self._template = why, made
+        self._made = [] if made is None else [made]
+        self._over.set()
+
+    def begin(self, make: Callable[[], Template]) -> None:
+        """Make one, while the caller goes on."""
+        until = time.monotonic() + load.limit()
+        threading.Thread(target=self._import, args=(make, until), daemon=True).start()
+
+    def wait(self, expired: Callable[[], bool]) -> "Origin | None":
+        """Return the template, None where there is none.
+
+        Raises:
+            Stopped: the run is over.
+        """
+        while not self._over.wait(LOOK_SECONDS):
+            if expired():
+                raise Stopped
+        return self._template
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is one."""
+        return self._template is not None
+
+    def give_up(self, why: str) -> None:
+        """Use it no more; the children that it has go on."""
+        self.why, self._template = why, None
+
+    def close(self) -> None:
+        """End it, or keep it from coming to be."""
+        self._closed = True
+        self._over.set()
+        while self._made:
+            self._made.pop().close()
+
+    def _import(self, make: Callable[[], Template], until: float) -> None:
+        """Make the template; what goes wrong its children meet again by themselves."""
+        try:
+            template = make()
+            self._made.append(template)
+            if self._imported(template, until):
+                self._template = template
+        except (KfuzzError, OSError):
+            return
+        finally:
+            self._over.set()
+            if self._closed:
+                self.close()
+
+    def _imported(self, template: Template, until: float) -> bool:
+        while not self._closed and time.monotonic() < until:
+            try:
+                told = template.wait(LOOK_SECONDS)
+            except ChildTimeout:
+                continue
+            except ChildDied as died:
+                how = died.signal_name or f"exit code {died.exit_code}"
+                self.broken = load.ended(self._target, how)
+                return False
+            except (ChildRaised, ZygoteError):
+                return False
+            self.why = str(told["unforkable"])
+            return not self.why and not told["made"]["problem"]
+        if not self._closed:
+            self.broken = load.overdue(self._target, load.limit())
+            template.close()
+        return False
+
 
 SERVE: Final = "kfuzz.evaluation.worker:serve"
 # Set while this process runs, and of no meaning to a child.
@@ -208,3 +470,163 @@ _waiting: Final[list[Lent]] = []
 atexit.register(end_all)
 # A process that is forked from this one has no part in them.
 os.register_at_fork(after_in_child=_waiting.clear)
+
+
+# Where kernels run: the devices, and the zygotes that children are forked from.
+
+
+def runs_on(kernel: BoundKernel, backend: str) -> DeviceBackend:
+    """Return what a kernel runs on: one of none of Triton is not interpreted."""
+    native = BACKENDS[backend].without_triton
+    return BACKENDS[native if native and is_triton_free(kernel) else backend]
+
+
+def budget_for(kernel: BoundKernel, backend: str) -> SizeBudget:
+    """Return the limits on the sizes of a kernel's cases; see `runs_on`."""
+    return runs_on(kernel, backend).limits.sizes
+
+
+class Backend:
+    """Chooses where kernels run, and has the zygotes for it, one for each device.
+
+    A child sees one device, as its first: much of what runs on a GPU takes the current
+    device for the one that its arguments lie on.
+
+    Attributes:
+        on: the device backend.
+        name: its name.
+        devices: those that kernels are divided among, as this process has them: all
+            GPUs, unless some are named.
+        device: what whoever runs a kernel calls its device.
+        quiet: whether what children print is dropped.
+    """
+
+    def __init__(
+        self, device: str, *, isolate: str = "auto", serve: str = SERVE
+    ) -> None:
+        self.on, self.devices = resolve(device)
+        self.name = self.on.name
+        self.isolated = isolate != "none"
+        self.quiet = False
+        self._serve = serve
+        self._printed = Once(to_stderr)
+        self._lent: dict[str, Lent] = {}
+        self._lending = threading.Lock()
+        self._turns = -1
+        self.device = self.called(self.devices[0])
+        if self.isolated:
+            self._of(self.devices[0])
+        else:
+            self.on.select(self.device)
+
+    def called(self, device: str) -> str:
+        """Return what whoever runs a kernel on one of the devices calls it."""
+        return self.on.alone(device) if self.isolated else device
+
+    def fork(
+        self,
+        quiet: Callable[[], bool] | None = None,
+        *,
+        device: str = "",
+        home: Home | None = None,
+        serve: str = "",
+        expired: Callable[[], bool] = lambda: False,
+    ) -> Child:
+        """Return a new child.
+
+        Args:
+            quiet: tells whether what this child prints is dropped.
+            device: one of `devices`, the only one that it sees; the first by default.
+            home: what it has imported already, if that is possible.
+            serve: what it serves in place of what the backend's children do.
+            expired: whether the run is over.
+
+        Raises:
+            Stopped: if the run is over before there is one.
+            ZygoteError: if none can be had.
+        """
+        assert self.isolated
+        lent = self._of(device or self.devices[0])
+        output = self._forward if quiet is None else _unless(quiet, self._forward)
+        if home is None or lent.zygote.serve != SERVE:
+            return lent.zygote.fork(output, serve=serve)
+        return lent.templates.fork(home, output, expired)
+
+    def use(self, devices: tuple[str, ...]) -> None:
+        """Divide kernels among these devices only."""
+        for left in set(self.devices) - set(devices):
+            with self._lending:
+                lent = self._lent.pop(left, None)
+            if lent is not None:
+                lent.give_back()
+        self.devices = devices
+
+    def turn(self) -> str:
+        """Return the device that is next, where each is to have its share of work."""
+        with self._lending:
+            self._turns += 1
+            return self.devices[self._turns % len(self.devices)]
+
+    def own_zygote(self, device: str = "") -> Zygote:
+        """Return a zygote that nobody else's children are forked from."""
+        return self._of(device or self.devices[0]).own()
+
+    def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
+        """Have a file imported in a process of its own first; see `Templates`.
+
+        Raises:
+            BindingError: that ended its process, or did not end.
+            Stopped: the run is over.
+        """
+        if self.isolated and self._serve == SERVE:
+            first = self._of(self.devices[0])
+            first.templates.require_import(home, expired)
+
+    def shares(self, home: Home, device: str = "") -> bool:
+        """Whether children of a file come from one that imported it."""
+        lent = self._lent.get(device or self.devices[0])
+        return lent is not None and lent.templates.has(home)
+
+    def distrust(self, home: Home, why: str) -> None:
+        """Have children import a file by themselves from now on."""
+        for lent in self._all():
+            lent.templates.give_up(home, why)
+
+    def unshared(self, home: Home) -> str:
+        """Return why each child imports a file by itself, "" where none does."""
+        reasons = (lent.templates.why_not(home) for lent in self._all())
+        return next(filter(None, reasons), "")
+
+    def beside(self, device: str) -> dict[str, str]:
+        """Return variables under which a process sees a device and then the others."""
+        others = (other for other in self.devices if other != device)
+        return self.on.only([device, *others], os.environ)
+
+    def _of(self, device: str) -> Lent:
+        """Return the zygote of a device, begun when it is first asked for."""
+        with self._lending:
+            if device not in self._lent:
+                self._lent[device] = lend(
+                    self.on, self._serve, device=device, output=self._forward
+                )
+            return self._lent[device]
+
+    def _all(self) -> list[Lent]:
+        with self._lending:
+            return list(self._lent.values())
+
+    def _forward(self, data: bytes) -> None:
+        if not self.quiet:
+            self._printed(data)
+
+    def close(self) -> None:
+        """End every child; the zygotes wait for another campaign."""
+        with self._lending:
+            while self._lent:
+                self._lent.popitem()[1].give_back()
+
+
+def _unless(
+    quiet: Callable[[], bool], forward: Callable[[bytes], None]
+) -> Callable[[bytes], None]:
+    return lambda data: None if quiet() else forward(data)

@@ -5,7 +5,7 @@ from importlib import import_module
 from itertools import groupby
 from pkgutil import iter_modules
 
-from kfuzz.evaluation.case_calls import Step
+from kfuzz.evaluation.diagnosis import Step
 
 
 @cache

@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 from kfuzz.core.random_streams import Purpose, is_sampled
-from kfuzz.execution.calls.occupied import Holder
+from kfuzz.execution.calls.compiling import Holder
 
 SHARE: Final = 64
 """One case in so many is watched where watching is dear."""

@@ -5,10 +5,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from importlib import import_module
 from typing import Any, Final
 
-from kfuzz.execution.processes.interrupts import is_child
+from kfuzz.core.budget import Spending
+from kfuzz.execution.processes.wire import is_child
 
 LONGEST_SECONDS: Final = 120.0
 """As long as a first call may take: one compilation that takes longer is a hang."""
@@ -164,3 +166,127 @@ def import_compiler() -> None:
     """
     if is_child():
         import_module("torch._dynamo")
+
+
+# Who has the process, the kernel under test or kfuzz itself.
+#
+# For the watchdog, which reports a kernel as hanging only where it had the process,
+# from its call until the device had done with it; and for what watches the kernel
+# alone.
+
+
+class Holder(IntEnum):
+    """Who has the process; false where kfuzz does.
+
+    Members:
+        KFUZZ: kfuzz itself.
+        KERNEL: the kernel's own function, which may compile.
+        DEVICE: compiled code on a device, which alone is waited for.
+    """
+
+    KFUZZ = 0
+    KERNEL = 1
+    DEVICE = 2
+
+
+_told: dict[str, Callable[[Holder], None]] = {}
+
+
+def tell(listener: Callable[[Holder], None], role: str = "watchdog") -> None:
+    """Have a function called with the holder whenever it changes.
+
+    Args:
+        listener: the function; it replaces the one that had its role.
+        role: what it listens for.
+    """
+    _told[role] = listener
+
+
+_followed: dict[str, Callable[[], None]] = {}
+
+
+def follow(listener: Callable[[], None], role: str = "watchdog") -> None:
+    """Have a function called whenever a kernel that is interpreted gets on.
+
+    Args:
+        listener: the function; it replaces the one that had its role.
+        role: what it listens for.
+    """
+    _followed[role] = listener
+
+
+def gets_on() -> None:
+    """Say that a kernel has begun one more of a known number of steps."""
+    for listener in _followed.values():
+        listener()
+
+
+@contextmanager
+def by_kernel() -> Iterator[None]:
+    """Mark the time in which the kernel runs, waiting for the device included."""
+    _changed(Holder.KERNEL)
+    try:
+        yield
+    finally:
+        _changed(Holder.KFUZZ)
+
+
+def by_device() -> None:
+    """Say that the kernel's function has returned, within `by_kernel`."""
+    _changed(Holder.DEVICE)
+
+
+def _changed(holder: Holder) -> None:
+    for listener in _told.values():
+        listener(holder)
+
+
+# Where the time of a request goes: compiling, the kernel's calls, all else.
+
+
+class Phases:
+    """Measures what one request after the other takes in this process.
+
+    It listens to who has the process, and to compilations: a few microseconds for each
+    call of a kernel.
+    """
+
+    def __init__(self) -> None:
+        self._began = self._since = time.perf_counter()
+        self._called = 0.0
+        self._in_kernel = False
+        # Of the kernel's calls: kfuzz has kernels of its own, which say nothing of it.
+        self._compiling, self._compiled = 0.0, 0
+        self._clock = clock.seconds, clock.compiled
+        tell(self._held, role="phases")
+
+    def begin(self) -> None:
+        """Begin to measure a request."""
+        time_compilations()  # Triton may have been imported since
+        self._began, self._called = time.perf_counter(), 0.0
+        self._compiling, self._compiled = 0.0, 0
+
+    def end(self) -> Spending:
+        """Return what the request took."""
+        total = time.perf_counter() - self._began
+        calling = max(self._called - self._compiling, 0.0)
+        return Spending(
+            compiling=self._compiling,
+            calling=calling,
+            rest=max(total - calling - self._compiling, 0.0),
+            compiled=self._compiled,
+        )
+
+    def _held(self, holder: Holder) -> None:
+        now = time.perf_counter()
+        if self._in_kernel:
+            self._called += now - self._since
+            if holder is not Holder.KERNEL:
+                clock.stop()  # one that raised never said that it ended
+            seconds, compiled = self._clock
+            self._compiling += clock.seconds - seconds
+            self._compiled += clock.compiled - compiled
+        elif holder is not Holder.KFUZZ:
+            clock.stop()
+        self._clock = clock.seconds, clock.compiled
+        self._in_kernel, self._since = holder is not Holder.KFUZZ, now

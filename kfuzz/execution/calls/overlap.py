@@ -12,17 +12,15 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.cuda.runtime import forget_errors, torch_runtime
-from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.calls.occupied import by_kernel
-from kfuzz.execution.calls.raised import raised_by
-from kfuzz.execution.calls.results import Reader
+from kfuzz.cuda.driver import forget_errors, torch_runtime
+from kfuzz.execution.calls.compiling import by_kernel
+from kfuzz.execution.calls.results import Invocation, Reader, raised_by
 from kfuzz.execution.calls.torch_state import put_back
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.memory.arena import Arena
 from kfuzz.execution.memory.placement import as_batch, place
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.execution.memory.slots import Arena
+from kfuzz.execution.values.fills import SEED, seeded
 from kfuzz.numerics.run import Run
 
 SWITCH_SECONDS: Final = 1e-6

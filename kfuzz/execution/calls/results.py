@@ -1,18 +1,83 @@
 """What a kernel returned, read in the form that its contract demands."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
 
-from kfuzz.core.results import OtherForm, described, in_place
-from kfuzz.core.verdict import Kind
-from kfuzz.execution.calls.invocation import Invocation
-from kfuzz.execution.memory.destinations import handed_back
-from kfuzz.execution.memory.placement import Placement
-from kfuzz.numerics.footprints import Footprint
-from kfuzz.numerics.run import Expected, Metadata
+from kfuzz.core.errors import (
+    BuildError,
+    KernelEnded,
+    chain,
+    class_name,
+    message_of,
+    trace_text,
+)
+from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
+from kfuzz.core.verdict import Kind, OtherForm, described, in_place
+from kfuzz.execution.calls.compiling import by_device, by_kernel
+from kfuzz.execution.calls.torch_state import put_back
+from kfuzz.execution.calls.tuning import Measuring
+from kfuzz.execution.device.backends import backend_of, fault_of
+from kfuzz.execution.device.surroundings import Company, surroundings_of
+from kfuzz.execution.interpreter.language import explanation
+from kfuzz.execution.interpreter.memory import Reach
+from kfuzz.execution.interpreter.watch import (
+    Launches,
+    interpreting,
+    is_interpreter_failure,
+    watch,
+)
+from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.fences import NoAddressSpace
+from kfuzz.execution.memory.placement import Placement, as_batch, place
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.memory.slots import Arena, Rows, handed_back, write_maps
+from kfuzz.execution.processes.wire import is_child
+from kfuzz.execution.values.fills import SEED, seeded
+from kfuzz.numerics.formats import Footprint
+from kfuzz.numerics.run import Expected, Metadata, Raised, Run, UncheckedLaunch
+
+# What a kernel is called on, and in which form, alone or in a burst.
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """A kernel on one case, values apart.
+
+    Attributes:
+        call: takes the tensors, then the destinations positionally and the scalars
+            by keyword.
+        case: gives order and layout of the tensors.
+        expected: metadata of each output, in order.
+        alignment: bytes to which unsliced arguments are aligned.
+        around: what lies around and between the arguments' elements.
+        scalars: the scalars that the implementation takes.
+        inplace: arguments whose bytes become the result.
+        destinations: memory for the outputs, one for each in order, where the kernel is
+            given it: placed as the arguments are, and holding what fresh memory does.
+        config: which autotune configuration runs, modulo their number.
+    """
+
+    call: Callable[..., Any]
+    case: Case
+    expected: Mapping[str, Expected]
+    alignment: int
+    around: Poison
+    scalars: Mapping[str, object] = field(default_factory=dict)
+    inplace: Sequence[str] = ()
+    destinations: Mapping[str, Destination] = field(default_factory=dict)
+    config: int = 0
+
+    @property
+    def specs(self) -> dict[str, TensorSpec]:
+        """The tensors that it is given, destinations last."""
+        places = {name: d.spec() for name, d in self.destinations.items()}
+        return {**self.case.tensors, **places}
 
 
 @dataclass(frozen=True)
@@ -179,3 +244,539 @@ def _problem(
     else:
         return None
     return Metadata(kind, name, f"{name} {what}")
+
+
+# What the calls of a batch return: checked one by one, gathered all at once.
+
+EARLIER: Final = "returned memory of an earlier call"
+"""Why an item failed whose result another call has written over."""
+
+# Results that lie elsewhere than all others are copied one by one up to here.
+_FEW: Final = 4
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One output of many calls.
+
+    Attributes:
+        candidates: by item, what may be the result.
+        rows: the memory that the first one lies in; None for none of those known.
+        lined: items whose results have the right form and lie a pitch apart there.
+        loose: results of the right form that lie elsewhere.
+    """
+
+    candidates: Mapping[int, object]
+    rows: Rows | None
+    lined: set[int] = field(default_factory=set)
+    loose: dict[int, Tensor] = field(default_factory=dict)
+
+    def at(self, number: int) -> Tensor:
+        """Return the result of an item that is lined or loose."""
+        loose = self.loose.get(number)
+        return cast(Tensor, self.candidates[number]) if loose is None else loose
+
+    @property
+    def results(self) -> dict[int, Tensor]:
+        """Those that are lined or loose, by item."""
+        return {number: self.at(number) for number in self.lined} | self.loose
+
+    def drop(self, number: int) -> None:
+        """Take an item's result out."""
+        self.lined.discard(number)
+        self.loose.pop(number, None)
+
+
+class BatchResults:
+    """The results of all items.
+
+    Attributes:
+        outputs: by name [items, *shape], contiguous.
+        failed: per item that returned other than it should have, why.
+    """
+
+    def __init__(
+        self, asked: Invocation, placement: Placement, device: torch.device
+    ) -> None:
+        """Expect results."""
+        self.failed: dict[int, str] = {}
+        self.outputs = {
+            name: _buffer(placement.items, wanted, device)
+            for name, wanted in asked.expected.items()
+        }
+        self._asked = asked
+        self._placement = placement
+        self._reader = Reader(asked, placement, device)
+        # Results are arguments: they lie where these do.
+        self._in_arguments = bool(asked.inplace or asked.destinations)
+        given = {*asked.destinations, *asked.inplace}
+        self._inputs = [name for name in placement.every if name not in given]
+
+    def take(self, number: int, returned: object) -> None:
+        """Check what one call returned, and copy it now."""
+        for name, tensor in self._read(number, returned).items():
+            self.outputs[name][number].copy_(tensor)
+
+    def gather(
+        self, returned: Mapping[int, object], known: Sequence[Rows]
+    ) -> list[int]:
+        """Check and copy what calls returned whose results are all alive.
+
+        Where a result lies in the memory of another call's, both have failed.
+
+        Args:
+            returned: by item, ascending.
+            known: where results may lie a pitch apart, if they are no arguments.
+
+        Returns:
+            The items that have not failed of which a result lies in none of the rows
+            known though the first one's does.
+        """
+        if not self.outputs:
+            return []  # values are not judged
+        if self._asked.inplace and len(self.outputs) > 1:
+            for number, what in returned.items():
+                self.take(number, what)
+            return []
+        if self._in_arguments:
+            known = (self._placement.rows,)
+        columns = [
+            self._sorted(candidates, out, known)
+            for candidates, out in zip(
+                self._candidates(returned), self.outputs.values(), strict=True
+            )
+        ]
+        if not all(len(column.lined) == len(returned) for column in columns):
+            good = [column.lined | column.loose.keys() for column in columns]
+            for number in sorted(returned.keys() - set.intersection(*good)):
+                read = self._read(number, returned[number])
+                for name, column in zip(self.outputs, columns, strict=True):
+                    column.drop(number)
+                    if read:
+                        column.loose[number] = read[name]
+            if not self._in_arguments:
+                self._note_shared(columns)
+        for column, out in zip(columns, self.outputs.values(), strict=True):
+            for number in self.failed:
+                column.drop(number)
+            _copy(column, out)
+        return _strangers(columns, known)
+
+    def _candidates(self, returned: Mapping[int, object]) -> list[dict[int, object]]:
+        """Return per output what may be the result of each item."""
+        places = list(self._reader.places.values())
+        if places:
+            handed = [
+                number
+                for number, what in returned.items()
+                if what is None or handed_back(what, [all_[number] for all_ in places])
+            ]
+            return [{number: all_[number] for number in handed} for all_ in places]
+        count = len(self.outputs)
+        if self._asked.inplace:
+            own = self._placement.every[self._asked.inplace[0]]
+            same = [n for n, w in returned.items() if w is None or w is own[n]]
+            first: list[dict[int, object]] = [{n: own[n] for n in same}]
+            return [*first, *({} for _ in range(count - 1))][:count]
+        alike: dict[int, dict[str, object]] = {}
+        for number, what in returned.items():
+            with suppress(OtherForm):
+                alike[number] = in_place(what, self.outputs)
+        return [{n: each[name] for n, each in alike.items()} for name in self.outputs]
+
+    def _sorted(
+        self, candidates: Mapping[int, object], out: Tensor, known: Sequence[Rows]
+    ) -> _Column:
+        """Return a column with what is of the right form beyond doubt."""
+        lead = next(iter(candidates.values()), None)
+        rows: Rows | None = None
+        origin, pitch = 0, 0
+        stride: tuple[int, ...] = ()
+        if isinstance(lead, Tensor) and lead.layout is torch.strided:
+            place = lead.data_ptr()
+            rows = next((r for r in known if r.low <= place < r.high), None)
+            if rows is not None and lead.numel():
+                first, pitch, stride = next(iter(candidates)), rows.pitch, lead.stride()
+                origin = place - first * pitch
+                last = Footprint.of(lead).stop + (max(candidates) - first) * pitch
+                if last > rows.high:  # not its own memory
+                    pitch = 0
+        column = _Column(candidates, rows)
+        shape, dtype, device = out.shape[1:], out.dtype, out.device
+        given = self._placement.rows
+        low, high = given.low, given.high
+        for number, item in candidates.items():
+            if not (
+                type(item) is Tensor
+                and item.layout is torch.strided
+                and item.dtype is dtype
+                and item.shape == shape
+                and item.device == device
+            ):
+                continue
+            place = item.data_ptr()
+            if (
+                pitch
+                and place == origin + number * pitch
+                and item.stride() == stride
+                and not item.is_neg()  # its memory holds other values than it has
+            ):
+                column.lined.add(number)
+            elif self._in_arguments or not low <= place < high:
+                column.loose[number] = item
+        return column
+
+    def _read(self, number: int, returned: object) -> dict[str, Tensor]:
+        """Return one item's results as they lie; none if something is wrong."""
+        read = self._reader.read(returned, number, copy=False)
+        if read.problem is not None:
+            self.failed[number] = f"metadata: {read.problem.message}"
+        elif shared := self._shared(number, read.results):
+            self.failed[number] = shared
+        if number in self.failed:
+            return {}
+        # Another device of the same type is none of the reader's matters.
+        outputs = read.outputs.items()
+        return {name: t.to(self.outputs[name].device) for name, t in outputs}
+
+    def _shared(self, number: int, lay: Mapping[str, Footprint]) -> str:
+        """Return which argument a result lies in that is none of its own."""
+        rows = self._placement.rows
+        for output, spot in lay.items():
+            if not (rows.low <= spot.address < rows.high):
+                continue
+            for name in self._inputs:
+                if spot.overlaps(Footprint.of(self._placement.every[name][number])):
+                    return f"aliases: {output} shares memory with the input {name}"
+        return ""
+
+    def _note_shared(self, columns: Sequence[_Column]) -> None:
+        """Take those for failed that lie where another call's result does."""
+        for column in columns:
+            held = column.results.items()
+            places = {n: tensor.data_ptr() for n, tensor in held if tensor.numel()}
+            if len(set(places.values())) == len(places):
+                continue
+            at: dict[int, list[int]] = {}
+            for number, spot in places.items():
+                at.setdefault(spot, []).append(number)
+            for numbers in at.values():
+                if len(numbers) > 1:
+                    self.failed.update(dict.fromkeys(numbers, EARLIER))
+
+
+def _strangers(columns: Sequence[_Column], known: Sequence[Rows]) -> list[int]:
+    """Return the items of which a result lies nowhere known, unlike the first one's."""
+    return [
+        number
+        for column in columns
+        if column.rows is not None
+        for number, tensor in column.loose.items()
+        if tensor.numel()
+        and not any(rows.low <= tensor.data_ptr() < rows.high for rows in known)
+    ]
+
+
+def _copy(column: _Column, out: Tensor) -> None:
+    """Copy results into one output, all at once where that is possible."""
+    if not out.numel():
+        return
+    if column.lined and column.rows is not None and len(column.loose) <= _FEW:
+        first, last = min(column.lined), max(column.lined)
+        lead, rows = column.at(first), column.rows
+        typed, size = rows.memory.view(lead.dtype), lead.element_size()
+        start = typed.storage_offset() + (lead.data_ptr() - rows.low) // size
+        shape = (last - first + 1, *lead.shape)
+        strides = (rows.pitch // size, *lead.stride())
+        # Rows of items that failed are copied along: they hold anything.
+        out[first : last + 1].copy_(typed.as_strided(shape, strides, start))
+        for number, tensor in column.loose.items():
+            out[number].copy_(tensor)
+        return
+    tensors = column.results
+    if tensors:
+        first, last = min(tensors), max(tensors)
+        stand_in = tensors[first]
+        every_one = [tensors.get(n, stand_in) for n in range(first, last + 1)]
+        torch.stack(every_one, out=out[first : last + 1])
+
+
+def _buffer(items: int, wanted: Expected, device: torch.device) -> Tensor:
+    """Return memory for one output; what may serve as an index begins as 0."""
+    make = torch.empty if wanted.dtype.is_floating_point else torch.zeros
+    return make((items, *wanted.shape), dtype=wanted.dtype, device=device)
+
+
+# Exceptions that leave a kernel, and what is kept of them.
+
+# Enough to see the kernel's own frames; a recursion error has thousands.
+TRACE_LIMIT: Final = 4000
+
+
+class RaisedElsewhere(Exception):
+    """An exception that left a kernel in another process."""
+
+    def __init__(self, raised: Raised) -> None:
+        self.raised = raised
+        super().__init__(f"{raised.type}: {raised.message}")
+
+
+def caught(error: BaseException, device: torch.device) -> Raised:
+    """Return what is to be kept of an exception that left a call; clear its errors.
+
+    Raises:
+        KernelEnded: the kernel ran in a process of its own, which ended.
+        KeyboardInterrupt: if it is the user's, not the kernel's.
+    """
+    if isinstance(error, KernelEnded):
+        raise error  # nobody is there to call again
+    around = surroundings_of(device)
+    if around is not None:
+        around.forget_errors()
+    if isinstance(error, KeyboardInterrupt) and not is_child():
+        raise error
+    return raised_by(error, device)
+
+
+def raised_by(error: BaseException, device: torch.device) -> Raised:
+    """Return what is to be kept of an exception that left the kernel."""
+    if isinstance(error, RaisedElsewhere):
+        return error.raised
+    text = message_of(error)
+    lines = text.strip().splitlines()
+    # The CPU allocator raises a plain RuntimeError.
+    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        "DefaultCPUAllocator" in text
+    )
+    trap = explanation(error, interpreted=interpreting())
+    message = trap or (lines[0][:300] if lines else "")
+    fault = fault_of(device)
+    return Raised(
+        type=class_name(error),
+        message=message,
+        traceback=trace_text(error)[-TRACE_LIMIT:],
+        backend=bool(trap) or is_interpreter_failure(error),
+        memory=out_of_memory,
+        fault=fault,
+        build=next((str(e) for e in chain(error) if isinstance(e, BuildError)), ""),
+        gpu=backend_of(device).lack_of_gpu(error),
+    )
+
+
+# One way to call a kernel: what holds meanwhile, and what comes of a call.
+
+
+@dataclass(frozen=True)
+class Call:
+    """What came of one call.
+
+    Attributes:
+        returned: what the kernel returned.
+        raised: the exception that left it.
+        unchecked: a launch that failed on a GPU though the call returned.
+        left: what it left changed of torch's own state, in words; it was put back.
+    """
+
+    returned: object = None
+    raised: Raised | None = None
+    unchecked: UncheckedLaunch | None = None
+    left: tuple[str, ...] = ()
+
+
+@contextmanager
+def environment(device: torch.device, seed: int = SEED) -> Iterator[list[str]]:
+    """What holds during a call, or all calls of a batch.
+
+    It gives a list that holds, at its end, what was left changed of torch's state.
+
+    Args:
+        device: where the kernel runs.
+        seed: of torch's random generators.
+    """
+    around = surroundings_of(device)
+    if around is not None:
+        around.forget_errors()
+    with by_kernel(), seeded(device, seed), torch.no_grad(), put_back() as left:
+        yield left
+
+
+def attempt(
+    call: Callable[[], object],
+    device: torch.device,
+    guard: AbstractContextManager[object],
+) -> Call:
+    """Call a kernel within its environment, without waiting for its device.
+
+    Raises:
+        KernelEnded: it ran in a process of its own, which ended.
+        KeyboardInterrupt: if it is the user's.
+    """
+    unchecked = None
+    try:
+        with guard:
+            returned = call()
+            around = surroundings_of(device)
+            if around is not None:  # the next launch would raise it
+                unchecked = around.take_unchecked()
+    except BaseException as error:
+        return Call(raised=caught(error, device))
+    return Call(returned, unchecked=unchecked)
+
+
+def call_once(
+    call: Callable[[], object],
+    device: torch.device,
+    guard: AbstractContextManager[object],
+    *,
+    seed: int = SEED,
+) -> Call:
+    """Call a kernel in its environment and wait for its device; see `attempt`."""
+    backend = backend_of(device)
+    try:
+        with environment(device, seed) as left:
+            made = attempt(call, device, guard)
+            if made.raised is None and backend.has.asynchronous:
+                by_device()
+                backend.wait(device)
+    except BaseException as error:
+        return Call(raised=caught(error, device))
+    return replace(made, left=tuple(left))
+
+
+# One execution of a kernel on one case, and what it left behind.
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a call is made, beside what is asked of it.
+
+    Attributes:
+        seed: of torch's random generators during the call.
+        reverse: in Triton's interpreter, run each launch's programs last first.
+        last: in Triton's interpreter, run this program last.
+        measuring: where autotuners measure, None where they do not.
+        company: on a GPU, what else runs meanwhile.
+        stale: on a GPU, whether memory that nobody owns holds what fresh memory does
+            too: what torch's allocator has free, and shared memory.
+    """
+
+    seed: int = SEED
+    reverse: bool = False
+    last: tuple[int, int, int] | None = None
+    measuring: Measuring | None = None
+    company: Company = Company.NONE
+    stale: bool = False
+
+
+PLAIN: Final = Manner()
+
+
+@dataclass(frozen=True)
+class Held:
+    """What keeps a call's arguments and results alive, for a call after it.
+
+    Attributes:
+        placement: its arguments where they lie.
+        returned: what the kernel returned.
+        allocations: the memory it allocated.
+    """
+
+    placement: Placement
+    returned: object
+    allocations: GuardedAllocations
+
+
+def execute(
+    asked: Invocation,
+    values: Mapping[str, Tensor],
+    *,
+    arena: Arena,
+    fresh: Poison,
+    edge: Edge | None = None,
+    after: Held | None = None,
+    keep: Callable[[Held], None] | None = None,
+    manner: Manner = PLAIN,
+) -> Run:
+    """Run a kernel once on guarded, poisoned memory.
+
+    Args:
+        asked: the kernel and the case.
+        values: logical elements of its tensors, contiguous, on the arena's device.
+        arena: memory to place the arguments in; it is overwritten.
+        fresh: what memory holds that the kernel allocates.
+        edge: which arguments, and on a device own allocations, lie beside a page that
+            faults.
+        after: a kept call of the same case: its very arguments are given again,
+            overwritten with `values`; writes around them are not looked for.
+        keep: given what keeps arguments and results alive, once they are read; not
+            where the arguments are no longer the tensors that they were.
+        manner: how the call is made.
+    """
+    given, device = asked.destinations, arena.device
+    if after is None:
+        try:
+            placement = place(
+                asked.specs, values, device=device, alignment=asked.alignment,
+                poison=asked.around, arena=arena, edge=edge, unwritten=given,
+                fresh=fresh,
+            )  # fmt: skip
+        except NoAddressSpace as error:
+            return Run(unreliable=error.what)
+    else:
+        placement = after.placement
+        placement.write(as_batch(values), (fresh,))
+    allocations = GuardedAllocations(device, fresh, edge=edge, pool=arena.pool)
+    lay = _footprints(placement)
+    reader = Reader(asked, placement, device)
+    reach = Reach(
+        asked.specs, placement.tensors, allocations, owned=placement.owned,
+        poison=asked.around, writes=write_maps(given, fresh),
+    )  # fmt: skip
+    with watch(
+        reach, reverse=manner.reverse, last=manner.last, config=asked.config,
+        measuring=manner.measuring,
+    ) as launches:  # fmt: skip
+        around_it = surroundings_of(device)
+        if around_it is not None:
+            if manner.stale:  # after the last of kfuzz's own results was freed
+                around_it.poison(fresh)
+            if not around_it.begin(manner.company, fresh):
+                return Run(unreliable="nothing could run beside it")
+        call = partial(asked.call, *placement.tensors.values(), **asked.scalars)
+        made = call_once(call, device, allocations, seed=manner.seed)
+        if made.raised is not None:
+            observed = _observed(launches, allocations)
+            return replace(observed, raised=made.raised, left=made.left)
+    # A kernel may have made another tensor of its argument, as `t_` does.
+    if keep is not None and lay == _footprints(placement):
+        keep(Held(placement, made.returned, allocations))
+    read = reader.read(made.returned)
+    touches = () if after else placement.touches(inplace=(*asked.inplace, *given))
+    return replace(
+        _observed(launches, allocations),
+        outputs=read.outputs,
+        metadata=read.problem,
+        touches=tuple(touches),
+        strays=tuple(allocations.touches()),
+        arguments={name: lay[name] for name in asked.case.tensors},
+        results=read.results,
+        unchecked=made.unchecked,
+        left=made.left,
+    )
+
+
+def _observed(launches: Launches, allocations: GuardedAllocations) -> Run:
+    """Return a run with what is known of it, however it ended."""
+    return Run(
+        unreliable=launches.unreliable,
+        accesses=launches.accesses,
+        programs=launches.programs,
+        config=launches.config,
+        configs=launches.configs,
+        foreign=tuple(allocations.foreign),
+        beside=allocations.beside(),
+    )
+
+
+def _footprints(placement: Placement) -> dict[str, Footprint]:
+    return {name: Footprint.of(t) for name, t in placement.tensors.items()}

@@ -4,14 +4,16 @@ It decides how later calls compute: other kernels', and the program's that calls
 one. A kernel that needs another setting has to put back the one that it found.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import isdatadescriptor
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 import torch.utils._device as torch_device
+from torch import Tensor
 
 _backends: Any = torch.backends
 
@@ -117,3 +119,128 @@ def put_back() -> Iterator[list[str]]:
         yield left
     finally:
         left += restore(before)
+
+
+# Replacing attributes of a module or class for a while.
+
+_ABSENT: Final = object()
+
+
+class Patches:
+    """Attributes replaced for a while."""
+
+    def __init__(self) -> None:
+        # Owner, name, what was there, what is there now.
+        self._made: list[tuple[Any, str, object, object]] = []
+
+    def set(self, owner: Any, name: str, value: object) -> None:
+        """Replace an attribute, or add it."""
+        before = vars(owner).get(name, _ABSENT)
+        if before is _ABSENT and isdatadescriptor(getattr(type(owner), name, None)):
+            before = getattr(owner, name)  # as the code of a function
+        self._made.append((owner, name, before, value))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Restore everything, last first."""
+        while self._made:
+            owner, name, before, _ = self._made.pop()
+            _put(owner, name, before)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.undo()
+
+    def again(self) -> "Again":
+        """Return what makes the same patches again."""
+        return Again(self._made)
+
+
+class Again:
+    """The patches of some owners, to be made again and again."""
+
+    def __init__(self, made: list[tuple[Any, str, object, object]]) -> None:
+        """Take patches in the order in which they were made."""
+        self._first: dict[tuple[int, str], tuple[Any, str, object]] = {}
+        self._last: dict[tuple[int, str], object] = {}
+        for owner, name, before, value in made:
+            self._first.setdefault((id(owner), name), (owner, name, before))
+            self._last[id(owner), name] = value
+
+    def make(self, patches: Patches) -> bool:
+        """Make them; return whether all is still there that they replaced."""
+        first = self._first.values()
+        if any(vars(o).get(name, _ABSENT) is not was for o, name, was in first):
+            return False
+        for key, (owner, name, _) in self._first.items():
+            patches.set(owner, name, self._last[key])
+        return True
+
+
+def _put(owner: Any, name: str, value: object) -> None:
+    if value is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
+
+
+# Torch's own operators that compute, called while a kernel runs.
+
+# The libraries that come with torch; what a user registers lies in others.
+_NAMESPACES: Final = frozenset(
+    {"aten", "prims", "quantized", "mkldnn", "mkl", "onednn", "inductor"}
+)
+# Fresh memory, with or without one value in all of it, and numbered places.
+_MAKES: Final = frozenset(
+    {
+        "empty", "empty_like", "empty_strided", "empty_permuted", "empty_quantized",
+        "new_empty", "new_empty_strided", "resize_", "resize_as_", "zeros",
+        "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full",
+        "full_like", "new_full", "scalar_tensor", "fill", "fill_", "zero", "zero_",
+        "arange", "lift", "lift_fresh", "lift_fresh_copy", "_efficientzerotensor",
+    }
+)  # fmt: skip
+# What tells of a tensor, or hands it over as it is.
+_TELLS: Final = frozenset(
+    {
+        "size", "stride", "storage_offset", "numel", "dim", "sym_size", "sym_stride",
+        "sym_numel", "sym_storage_offset", "is_contiguous", "is_same_size",
+        "is_non_overlapping_and_dense", "is_strides_like_format", "is_pinned",
+        "pin_memory", "_pin_memory", "record_stream", "_local_scalar_dense", "set_",
+        "_unsafe_view", "_reshape_alias", "_assert_tensor_metadata",
+    }
+)  # fmt: skip
+# Bits moved to other memory or another layout; computing where the dtype changes.
+_COPIES: Final = frozenset({"clone", "contiguous", "copy", "copy_", "_to_copy"})
+
+
+def foreign_name(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str | None:
+    """Return the name of an operator if it is torch's and computes, else None.
+
+    Allocation, constants, views, metadata and copies that keep the dtype do not
+    compute; random numbers, comparisons and conversions do.
+
+    Returns:
+        For example "aten::_softmax".
+    """
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return None
+    full = str(schema.name)
+    namespace, _, name = full.partition("::")
+    if namespace not in _NAMESPACES or name in _MAKES or name in _TELLS:
+        return None
+    if name in _COPIES:
+        dtypes = {a.dtype for a in args if isinstance(a, Tensor)}
+        dtypes |= {kwargs["dtype"]} if kwargs.get("dtype") is not None else set()
+        return full if len(dtypes) > 1 else None
+    if torch.Tag.inplace_view in getattr(func, "tags", ()):
+        return None
+    # Another view of an argument does not compute.
+    infos = [result.alias_info for result in schema.returns]
+    views = bool(infos) and all(i is not None and not i.is_write for i in infos)
+    return None if views else full

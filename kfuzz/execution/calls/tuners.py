@@ -7,7 +7,7 @@ empty: the configuration follows from the case.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kfuzz.execution.calls.autotuning import declined
+from kfuzz.execution.calls.tuning import declined
 from kfuzz.execution.interpreter.watch import current
 
 

@@ -5,22 +5,26 @@ a backend's file does when it is imported, imports torch: zygotes are begun befo
 """
 
 import os
+import platform
+import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kfuzz.core.budget import SizeBudget
-from kfuzz.core.errors import BuildError, HarnessError
+from kfuzz.core.errors import BuildError, HarnessError, message_of
 
 if TYPE_CHECKING:
     import torch
 
     from kfuzz.cuda.code import Device
     from kfuzz.cuda.driver import VirtualMemory
-    from kfuzz.execution.device.gpu_fences import Fenced, Pool
     from kfuzz.execution.device.surroundings import Surroundings
+    from kfuzz.execution.memory.fences import Fenced, Pool
+
 
 # What is set outside Python and changes what kernels compute, or how.
 _VARIABLES: Final = (
@@ -226,7 +230,7 @@ class DeviceBackend(Protocol):
 
     def free_bytes(self, device: "torch.device") -> int | None:
         """Return how much memory there is to have, None where nothing limits it."""
-        from kfuzz.execution.processes.limits import allowance
+        from kfuzz.execution.processes.wire import allowance
 
         return allowance()
 
@@ -279,8 +283,8 @@ class DeviceBackend(Protocol):
         Raises:
             HarnessError: if this system cannot make it.
         """
-        from kfuzz.execution.device.gpu_fences import Fenced
-        from kfuzz.execution.memory import host_fences as pages
+        from kfuzz.execution.memory import fences as pages
+        from kfuzz.execution.memory.fences import Fenced
 
         memory = pages.fenced_memory(nbytes, readable=readable)
         return Fenced(memory, 0, memory.numel())
@@ -291,6 +295,177 @@ class DeviceBackend(Protocol):
 
     def unfenced(self, device: "torch.device") -> str:
         """Return why nothing can lie beside a page that faults, "" where it can."""
-        from kfuzz.execution.memory import host_fences as pages
+        from kfuzz.execution.memory import fences as pages
 
         return "" if pages.available() else "pages that fault cannot be made here"
+
+
+# The CPU: compiled code in the memory of this process.
+
+_PROCESSOR: Final = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
+
+# What torch, Triton, the runtimes of CUDA and HIP, and bindings to them say where there
+# is no GPU, no driver for it, or no code for anything else. Lower case.
+_SIGNS: Final = (
+    "not compiled with cuda enabled",
+    "without aten_cuda library",
+    "requires cuda support",
+    "tried to instantiate dummy base class",
+    "nvtx functions not installed",
+    "'torch._c' has no attribute '_cuda_",
+    "torch.cuda.is_available() is false",
+    "cannot access accelerator device when none is available",
+    "expected a cuda device, but got",
+    "from the 'cuda' backend",
+    "from the 'hip' backend",
+    "found no nvidia driver",
+    "nvidia driver on your system is too old",
+    "cuda driver initialization failed",
+    "unexpected error from cudagetdevicecount",
+    "unexpected error from hipgetdevicecount",
+    "no cuda gpus are available",
+    "no hip gpus are available",
+    "no cuda-capable device is detected",
+    "no rocm-capable device is detected",
+    "cuda driver version is insufficient",
+    "cudaerrornodevice",
+    "cuda_error_no_device",
+    "hiperrornodevice",
+    "0 active drivers",
+    "cannot be accessed from triton (cpu tensor?)",
+    "cannot find any gpu",
+    "cuda driver library cannot be found",
+    "cuda_home environment variable is not set",
+    "libcuda.so",
+    "libcudart.so",
+    "libnvrtc.so",
+    "libamdhip64.so",
+)
+_IN_WORDS: Final = re.compile(
+    r"\b(cuda|hip|rocm|gpus?) (is|are) (not available|unavailable)\b"
+    r"|\bno (cuda |nvidia |amd )?gpus? (is |are )?(available|found|detected)\b"
+)
+# An operator that has a kernel for CUDA and none for the CPU.
+_FOR_OTHERS: Final = re.compile(
+    r"from the 'cpu' backend.* is only available for these backends: \[([^]]*)",
+    re.DOTALL,
+)
+
+
+class Cpu(DeviceBackend):
+    """The CPU."""
+
+    name = torch_type = "cpu"
+    place = "on the CPU"
+    has = Capabilities()
+    limits = Limits(
+        # 256 GiB of address space cost nothing, and the smallest address spaces have
+        # twice that.
+        sizes=SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
+        batches=Batches(elements=1 << 18, first=8),
+        judged_elements=1 << 14,
+        oracle_elements=1 << 22,
+        terms=256,
+        pairs=1 << 14,
+        rows=64,
+        sparse_bytes=64 << 20,
+        alignment=64,
+    )
+    preload: tuple[str, ...] = (
+        "kfuzz.execution.processes.bytecode:keep",
+        "torch",
+        "triton",
+    )
+    environment: Mapping[str, str] = {}
+    without_triton = ""
+    numbered = False
+
+    def describe(self, device: str) -> tuple[str, str]:
+        """Return the model with the instruction set of torch's kernels, and ""."""
+        import torch
+
+        found = _PROCESSOR.search(text_of("/proc/cpuinfo"))
+        model = found[1].strip() if found else platform.processor()
+        capability = torch.backends.cpu.get_cpu_capability()
+        return (f"{model}, {capability}" if model else capability), ""
+
+    def settings(self) -> Iterator[Setting]:
+        """Yield the settings in this process that change what kernels compute."""
+        import torch
+
+        yield "deterministic_algorithms", torch.are_deterministic_algorithms_enabled
+        yield "cpu_capability", torch.backends.cpu.get_cpu_capability
+
+    def lack_of_gpu(self, error: BaseException) -> str:
+        """Return the line of an exception that says that a GPU is needed, "" for none.
+
+        What was caught on the way counts too: a kernel that makes another exception
+        of it fares no better.
+        """
+        for seen in _related(error):
+            text = message_of(seen).strip()
+            if _says_so(text.lower()):
+                return text.splitlines()[0][:300]
+        return ""
+
+
+def _says_so(text: str) -> bool:
+    if any(sign in text for sign in _SIGNS) or _IN_WORDS.search(text):
+        return True
+    there = _FOR_OTHERS.search(text)
+    names = there.group(1).split(", ") if there else []
+    return "cpu" not in names and bool({"cuda", "hip"} & set(names))
+
+
+def _related(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, and all that caused it or was handled when it was raised."""
+    left, known = [error], set[int]()
+    while left:
+        seen = left.pop()
+        if id(seen) in known:
+            continue
+        known.add(id(seen))
+        yield seen
+        left += [e for e in (seen.__context__, seen.__cause__) if e is not None]
+
+
+def text_of(path: str) -> str:
+    """Return the text of a file of the system's, "" if there is none."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+CPU: Final = Cpu()
+
+
+# Triton's interpreter on the CPU.
+
+
+class Interpreted(Cpu):
+    """Triton's interpreter: Triton kernels run as Python, program by program."""
+
+    name = "interpret"
+    place = "in Triton's interpreter"
+    # Each address is checked instead of what lies beside an argument.
+    has = replace(CPU.has, native=False, fences=False)
+    # 64 programs, about 1 ms each, some 10 of attention.
+    limits = replace(
+        CPU.limits,
+        sizes=SizeBudget(elements=1 << 16, rows=64, span=1 << 38, tall=1100),
+        # A program takes a millisecond, and every call is watched by itself: batches
+        # would gain 1.1 to 1.2 only.
+        batches=None,
+        judged_elements=1 << 12,
+        terms=64,
+        pairs=4096,
+        rows=16,
+    )
+    preload = (*CPU.preload, "kfuzz.execution.interpreter.watch:for_interpret")
+    # Triton reads it when it is imported.
+    environment: Mapping[str, str] = {"TRITON_INTERPRET": "1"}
+    without_triton = "cpu"
+
+
+INTERPRET: Final = Interpreted()

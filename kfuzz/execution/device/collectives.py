@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kfuzz.contracts.evidence import Torn
 from kfuzz.core.home import with_home
-from kfuzz.execution.processes.own import in_group
+from kfuzz.execution.processes.child import in_group
 
 RANKS: Final = 2
 STEPS: Final = 6

@@ -14,13 +14,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.execution.calls.occupied import by_kernel
+from kfuzz.execution.calls.compiling import by_kernel
 from kfuzz.execution.calls.overlap import Overlapping, PlacedCall
-from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.calls.torch_state import Patches
 from kfuzz.execution.device.backends import is_lost
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.values.randomness import SEED, seeded
+from kfuzz.execution.memory.slots import Arena
+from kfuzz.execution.values.fills import SEED, seeded
 from kfuzz.numerics.run import Run
 
 WARM_UPS: Final = 2

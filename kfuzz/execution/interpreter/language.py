@@ -1,22 +1,205 @@
-"""What kernels see of Triton's language, by whatever name they have it.
+"""Failures of Triton's interpreter and their causes, in words.
 
-For a launch the interpreter replaces the functions of the modules `triton.language`
-and `triton.language.math`. A compiler goes by the object instead: a function that a
-file has under a name of its own (`exp = tl.exp`, `from triton.language import load`),
-those of libdevice and of `tl.extra`, loops whose index is a tensor, and values of an
-enclosing function are the same to it. Here they are replaced for the launch where a
-function that runs in it names them.
+They surface as errors about something else; none is evidence against a kernel.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 import numpy as np
 
-from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter.traps import NoForm
+from kfuzz.core.errors import chain, message_of
+from kfuzz.execution.calls.torch_state import Patches
+
+
+class NoForm(NotImplementedError):
+    """What a kernel uses has no form in Triton's interpreter.
+
+    Its text names it, and the way out.
+    """
+
+
+# Text that an error holds -> what happened and the way out.
+_TRAPS: Final = {
+    # Triton 3.6 makes numbers of arrays of one element; NumPy 2.4 refuses.
+    "only 0-dimensional arrays can be converted": (
+        "triton 3.6's interpreter needs numpy older than 2.4; install 'numpy<2.4' or "
+        "a newer triton"
+    ),
+    "waits for a program that has yet to run": (
+        "a program waits for one that comes after it, and here they run one after the "
+        "other; run on a GPU"
+    ),
+}
+
+# Where nothing is interpreted, too: the kernel was defined for a GPU that is not there,
+# or asks its driver.
+_NO_DRIVER: Final = "0 active drivers"
+_UNINTERPRETED: Final = (
+    "Triton looked for a GPU, and there is none: the wrapper asks for one itself, or "
+    "TRITON_INTERPRET was not set when the kernel was defined; leave that to kfuzz, "
+    "which sets it in its child processes (--device auto, --isolate auto)"
+)
+
+
+def explanation(error: BaseException, *, interpreted: bool = True) -> str:
+    """Return what an exception from Triton means, "" if it is no trap.
+
+    Args:
+        error: what left the kernel.
+        interpreted: whether this process runs Triton kernels in the interpreter.
+    """
+    related = list(chain(error))
+    if any(_NO_DRIVER in message_of(e) for e in related):
+        return _UNINTERPRETED
+    for seen in related if interpreted else ():
+        if isinstance(seen, NoForm):
+            return str(seen)
+        for sign, meaning in _TRAPS.items():
+            if sign in message_of(seen):
+                return meaning
+    return ""
+
+
+# What Triton's interpreter looks up time and again, looked up once in a watch.
+#
+# Before each launch, and for each call of a function of the device's, it goes through
+# all of triton.language; for each block it makes a table of all dtypes. What comes of
+# it is the same each time. Keeping it costs less than it saves, and pays for checks.
+
+_NEEDED: Final = {
+    "_patch_attr": ("obj", "name", "member", "builder", "scope"),
+    "_patch_builtin": ("pkg", "builder", "scope"),
+    "_patch_lang": ("fn",),
+    "_LangPatchScope": (),
+}
+
+# The builtins of a module or class, by it and its number of attributes: the interpreter
+# adds some, and so may others.
+_builtins: dict[tuple[Any, int], list[str]] = {}
+
+
+def install(module: Any, patches: Patches) -> None:
+    """Have the interpreter keep what it looks up until the patches are undone.
+
+    Args:
+        module: `triton.runtime.interpreter`, with its own patches in place.
+        patches: takes what is replaced.
+    """
+    patches.set(module, "_get_np_dtype", _remembered(module._get_np_dtype))
+    if not _is_known(module):
+        return
+    within = _Within(module)
+    patches.set(module, "_patch_builtin", within.patch_builtin)
+    patches.set(module, "_patch_lang", within.patch_lang)
+    patches.set(module.GridExecutor, "__call__", within.launching())
+
+
+@cache
+def _is_known(module: Any) -> bool:
+    """Whether a release's functions are those that are replaced here."""
+    found = {name: getattr(module, name, None) for name in _NEEDED}
+    return all(
+        callable(f) and tuple(inspect.signature(f).parameters) == _NEEDED[name]
+        for name, f in found.items()
+    )
+
+
+def _remembered(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Ask once for each dtype; names tell them apart."""
+    known: dict[str, Any] = {}
+
+    def np_dtype(tt_dtype: Any) -> Any:
+        name = getattr(tt_dtype, "name", None)
+        if name.__class__ is not str:
+            return original(tt_dtype)
+        found = known.get(name)
+        if found is None:
+            found = known[name] = original(tt_dtype)
+        return found
+
+    return np_dtype
+
+
+def _names(module: Any, pkg: Any) -> list[str]:
+    """Return what is a builtin, or stands for one already."""
+    key = pkg, len(vars(pkg))
+    found = _builtins.get(key)
+    if found is None:
+        is_builtin = module.tl.core.is_builtin
+        found = _builtins[key] = [
+            name
+            for name, member in inspect.getmembers(pkg)
+            if is_builtin(member)
+            or getattr(member, "__module__", None) == module.__name__
+        ]
+    return found
+
+
+class _Within:
+    """Patches each part of triton.language once in a launch.
+
+    The interpreter does so for the kernel and for every call of a device function, and
+    takes it back after the launch.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._is_builtin = module.tl.core.is_builtin
+        self._patch_attr = module._patch_attr
+        self._patch_lang = module._patch_lang
+        self._executor = module.GridExecutor.__call__
+        # By their ids, in a launch: modules, classes, and what functions see.
+        self._patched: dict[int, Any] | None = None
+
+    def patch_lang(self, fn: Any) -> Any:
+        """Patch what a function sees of triton.language, if that is still to do."""
+        patched, sees = self._patched, fn.__globals__
+        if patched is None:
+            return self._patch_lang(fn)
+        if id(sees) in patched:
+            return self._module._LangPatchScope()
+        scope = self._patch_lang(fn)
+        patched[id(sees)] = sees
+        return scope
+
+    def patch_builtin(self, pkg: Any, builder: Any, scope: Any) -> None:
+        """Replace the builtins of a module or class, if that is still to do."""
+        patched = self._patched
+        if patched is not None:
+            if id(pkg) in patched:
+                return
+            patched[id(pkg)] = pkg
+        for name in _names(self._module, pkg):
+            member = getattr(pkg, name)
+            if self._is_builtin(member):
+                self._patch_attr(pkg, name, member, builder, scope)
+
+    def launching(self) -> Callable[..., Any]:
+        """Return the launch of a grid that tells its beginning and its end."""
+
+        def launch(executor: Any, *arguments: Any, **named: Any) -> Any:
+            outer, self._patched = self._patched, {}
+            try:
+                return self._executor(executor, *arguments, **named)
+            finally:
+                self._patched = outer
+
+        return launch
+
+
+# What kernels see of Triton's language, by whatever name they have it.
+#
+# For a launch the interpreter replaces the functions of the modules `triton.language`
+# and `triton.language.math`. A compiler goes by the object instead: a function that a
+# file has under a name of its own (`exp = tl.exp`, `from triton.language import load`),
+# those of libdevice and of `tl.extra`, loops whose index is a tensor, and values of an
+# enclosing function are the same to it. Here they are replaced for the launch where a
+# function that runs in it names them.
 
 _STUBS: Final = "triton.language.extra.libdevice"
 _DEVICE: Final = "triton.language.extra.cuda.libdevice"
@@ -32,7 +215,7 @@ _MOST: Final = {False: 1 << 31, True: 1 << 63}
 _ABSENT: Final = object()
 
 
-def install(module: Any, patches: Patches) -> None:
+def language_install(module: Any, patches: Patches) -> None:
     """Have launches see all names until the patches are undone.
 
     Args:

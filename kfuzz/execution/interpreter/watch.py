@@ -7,6 +7,8 @@ case that touches what cannot be corrected is not judged. Outside a watch Triton
 its user installed it.
 """
 
+import contextlib
+import inspect
 import math
 import os
 import re
@@ -14,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from importlib import import_module
 from linecache import getline
 from operator import index
 from traceback import walk_tb
@@ -25,22 +28,102 @@ from torch import Tensor
 
 from kfuzz.core.errors import chain, message_of
 from kfuzz.core.verdict import Access
-from kfuzz.execution.calls import autotuning
-from kfuzz.execution.calls.occupied import gets_on
-from kfuzz.execution.calls.patches import Again, Patches
-from kfuzz.execution.device import declared
+from kfuzz.execution.calls import tuning
+from kfuzz.execution.calls.compiling import gets_on
+from kfuzz.execution.calls.torch_state import Again, Patches
+from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter import (
     inline_assembly,
     language,
-    launches,
     libdevice,
-    memory_hooks,
+    low_precision,
+    memory,
 )
-from kfuzz.execution.interpreter import low_precision_patches as low_precision
-from kfuzz.execution.interpreter import tables as interpreter_tables
-from kfuzz.execution.interpreter.access_log import Program
-from kfuzz.execution.interpreter.addresses import AddressCheck
-from kfuzz.execution.interpreter.reach import Reach, tensors_in
+from kfuzz.execution.interpreter import language as interpreter_tables
+from kfuzz.execution.interpreter.memory import AddressCheck, Program, Reach, tensors_in
+
+# Launches in Triton's interpreter, made as compiled kernels are launched.
+#
+# A number that a kernel is given is a tensor of its parameter's type there (a float one
+# of 32 bits), a grid may be a list, a function that makes it sees the caller's
+# arguments, and a parameter is a constant if its annotation says so, however the file
+# has the name.
+
+_CONSTANT: Final = "constexpr"
+
+
+def install(module: Any, patches: Patches) -> None:
+    """Have kernels launched so until the patches are undone.
+
+    Args:
+        module: `triton.runtime.interpreter`.
+        patches: takes what is replaced.
+    """
+    executor = module.GridExecutor
+    patches.set(module, "_implicit_cvt", _converted(module))
+    patches.set(executor, "__call__", _launched(module, executor.__call__))
+
+
+def _converted(module: Any) -> Callable[[Any], Any]:
+    original = module._implicit_cvt
+
+    def converted(argument: Any) -> Any:
+        if isinstance(argument, bool):  # up to some release made a wide integer
+            return _scalar(module, argument, "u1")
+        if isinstance(argument, float):
+            return _scalar(module, argument, "fp32")
+        return original(argument)
+
+    return converted
+
+
+def _scalar(module: Any, value: Any, name: str) -> Any:
+    """Return a number as a tensor of Triton's, of a type by its short name."""
+    dtype = module.tl.str_to_ty(name, None)
+    wanted = module._get_np_dtype(dtype)
+    if dtype.is_int():  # bits of what the launcher packs
+        kept = int(value) % (1 << 8 * wanted.itemsize)
+        data = np.array([kept], f"u{wanted.itemsize}").astype(wanted)
+    else:
+        data = np.array([value]).astype(wanted)
+    return module.tl.tensor(module.TensorHandle(data, dtype), dtype)
+
+
+def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def launch(executor: Any, *arguments: Any, **named: Any) -> Any:
+        declared = {
+            name: module.triton.runtime.jit._normalize_ty(kind)
+            for name, kind in inspect.get_annotations(executor.fn).items()
+        }
+        jit = module.triton.runtime.jit
+        numeric = frozenset(jit.type_canonicalisation_dict.values())
+        executor.constexprs = [
+            name
+            for name in executor.arg_names
+            if _CONSTANT in declared.get(name, "") or name in executor.constexprs
+        ]
+        if callable(executor.grid):
+            known = {k: v for k, v in named.items() if k in executor.arg_names}
+            bound = inspect.getcallargs(executor.fn, *arguments, **known)
+            executor.grid = executor.grid(bound)
+        if isinstance(executor.grid, list):
+            executor.grid = tuple(executor.grid)
+
+        def typed(name: str, value: Any) -> Any:
+            kind = declared.get(name, "")
+            plain = isinstance(value, int | float) and name not in executor.constexprs
+            if not plain or kind not in numeric:
+                return value
+            return _scalar(module, value, kind)
+
+        positional = map(typed, executor.arg_names, arguments)
+        by_name = {name: typed(name, value) for name, value in named.items()}
+        # What runs now asks of tensors where they are, not where they say.
+        with torch._C.DisableTorchFunction():
+            return original(executor, *positional, **by_name)
+
+    return launch
+
 
 _MODULE: Final = "triton.runtime.interpreter"
 # Launches of a call whose programs show that it gets on: a wrapper that launches again
@@ -74,7 +157,7 @@ class Launches:
     reverse: bool = False
     last: Program | None = None
     tuned: int = 0
-    measuring: autotuning.Measuring | None = None
+    measuring: tuning.Measuring | None = None
     _given: list[Any] = field(default_factory=list, repr=False)
     _grid: Program = (1, 1, 1)
     _launched: int = 0
@@ -183,7 +266,7 @@ def watch(
     reverse: bool = False,
     last: Program | None = None,
     config: int = 0,
-    measuring: autotuning.Measuring | None = None,
+    measuring: tuning.Measuring | None = None,
 ) -> Iterator[Launches]:
     """Correct the interpreter while the block runs, and check what it does.
 
@@ -210,8 +293,8 @@ def watch(
                 session.enter_context(_session(_choose))
             elif _MODULE in sys.modules:
                 session.enter_context(np.errstate(all="ignore"))
-                if declared.is_met():
-                    session.enter_context(declared.gpu())
+                if simulated.is_met():
+                    session.enter_context(simulated.gpu())
                 session.enter_context(_session(_install))
             yield _current
     finally:
@@ -236,16 +319,16 @@ def _session(install: Callable[[Patches], None]) -> Iterator[None]:
 
 def _choose(patches: Patches) -> None:
     """Have tuned kernels run the configuration that is asked for."""
-    tuner = autotuning.loaded()
+    tuner = tuning.loaded()
     if tuner is not None:
-        autotuning.install(
+        tuning.install(
             tuner,
             lambda: _current.tuned,
             lambda: _current.measuring,
             _note_config,
             patches,
         )
-    autotuning.measure_nothing(patches)
+    tuning.measure_nothing(patches)
 
 
 def _install(patches: Patches) -> None:
@@ -284,10 +367,10 @@ def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
         low_precision.install(module, _distrust, patches)
     libdevice.install(module, patches)
     inline_assembly.install(module, patches)
-    launches.install(module, patches)
-    memory_hooks.install(module, lambda: _current.check, patches)
+    install(module, patches)
+    memory.install(module, lambda: _current.check, patches)
     interpreter_tables.install(module, patches)
-    language.install(module, patches)
+    language.language_install(module, patches)
 
 
 def _follow_launches(module: Any, patches: Patches) -> None:
@@ -334,3 +417,41 @@ def _note_config(config: str, configs: int) -> None:
 
 def _distrust(reason: str) -> None:
     _current.distrust(reason)
+
+
+# What a child's first case would import or compute, had before it is forked.
+#
+# Measured on an H100 with Triton 3.6: 0.46 s of a fresh child's first case went into
+# the hash of Triton's own files, 0.18 s into a part of Triton that its launcher imports
+# late, 0.1 s into the bindings of CUDA. Nothing here touches a device or runs an
+# operation of torch.
+
+# Imported by the first launch.
+_LAUNCHED: Final = ("triton.compiler.code_generator", "triton.experimental.gluon")
+_INTERPRETED: Final = (
+    "ml_dtypes",
+    "triton.runtime.interpreter",
+    "kfuzz.execution.interpreter.low_precision_rounding",
+    "kfuzz.execution.interpreter.low_precision",
+)
+_COMPILED: Final = ("cuda.bindings.nvrtc",)
+
+
+def for_interpret() -> None:
+    """Import what Triton's interpreter needs, as far as it is there."""
+    _import((*_LAUNCHED, *_INTERPRETED))
+
+
+def for_cuda() -> None:
+    """Import what launches on a GPU need, and have Triton hash its own files."""
+    _import((*_LAUNCHED, *_COMPILED))
+    for name in ("triton.runtime.cache", "triton.compiler.compiler"):
+        with contextlib.suppress(ImportError, AttributeError):
+            import_module(name).triton_key()  # which it keeps
+            return
+
+
+def _import(names: tuple[str, ...]) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):
+            import_module(name)

@@ -7,9 +7,11 @@ real data gives are compared with what is captured here.
 """
 
 import inspect
+import operator
+import random
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -17,24 +19,410 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 from torch.utils._pytree import tree_leaves
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.recipe import Case, TensorSpec, is_dtype
-from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.device import declared
+from kfuzz.core.recipe import Case, TensorSpec, is_dtype, parsed
+from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.launches.launch import (
-    Argument,
-    ConstArgument,
-    IntArgument,
-    Launch,
-    OtherArgument,
-    TensorArgument,
-)
-from kfuzz.execution.launches.memoryless import LIMITS, Indices, Memoryless, storage_of
+from kfuzz.strategies.parameters import IndexParameter, ignored_index
+
+# Tensors without memory, and what is known of the numbers that they hold.
+
+# Operators whose results hold values of their first argument and no others.
+_MOVES: Final = frozenset(
+    {"clone", "contiguous", "_to_copy", "copy", "view", "_unsafe_view", "reshape",
+     "alias", "as_strided", "expand", "permute", "t", "transpose", "unsqueeze",
+     "squeeze", "slice", "select", "detach", "flatten", "_reshape_alias", "ravel"}
+)  # fmt: skip
+
+
+# Operators whose results are the number that all elements of their argument are.
+_SAME: Final = _MOVES | {"max", "min", "amax", "amin", "any", "all", "mean"}
+# Operators whose results hold integers of their first argument and no others.
+_KEEPS: Final = _MOVES | {"max", "min", "amax", "amin"}
+# What torch raises where it would need values, or does not know an operator.
+LIMITS: Final = (
+    DataDependentOutputException, DynamicOutputShapeException,
+    UnsupportedOperatorException, NotImplementedError,
+)  # fmt: skip
+_COMPARED: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne, "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_, "logical_and": operator.and_,
+    "logical_or": operator.or_, "add": operator.add, "sub": operator.sub,
+    "mul": operator.mul,
+}  # fmt: skip
+
+
+class Memoryless(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Tensors without memory; numbers read from one are 0, as if all indices were 0.
+
+    What a wrapper asks of indices, such as whether the greatest is in bounds, is
+    computed as if they were.
+
+    Attributes:
+        indices: what is known of the integers that a tensor holds, by storage.
+        equal: the number that all elements of a tensor are, by storage.
+        empty: storages that hold nothing yet.
+        written: storages that an operator has written to.
+        kept: what must not be freed, or another would get its storage's address.
+        reads: numbers that were read.
+        answers: 0, or a seed: what is read is then any number that may stand there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.begin(0)
+
+    def begin(self, answers: int) -> None:
+        """Forget all tensors."""
+        self.indices: dict[int, Indices] = {}
+        self.equal: dict[int, int] = {}
+        self.empty: set[int] = set()
+        self.written: set[int] = set()
+        self.kept: list[Any] = []
+        self.reads, self.answers = 0, answers
+
+    def dispatch(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Carry out an operator; what reads a value gives 0."""
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return self._read(args[0])
+        name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+        value = self._computed(name.removesuffix("_"), args)
+        made = super().dispatch(func, types, args, kwargs)
+        self._fill(name, args, made)
+        self._write(func, args, kwargs or {})
+        if not isinstance(made, Tensor):
+            return made
+        if value is not None and (not name.endswith("_") or _fills(made)):
+            self.kept.append(made)
+            self.equal[storage_of(made)] = value
+        if name in _KEEPS and args and isinstance(args[0], Tensor):
+            known = self.indices.get(storage_of(args[0]))
+            if known is not None and known.fit(made.dtype):
+                self.note(made, known)
+        return made
+
+    def _read(self, tensor: Tensor) -> bool | int | float:
+        """Return the number that a tensor of one element holds."""
+        self.reads += 1
+        storage, kind = storage_of(tensor), tensor.dtype
+        read: float = self.equal.get(storage, 0)
+        if self.answers:
+            chance = random.Random(f"{self.answers} {self.reads}")
+            known = self.indices.get(storage)
+            if known is not None:
+                few = {0, known.below - 1, known.below // 2, known.ignored}
+                read = chance.choice(sorted(n for n in few if n is not None))
+            else:
+                read = chance.choice((0, 1, 2, 3, 17, 100, 1000))
+            if kind is torch.bool:
+                read = chance.choice((0, 1))
+        if kind.is_floating_point:
+            return float(read)
+        return bool(read) if kind is torch.bool else int(read)
+
+    def _write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Forget what is known of memory that an operator writes to."""
+        schema = getattr(func, "_schema", None)
+        if schema is None or not schema.is_mutable:
+            return
+        given = dict(zip((a.name for a in schema.arguments), args, strict=False))
+        given |= kwargs
+        for argument in schema.arguments:
+            tensor = given.get(argument.name)
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            if written:
+                for leaf in tree_leaves(tensor):
+                    if isinstance(leaf, Tensor):
+                        self.kept.append(leaf)
+                        storage = storage_of(leaf)
+                        self.indices.pop(storage, None)
+                        self.equal.pop(storage, None)
+                        self.written.add(storage)
+
+    def _fill(self, name: str, args: Sequence[Any], made: Any) -> None:
+        """Note which memory holds nothing, and which does from now on."""
+        if name.startswith(("empty", "new_empty")) and isinstance(made, Tensor):
+            self.kept.append(made)
+            self.empty.add(storage_of(made))
+        elif name in ("fill_", "zero_", "copy_") and isinstance(args[0], Tensor):
+            self.empty -= {storage_of(args[0])} if _fills(args[0]) else set()
+
+    def _computed(self, name: str, args: Sequence[Any]) -> int | None:
+        """Return what all elements of a result are, None where that is not known."""
+        known = [
+            self.equal.get(storage_of(a)) if isinstance(a, Tensor) else a for a in args
+        ]
+        if not known or not any(isinstance(a, Tensor) for a in args):
+            return None
+        if known[0] is None or not isinstance(known[0], int):
+            return None
+        if name in _SAME:
+            return int(known[0])
+        if name == "sum":
+            return int(known[0]) * int(args[0].numel())
+        operation = _COMPARED.get(name)
+        if operation is None or len(known) < 2 or not isinstance(known[1], int):
+            return None
+        return int(operation(known[0], known[1]))
+
+    def note(self, tensor: Tensor, known: "Indices") -> None:
+        """Take it that a tensor holds such indices."""
+        self.kept.append(tensor)
+        self.indices[storage_of(tensor)] = known
+
+
+@dataclass(frozen=True)
+class Indices:
+    """What is known of the integers that a tensor holds: they are in [0, below).
+
+    Attributes:
+        below: the bound.
+        ignored: the number that may be among them besides, None if none may.
+    """
+
+    below: int
+    ignored: int | None = None
+
+    def fit(self, kind: torch.dtype) -> bool:
+        """Whether a type holds all of them."""
+        most = max(self.below - 1, abs(self.ignored or 0))
+        if kind.is_floating_point:
+            return most <= 2 / torch.finfo(kind).eps
+        return kind is not torch.bool and most <= torch.iinfo(kind).max and (
+            (self.ignored or 0) >= torch.iinfo(kind).min
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, kernel: BoundKernel, case: Case, name: str) -> "Indices | None":
+        """Return what the contract says of an argument's integers."""
+        bound = case.bound(case.tensors[name])
+        parameter = kernel.operator.inputs.get(name)
+        if not bound or not isinstance(parameter, IndexParameter):
+            return None
+        # Offsets and ends of parts may be the whole.
+        return cls(
+            bound + int(parsed(parameter.domain).cuts),
+            ignored_index(kernel.operator.inputs, parameter, case),
+        )
+
+
+def _fills(tensor: Tensor) -> bool:
+    """Whether a tensor is all of its memory."""
+    return tensor.numel() * tensor.itemsize == tensor.untyped_storage().nbytes()
+
+
+def storage_of(tensor: Tensor) -> int:
+    """Return what tells the memory of one tensor from that of others."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+# Launches of a Triton kernel as its wrapper makes them: arguments and grid.
+#
+# All frozen: a launch is compared with others, and watched in later runs.
+
+UNKNOWN: Final = -1
+"""What is in front of a pointer where that is not known."""
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A pointer that a kernel is given.
+
+    Attributes:
+        type: as in a signature, "*fp32".
+        itemsize: bytes of an element.
+        shape: of the tensor that the wrapper passes; () for a bare pointer.
+        strides: in elements.
+        storage: number of its storage in the call: equal ones overlap.
+        before: elements from the first that may be touched to the pointer, or UNKNOWN.
+        after: elements from the pointer that may be touched.
+        name: of the operator's argument that the storage belongs to; "" for memory
+            that the wrapper allocates.
+        below: what the values stay below where they are indices, else None.
+        ignored: which index there may be besides, None if none.
+        filled: whether torch has put values there before the launch.
+        output: whether the storage holds a result of the call.
+        aligned: whether the pointer is a multiple of 16 bytes.
+        block: of a descriptor made on the host its block's shape, else None.
+    """
+
+    type: str
+    itemsize: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    storage: int
+    before: int
+    after: int
+    name: str = ""
+    below: int | None = None
+    ignored: int | None = None
+    filled: bool = False
+    output: bool = False
+    aligned: bool = True
+    block: tuple[int, ...] | None = None
+
+    @property
+    def numel(self) -> int:
+        """Number of its elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last addressed one."""
+        if not self.numel:
+            return 0
+        steps = zip(self.shape, self.strides, strict=True)
+        return 1 + sum((n - 1) * s for n, s in steps)
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no two elements share memory, as far as nesting strides tell."""
+        steps = zip(self.strides, self.shape, strict=True)
+        reach = 0
+        for stride, size in sorted((s, n) for s, n in steps if n > 1):
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+        return True
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements, if there are any, lie in C order without gaps."""
+        if not self.numel:
+            return True
+        step = 1
+        for size, stride in zip(
+            reversed(self.shape), reversed(self.strides), strict=True
+        ):
+            if size != 1 and stride != step:
+                return False
+            step *= size
+        return True
+
+
+@dataclass(frozen=True)
+class IntArgument:
+    """An integer that a kernel is given.
+
+    Attributes:
+        type: "i32", "i64", …, by its value where none is declared.
+        value: the integer.
+        declared: whether the parameter has a type of its own.
+    """
+
+    type: str
+    value: int
+    declared: bool = False
+
+
+@dataclass(frozen=True)
+class OtherArgument:
+    """A float that a kernel is given: no address depends on it.
+
+    Attributes:
+        type: "fp32", ….
+    """
+
+    type: str
+
+
+@dataclass(frozen=True)
+class ConstArgument:
+    """A constant of a launch.
+
+    Attributes:
+        value: the constant; None where an argument is left out.
+        text: how it is told from others.
+    """
+
+    value: Any = field(compare=False)
+    text: str
+
+    @property
+    def number(self) -> int | None:
+        """The constant as an integer, None where it is none."""
+        return int(self.value) if isinstance(self.value, int) else None
+
+
+Argument = TensorArgument | IntArgument | OtherArgument | ConstArgument
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of one kernel.
+
+    Attributes:
+        kernel: name of the function.
+        file: in which it is defined.
+        line: of its definition.
+        arguments: by parameter name, in order.
+        grid: programs along x, y and z.
+        options: of the compilation, such as num_warps.
+        sizes: the operator's dimensions and integer scalars by name.
+    """
+
+    kernel: str
+    file: str
+    line: int
+    arguments: Mapping[str, Argument]
+    grid: tuple[int, int, int]
+    options: Mapping[str, Any] = field(compare=False)
+    sizes: Mapping[str, int]
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether no program runs, and there is no element that one would store."""
+        tensors = [a for a in self.arguments.values() if isinstance(a, TensorArgument)]
+        return 0 in self.grid and all(0 in a.shape for a in tensors)
+
+    @property
+    def constants(self) -> tuple[tuple[str, str], ...]:
+        """Names and texts of its constants."""
+        made = self.arguments.items()
+        return tuple((n, a.text) for n, a in made if isinstance(a, ConstArgument))
+
+    def unknown_in(self, storages: Collection[int]) -> "Launch":
+        """Return it where nothing is known of integers in some storages."""
+        arguments = {
+            name: replace(a, below=None, ignored=None)
+            if isinstance(a, TensorArgument)
+            and a.storage in storages
+            and a.below is not None
+            else a
+            for name, a in self.arguments.items()
+        }
+        if all(a is b for a, b in zip(
+            arguments.values(), self.arguments.values(), strict=True
+        )):  # fmt: skip
+            return self
+        return replace(self, arguments=arguments)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Types of its other arguments, but for the width of undeclared integers."""
+        return tuple(
+            "" if isinstance(a, IntArgument) and not a.declared else a.type
+            for a in self.arguments.values()
+            if not isinstance(a, ConstArgument)
+        )
+
 
 # Names of torch's types in Triton's signatures.
 _TYPES: Final = {
@@ -131,7 +519,7 @@ def capture(
         }
         keywords |= kernel.declaration.config(config)
         given = _Given(made, mode, names, sizes_of(case))
-        with declared.gpu(), watch(config=config) as running, _instead(given.launch):
+        with simulated.gpu(), watch(config=config) as running, _instead(given.launch):
             try:
                 results = kernel.taking(case.tensors)(*tensors, **keywords)
             except NotCapturedError:

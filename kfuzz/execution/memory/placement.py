@@ -1,14 +1,16 @@
-"""Placement: every tensor that a kernel is given lies between guard zones.
+"""Memory of arguments: one block that holds one or several between guard zones.
 
-The arguments of a case lie in a row, those of a batch in as many rows, alike but for
-the values. A case alone is a batch of one.
+Blocks are filled with poison, keep what they held when placed, and report what has
+changed since.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
@@ -16,22 +18,426 @@ from torch.utils.weak import WeakIdKeyDictionary
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge, TensorSpec
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.memory.arena import Arena
-from kfuzz.execution.memory.argument_blocks import (
-    Argument,
-    Block,
-    Dense,
-    Sparse,
-    at_edge,
-    check_values,
-    is_at_edge,
-    side_by_side,
+from kfuzz.execution.memory.changes import (
+    EXACT_BELOW,
+    ROUND_BYTES,
+    Indices,
+    Slot,
+    edge_slot,
+    element_offsets,
+    find_touches,
+    guard_bytes,
+    next_slot,
+    raw_memory,
+    rounded,
+    single_shape,
+    slot_room,
+    up,
 )
-from kfuzz.execution.memory.poison import Poison, bits_of, poison_word
-from kfuzz.execution.memory.rows import Rows
-from kfuzz.execution.memory.windows import is_sparse
-from kfuzz.execution.memory.zones import up
+from kfuzz.execution.memory.fences import NoAddressSpace, sparse_memory
+from kfuzz.execution.memory.poison import Poison, bits_of, fill_poison, poison_word
+from kfuzz.execution.memory.slots import Arena, Rows
 from kfuzz.numerics.run import Touch
+
+# A view that spans far more memory than it has elements.
+#
+# It lies in sparse memory, on a device in memory that is allocated as it is. Poison is
+# written and compared only in windows: around the elements and at both ends. No work
+# here is proportional to the span.
+
+MARGIN_BYTES: Final = 4096
+"""Poison on either side of a run of elements; its page exists anyway."""
+
+WINDOW_BYTES: Final = 4 << 20
+"""Poison around all runs together: many runs get narrower margins."""
+
+
+def is_sparse(spec: TensorSpec, itemsize: int, device: torch.device) -> bool:
+    """Whether a view is placed in memory that is filled in windows only."""
+    nbytes = (spec.offset + spec.span) * itemsize
+    least = backend_of(device).limits.sparse_bytes
+    return nbytes > least and nbytes > 4 * spec.numel * itemsize
+
+
+class Windows:
+    """The memory of one sparse argument.
+
+    Attributes:
+        memory: uint8, guard zones included.
+        slot: where in it the storage lies.
+    """
+
+    def __init__(
+        self, argument: "Argument", poison: Poison, device: torch.device
+    ) -> None:
+        a, spec, dtype = argument, argument.spec, argument.dtype
+        self.memory = _memory(a.nbytes + 2 * a.guard + 4 * a.align, device)
+        self.slot = next_slot(
+            self.memory.data_ptr(), 0, a.nbytes, a.guard, alignment=a.align,
+            exact=a.exact,
+        )  # fmt: skip
+        self._words = self.memory[: self.memory.numel() // 8 * 8].view(torch.int64)
+        places = torch.from_numpy(self._places(spec, dtype.itemsize))
+        self._index = places.to(device)
+        pattern = torch.empty(ROUND_BYTES, dtype=torch.uint8, device=device)
+        fill_poison(pattern, dtype, poison)
+        self._words[self._index] = pattern.view(torch.int64)[0]
+        self._snapshot = self._words[self._index]
+
+    def snap(self) -> None:
+        """Keep the present state to compare with."""
+        self._snapshot = self._words[self._index]
+
+    def changed(self) -> Indices:
+        """Return offsets in `memory` of the bytes that changed, ascending."""
+        now = self._words[self._index]
+        if torch.equal(now, self._snapshot):
+            return np.empty(0, dtype=np.int64)
+        differ = now != self._snapshot
+        starts = self._index[differ].cpu().numpy() * 8
+        pairs = (now[differ].cpu().numpy(), self._snapshot[differ].cpu().numpy())
+        a, b = (words.view(np.uint8).reshape(-1, 8) for words in pairs)
+        found: Indices = (starts[:, None] + np.arange(8))[a != b]
+        return found
+
+    def _places(self, spec: TensorSpec, itemsize: int) -> Indices:
+        """Return the numbers of the 8-byte words in all windows, ascending."""
+        slot, limit = self.slot, self._words.numel()
+        origin = slot.base + spec.offset * itemsize
+        starts = np.sort(element_offsets(spec)) * itemsize + origin
+        first = np.flatnonzero(np.diff(starts, prepend=-1) != itemsize)
+        runs = np.stack([starts[first], starts[[*(first[1:] - 1), -1]] + itemsize])
+        margin = min(MARGIN_BYTES, WINDOW_BYTES // runs.shape[1])
+        margin = max(margin // ROUND_BYTES * ROUND_BYTES, ROUND_BYTES)
+        ends = [[slot.start, slot.stop], [slot.base, slot.end]]
+        low = np.concatenate([runs[0] - margin, ends[0]]) // 8
+        high = -(-np.concatenate([runs[1] + margin, ends[1]]) // 8)
+        return _covered(low.clip(0), high.clip(None, limit))
+
+
+def _covered(low: Indices, high: Indices) -> Indices:
+    """Return the integers of all intervals [low, high), ascending and once each."""
+    order = np.argsort(low)
+    low, high = low[order], np.maximum.accumulate(high[order])
+    apart = np.flatnonzero(low[1:] > high[:-1]) + 1
+    low, high = low[np.r_[0, apart]], high[np.r_[apart - 1, -1]]
+    size = high - low
+    before = np.cumsum(size) - size
+    return np.repeat(low - before, size) + np.arange(int(size.sum()))
+
+
+def _memory(nbytes: int, device: torch.device) -> Tensor:
+    """Return memory for a view that spans so many bytes.
+
+    On a device all of it exists: loads between the elements are legal, and must not
+    fault.
+
+    Raises:
+        NoAddressSpace: if there is not as much.
+    """
+    if backend_of(device).has.on_host:
+        return sparse_memory(nbytes)
+    try:
+        return raw_memory(nbytes, device)
+    except torch.OutOfMemoryError:
+        raise NoAddressSpace(
+            f"the device has no {nbytes / 2**30:.3g} GiB for a view that spans them",
+            where="kfuzz.execution.memory.placement",
+        ) from None
+
+
+EDGE_BYTES: Final = 256 << 20
+"""Largest argument that lies at an edge on a device: its memory and the copy that it is
+compared with are kept for the cases that follow."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What one argument needs of its memory.
+
+    Attributes:
+        form: its dtype, shape, strides and storage offset.
+        nbytes: of its storage.
+        guard: width of each zone.
+        align: of its storage.
+    """
+
+    name: str
+    spec: TensorSpec
+    dtype: torch.dtype
+    form: tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
+    nbytes: int
+    guard: int
+    align: int
+
+    @classmethod
+    def of(cls, name: str, spec: TensorSpec, alignment: int) -> "Argument":
+        """Return what an argument needs.
+
+        Raises:
+            HarnessError: if elements overlap other than by a stride of 0, or the
+                alignment is no power of two.
+        """
+        if alignment < 1 or alignment & (alignment - 1):
+            raise HarnessError(f"alignment {alignment} is not a power of two")
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        span, reach = extent(name, spec)
+        nbytes, guard = (spec.offset + span) * dtype.itemsize, reach * dtype.itemsize
+        align = max(alignment, dtype.itemsize)
+        form = dtype, spec.shape, spec.element_strides, spec.offset
+        return cls(name, spec, dtype, form, nbytes, guard_bytes(guard), align)
+
+    @property
+    def exact(self) -> bool:
+        """Whether its base is a multiple of the alignment, and not of its double."""
+        return self.align < EXACT_BELOW
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes at most, guard zones included."""
+        return slot_room(self.nbytes, self.guard, self.align)
+
+    def single(self, values: Tensor) -> Tensor:
+        """Cut every stride-0 axis of [items, *shape] down to one element."""
+        if self.spec.strides is not None and 0 in self.spec.strides:
+            for axis, n in enumerate(single_shape(self.spec)):
+                if n != self.spec.shape[axis]:
+                    values = values.narrow(axis + 1, 0, 1)
+        return values
+
+    def changes(self, changed: Indices, slot: Slot) -> list[Touch]:
+        """Return the touches of changed bytes, counted as the slot is."""
+        size = self.dtype.itemsize
+        origin = slot.base + self.spec.offset * size
+        return find_touches(self.name, self.spec, size, changed - origin)
+
+
+class Dense:
+    """Rows that are compared as a whole, and the arguments in them, in order."""
+
+    def __init__(
+        self,
+        memory: Tensor,
+        snapshot: Tensor,
+        placed: Sequence[tuple[Argument, Slot]],
+        around: Poison,
+        *,
+        items: int,
+        pitch: int,
+        within: tuple[int, int],
+    ) -> None:
+        """Fill the rows with poison.
+
+        Args:
+            memory: uint8, flat.
+            snapshot: as large, to keep the state in.
+            placed: the arguments and their slots in a row, by ascending offset.
+            around: which poison.
+            items: how many rows.
+            pitch: bytes from one to the next.
+            within: first byte of a row, and one past the last, that are filled and
+                compared.
+        """
+        self.placed = {argument.name: (argument, slot) for argument, slot in placed}
+        slots = tuple(slot for _, slot in placed)
+        self.rows = Rows(memory, slots, items, pitch)
+        self._snapshot = Rows(snapshot, slots, items, pitch)
+        self._first, self._last = within
+        self._now = self.rows.columns(*within, torch.int64)
+        self._was = self._snapshot.columns(*within, torch.int64)
+        self._poison(around)
+
+    def elements(self, name: str, *, was: bool = False) -> Tensor:
+        """Return elements in all rows, those that share memory once.
+
+        Args:
+            name: the argument.
+            was: those of the snapshot.
+        """
+        argument, slot = self.placed[name]
+        rows = self._snapshot if was else self.rows
+        return argument.single(rows.every(slot, argument.form))
+
+    def snap(self) -> None:
+        """Keep the present state to compare with."""
+        self._was.copy_(self._now)
+
+    def restore(self, number: int) -> None:
+        """Give a row its state when placed."""
+        self._now[number].copy_(self._was[number])
+
+    def touched(self, free: Collection[str]) -> Tensor:
+        """Return in which rows a byte has changed; see `Placement.touched`."""
+        self._accept(free)
+        on_host = backend_of(self._now.device).has.on_host
+        if on_host and torch.equal(self._now, self._was):
+            return torch.zeros(len(self._now), dtype=torch.bool)
+        return (self._now != self._was).any(1)
+
+    def touches(self, free: Collection[str]) -> list[Touch]:
+        """Return what changed in the first row."""
+        self._accept(free)
+        if torch.equal(self._now, self._was):
+            return []
+        first = self._first
+        now = self._now[0].view(torch.uint8).cpu().numpy()
+        was = self._was[0].view(torch.uint8).cpu().numpy()
+        found: list[Touch] = []
+        starts = [slot.start - first for _, slot in self.placed.values()]
+        starts[0] = 0
+        ends = [*starts[1:], now.size]
+        for (argument, slot), start, end in zip(
+            self.placed.values(), starts, ends, strict=True
+        ):
+            changed = np.flatnonzero(now[start:end] != was[start:end])
+            found += argument.changes(changed + (start + first), slot)
+        return found
+
+    def _accept(self, free: Collection[str]) -> None:
+        """Have elements count as placed as they are now."""
+        for name in free:
+            if name in self.placed:
+                now, was = self.elements(name), self.elements(name, was=True)
+                bits_of(was).copy_(bits_of(now))
+
+    def _poison(self, around: Poison) -> None:
+        """Fill all rows; neighbours that take the same word at once."""
+        first = self._first
+        stretches: list[tuple[int, torch.dtype, int]] = []
+        for argument, slot in self.placed.values():
+            word, value = poison_word(argument.dtype, around)
+            if stretches and stretches[-1][1:] == (word, value):
+                stretches.pop()
+            stretches.append((rounded(slot.end), word, value))
+        stretches[-1] = (self._last, *stretches[-1][1:])
+        for stop, word, value in stretches:
+            self.rows.columns(first, stop, word).fill_(value)
+            first = stop
+
+
+class Sparse:
+    """One argument in memory that is filled and compared in windows; a single row."""
+
+    def __init__(self, argument: Argument, around: Poison, arena: Arena) -> None:
+        self._windows = Windows(argument, around, arena.device)
+        slot = self._windows.slot
+        self.rows = Rows(self._windows.memory, (slot,))
+        self.placed = {argument.name: (argument, slot)}
+
+    def elements(self, name: str) -> Tensor:
+        """Return elements, those that share memory once."""
+        argument, slot = self.placed[name]
+        whole = self.rows.isolated(0, slot, argument.form)
+        return argument.single(whole.unsqueeze(0))
+
+    def snap(self) -> None:
+        """Keep the present state to compare with."""
+        self._windows.snap()
+
+    def touches(self, free: Collection[str]) -> list[Touch]:
+        """Return what changed."""
+        changed = self._windows.changed()
+        return [t for a, slot in self.placed.values() for t in a.changes(changed, slot)]
+
+
+Block = Dense | Sparse
+
+
+def side_by_side(
+    arena: Arena, arguments: Sequence[Argument], items: int, pitch: int, around: Poison
+) -> Dense:
+    """Lay arguments out in the arena's one block, a row for each item."""
+    used, placed = 0, []
+    address = arena.live.data_ptr()
+    for a in arguments:
+        slot = next_slot(
+            address, used, a.nbytes, a.guard, alignment=a.align, exact=a.exact
+        )
+        placed.append((a, slot))
+        used = rounded(slot.end)
+    # A single row is all of the block; it is filled and compared as far as it goes.
+    single = items == 1
+    return Dense(
+        arena.live, arena.snapshot, placed, around, items=items,
+        pitch=arena.live.numel() if single else pitch,
+        within=(0, used if single else pitch),
+    )  # fmt: skip
+
+
+def is_at_edge(argument: Argument, edge: Edge, arena: Arena) -> bool:
+    """Whether a page that faults is to lie beside an argument."""
+    if edge.allocation is not None or edge.argument not in ("", argument.name):
+        return False
+    on_cpu = backend_of(arena.device).has.on_host
+    return bool(argument.spec.numel) and (on_cpu or argument.nbytes <= EDGE_BYTES)
+
+
+def at_edge(
+    arena: Arena, number: int, argument: Argument, edge: Edge, around: Poison
+) -> Dense:
+    """Lay an argument out against one end of fenced memory."""
+    a = argument
+    need = rounded(a.nbytes + a.guard + edge.slack + 2 * a.align)
+    buffer, snapshot = arena.fenced(number, need, readable=edge.readable)
+    slot = edge_slot(edge, buffer, a.nbytes, a.guard, alignment=a.align)
+    within = slot.start // ROUND_BYTES * ROUND_BYTES, rounded(slot.end)
+    return Dense(
+        buffer.memory, snapshot, [(a, slot)], around, items=1,
+        pitch=buffer.memory.numel(), within=within,
+    )  # fmt: skip
+
+
+def check_values(argument: Argument, values: Mapping[str, Tensor], items: int) -> None:
+    """Check that values fit an argument.
+
+    Args:
+        argument: what they are for.
+        values: per argument [items, *shape].
+        items: how many.
+
+    Raises:
+        HarnessError: naming the argument, if there are none, or if shape or dtype
+            differ.
+    """
+    given = values.get(argument.name)
+    shape, dtype = (items, *argument.spec.shape), argument.dtype
+    if given is None or given.shape != shape or given.dtype is not dtype:
+        found = None if given is None else (tuple(given.shape), given.dtype)
+        what = f"values {found} do not fit shape {shape} and dtype {dtype}"
+        raise HarnessError(what, where=argument.name)
+
+
+def extent(name: str, spec: TensorSpec) -> tuple[int, int]:
+    """Return the span of a view and how far a stray index may reach, in elements.
+
+    Stray indices: one row too many, or all elements where a stride of 0 was ignored.
+
+    Raises:
+        HarnessError: if elements overlap other than by a stride of 0.
+    """
+    numel = math.prod(spec.shape)
+    if numel == 0:
+        return 0, 0
+    span, reach, apart = 1, numel, True
+    for step, n in sorted(zip(spec.element_strides, spec.shape, strict=True)):
+        if n > 1 and step:
+            # Sufficient for disjoint elements; what fails it is counted below.
+            apart = apart and step >= span
+            span += (n - 1) * step
+            reach = max(reach, step)
+    if not apart and len(np.unique(element_offsets(spec))) < math.prod(
+        single_shape(spec)
+    ):
+        what = f"elements overlap (shape {spec.shape}, strides {spec.strides})"
+        fix = "Only a stride of 0 may make elements share memory"
+        raise HarnessError(what, where=name, fix=fix)
+    return span, reach
+
+
+# Placement: every tensor that a kernel is given lies between guard zones.
+#
+# The arguments of a case lie in a row, those of a batch in as many rows, alike but for
+# the values. A case alone is a batch of one.
 
 ROW_BYTES: Final = 512
 """Rows are multiples of this, so that memory is aligned alike in all of them."""

@@ -1,18 +1,17 @@
 """Campaign, zygote and children: kernels run where they may hang, crash or exit."""
 
-from kfuzz.execution.processes.child import Child
-from kfuzz.execution.processes.client import Zygote
-from kfuzz.execution.processes.faults import (
+from kfuzz.execution.processes.child import Child, InProcess
+from kfuzz.execution.processes.client import Template, Zygote, held, unforkable
+from kfuzz.execution.processes.forking import load_modules
+from kfuzz.execution.processes.wire import (
     ChildDied,
     ChildFault,
     ChildRaised,
     ChildTimeout,
+    Handler,
+    Message,
     ZygoteError,
 )
-from kfuzz.execution.processes.in_process import InProcess
-from kfuzz.execution.processes.serving import load_modules
-from kfuzz.execution.processes.template import Template, held, unforkable
-from kfuzz.execution.processes.wire import Handler, Message
 
 __all__ = [
     "Child",

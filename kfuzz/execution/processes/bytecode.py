@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from kfuzz.store.cache import cache_folder
+from kfuzz.store.files import cache_folder
 
 # The function by which Python's importer names the file of a source's bytecode.
 _NAME: Final = "cache_from_source"

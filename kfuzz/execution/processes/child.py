@@ -1,24 +1,37 @@
 """The campaign's view of one child: requests, replies, and its end."""
 
 import contextlib
+import os
 import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.processes import serving
-from kfuzz.execution.processes.closing import Closing
-from kfuzz.execution.processes.faults import ChildDied, ChildTimeout, ZygoteError
-from kfuzz.execution.processes.forked import EXIT_DESCRIPTORS
-from kfuzz.execution.processes.output import Output, Sink
+from kfuzz.core.home import with_home
+from kfuzz.execution import parent
+from kfuzz.execution.processes import forking
+from kfuzz.execution.processes.forking import EXIT_DESCRIPTORS
 from kfuzz.execution.processes.wire import (
     Channel,
+    ChildDied,
+    ChildTimeout,
+    Closing,
     Message,
+    Output,
+    Sink,
     WireClosed,
     WireError,
     WireTimeout,
+    ZygoteError,
+    decode,
+    encode,
 )
 
 # An idle child reads at once; one that does not is as good as hung.
@@ -151,7 +164,7 @@ class Child(Closing):
             self.kill()
             raise
         self._waiting = False
-        return serving.unwrap(envelope, self.pid)
+        return forking.unwrap(envelope, self.pid)
 
     def request(self, message: Message, timeout: float | None) -> Message:
         """Send and wait; raises what they raise."""
@@ -282,3 +295,199 @@ def signal_name(code: int | None) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+# A child's interface without a process, for kernels that have no other home.
+
+
+class InProcess(Closing):
+    """Calls the handler here: no time-out can be kept and a crash ends kfuzz.
+
+    Messages and replies go through JSON all the same, so that what works here
+    works in a child. Interrupting (Ctrl-C) passes through.
+
+    Args:
+        serve: "module:function", or the function itself.
+    """
+
+    def __init__(self, serve: str | forking.Serve) -> None:
+        function = forking.resolve(serve) if isinstance(serve, str) else serve
+        self.pid = os.getpid()
+        self._handler = forking.start(function)
+        self._sent: Message | None = None
+
+    @property
+    def output_tail(self) -> str:
+        """Always empty: what the handler prints goes where kfuzz prints."""
+        return ""
+
+    def send(self, message: Message) -> None:
+        """Keep `message` for `wait`.
+
+        Raises:
+            HarnessError: the reply to an earlier one was not waited for, or the
+                message is not JSON.
+        """
+        if self._sent is not None:
+            raise HarnessError("a request is already under way", where="in process")
+        self._sent = decode(encode(message))
+
+    def wait(self, timeout: float | None = None) -> Message:
+        """Call the handler and return its reply; `timeout` is not kept.
+
+        Raises:
+            ChildRaised: an exception escaped the handler.
+            HarnessError: nothing was sent, or the reply is not JSON.
+        """
+        if self._sent is None:
+            raise HarnessError("no request is under way", where="in process")
+        message, self._sent = self._sent, None
+        envelope = forking.answer(self._handler, message, interruptible=True)
+        return forking.unwrap(decode(encode(envelope)), self.pid)
+
+    def request(self, message: Message, timeout: float | None = None) -> Message:
+        """Send and wait; raises what they raise."""
+        self.send(message)
+        return self.wait(timeout)
+
+    def close(self) -> None:
+        """Do nothing: there is no process to end."""
+
+    def kill(self) -> None:
+        """Do nothing: there is no process to end."""
+
+
+# Processes of kfuzz's own: started, sent messages, ended with what they began.
+
+
+class OwnProcess(Closing):
+    """A process that is sent messages and sends messages.
+
+    Args:
+        module: that it runs; its `main` takes the messages with `served`.
+        environment: its variables, to which the place of kfuzz is added.
+        python: options of Python.
+        options: of `subprocess.Popen`: its session, or its group.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        environment: Mapping[str, str],
+        *,
+        python: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        handle = theirs.fileno()
+        with theirs:
+            self._process = subprocess.Popen(
+                # -P keeps the working folder, which holds users' files, off sys.path.
+                [sys.executable, "-P", *python, *parent.bound(module), str(handle)],
+                env=with_home(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # standard output is the report's alone
+                pass_fds=[handle],
+                **options,
+            )
+        self._connection = Connection(ours.detach())
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def send(self, message: object) -> None:
+        """Send a message.
+
+        Raises:
+            OSError: if the process has ended.
+        """
+        self._connection.send(message)
+
+    def ready(self, seconds: float) -> bool:
+        """Return whether a message is there within some seconds.
+
+        Raises:
+            EOFError: if the process has ended and none is left.
+        """
+        if self._connection.poll(seconds):
+            return True
+        if self._process.poll() is None or self._connection.poll():
+            return False  # another may hold its end open
+        raise EOFError
+
+    def receive(self) -> Any:
+        """Return the next message.
+
+        Raises:
+            EOFError: if the process has ended and none is left.
+            OSError: likewise.
+        """
+        return self._connection.recv()
+
+    def ended(self, seconds: float | None = None) -> str:
+        """Return how it ended, in words.
+
+        Args:
+            seconds: it is waited for so long, and ended then; None for ever.
+        """
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:  # it closed its end, and goes on
+            self._process.kill()
+            code = self._process.wait()
+        return f"exit code {code}" if code >= 0 else signal_name(code)
+
+    def close(self) -> None:
+        """End the process, with what it began."""
+        self._connection.close()
+        _end_group(self._process)
+
+
+@contextmanager
+def in_group(
+    command: Sequence[str], **options: Any
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """Start a command in a group of its own, which ends with the block.
+
+    Raises:
+        OSError: if it cannot be started.
+    """
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, start_new_session=True, **options
+    )
+    try:
+        yield process
+    finally:
+        _end_group(process)
+
+
+def _end_group(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def served() -> Connection:
+    """Return what a process hears its parent by."""
+    return Connection(int(sys.argv[1]))
+
+
+def obey(connection: Connection, stop: threading.Event) -> None:
+    """Have an event set when the parent sends another message, or is gone."""
+
+    def hear() -> None:
+        with suppress(EOFError, OSError):
+            connection.recv()
+        stop.set()
+
+    threading.Thread(target=hear, daemon=True).start()
+
+
+def end() -> None:
+    """End at once: nothing is worth tidying up."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

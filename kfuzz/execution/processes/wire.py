@@ -4,15 +4,23 @@ A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON holding
 one object. Both ends are Python's `json`, so NaN and infinities pass through.
 """
 
+import contextlib
+import fcntl
 import json
 import os
+import resource
+import select
+import signal
 import socket
 import struct
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, Self
 
-from kfuzz.core.errors import HarnessError
+from kfuzz.core.errors import HarnessError, KfuzzError
 
 Message = dict[str, Any]
 Handler = Callable[[Message], Message]
@@ -203,3 +211,403 @@ class Channel:
     def close(self) -> None:
         """Close the socket; harmless when repeated."""
         self._sock.close()
+
+
+# Drains what a process prints, so that it neither blocks nor fills memory.
+
+# Kept for reports: enough for a traceback or a compiler's complaint.
+TAIL_BYTES = 64 << 10
+
+# Forwarded per process: more than a person reads, less than fills a CI log when
+# thousands of children each print.
+FORWARD_BYTES = 256 << 10
+
+# A reader that keeps up wakes once per 64 KiB with the default pipe; this is the
+# largest size an ordinary user may ask for, and it cuts the wake-ups of a flood.
+PIPE_BYTES = 1 << 20
+
+# Different lines told apart, in all; later ones are passed on each time.
+MAX_SEEN = 1 << 17
+
+# After a process is gone, how long to wait for its last bytes: a stray process
+# that holds the pipe open must not hold up the campaign.
+FINISH_SECONDS = 0.5
+
+Sink = Callable[[bytes], None]
+
+
+def to_stderr(data: bytes) -> None:
+    """Write all of `data` to file descriptor 2."""
+    while data:
+        data = data[os.write(2, data) :]
+
+
+class Once:
+    """A sink that passes each line on the first time it comes, from whichever process.
+
+    A kernel that prints does so in each call, and a file in each process that imports
+    it. Indented lines, and the first of a traceback, go with the new lines beside them.
+
+    Args:
+        sink: takes what is new.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._seen: set[int] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, data: bytes) -> None:
+        """Take what a process printed."""
+        with self._lock:
+            kept, news = [], False
+            for line in data.splitlines(keepends=True):
+                is_new = bool(line.strip()) and hash(line.rstrip()) not in self._seen
+                if is_new and len(self._seen) < MAX_SEEN:
+                    self._seen.add(hash(line.rstrip()))
+                news |= is_new
+                if is_new or line[:1].isspace() or line.startswith(b"Traceback"):
+                    kept.append(line)
+        if news:
+            self._sink(b"".join(kept))
+
+
+class Output:
+    """A pipe whose reading end a daemon thread empties, once it is told to.
+
+    Attributes:
+        writer: the end to hand to the process; close it with `close_writer`.
+        reader: the other end, this process's alone.
+        name: whose output it is, for the line that says that more is dropped.
+        taken: bytes that it has printed so far.
+    """
+
+    def __init__(self, sink: Sink | None, name: str, *, drain: bool = True) -> None:
+        self._sink = sink or to_stderr
+        self.name = name
+        self.taken = 0
+        self._tail = b""
+        self._forwarded = 0
+        self._finished = False
+        self.reader, self.writer = os.pipe()
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self.reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread = threading.Thread(
+            target=self._drain, name=f"output of {name}", daemon=True
+        )
+        if drain:
+            self.drain()
+
+    def drain(self) -> None:
+        """Begin to empty the pipe; harmless when repeated."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    @property
+    def tail(self) -> str:
+        """The last `TAIL_BYTES` printed, undecodable bytes replaced."""
+        return self._tail.decode(errors="replace")
+
+    def close_writer(self) -> None:
+        """Close the campaign's copy of the writing end, so that EOF can come."""
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def finish(self) -> None:
+        """Take what is still in the pipe and end the thread; bounded in time."""
+        if self._finished:
+            return
+        self._finished = True
+        self.close_writer()
+        self.drain()
+        self._thread.join(FINISH_SECONDS)
+        os.eventfd_write(self._stop, 1)
+        # A sink that blocks may hold the thread: leave it the descriptors then.
+        self._thread.join(FINISH_SECONDS)
+        if not self._thread.is_alive():
+            os.close(self.reader)
+            os.close(self._stop)
+
+    def _drain(self) -> None:
+        poll = select.poll()
+        poll.register(self.reader, select.POLLIN)
+        poll.register(self._stop, select.POLLIN)
+        while self._stop not in (ready := dict(poll.poll())):
+            if self.reader in ready:
+                piece = os.read(self.reader, PIPE_BYTES)
+                if not piece:
+                    return
+                self._take(piece)
+
+    def _take(self, piece: bytes) -> None:
+        self.taken += len(piece)
+        self._tail = (self._tail + piece[-TAIL_BYTES:])[-TAIL_BYTES:]
+        if self._forwarded >= FORWARD_BYTES:
+            return
+        shown = piece[: FORWARD_BYTES - self._forwarded]
+        self._forwarded += len(shown)
+        if self._forwarded >= FORWARD_BYTES:
+            shown += f"\n[further output of {self.name} is dropped]\n".encode()
+        # A sink that fails (a closed terminal) must not stop the draining.
+        with contextlib.suppress(Exception):
+            self._sink(shown)
+
+
+# How much memory a child may take, so that it fails before the machine does.
+#
+# The limit is on the data of the process (RLIMIT_DATA): an allocation beyond it fails
+# like any other, as MemoryError in Python and as torch's own error, and the child goes
+# on. Without it the system's out-of-memory killer would choose a victim. Address space
+# without memory (sparse views, files, a device's mappings) does not count, which a
+# limit on address space (RLIMIT_AS) would forbid.
+
+VARIABLE: Final = "KFUZZ_CHILD_MEMORY"
+"""Environment variable: MiB that a child may take; 0 for no limit."""
+
+SHARE: Final = 0.5
+"""Part of the free memory that one child may take: others run beside it."""
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+
+
+def limit_memory() -> None:
+    """Limit what this process may allocate from now on; best effort."""
+    room = allowance()
+    held = _kilobytes(Path("/proc/self/status"), "VmData:")
+    if room is None or held is None:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = held + room
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+
+
+def allowance() -> int | None:
+    """Return how many bytes a child may take, None for no limit.
+
+    What `VARIABLE` says, else a share of what the machine, or the control group that
+    this process lies in, has left.
+    """
+    given = os.environ.get(VARIABLE, "")
+    if given.isdigit():
+        return int(given) << 20 or None
+    free = _kilobytes(Path("/proc/meminfo"), "MemAvailable:")
+    left = [n for n in (free, _left_in_group()) if n is not None]
+    return int(SHARE * min(left)) if left else None
+
+
+def _kilobytes(path: Path, label: str) -> int | None:
+    """Return the bytes that a line of a file in /proc gives in kB."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            if line.startswith(label):
+                return int(line.split()[1]) << 10
+    return None
+
+
+def _left_in_group() -> int | None:
+    """Return the least that this process's control group and those above have left."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number == "0":
+                folder, most, now = _CGROUPS, "memory.max", "memory.current"
+            elif "memory" in controllers.split(","):
+                folder = _CGROUPS / "memory"
+                most, now = "memory.limit_in_bytes", "memory.usage_in_bytes"
+            else:
+                continue
+            group = folder / path.lstrip("/")
+            # In a container the path may be the host's, which is not mounted here.
+            groups = [g for g in (group, *group.parents) if g.is_relative_to(folder)]
+            left = [_left(g / most, g / now, g / "memory.stat") for g in groups]
+            found = [n for n in left if n is not None]
+            if found:
+                return min(found)
+    return None
+
+
+def _left(most: Path, now: Path, stat: Path) -> int | None:
+    try:
+        limit, used = most.read_text().strip(), int(now.read_text())
+    except (OSError, ValueError):
+        return None
+    if not limit.isdigit():  # "max"
+        return None
+    # Cached files are counted as used, and are given up when memory is short.
+    cached = 0
+    with contextlib.suppress(OSError, ValueError):
+        for line in stat.read_text().splitlines():
+            if line.startswith("inactive_file "):
+                cached = int(line.split()[1])
+    return max(int(limit) - used + cached, 0)
+
+
+# What is closed when a block ends.
+
+
+class Closing(ABC):
+    """A context manager that closes itself at the end of its block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+# Who handles Ctrl-C: the campaign, and no process that it began.
+
+_ignored = False
+
+
+def ignore_interrupts() -> None:
+    """Have this process, and those that it forks, ignore Ctrl-C."""
+    global _ignored
+    _ignored = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def is_child() -> bool:
+    """Whether Ctrl-C cannot reach this process: children ignore it.
+
+    One that is judged looks as if it handled it.
+    """
+    return _ignored or signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+# Looking processes up in /proc, to end those that outlive their owner.
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the living or unreaped children of a single-threaded process."""
+    with contextlib.suppress(OSError):
+        return [int(word) for word in _listing(pid).read_text().split()]
+    return [each for each in _all_pids() if _parent(each) == pid]
+
+
+def session_of(pid: int) -> list[int]:
+    """Return every process in the session that `pid` leads, `pid` included."""
+    found = []
+    for each in _all_pids():
+        with contextlib.suppress(OSError):
+            if os.getsid(each) == pid:
+                found.append(each)
+    return found
+
+
+def kill_group(pid: int) -> None:
+    """Send SIGKILL to the process group that `pid` leads, if there is one."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def kill(pid: int) -> None:
+    """Send SIGKILL to one process, if it is there."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _listing(pid: int) -> Path:
+    # Absent where the kernel was built without CONFIG_PROC_CHILDREN.
+    return Path(f"/proc/{pid}/task/{pid}/children")
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _parent(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    # The command's name, in brackets, may itself hold spaces and brackets.
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+# What can go wrong in a child, told apart: late, dead, raised; and the zygote.
+
+# macOS raises the second where Linux raises the first.
+FAULT_SIGNALS: Final = (signal.SIGSEGV.name, signal.SIGBUS.name)
+
+
+class ChildFault(KfuzzError):
+    """Something that the code under test did; never a fault of kfuzz."""
+
+
+class ChildTimeout(ChildFault):
+    """No reply in time; the child still runs: wait again, or kill it."""
+
+    def __init__(self, pid: int, seconds: float | None) -> None:
+        self.seconds = seconds
+        super().__init__(f"no reply within {seconds} s", where=f"child {pid}")
+
+
+class ChildDied(ChildFault):
+    """The child ended instead of replying; it is reaped.
+
+    Attributes:
+        exit_code: what it exited with, None if a signal ended it.
+        signal_name: the signal that ended it, such as "SIGSEGV", else None.
+        output_tail: the last of what it printed, decoded with replacement.
+        disconnected: whether it closed its connection and went on, so that it had to
+            be ended.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        exit_code: int | None,
+        signal_name: str | None,
+        output_tail: str,
+        *,
+        disconnected: bool = False,
+    ) -> None:
+        self.disconnected = disconnected
+        self.exit_code = exit_code
+        self.signal_name = signal_name
+        self.output_tail = output_tail
+        cause = signal_name or f"exit code {exit_code}"
+        if disconnected:
+            cause = "it closed its connection"
+        super().__init__(f"died instead of replying ({cause})", where=f"child {pid}")
+
+    @property
+    def faulted(self) -> bool:
+        """Whether it touched memory that it may not."""
+        return self.signal_name in FAULT_SIGNALS
+
+
+class ChildRaised(ChildFault):
+    """An exception escaped the handler; the child lives and takes requests.
+
+    Attributes:
+        type: name of the exception's class, such as "ValueError".
+        message: its text, cut to a length fit for a report.
+        traceback: as Python prints it, cut likewise.
+    """
+
+    def __init__(self, pid: int, type: str, message: str, traceback: str) -> None:
+        self.type = type
+        self.message = message
+        self.traceback = traceback
+        super().__init__(f"raised {type}: {message}", where=f"child {pid}")
+
+
+class ZygoteError(HarnessError):
+    """The zygote cannot start, died, or cannot fork."""
+
+    def __init__(self, what: str, *, output_tail: str = "", fix: str = "") -> None:
+        self.output_tail = output_tail
+        last = output_tail.rstrip().rpartition("\n")[2].strip()
+        shown = f"; the last it printed: {last}" if last else ""
+        super().__init__(what + shown, where="zygote", fix=fix)

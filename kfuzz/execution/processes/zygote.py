@@ -16,10 +16,9 @@ import sys
 from collections.abc import Iterator
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.execution.processes import serving
+from kfuzz.execution.processes import forking
 from kfuzz.execution.processes.forking import Forking
-from kfuzz.execution.processes.interrupts import ignore_interrupts
-from kfuzz.execution.processes.wire import Channel
+from kfuzz.execution.processes.wire import Channel, ignore_interrupts
 
 # An import that never ends must not leave a zygote behind that no longer reads
 # its control socket; importing torch from a cold network disk takes tens of seconds.
@@ -40,8 +39,8 @@ def main() -> None:
     signal.alarm(PRELOAD_SECONDS)
     try:
         with _ending_with(arguments.control):
-            serving.load_modules(filter(None, arguments.preload.split(",")))
-            serve = serving.resolve(arguments.serve)
+            forking.load_modules(filter(None, arguments.preload.split(",")))
+            serve = forking.resolve(arguments.serve)
     except (ImportError, HarnessError) as error:  # a person reads this: one line
         sys.exit(f"{type(error).__name__}: {error}")
     signal.alarm(0)

@@ -3,20 +3,22 @@
 The items of a batch are made together; a case is a batch of one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from kfuzz.core.burst import Burst
-from kfuzz.core.domain import OFFSETS, SPANS, parsed
+from kfuzz.core.budget import Burst
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import KfuzzError, suggestion
-from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.recipe import OFFSETS, SPANS, Case, Fill, TensorSpec, parsed
 from kfuzz.core.value_families import COPIES, STRETCHED, families_of
+from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values.formula import fill_rows
 from kfuzz.execution.values.generator import INTEGERS, Grid, Streams, as_signed
 from kfuzz.execution.values.items import (
@@ -28,7 +30,7 @@ from kfuzz.execution.values.items import (
     repeated_axes,
     runs_of,
 )
-from kfuzz.numerics.comparator.summary import is_fused
+from kfuzz.numerics.compare import is_fused
 from kfuzz.numerics.domains import fitted, holds
 from kfuzz.numerics.formats import FORMATS, round_to
 
@@ -418,3 +420,71 @@ def stretch(spec: TensorSpec, start: int, stop: int, device: torch.device) -> Te
         if start <= at < stop:
             raw[at - start] = as_signed(plant.bits, values.element_size())
     return values
+
+
+# Initialisers of constants that draw numbers instead.
+#
+# Weights that are all 0 or all 1 hide whether they are used. While a module is built,
+# the functions of `torch.nn.init` that fill with a constant draw numbers about it, by
+# the size of what they fill alone: whoever builds the same layers, in whatever order,
+# has the same weights.
+
+_SPREAD: Final = 0.5
+
+
+@contextmanager
+def drawn_constants(*, drawn: bool = True) -> Iterator[None]:
+    """Have initialisers of constants draw numbers within the block.
+
+    Args:
+        drawn: False for a block that does nothing.
+    """
+    if not drawn:
+        yield
+        return
+    init: Any = nn.init
+    replaced: dict[str, Callable[..., Tensor]] = {
+        "ones_": lambda tensor: _about(tensor, 1.0),
+        "zeros_": lambda tensor: _about(tensor, 0.0),
+        "constant_": _about,
+    }
+    with Patches() as patches:
+        for name, function in replaced.items():
+            patches.set(init, name, function)
+        yield
+
+
+def _about(tensor: Tensor, val: float) -> Tensor:
+    """Fill a tensor with numbers about one, at most half of it or 0.5 away."""
+    seed = 2 * tensor.numel() + (val == 0)
+    chance = torch.Generator().manual_seed(seed)
+    spread = _SPREAD * (abs(val) or 1.0)
+    noise = 2 * torch.rand(tensor.shape, generator=chance) - 1
+    with torch.no_grad():
+        return tensor.copy_(val + spread * noise)
+
+
+# Torch's random generators: the same state at every call, as before afterwards.
+
+SEED: Final = 0x5EED
+"""What the generators are seeded with where nothing else is asked for."""
+
+OTHER_SEED: Final = 0xD1CE
+"""What they are seeded with to see whether a result depends on it."""
+
+
+@contextmanager
+def seeded(device: torch.device, seed: int) -> Iterator[None]:
+    """Seed the generators of the CPU and of a device while the block runs.
+
+    Their states are those from before when it ends.
+    """
+    generators = backend_of(device).generators(device)
+    states = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kfuzz.core.burst import Burst
-from kfuzz.core.domain import parsed
+from kfuzz.core.budget import Burst
 from kfuzz.core.dtypes import DTYPES, specials
 from kfuzz.core.random_streams import Purpose, stream
-from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec, contiguous_strides
+from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec, contiguous_strides, parsed
 from kfuzz.core.value_families import COPIES, SLOTS, is_hostile
 from kfuzz.core.value_families.tiles import edges
 from kfuzz.execution.values.generator import (

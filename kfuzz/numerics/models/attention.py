@@ -41,8 +41,14 @@ from kfuzz.numerics.acceptance import (
     Problem,
     around,
 )
-from kfuzz.numerics.bounds import EXP_ARGUMENT, EXP_ERROR, U32, U64
-from kfuzz.numerics.elements import finite_or_zero, meet
+from kfuzz.numerics.accumulation import (
+    EXP_ARGUMENT,
+    EXP_ERROR,
+    U32,
+    U64,
+    finite_or_zero,
+    meet,
+)
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.models.dots import Dots, dots
 from kfuzz.numerics.models.functions import (

@@ -20,7 +20,7 @@ from kfuzz.numerics.acceptance import (
     Problem,
     between,
 )
-from kfuzz.numerics.bounds import U32
+from kfuzz.numerics.accumulation import U32
 from kfuzz.numerics.formats import FORMATS, INTEGERS, Format, round_to
 from kfuzz.numerics.intervals import Arithmetic, Interval, product_classes
 

@@ -42,8 +42,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, around, classes_of
-from kfuzz.numerics.bounds import U32, U64
-from kfuzz.numerics.elements import finite_or_zero
+from kfuzz.numerics.accumulation import U32, U64, finite_or_zero
 from kfuzz.numerics.formats import FORMATS
 
 _SINGLE = FORMATS["float32"]

@@ -4,11 +4,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import NAN, Acceptance, Problem, between, classes_of
-from kfuzz.numerics.accumulation import gamma
-from kfuzz.numerics.bounds import U64
-from kfuzz.numerics.elements import finite_or_zero
+from kfuzz.numerics.accumulation import U64, finite_or_zero, gamma
 from kfuzz.numerics.intervals import Interval
-from kfuzz.numerics.models.normalisation import (
+from kfuzz.numerics.models.norms import (
     SECOND_ORDER,
     InverseRoot,
     RowArithmetic,

@@ -21,10 +21,9 @@ from kfuzz.numerics.acceptance import (
     classes_of,
     moved,
 )
-from kfuzz.numerics.accumulation import gamma
-from kfuzz.numerics.bounds import U32
+from kfuzz.numerics.accumulation import U32, gamma
 from kfuzz.numerics.formats import FORMATS, INTEGERS
-from kfuzz.numerics.models.log_sum_exp import exponentials
+from kfuzz.numerics.models.sums import exponentials
 
 _SINGLE = FORMATS["float32"]
 

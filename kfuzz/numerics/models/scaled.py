@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import Acceptance, Problem, around, classes_of
-from kfuzz.numerics.accumulation import gamma
-from kfuzz.numerics.bounds import U32
-from kfuzz.numerics.elements import finite_or_zero
+from kfuzz.numerics.accumulation import U32, finite_or_zero, gamma
 from kfuzz.numerics.formats import FORMATS, Format
 from kfuzz.numerics.models.dots import Dots, dots
 

@@ -5,8 +5,7 @@ the same steps in the declared arithmetic, its sums in any order, may differ (a 
 error analysis: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 3.3).
 """
 
-from kfuzz.numerics.shadow.mode import Shadow
-from kfuzz.numerics.shadow.run import SAFETY, in_float32, shadowed
-from kfuzz.numerics.shadow.steps import AS_REFERENCE, Steps
+from kfuzz.numerics.shadow.mode import SAFETY, Shadow, in_float32, shadowed
+from kfuzz.numerics.shadow.shade import AS_REFERENCE, Steps
 
 __all__ = ["AS_REFERENCE", "SAFETY", "Shadow", "Steps", "in_float32", "shadowed"]

@@ -1,4 +1,9 @@
-"""Error rules of functions that are not monotone, or have jumps, and of selections."""
+"""Error rules of arithmetic and elementary functions, element by element.
+
+|f(a') - f(a)| over |a' - a| <= e is found at the ends of the interval, exactly and
+not to first order, where f is monotone; each step then adds its own roundings. The
+budgets of functions are those of `kfuzz.numerics.models.functions`.
+"""
 
 import math
 from collections.abc import Callable
@@ -9,10 +14,447 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.bounds import EXP_ARGUMENT
-from kfuzz.numerics.elements import finite_or_zero
-from kfuzz.numerics.shadow.elementwise import finished, known
-from kfuzz.numerics.shadow.shade import Call, Outcome, Shade, any_of, rule
+from kfuzz.numerics.accumulation import EXP_ARGUMENT, EXP_ERROR, finite_or_zero
+from kfuzz.numerics.models.functions import (
+    DIVISION_ERROR,
+    ERF_ERROR,
+    EXPM1_ERROR,
+    FAST_ERF_ABSOLUTE,
+    FAST_EXP_ERROR,
+    FAST_LOG_ABSOLUTE,
+    FAST_LOG_ERROR,
+    FAST_TANH_RELATIVE,
+    LOG_ERROR,
+    TANH_ERROR,
+)
+from kfuzz.numerics.shadow.shade import (
+    Call,
+    NoRule,
+    Operand,
+    Outcome,
+    Shade,
+    Steps,
+    any_of,
+    rule,
+    sound,
+)
+
+# sqrt: 1 ulp without precise square roots; rsqrt: 2 ulp.
+SQRT_ERROR: Final = 3
+RSQRT_ERROR: Final = 5
+# sin and cos: 2 ulp, tan 4; pow 4; hyperbolic functions 4 and inverse ones 4.
+SIN_ERROR: Final = 5
+POW_ERROR: Final = 9
+OTHER_ERROR: Final = 9
+# `sin.approx`: 2^-20.5 absolute within two turns, 2^-14.7 within a hundred.
+FAST_SIN: Final = ((6.2831, 2.0**-20.5), (314.0, 2.0**-14.7))
+# A factor below this many least normal numbers may be flushed, times another factor,
+# before a third one would make it normal again: (d r) g as d (r g).
+NEAR_UNDERFLOW: Final = 2.0**24
+
+
+def finished(
+    out: Tensor,
+    error: Tensor,
+    certain: Tensor | bool,
+    limited: Tensor,
+    *,
+    nonnegative: bool = False,
+    terms: int = 0,
+    reach: Tensor | None = None,
+) -> Outcome:
+    """Return an elementwise outcome.
+
+    Args:
+        out: the result.
+        error: of its finite elements.
+        certain: where a result that is no number is so for every kernel.
+        limited: range-limited elements.
+        nonnegative: whether no kernel's result is below 0.
+        terms: of how many terms the results are sums.
+        reach: of products; see `Shade`.
+    """
+    special = torch.where(torch.as_tensor(certain), 0.0, float("inf"))
+    error = torch.where(torch.isfinite(out), sound(error), special)
+    if reach is not None and not bool((reach > out.abs().clamp(min=1)).any()):
+        reach = None
+    shade = Shade(
+        error, limited.expand(out.shape), nonnegative, terms=terms, reach=reach
+    )
+    return out, (shade,)
+
+
+def known(*operands: Operand) -> Tensor:
+    """Return where something is known of every operand: infinities are, or are not."""
+    made = torch.isfinite(operands[0].error)
+    for x in operands[1:]:
+        made = made & torch.isfinite(x.error)
+    return made
+
+
+def _sum(call: Call, out: Tensor, a: Operand, b: Operand) -> Outcome:
+    """Return the outcome of a + alpha b, a the operand that alpha does not scale."""
+    alpha = call.get("alpha", 1)
+    scale = abs(float(alpha))
+    error = a.error + scale * b.error
+    halves = 1.0
+    if scale != 1:
+        constant = call.operand_of(alpha)
+        error = error + (constant.error + call.steps.unit * scale) * b.value.abs()
+    terms = a.shade.terms + b.shade.terms
+    if terms and not call.steps.own:
+        for one, other in ((a, b), (b, a)):
+            if one.shade.terms:
+                size = other.value.abs() + other.error
+                inner = call.steps.acc.summation(one.shade.terms + 1) * size
+                error = error + torch.where(torch.isfinite(other.value), inner, 0.0)
+    made = call.steps.rounded(out, error, halves)
+    if scale == 1 and not terms:
+        made = call.steps.exact(made, (out == 0) & (a.error == 0) & (b.error == 0))
+    # The product may leave the range that the sum keeps.
+    size = torch.where(torch.isfinite(b.value), scale * b.value.abs(), 0.0)
+    beyond = (size > call.steps.limit).to(torch.float64)
+    signs = a.shade.nonnegative and b.shade.nonnegative and alpha >= 0
+    plus = call.name.endswith(".add")
+    # An infinite operand decides the class whatever the other's error is.
+    return finished(
+        out, made, known(a, b),
+        any_of(a.read(call.steps), b.read(call.steps), beyond),
+        nonnegative=signs and plus, terms=terms + 1 if terms else 0,
+    )  # fmt: skip
+
+
+@rule("add", "sub")
+def _add(call: Call) -> Outcome:
+    return _sum(call, call.out, call.operand("self"), call.operand("other"))
+
+
+@rule("rsub")
+def _rsub(call: Call) -> Outcome:
+    return _sum(call, call.out, call.operand("other"), call.operand("self"))
+
+
+def _sure_sign(x: Operand) -> Tensor:
+    """Return where every kernel's value has the sign of x, or is 0 with it."""
+    sure = _nothing(x) | (x.value.abs() > x.error) | ~torch.isfinite(x.value)
+    return sure & known(x)
+
+
+def _nothing(x: Operand) -> Tensor:
+    """Return where an operand is 0 in every kernel."""
+    return (x.value == 0) & (x.error == 0)
+
+
+def _vanishing(x: Operand, steps: Steps) -> Tensor:
+    """Return where a factor is so small that another order of factors may flush it."""
+    near = steps.flush * NEAR_UNDERFLOW * steps.compute.min_normal
+    return ((x.value != 0) & (x.value.abs() < near)).to(torch.float64)
+
+
+def _overflowing(out: Tensor, reach: Tensor, steps: Steps) -> Tensor:
+    """Return where another order of factors overflows on the way to the result."""
+    if steps.own:
+        return torch.zeros_like(reach)
+    return ((reach > steps.limit) & (out.abs() <= steps.limit)).to(torch.float64)
+
+
+@rule("mul")
+def _mul(call: Call) -> Outcome:
+    a, b, steps = call.operand("self"), call.operand("other"), call.steps
+    error = a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error
+    if call.out.dtype is torch.bool:
+        return finished(call.out, error, True, any_of(a.shade.limited, b.shade.limited))
+    exact = a.is_power_of_two or b.is_power_of_two
+    made = steps.rounded(call.out, error, 0.0 if exact else 1.0)
+    none = (_nothing(a) | _nothing(b)) & known(a, b)
+    made = steps.exact(made, none & (call.out == 0))
+    square = call.named["self"] is call.named["other"]
+    reach = a.reach * b.reach
+    limited = any_of(a.read(steps), b.read(steps), _overflowing(call.out, reach, steps))
+    if a.number is None and b.number is None and not steps.own:
+        limited = any_of(limited, _vanishing(a, steps), _vanishing(b, steps))
+    told = ~(a.left_out(steps) | b.left_out(steps))
+    return finished(
+        call.out, made, _sure_sign(a) & _sure_sign(b) & told, limited,
+        nonnegative=square or (a.shade.nonnegative and b.shade.nonnegative),
+        reach=reach,
+    )  # fmt: skip
+
+
+def quotient(call: Call, a: Operand, b: Operand, out: Tensor) -> Outcome:
+    """Return the outcome of a / b: (e_a + |a/b| e_b) / (|b| - e_b) and a division."""
+    room = b.value.abs() - b.error
+    error = (a.error + out.abs() * b.error) / room.clamp(min=0)
+    error = torch.where((room > 0) | (error == 0), error, float("inf"))
+    # Of a sum of infinite size nothing but 0 is left.
+    error = torch.where(torch.isinf(b.value), 0.0, error)
+    exact = b.is_power_of_two
+    made = call.steps.rounded(out, error, 0.0 if exact else DIVISION_ERROR)
+    reach = a.reach * finite_or_zero(1 / b.value).abs().clamp(min=1)
+    return finished(
+        out, made, _sure_sign(a) & _sure_sign(b),
+        any_of(
+            a.read(call.steps), b.read(call.steps),
+            _overflowing(out, reach, call.steps),
+        ),
+        nonnegative=a.shade.nonnegative and b.shade.nonnegative,
+        reach=reach,
+    )  # fmt: skip
+
+
+@rule("div", "floor_divide")
+def _div(call: Call) -> Outcome:
+    a, b = call.operand("self"), call.operand("other")
+    mode = call.get("rounding_mode")
+    if call.name.endswith("floor_divide"):
+        mode = "floor"
+    exact = a.value / b.value
+    made = quotient(call, a, b, exact)
+    if mode is None:
+        return call.out, made[1]
+    (shade,) = made[1]
+    assert shade is not None
+    cut = torch.floor if mode == "floor" else torch.trunc
+    error = _distance(cut, exact, shade.error, call.out)
+    return finished(call.out, error, torch.isfinite(shade.error), shade.limited)
+
+
+@rule("reciprocal")
+def _reciprocal(call: Call) -> Outcome:
+    return quotient(call, call.operand_of(1.0), call.operand("self"), call.out)
+
+
+def _distance(
+    f: Callable[[Tensor], Tensor], a: Tensor, error: Tensor, out: Tensor
+) -> Tensor:
+    """Return the greatest |f(a') - out| at the ends of the interval around a."""
+    above, below = (f(a + error) - out).abs(), (f(a - error) - out).abs()
+    made = torch.maximum(above, below)
+    return torch.where(error == 0, torch.zeros_like(made), made)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A monotone elementary function.
+
+    Attributes:
+        f: the function in float64.
+        halves: its budget in halves of a unit in the last place.
+        fast: the same for the fast approximation; None where there is none.
+        domain: least argument; None where it has all numbers.
+        top: greatest argument; None where it has all numbers above the least.
+        positive: whether its values are not below 0.
+        flushes: whether subnormal results may vanish whatever is declared: no vendor's
+            fast path of exp2 keeps them.
+        level: whether its limits at infinity are exact.
+        absolute: absolute error, in units, of the other forms that people write.
+        fast_absolute: absolute error of the fast approximation.
+        fast_relative: relative error of it.
+    """
+
+    f: Callable[[Tensor], Tensor]
+    halves: float
+    fast: float | None = None
+    domain: float | None = None
+    top: float | None = None
+    positive: bool = False
+    flushes: bool = False
+    level: bool = True
+    absolute: float = 0.0
+    fast_absolute: float = 0.0
+    fast_relative: float = 0.0
+
+
+FUNCTIONS: Final = {
+    "exp": Function(
+        torch.exp, EXP_ERROR, FAST_EXP_ERROR, positive=True, flushes=True
+    ),
+    "exp2": Function(torch.exp2, EXP_ERROR, positive=True, flushes=True),
+    # exp(x) - 1 where the reference says expm1, log(1 + x) where it says log1p.
+    "expm1": Function(torch.expm1, EXPM1_ERROR, absolute=EXP_ERROR + 1),
+    "log1p": Function(
+        torch.log1p, EXPM1_ERROR, FAST_LOG_ERROR, -1.0, absolute=2.0,
+        fast_absolute=FAST_LOG_ABSOLUTE,
+    ),
+    "log": Function(
+        torch.log, LOG_ERROR, FAST_LOG_ERROR, 0.0, fast_absolute=FAST_LOG_ABSOLUTE
+    ),
+    "log2": Function(
+        torch.log2, LOG_ERROR, FAST_LOG_ERROR, 0.0, fast_absolute=2.0**-21
+    ),
+    "log10": Function(
+        torch.log10, LOG_ERROR, FAST_LOG_ERROR, 0.0, fast_absolute=FAST_LOG_ABSOLUTE
+    ),
+    "sqrt": Function(torch.sqrt, SQRT_ERROR, domain=0.0, positive=True),
+    "rsqrt": Function(torch.rsqrt, RSQRT_ERROR, domain=0.0, positive=True),
+    # 2 sigmoid(2x) - 1 or (1 - e) / (1 + e) near 0: half of the error of e = exp(-2x),
+    # then the sum and the quotient are rounded.
+    "tanh": Function(
+        torch.tanh, TANH_ERROR, absolute=EXP_ERROR / 2 + 3,
+        fast_relative=FAST_TANH_RELATIVE,
+    ),
+    "erf": Function(torch.erf, ERF_ERROR, fast_absolute=FAST_ERF_ABSOLUTE + 2.0**-21),
+    # 1 - erf, whose error in the upper tail is absolute.
+    "erfc": Function(
+        torch.erfc, ERF_ERROR, positive=True, absolute=ERF_ERROR + 1,
+        fast_absolute=FAST_ERF_ABSOLUTE + 2.0**-21,
+    ),
+    "sinh": Function(torch.sinh, OTHER_ERROR),
+    "cosh": Function(torch.cosh, OTHER_ERROR, positive=True),
+    "asinh": Function(torch.asinh, OTHER_ERROR),
+    "atan": Function(torch.atan, SIN_ERROR, level=False),
+    # Documented to 2, 2, 4, 3 ulp; erfinv to 2.
+    "acos": Function(torch.acos, SIN_ERROR, domain=-1.0, top=1.0, positive=True),
+    "asin": Function(torch.asin, SIN_ERROR, domain=-1.0, top=1.0),
+    "acosh": Function(torch.acosh, OTHER_ERROR, domain=1.0, positive=True),
+    "atanh": Function(torch.atanh, OTHER_ERROR, domain=-1.0, top=1.0),
+    "erfinv": Function(torch.erfinv, OTHER_ERROR, domain=-1.0, top=1.0),
+}  # fmt: skip
+
+
+def mapped(call: Call, made: Function) -> Outcome:
+    """Return the outcome of a monotone function."""
+    a, out, steps = call.operand("self"), call.out, call.steps
+    low, high = a.value - a.error, a.value + a.error
+    limited = a.read(steps)
+    seen = low
+    if made.domain is not None:
+        seen = torch.where(a.value >= made.domain, low.clamp(min=made.domain), low)
+        if not (a.shade.nonnegative and made.domain == 0):
+            # Some kernel may hold a number outside and rightly give NaN.
+            outside = (low < made.domain) & (a.value >= made.domain) & (a.error > 0)
+            limited = any_of(limited, outside.to(torch.float64))
+    if made.top is not None:
+        outside = (high > made.top) & (a.value <= made.top) & (a.error > 0)
+        limited = any_of(limited, outside.to(torch.float64))
+        high = torch.where(a.value <= made.top, high.clamp(max=made.top), high)
+    error = torch.maximum((made.f(high) - out).abs(), (made.f(seen) - out).abs())
+    error = torch.where(a.error == 0, torch.zeros_like(error), error)
+    halves, absolute = made.halves, 0.0
+    if not steps.own:
+        absolute = made.absolute * steps.unit
+    if steps.fast:
+        halves = max(halves, made.fast or 0.0)
+        absolute += made.fast_absolute
+    if made.flushes:
+        absolute += steps.compute.min_normal
+    total = steps.rounded(out, error, halves, absolute=absolute)
+    if steps.fast and made.fast_relative:
+        total = total + made.fast_relative * (out.abs() + error)
+    if made.level:
+        total = torch.where(torch.isinf(a.value), steps.kept(out, 0 * out), total)
+    same = torch.isnan(out) & torch.isnan(made.f(low)) & torch.isnan(made.f(high))
+    certain = (~torch.isfinite(a.value) & known(a)) | (a.error == 0) | same
+    return finished(out, total, certain, limited, nonnegative=made.positive)
+
+
+for _name, _function in FUNCTIONS.items():
+    rule(_name)(partial(mapped, made=_function))
+
+
+@rule("sigmoid")
+def _sigmoid(call: Call) -> Outcome:
+    """1 / (1 + exp(-x)): s(1-s)(4u|x| + 5u) + 6u s; 0 where exp(-x) overflows."""
+    a, s, steps = call.operand("self"), call.out, call.steps
+    error = _distance(torch.sigmoid, a.value, a.error, s)
+    size = torch.where(torch.isinf(a.value), 0.0, a.value.abs())
+    own = FAST_EXP_ERROR if steps.fast else EXP_ERROR
+    inner = s * (1 - s) * (EXP_ARGUMENT * size + own) * steps.unit
+    # Where 1 + exp(-x) overflows, or its reciprocal is subnormal, 0 is stored.
+    least = 2 * steps.compute.min_normal
+    made = steps.rounded(s, error, 1 + DIVISION_ERROR, absolute=inner + least)
+    return finished(s, made, known(a), a.read(steps), nonnegative=True)
+
+
+@rule("sin", "cos")
+def _sine(call: Call) -> Outcome:
+    a, steps = call.operand("self"), call.steps
+    error, absolute = a.error.clamp(max=2.0), torch.zeros_like(a.value)
+    if steps.fast:
+        absolute = torch.full_like(a.value, 2.0)
+        for reach, bound in reversed(FAST_SIN):
+            absolute = torch.where(a.value.abs() <= reach, bound, absolute)
+    made = steps.rounded(call.out, error, SIN_ERROR, absolute=absolute)
+    return finished(call.out, made, known(a), a.read(steps))
+
+
+@rule("neg", "abs")
+def _neg(call: Call) -> Outcome:
+    a = call.operand("self")
+    nonnegative = call.name.endswith("abs")
+    return finished(
+        call.out, a.error, known(a), a.shade.limited, nonnegative=nonnegative
+    )
+
+
+@rule("floor", "ceil", "trunc", "round", "sign", "sgn")
+def _steps(call: Call) -> Outcome:
+    """Monotone functions with jumps: a doubt about the side is an error of the jump."""
+    a = call.operand("self")
+    f = getattr(torch, call.name.removeprefix("aten."))
+    if call.get("decimals"):
+        raise NoRule(call.name)
+    error = _distance(f, a.value, a.error, call.out)
+    return finished(call.out, error, known(a), a.shade.limited)
+
+
+@rule("pow")
+def _pow(call: Call) -> Outcome:
+    base, power = call.operand("self"), call.operand("exponent")
+    steps, out = call.steps, call.out
+    if power.number in (0.0, 1.0):
+        error = base.error if power.number else torch.zeros_like(out)
+        return finished(out, error, known(base), base.shade.limited)
+    limited = any_of(base.read(steps), power.read(steps))
+    if power.number in (2.0, 3.0, -1.0, 0.5, -0.5):
+        f, halves = _POWERS[power.number]
+        low, high = base.value - base.error, base.value + base.error
+        if power.number in (0.5, -0.5):
+            outside = (low < 0) & (base.value >= 0) & (base.error > 0)
+            if not base.shade.nonnegative:
+                limited = any_of(limited, outside.to(torch.float64))
+            low = torch.where(base.value >= 0, low.clamp(min=0), low)
+        ends = torch.maximum((f(low) - out).abs(), (f(high) - out).abs())
+        if power.number == -1.0:  # not monotone across its pole
+            apart = base.value.abs() > base.error
+            ends = torch.where(apart, ends, float("inf"))
+        error = torch.where(base.error == 0, torch.zeros_like(ends), ends)
+        made = steps.rounded(out, error, halves)
+        certain = _sure_sign(base)
+        even = power.number == 2.0 or base.shade.nonnegative
+        return finished(out, made, certain, limited, nonnegative=even)
+    corners = [
+        torch.pow(base.value + s * base.error, power.value + t * power.error)
+        for s in (-1, 1)
+        for t in (-1, 1)
+    ]
+    error = torch.stack([(c - out).abs().expand(out.shape) for c in corners])
+    exact = (base.error == 0) & (power.error == 0)
+    error = torch.where(exact, torch.zeros_like(out), error.amax(0))
+    # Around 0 the corners do not tell; there an exact base is asked for.
+    apart = (base.value.abs() > base.error) | (base.error == 0)
+    error = torch.where(apart, error, float("inf"))
+    argument = (power.value * base.value.abs().log()).abs()
+    argument = torch.where(torch.isfinite(argument), argument, 0.0)
+    # exp(b log a) is what many kernels compute.
+    inner = EXP_ARGUMENT * steps.unit * argument * out.abs()
+    inner = torch.where(torch.isfinite(inner), inner, 0.0)
+    made = steps.rounded(out, error, POW_ERROR, absolute=inner)
+    certain = ~(torch.isfinite(base.value) & torch.isfinite(power.value))
+    certain = exact | (certain & known(base, power))
+    return finished(out, made, certain, limited, nonnegative=base.shade.nonnegative)
+
+
+_POWERS: Final[dict[float, tuple[Callable[[Tensor], Tensor], float]]] = {
+    2.0: (lambda x: x * x, 1.0),
+    3.0: (lambda x: x * x * x, 3.0),
+    -1.0: (torch.reciprocal, DIVISION_ERROR),
+    0.5: (torch.sqrt, SQRT_ERROR),
+    -0.5: (torch.rsqrt, RSQRT_ERROR),
+}
+
+
+# Error rules of functions that are not monotone, or have jumps, and of selections.
 
 # Documented nowhere for every device; the peak errors that Cephes gives for its
 # single-precision functions are below 8 units, twice that here.
@@ -139,8 +581,8 @@ def smooth(call: Call, made: Smooth) -> Outcome:
     return finished(out, total, certain, any_of(a.read(steps), beyond))
 
 
-for _name, _smooth in SMOOTH.items():
-    rule(_name)(partial(smooth, made=_smooth))
+for _functions_name, _smooth in SMOOTH.items():
+    rule(_functions_name)(partial(smooth, made=_smooth))
 
 
 @rule("copysign")
@@ -287,6 +729,6 @@ def _resampled(call: Call, rank: int) -> Outcome:
     return finished(out, steps.kept(out, error), ~wild, limited)
 
 
-for _rank, _name in ((1, "upsample_linear1d"), (2, "upsample_bilinear2d"),
+for _rank, _functions_name in ((1, "upsample_linear1d"), (2, "upsample_bilinear2d"),
                      (3, "upsample_trilinear3d")):  # fmt: skip
-    rule(_name)(partial(_resampled, rank=_rank))
+    rule(_functions_name)(partial(_resampled, rank=_rank))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 if TYPE_CHECKING:
     from kfuzz.core.event import Event
-    from kfuzz.report.gathered import Gathered
+    from kfuzz.report.tables import Gathered
 
 NAMES: Final = tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
 """Every kind."""

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.core.errors import KfuzzError
-from kfuzz.engine.replay.script import script
+from kfuzz.engine.scripts import script
 from kfuzz.execution.device.backends import named
-from kfuzz.report.finding_view import FindingView, view
-from kfuzz.report.gathered import Gathered, Shown
+from kfuzz.report.finding_view import FindingView, packages_of, view
 from kfuzz.report.kinds import ReportKind
-from kfuzz.report.layout import code, fence, inert, markdown_table
-from kfuzz.report.places import packages_of
-from kfuzz.report.text import plain
+from kfuzz.report.tables import Gathered, Shown
+from kfuzz.report.text import code, fence, inert, markdown_table, plain
 
 MAX_SCRIPT: Final = 40_000
 """Letters of a script that is written out: an issue on GitHub takes 65,536 in all."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 from kfuzz.core.event import Event
-from kfuzz.report.event_lines import EventLines
 from kfuzz.report.kinds import ReportKind
+from kfuzz.report.text import EventLines
 
 
 def stream(out: TextIO) -> Callable[[Event], None]:

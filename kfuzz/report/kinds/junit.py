@@ -14,10 +14,9 @@ from typing import Final
 from kfuzz.core.event import ContractTally, KernelFinished
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.finding_view import Depth, finding_lines, view
-from kfuzz.report.gathered import Gathered, Shown, by_contract
 from kfuzz.report.kinds import ReportKind
-from kfuzz.report.proofs import proof_summaries
-from kfuzz.report.summary import nothing_compared
+from kfuzz.report.promises import proof_summaries
+from kfuzz.report.tables import Gathered, Shown, by_contract, nothing_compared
 from kfuzz.report.text import one_line
 
 _RUN = "kfuzz"

@@ -10,15 +10,11 @@ from urllib.parse import quote
 
 from kfuzz import __version__
 from kfuzz.core.verdict import State
-from kfuzz.report.finding_view import Depth, finding_lines, view
-from kfuzz.report.gathered import Gathered, Shown
+from kfuzz.report.finding_view import Depth, finding_lines, line_of, view
 from kfuzz.report.kinds import ReportKind
-from kfuzz.report.layout import section_markdown
-from kfuzz.report.places import line_of
-from kfuzz.report.promises import as_sections, promised, title
-from kfuzz.report.proofs import proof_summaries
-from kfuzz.report.summary import nothing_compared
-from kfuzz.report.text import one_line, plain
+from kfuzz.report.promises import as_sections, promised, proof_summaries, title
+from kfuzz.report.tables import Gathered, Shown, nothing_compared
+from kfuzz.report.text import one_line, plain, section_markdown
 
 SCHEMA: Final = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/"

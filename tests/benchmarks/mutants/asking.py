@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.contracts.witnesses.roster import Entry
-from kfuzz.core.calibration import Role
+from kfuzz.core.statement import Role
 from kfuzz.execution.processes import ChildDied, ChildRaised, Zygote
 from tests.benchmarks.mutants.in_child import COMPARE, STARTS, Comparison
 from tests.benchmarks.mutants.specimens import SPECIMENS

@@ -10,16 +10,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.binding import BoundKernel, Derived
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.derive import Derived
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.reading import worst_ratio
 from kfuzz.core.recipe import Case
+from kfuzz.evaluation.diagnosis import judge_explained
 from kfuzz.evaluation.evaluator import Evaluator, Setting
-from kfuzz.evaluation.other_declarations import judge_explained
 from kfuzz.execution.device.backends import is_lost
-from kfuzz.numerics.elements import same_bits
+from kfuzz.numerics.accumulation import same_bits
 from kfuzz.targets.load import Source, load
 from tests.benchmarks.mutants.small_cases import small_cases
 from tests.benchmarks.peers.budgeted import Trial

@@ -8,8 +8,7 @@ from typing import Final
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
 from kfuzz.core.value_families import BOOL_FAMILIES, INDEX_FAMILIES, INTEGER_FAMILIES
-from kfuzz.strategies import layouts
-from kfuzz.strategies import value_choice as values
+from kfuzz.strategies import layouts, values
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # Around the tiles of the correct kernels, the longest past the longest tile.

@@ -15,7 +15,7 @@ from kfuzz.core.event import FindingSaved, KernelFinished, Notice, RunStarted
 from kfuzz.core.finding import Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import campaign
-from kfuzz.engine.workers.backend import Backend
+from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import BACKENDS, environment_for
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, Zygote
 from kfuzz.targets.load import LoadedKernel, Source, load

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.shape_class import ShapeClass
+from kfuzz.core.declaration import ShapeClass
 from kfuzz.evaluation.calling import as_argument
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 

@@ -14,9 +14,9 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import Evaluator, Setting
-from kfuzz.execution.device.interpreted import INTERPRET
-from kfuzz.execution.launches.process import end, served
-from kfuzz.prove.samples import drawn
+from kfuzz.execution.device.backend import INTERPRET
+from kfuzz.execution.launches.building import end, served
+from kfuzz.features.prove.sampling import drawn
 from kfuzz.targets.load import Source, load
 
 

@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _work(given: argparse.Namespace, folder: Path, state: dict[str, Any]) -> None:
-    from kfuzz.execution.launches.process import Process
+    from kfuzz.execution.launches.building import Process
     from tests.benchmarks.proofs.judging import Asked
 
     end = time.monotonic() + given.seconds
@@ -129,7 +129,7 @@ def _units(given: argparse.Namespace, folder: Path) -> Iterator[tuple[Any, bool]
 
 def _proved(unit: Any, seconds: float) -> dict[str, Any]:
     from kfuzz.core.errors import KfuzzError
-    from kfuzz.prove.proving import KernelProver
+    from kfuzz.features.prove.proving import KernelProver
 
     began = time.process_time()
     try:
@@ -150,8 +150,8 @@ def _proved(unit: Any, seconds: float) -> dict[str, Any]:
 
 def _apply(made: dict[str, Any], names: list[str], shown: list[str]) -> None:
     """Note which properties the counterexamples refute."""
-    from kfuzz.core.proof import Proven
-    from kfuzz.prove.examined import REFUTING
+    from kfuzz.core.event import Proven
+    from kfuzz.features.prove.proving import REFUTING
 
     made["examples"] = len(shown)
     for name, kind in zip(names, shown, strict=True):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kfuzz.core.proof import Proven
+from kfuzz.core.event import Proven
 
 # What a search shows that no kernel has of which the property is proved.
 _BREAKING: Final = {

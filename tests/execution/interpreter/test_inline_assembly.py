@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kfuzz.execution.interpreter.inline_assembly import run
-from kfuzz.execution.interpreter.traps import NoForm
+from kfuzz.execution.interpreter.language import NoForm
 
 SOFTPLUS = """{
     .reg .pred p;  // beyond 20 it is x

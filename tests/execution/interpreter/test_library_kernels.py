@@ -29,7 +29,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.execution.device import declared
+from kfuzz.execution.device import simulated as declared
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import COUNTER, spec

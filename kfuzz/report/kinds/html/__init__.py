@@ -10,14 +10,13 @@ from typing import Any, Final
 
 from kfuzz import __version__
 from kfuzz.report.finding_view import FindingView, view
-from kfuzz.report.gathered import Gathered, Shown, headline
+from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.kinds.html import grades
 from kfuzz.report.kinds.html.maps import LEVELS, MapView, map_view
-from kfuzz.report.lists import replay_lines, replay_total
 from kfuzz.report.promises import promised, title
-from kfuzz.report.templates import page
-from kfuzz.report.text import one_line
+from kfuzz.report.tables import Gathered, Shown, headline
+from kfuzz.report.text import one_line, page
 
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""

@@ -5,11 +5,18 @@ from typing import Any, Final
 
 from kfuzz.core.event import ContractTally, KernelFinished, Region
 from kfuzz.core.verdict import Verdict
-from kfuzz.report.gathered import Gathered, Shown, by_contract, is_known_only
-from kfuzz.report.grids import Cell
+from kfuzz.report.finding_view import Cell
 from kfuzz.report.kinds.html.maps import ratio_level, ratio_text
 from kfuzz.report.promises import title, titled
-from kfuzz.report.summary import barely, nothing_compared, remarks
+from kfuzz.report.tables import (
+    Gathered,
+    Shown,
+    barely,
+    by_contract,
+    is_known_only,
+    nothing_compared,
+    remarks,
+)
 from kfuzz.report.text import counted, one_line
 
 SIGNS: Final = {

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from kfuzz.core.error_map import (
+from kfuzz.core.verdict import (
     EXACT,
     GREATEST,
     UNBOUNDED,
@@ -15,7 +15,7 @@ from kfuzz.core.error_map import (
     ErrorMap,
     ratio_of,
 )
-from kfuzz.report.grids import Cell
+from kfuzz.report.finding_view import Cell
 
 # Cells along a side of which numbers can be read.
 NUMBERS: Final = 12

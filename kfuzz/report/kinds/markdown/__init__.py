@@ -7,13 +7,11 @@ from typing import Final
 from kfuzz.core.event import KernelFinished
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.finding_view import Depth, finding_lines, view
-from kfuzz.report.gathered import Gathered, Shown, headline
+from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.kinds import ReportKind
-from kfuzz.report.layout import code, fence, inert
-from kfuzz.report.lists import replay_lines, replay_total
-from kfuzz.report.proofs import proof_summaries
-from kfuzz.report.summary import barely, nothing_compared
-from kfuzz.report.templates import rendered
+from kfuzz.report.promises import proof_summaries
+from kfuzz.report.tables import Gathered, Shown, barely, headline, nothing_compared
+from kfuzz.report.text import code, fence, inert, rendered
 
 MAX_BYTES: Final = 1_000_000
 """A job summary may have 1 MiB; what is longer is shown nowhere."""

@@ -1,0 +1,375 @@
+"""C-ORD-01: any schedule stays within the bound of the declared reduction."""
+
+from kfuzz.contracts.classes.precision import changed_failure
+from kfuzz.contracts.evidence import Batches, Collected, Evidence, Permuted, Rows, Torn
+from kfuzz.contracts.language import ContractClass, Probe, Structure
+from kfuzz.contracts.prose import promised
+from kfuzz.contracts.reading import (
+    ORDERS,
+    UNDER_LOAD,
+    accepted,
+    accesses,
+    agree,
+    comparable,
+    comparison,
+    comparisons,
+    conforms,
+    differing,
+    first_of,
+    is_decided,
+    miss_at,
+    miss_of,
+    rows_differing,
+)
+from kfuzz.core.verdict import Access, Failure, Kind
+
+
+def judge(evidence: Evidence) -> Failure | None:
+    """Return what another order of the data shows of a case that conforms."""
+    if miss_of(evidence) is not None:
+        return None
+    made = (
+        changed_failure("C-ORD-01", c, Kind.ORDER_DEPENDENT)
+        for c in evidence.of(Permuted)
+    )
+    return next((failure for failure in made if failure is not None), None)
+
+
+C_ORD_01 = ContractClass(
+    **promised("C-ORD-01"),
+    rank=210,
+    level=3,
+    sampled=(Probe.PERMUTED,),
+    kinds=(Kind.ORDER_DEPENDENT,),
+    later_kinds=(Kind.ORDER_DEPENDENT,),
+    unseen={Kind.ORDER_DEPENDENT: "what it gives for data in another order"},
+    judge=judge,
+    decides=lambda evidence: bool(evidence.of(Permuted)),
+    applies=lambda operator, claims: (
+        operator.dim is not None or operator.reduced is not None
+    ),
+    by_occasion=True,
+    changed_data=True,
+)
+
+
+# C-ORD-02: the result is as deterministic as declared.
+
+# One program cannot race; the whole batch, run twice, shows nothing of others.
+_PROGRAMS = 2
+
+
+def c_ord_02_judge(evidence: Evidence) -> Failure | None:
+    """Return the race, the repeat or the batch that the result depends on."""
+    return _raced(evidence) or unrepeatable(evidence) or _batched(evidence)
+
+
+def unrepeatable(evidence: Evidence) -> Failure | None:
+    """What equal calls in equal memory give on a GPU, where it is not the same.
+
+    An element that some of them miss and others do not is reported whatever the kernel
+    declares. Other bits are reported where nothing is missed and bits were promised: a
+    wrong formula may well add its terms in any order.
+    """
+    probes = tuple(p for p in UNDER_LOAD if comparable(evidence, p))
+    if (
+        not probes
+        or not comparable(evidence, Probe.BASE)
+        or evidence.acceptance is None
+    ):
+        return None
+    if evidence.declaration.store == "stochastic":  # another draw, perhaps
+        return None
+    if comparable(evidence, Probe.REPEAT):
+        probes = (Probe.REPEAT, *probes)
+    return _missed_at_times(evidence, probes) or _other_bits(evidence, probes)
+
+
+def _missed_at_times(evidence: Evidence, probes: tuple[Probe, ...]) -> Failure | None:
+    every = {p: comparisons(evidence, p) for p in (Probe.BASE, *probes)}
+    for output in evidence.acceptance or {}:
+        missed = {p: m[output].missed[0] for p, m in every.items() if output in m}
+        if len(missed) < len(every):
+            continue
+        always, ever = missed[Probe.BASE], missed[Probe.BASE]
+        for mask in missed.values():
+            always, ever = always & mask, ever | mask
+        at_times = ever & ~always
+        found = first_of({output: at_times})
+        if found is None:
+            continue
+        index = found[1]
+        wrong = [p for p, mask in missed.items() if bool(mask[index])]
+        miss = miss_at(
+            evidence, output, index, Kind.VALUE, int(at_times.sum()), wrong[0]
+        )
+        return _unrepeated(
+            f"{miss.describe()}, in {len(wrong)} of {len(missed)} equal calls; the "
+            "others give what they should",
+            found,
+            int(at_times.sum()),
+        )
+    return None
+
+
+def _other_bits(evidence: Evidence, probes: tuple[Probe, ...]) -> Failure | None:
+    if miss_of(evidence) is not None or evidence.declaration.determinism == "none":
+        return None
+    for probe in probes:
+        places = differing(evidence, Probe.BASE, probe)
+        found = first_of(places)
+        if found is not None:
+            output, index = found
+            one = float(evidence.base.outputs[output][index])
+            other = float(evidence.runs[probe].outputs[output][index])
+            where = f"{output}[{', '.join(map(str, index))}]"
+            return _unrepeated(
+                f"{where} = {one:.9g}, and {other:.9g} when the same call is made "
+                f"again{UNDER_LOAD.get(probe, '')}",
+                found,
+                int(places[output].sum()),
+            )
+    return None
+
+
+def _unrepeated(
+    message: str, found: tuple[str, tuple[int, ...]], elements: int
+) -> Failure:
+    # The values stand in the message only: the next run may have others.
+    return Failure(
+        contract="C-ORD-02",
+        kind=Kind.NONDETERMINISTIC,
+        message=message,
+        output=found[0],
+        index=found[1],
+        elements=elements,
+    )
+
+
+def _raced(evidence: Evidence) -> Failure | None:
+    races = accesses(evidence, "race")
+    if evidence.declaration.determinism == "none" or not races:
+        return None
+    if not agree(evidence, Probe.BASE, Probe.REPEAT):
+        return None
+    for probe in ORDERS:
+        if comparable(evidence, probe):
+            places = differing(evidence, Probe.BASE, probe)
+            found = first_of(places)
+            if found is not None and _tells(evidence, probe, found):
+                return _failure(evidence, probe, found, int(places[found[0]].sum()))
+    return None
+
+
+def _batched(evidence: Evidence) -> Failure | None:
+    """Rows whose bits follow the batch that they are computed in."""
+    called = evidence.of(Batches)
+    if not called or not called[0].run.comparable:
+        return None
+    whole = called[0]
+    for batch in called[1:]:
+        if not batch.run.comparable:
+            continue
+        places = rows_differing(batch, whole)
+        found = first_of(places)
+        if found is not None:
+            output, index = found
+            axis = batch.axes[output]
+            at = (*index[:axis], batch.rows[index[axis]], *index[axis + 1 :])
+            one = float(whole.run.outputs[output][at])
+            other = float(batch.run.outputs[output][index])
+            return Failure(
+                contract="C-ORD-02",
+                kind=Kind.BATCH_DEPENDENT,
+                message=f"{output}[{', '.join(map(str, at))}] = {one:.9g} in the batch "
+                f"of {len(whole.rows)} rows and {other:.9g} in {_told(whole, batch)}",
+                output=output,
+                index=index,
+                elements=int(places[output].sum()),
+            )
+    return None
+
+
+def _told(whole: Rows, batch: Rows) -> str:
+    """Return which part of the whole a batch is, in words."""
+    rows = batch.rows
+    if len(rows) < len(whole.rows):
+        first, last = rows[0], rows[-1]
+        if first == last:
+            return f"a batch of row {first} alone"
+        return f"a batch of rows {first} to {last}"
+    if rows == whole.rows:
+        return "the same batch again"
+    return "the same rows in reverse order"
+
+
+def _tells(
+    evidence: Evidence, probe: Probe, found: tuple[str, tuple[int, ...]]
+) -> bool:
+    """Whether a difference shows that the order matters.
+
+    Where the store is stochastic the seed may be the kernel's own: only what the other
+    order makes wrong does.
+    """
+    if evidence.declaration.store != "stochastic":
+        return True
+    output, index = found
+    made = comparison(evidence, output, probe)
+    return made is not None and bool(made.missed[0][index])
+
+
+def _failure(
+    evidence: Evidence, probe: Probe, found: tuple[str, tuple[int, ...]], elements: int
+) -> Failure:
+    races, (output, index) = accesses(evidence, "race"), found
+    one = float(evidence.base.outputs[output][index])
+    other = float(evidence.runs[probe].outputs[output][index])
+    where = f"{output}[{', '.join(map(str, index))}]"
+    return Failure(
+        contract="C-ORD-02",
+        kind=Kind.RACE,
+        message=f"{where} = {one:.9g} or {other:.9g}, by the order of programs: "
+        f"{_described(races[0])}",
+        output=output,
+        index=index,
+        elements=elements,
+        accesses=races,
+    )
+
+
+def _described(race: Access) -> str:
+    """Return which programs store to which memory, and where in the source."""
+    place = f", at {race.line}" if race.line else ""
+    return (
+        f"the kernel's programs {race.other} and {race.program} store different "
+        f"values to one element of {race.memory}{place}"
+    )
+
+
+def _decides(evidence: Evidence) -> bool:
+    if len(evidence.of(Batches)) > _PROGRAMS:
+        return True
+    if evidence.declaration.determinism == "none":
+        return False
+    if all(comparable(evidence, probe) for probe in UNDER_LOAD):
+        return True
+    if evidence.base.programs < _PROGRAMS or not evidence.base.comparable:
+        return False
+    return not accesses(evidence, "race") or agree(evidence, Probe.BASE, Probe.REPEAT)
+
+
+C_ORD_02 = ContractClass(
+    **promised("C-ORD-02", Structure.EXACT),
+    rank=60,
+    level=3,
+    core=True,
+    sampled=(Probe.REPEAT, *ORDERS, *UNDER_LOAD, Probe.SLICED),
+    kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
+    later_kinds=(Kind.RACE, Kind.NONDETERMINISTIC, Kind.BATCH_DEPENDENT),
+    by_chance=(Kind.NONDETERMINISTIC,),
+    unseen={
+        Kind.RACE: "which of two programs stores last",
+        Kind.NONDETERMINISTIC: "what it gives when it is called again beside "
+        "other work",
+        Kind.BATCH_DEPENDENT: "what the same rows are in another batch",
+    },
+    judge=c_ord_02_judge,
+    decides=_decides,
+    applies=lambda operator, claims: (
+        claims.determinism != "none" or claims.batch_invariant
+    ),
+    beyond_scope=True,
+    of_values=False,
+    by_repeats=True,
+)
+
+
+# C-ORD-03: calls that overlap give what they give one after the other.
+
+TOGETHER = "where several calls overlap"
+COLLECTIVE = "collective"
+APART = "one after the other they are correct"
+
+
+def c_ord_03_judge(evidence: Evidence) -> Failure | None:
+    """Return what a call left that overlapped others and is right by itself."""
+    torn = evidence.of(Collected).torn
+    if torn is not None:
+        return _of_collective(torn)
+    run = evidence.runs.get(Probe.OVERLAPPED)
+    if run is None or not conforms(evidence, Probe.ALONE):
+        return None
+    if run.raised is not None:
+        raised = run.raised
+        text = f"{raised.type}: {raised.message} {TOGETHER}; {APART}"
+        return Failure("C-ORD-03", Kind.OVERLAP_DEPENDENT, text, trace=raised.traceback)
+    if run.metadata is not None:
+        wrong = run.metadata
+        text = f"{wrong.message} {TOGETHER}; {APART}"
+        return Failure("C-ORD-03", Kind.OVERLAP_DEPENDENT, text, output=wrong.output)
+    miss = miss_of(evidence, Probe.OVERLAPPED)
+    if miss is not None:
+        # The values stand in the message only: they may be those of other data.
+        return Failure(
+            "C-ORD-03",
+            Kind.OVERLAP_DEPENDENT,
+            f"{miss.describe()} {TOGETHER}; {APART}",
+            output=miss.output,
+            index=miss.index,
+            elements=miss.elements,
+        )
+    if evidence.declaration.determinism != "bitwise":
+        return None
+    if agree(evidence, Probe.ALONE, Probe.OVERLAPPED):
+        return None
+    places = differing(evidence, Probe.ALONE, Probe.OVERLAPPED)
+    found = first_of(places)
+    assert found is not None
+    output, index = found
+    one = float(evidence.runs[Probe.ALONE].outputs[output][index])
+    other = float(run.outputs[output][index])
+    return Failure(
+        "C-ORD-03",
+        Kind.OVERLAP_DEPENDENT,
+        f"{output}[{', '.join(map(str, index))}] = {other:.9g} {TOGETHER}, {one:.9g} "
+        "by itself; bitwise determinism is declared",
+        output=output,
+        index=index,
+        elements=int(places[output].sum()),
+    )
+
+
+def _of_collective(torn: Torn) -> Failure:
+    """Return the violation that an all-reduce saw."""
+    where = f"{torn.output}[{', '.join(map(str, torn.index))}]"
+    some = f" ({torn.elements} of {torn.of} elements)" if torn.elements > 1 else ""
+    return Failure(
+        "C-ORD-03",
+        Kind.OVERLAP_DEPENDENT,
+        f"the sum over two GPUs of {where} is {torn.got:.9g} where the next call "
+        f"overlaps the all-reduce, {torn.wanted:.9g} after it{some}",
+        output=torn.output,
+        detail=COLLECTIVE,
+        index=torn.index,
+        elements=torn.elements,
+    )
+
+
+C_ORD_03 = ContractClass(
+    **promised("C-ORD-03", Structure.COMPOSITE),
+    rank=70,
+    level=3,
+    sampled=(Probe.ALONE, Probe.OVERLAPPED),
+    kinds=(Kind.OVERLAP_DEPENDENT,),
+    later_kinds=(Kind.OVERLAP_DEPENDENT,),
+    unseen={Kind.OVERLAP_DEPENDENT: "what it gives beside other calls"},
+    judge=c_ord_03_judge,
+    decides=lambda evidence: (
+        comparable(evidence, Probe.ALONE, Probe.OVERLAPPED)
+        and accepted(evidence, Probe.OVERLAPPED) is not None
+        and is_decided(evidence)
+    ),
+    by_occasion=True,
+    of_some_kernels=True,
+    of_candidates=False,
+)

@@ -1,0 +1,454 @@
+"""Torch's reductions, scans and what is made of sums of exponentials."""
+
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.operators.losses import reduced
+from kfuzz.contracts.platform.products import product
+from kfuzz.contracts.platform.table import (
+    Claim,
+    implements,
+    namesakes,
+    narrowing,
+    stored,
+)
+
+namesakes("sum mean amax amin argmax var", torch)
+
+
+narrowing(
+    ops.prod, accumulator="{dtype}", device="cpu", name="torch_prod",
+    source="measured on torch 2.13: 16-bit products are kept in the data's format",
+)(torch.prod)  # fmt: skip
+narrowing(
+    ops.cumsum,
+    Claim(
+        "determinism", "none",
+        "torch.use_deterministic_algorithms lists torch.cumsum on CUDA for floats",
+        device="cuda",
+    ),
+    accumulator="{dtype}", device="cuda", name="torch_cumsum",
+    source="aten/src/ATen/native/cuda/CumsumKernel.cu: scan_dim<scalar_t> adds and "
+    "holds sums in the data's format",
+)(torch.cumsum)  # fmt: skip
+
+implements(
+    ops.softmax,
+    stored(
+"measured on torch 2.13: along any dimension but the last, the exp of 16-bit "
+        "data is stored in its format before the division",
+        device="cpu",
+    ),
+    name="torch_softmax",
+)(torch.softmax)  # fmt: skip
+implements(
+    ops.log_softmax,
+    stored(
+"measured on torch 2.13: logarithms and differences of 16-bit data are stored "
+        "in its format",
+        device="cpu",
+    ),
+    name="torch_log_softmax",
+)(torch.log_softmax)  # fmt: skip
+implements(
+    ops.logsumexp,
+    stored(
+"aten/src/ATen/native/ReduceOps.cpp (logsumexp_out_impl): differences, sums of "
+        "exponentials and logarithms are tensors of the data's format",
+    ),
+    name="torch_logsumexp",
+)(torch.logsumexp)  # fmt: skip
+
+
+@implements(
+    ops.l2_normalize,
+    stored(
+"torch/nn/functional.py (normalize): the norm is a tensor of the data's "
+        "format, in which an eps of 1e-12 is 0 for float16",
+    ),
+)  # fmt: skip
+def torch_l2_normalize(x: Tensor, dim: int = -1, eps: float = 1e-12) -> Tensor:
+    """Normalise rows with `torch.nn.functional.normalize`."""
+    return functional.normalize(x, 2.0, dim, eps)
+
+
+LOG_PROBABILITIES: Final = stored(
+"aten/src/ATen/native/LossNLL.cpp (cross_entropy_loss): log-probabilities are a "
+    "tensor of the data's format; on the CPU nll_loss_out_frame sums in it too",
+)  # fmt: skip
+
+
+@implements(ops.cross_entropy, LOG_PROBABILITIES)
+def torch_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Take the loss with `torch.nn.functional.cross_entropy`."""
+    return functional.cross_entropy(
+        logits,
+        target,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction=reduction,
+    )
+
+
+@implements(ops.cross_entropy.fixed(reduction="sum"), LOG_PROBABILITIES)
+def torch_cross_entropy_sum(logits: Tensor, target: Tensor) -> Tensor:
+    """Take the sum of the losses."""
+    return functional.cross_entropy(logits, target, reduction="sum")
+
+
+@implements(ops.cross_entropy.fixed(reduction="none"), LOG_PROBABILITIES)
+def torch_cross_entropy_none(logits: Tensor, target: Tensor) -> Tensor:
+    """Take the losses of the rows."""
+    return functional.cross_entropy(logits, target, reduction="none")
+
+
+# Torch's normalisations.
+
+
+@implements(ops.layer_norm)
+def torch_layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> Tensor:
+    """Normalise over the last dimension with `torch.nn.functional.layer_norm`."""
+    return functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+@implements(ops.rms_norm)
+def torch_rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Normalise over the last dimension with `torch.nn.functional.rms_norm`."""
+    return functional.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+@implements(ops.add_rms_norm)
+def torch_add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """Add, then normalise the stored sum."""
+    h = x + residual
+    return functional.rms_norm(h, h.shape[-1:], weight, eps), h
+
+
+@implements(
+    ops.group_norm,
+    Claim(
+        "shape_class", "B * C * L != num_groups",
+        "torch/nn/functional.py (_verify_batch_size) rejects a group of one element in "
+        "a batch of one",
+    ),
+    stored(
+"aten/src/ATen/native/cuda/group_norm_kernel.cu: eps, mean and the root of 16-"
+        "bit data are held in its format; the latter two no longer since pull request "
+        "183946 of May 2026",
+        device="cuda",
+    ),
+)  # fmt: skip
+def torch_group_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, num_groups: int = 1, eps: float = 1e-5
+) -> Tensor:
+    """Normalise groups of channels with `torch.nn.functional.group_norm`."""
+    return functional.group_norm(x, num_groups, weight, bias, eps)
+
+
+@implements(
+    ops.batch_norm,
+    Claim("shape_class", "C >= 1", "measured on torch 2.13: 0 channels are rejected"),
+    stored(
+"measured on torch 2.13: each step on strided 16-bit data is stored in its "
+        "format",
+        device="cpu",
+    ),
+)  # fmt: skip
+def torch_batch_norm(
+    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Normalise by given statistics with `torch.nn.functional.batch_norm`."""
+    return functional.batch_norm(x, mean, var, weight, bias, eps=eps)
+
+
+@implements(ops.layer_norm, name="torch_layer_norm_plain")
+def _layer_norm_plain(x: Tensor, eps: float = 1e-5) -> Tensor:
+    """Normalise without weight and bias."""
+    return functional.layer_norm(x, x.shape[-1:], eps=eps)
+
+
+@implements(ops.rms_norm, name="torch_rms_norm_plain")
+def _rms_norm_plain(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """Normalise without a weight."""
+    return functional.rms_norm(x, x.shape[-1:], eps=eps)
+
+
+@implements(
+    ops.instance_norm,
+    Claim(
+        "shape_class", "L >= 2 and B >= 1 and C >= 1",
+        "torch/nn/functional.py (_verify_spatial_size) rejects one element a channel; "
+        "measured on torch 2.13: none is rejected too",
+    ),
+    stored(
+        "aten/src/ATen/native/Normalization.cpp (instance_norm) calls batch_norm: "
+        "scale and shift of 16-bit data are held in its format",
+        device="cpu",
+    ),
+)  # fmt: skip
+def torch_instance_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> Tensor:
+    """Normalise channels with `torch.nn.functional.instance_norm`."""
+    return functional.instance_norm(x, weight=weight, bias=bias, eps=eps)
+
+
+@implements(
+    ops.weight_norm,
+    stored(
+        "aten/src/ATen/native/WeightNorm.cpp: norms and their quotients are tensors of "
+        "the data's format"
+    ),
+)
+def torch_weight_norm(v: Tensor, g: Tensor) -> Tensor:
+    """Scale rows with `torch._weight_norm`."""
+    return torch._weight_norm(v, g[:, None], 0)
+
+
+CHAIN: Final = stored("a chain of torch's operators, each of which stores its result")
+
+
+@implements(ops.gated_rms_norm, CHAIN)
+def torch_gated_rms_norm(
+    x: Tensor, gate: Tensor, weight: Tensor, eps: float = 1e-5,
+    norm_before_gate: bool = True,
+) -> Tensor:  # fmt: skip
+    """Normalise with `torch.nn.functional.rms_norm`, before or behind the gate."""
+    if norm_before_gate:
+        return functional.rms_norm(x, x.shape[-1:], weight, eps) * functional.silu(gate)
+    return functional.rms_norm(x * functional.silu(gate), x.shape[-1:], weight, eps)
+
+
+@implements(ops.gated_layer_norm, CHAIN)
+def torch_gated_layer_norm(
+    x: Tensor, gate: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5,
+    norm_before_gate: bool = True,
+) -> Tensor:  # fmt: skip
+    """Normalise with `torch.nn.functional.layer_norm`, before or behind the gate."""
+    h = x if norm_before_gate else x * functional.silu(gate)
+    y = functional.layer_norm(h, h.shape[-1:], weight, bias, eps)
+    return y * functional.silu(gate) if norm_before_gate else y
+
+
+# Torch's losses.
+
+IN_STEPS: Final = stored(
+    "torch/nn/functional.py and aten/src/ATen/native/Loss.cpp: each step is an "
+    "operator whose result is a tensor of the data's format",
+)  # fmt: skip
+POINTWISE: Final = stored(
+    "aten/src/ATen/native/Loss.cpp: losses of elements are a tensor of the data's "
+    "format, of which the mean or the sum is taken",
+)  # fmt: skip
+
+
+@implements(ops.kl_div, IN_STEPS)
+def torch_kl_div(
+    x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """Take the divergence with `torch.nn.functional.kl_div`."""
+    if reduction == "mean":  # which that warns of, and hands on as the number 1
+        return torch.kl_div(x, target, 1, log_target=log_target)
+    return functional.kl_div(x, target, reduction=reduction, log_target=log_target)
+
+
+@implements(ops.js_div, stored("a chain of torch's operators, each of which stores"))
+def torch_js_div(
+    x: Tensor, target: Tensor, beta: float = 0.5, reduction: str = "mean"
+) -> Tensor:
+    """Take the two divergences from the middle with torch's operators."""
+
+    def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
+        return functional.kl_div(log_q, log_p, reduction="none", log_target=True)
+
+    if beta in (0.0, 1.0):
+        loss = divergence(x, target) if beta == 0.0 else divergence(target, x)
+    else:
+        middle = (beta * target.exp() + (1 - beta) * x.exp()).log()
+        loss = beta * divergence(middle, target) + (1 - beta) * divergence(middle, x)
+    made: Tensor = reduced(loss, reduction)
+    return made
+
+
+@implements(ops.nll_loss, POINTWISE)
+def torch_nll_loss(
+    log_p: Tensor, target: Tensor, weight: Tensor | None = None,
+    ignore_index: int = -100, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Take the loss with `torch.nn.functional.nll_loss`."""
+    return functional.nll_loss(
+        log_p, target, weight, ignore_index=ignore_index, reduction=reduction
+    )
+
+
+@implements(ops.linear_cross_entropy, IN_STEPS)
+def torch_linear_cross_entropy(
+    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None,
+    ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Take the loss of stored logits."""
+    return functional.cross_entropy(
+        functional.linear(x, weight, bias),
+        target,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction=reduction,
+    )
+
+
+@implements(ops.bce_with_logits, IN_STEPS)
+def torch_bce_with_logits(
+    x: Tensor, target: Tensor, weight: Tensor | None = None,
+    pos_weight: Tensor | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Take the loss with `torch.nn.functional.binary_cross_entropy_with_logits`."""
+    return functional.binary_cross_entropy_with_logits(
+        x, target, weight, pos_weight=pos_weight, reduction=reduction
+    )
+
+
+def _of_differences(name: str) -> Any:
+    return getattr(functional, name)
+
+
+for _name in ("mse_loss", "smooth_l1_loss", "huber_loss"):
+    implements(ops.OPERATORS[_name], POINTWISE, name=f"torch_{_name}")(
+        _of_differences(_name)
+    )
+
+
+# Routing of tokens to experts, and filters of logits, as chains of torch's calls.
+
+
+@implements(ops.topk_routing)
+def torch_topk_routing(
+    logits: Tensor, *, k: int = 2, renormalize: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Apply `torch.softmax` in float32, then `torch.topk`."""
+    weights, indices = torch.softmax(logits.float(), -1).topk(k, -1)
+    if renormalize:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights, indices
+
+
+@implements(ops.moe_permute)
+def torch_moe_permute(
+    x: Tensor, experts: Tensor, *, count: int = 4
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Apply `torch.argsort`, `torch.bincount` and `torch.index_select`."""
+    flat = experts.flatten()
+    if bool(((flat < 0) | (flat >= count)).any()):
+        raise IndexError("an expert that does not exist")
+    source = flat.argsort(stable=True)
+    counts = torch.bincount(flat, minlength=count).cumsum(0)
+    offsets = torch.cat((counts.new_zeros(1), counts))
+    return x.index_select(0, source // max(experts.shape[1], 1)), offsets, source
+
+
+@product(ops.grouped_matmul)
+def torch_grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+    """Multiply the rows of each group in turn."""
+    x, y = x.contiguous(), x.new_empty(x.shape[0], weight.shape[-1])
+    ends = offsets.tolist()
+    for group, (start, end) in enumerate(pairwise(ends)):
+        y[start:end] = x[start:end] @ weight[group]
+    return y
+
+
+@product(ops.moe_combine)
+def torch_moe_combine(y: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
+    """Select the rows and multiply by the weights in a batch of products."""
+    chosen = y.index_select(0, rows.flatten()).unflatten(0, rows.shape)  # type: ignore[no-untyped-call]
+    return torch.bmm(weights.unsqueeze(-2), chosen).squeeze(-2)
+
+
+@implements(ops.top_k_filter)
+def torch_top_k_filter(logits: Tensor, *, k: int = 1) -> Tensor:
+    """Compare with the last of `torch.topk`: all that equal it are kept."""
+    if logits.numel() == 0:
+        return logits.clone()
+    least = logits.topk(k, -1).values[..., -1:]
+    return logits.masked_fill(logits < least, float("-inf"))
+
+
+@implements(ops.top_p_filter)
+def torch_top_p_filter(logits: Tensor, *, p: float = 0.9) -> Tensor:
+    """Sort, add in float32, and scatter what is to go back to its place."""
+    if logits.numel() == 0:
+        return logits.clone()
+    ordered, order = logits.float().sort(-1, descending=True)
+    weights = torch.softmax(ordered, -1)
+    gone = weights.cumsum(-1) - weights >= p
+    gone[..., 0] = False
+    return logits.masked_fill(gone.scatter(-1, order, gone), float("-inf"))
+
+
+# Linear attention by torch: the recurrence, step by step in float32.
+
+
+def _started(k: Tensor, v: Tensor, state: Tensor | None) -> Tensor:
+    b, _, h, d = k.shape
+    if state is not None:
+        return state.clone()
+    return torch.zeros(b, h, d, v.shape[-1], device=k.device)
+
+
+@implements(ops.linear_attention)
+def torch_linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None = None,
+    gate: Tensor | None = None, state: Tensor | None = None, *,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Decay, add an outer product, and read, for each step."""
+    held = _started(k, v, state)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    y = torch.empty_like(v, memory_format=torch.contiguous_format)
+    for t in range(k.shape[1]):
+        if decay is not None:
+            held = held * torch.exp(decay[:, t].float())[..., None, None]
+        if gate is not None:
+            held = held * torch.exp(gate[:, t].float()).unsqueeze(-1)
+        held = held + k[:, t].float().unsqueeze(-1) * v[:, t].float().unsqueeze(-2)
+        row = (q[:, t].float() * scale).unsqueeze(-2) @ held
+        y[:, t] = row.squeeze(-2).to(v.dtype)
+    return y, held
+
+
+@implements(ops.delta_rule)
+def torch_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None,
+    state: Tensor | None = None, *, scale: float | None = None,
+    normalize: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Decay, correct what the state holds for the key, and read, for each step."""
+    held = _started(k, v, state)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    y = torch.empty_like(v, memory_format=torch.contiguous_format)
+    q, k = q.float(), k.float()
+    if normalize:
+        q, k = (x * torch.rsqrt(x.square().sum(-1, True) + 1e-6) for x in (q, k))
+    for t in range(k.shape[1]):
+        if decay is not None:
+            held = held * torch.exp(decay[:, t].float())[..., None, None]
+        known = (k[:, t].unsqueeze(-2) @ held).squeeze(-2)
+        u = beta[:, t].float().unsqueeze(-1) * (v[:, t].float() - known)
+        held = held + k[:, t].unsqueeze(-1) * u.unsqueeze(-2)
+        row = (q[:, t] * scale).unsqueeze(-2) @ held
+        y[:, t] = row.squeeze(-2).to(v.dtype)
+    return y, held

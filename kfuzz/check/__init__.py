@@ -1,1 +1,0 @@
-"""`kfuzz check`: whether a binding can be judged, told in seconds, before a search."""

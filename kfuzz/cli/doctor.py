@@ -1,0 +1,289 @@
+"""kfuzz doctor: what works here, and the way out where something does not."""
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kfuzz.cli.project import open_project
+from kfuzz.cli.settings import CorpusOption
+from kfuzz.cli.streams import ExitCode, report_stream
+from kfuzz.core.errors import ALWAYS_OPEN, KfuzzError
+from kfuzz.core.features import needed
+from kfuzz.core.finding import version_of
+from kfuzz.core.home import with_home
+from kfuzz.execution.processes import ChildDied, Zygote
+from kfuzz.execution.processes.wire import Message
+from kfuzz.report.text import one_line, shown_path
+from kfuzz.store.corpus import Corpus
+
+# Importing torch from a cold disk takes tens of seconds.
+_PATIENCE_SECONDS: Final = 120.0
+_OLDEST_PYTHON: Final = (3, 11)
+# First version that works, first that nobody has tried; pyproject.toml agrees.
+_RANGES: Final[dict[str, tuple[tuple[int, int], tuple[int, int]]]] = {
+    "torch": ((2, 11), (2, 14)),
+    "triton": ((3, 6), (3, 10)),
+    "numpy": ((1, 26), (3, 0)),
+    "hypothesis": ((6, 140), (7, 0)),
+    "ml_dtypes": ((0, 5), (1, 0)),
+}
+# Measured: Triton 3.6's interpreter fails in numpy 2.4 and later.
+_NUMPY_TRITON: Final = ((2, 4), (3, 6))
+_SELF_CHECK: Final = "kfuzz.cli.self_check"
+
+
+class Health(StrEnum):
+    """What is known about one thing that kfuzz needs."""
+
+    OK = "ok"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report.
+
+    Attributes:
+        name: what was looked at.
+        health: how it is.
+        text: version or fault.
+        fix: the way out, "" where none is needed.
+    """
+
+    name: str
+    health: Health
+    text: str
+    fix: str = ""
+
+
+def doctor(corpus: CorpusOption = None) -> int:
+    """Check what kfuzz needs on this machine; exit 5 if no kernel can run."""
+    width = max(map(len, Health))
+    runs = False
+    with report_stream() as out:
+        for check in _checks(corpus):
+            runs |= check.name == _CHILD and check.health is Health.OK
+            fix = f". {check.fix}" if check.fix else ""
+            text = one_line(f"{check.name}: {check.text}{fix}")
+            print(f"{check.health:<{width}}  {text}", file=out, flush=True)
+    return ExitCode.OK if runs else ExitCode.NO_BACKEND
+
+
+_CHILD: Final = "child process"
+
+
+def _checks(corpus: str | None) -> Iterator[Check]:
+    yield _python()
+    yield Check("platform", Health.OK, f"{platform.system()} {platform.machine()}")
+    for package in _RANGES:
+        yield version_check(package, version_of(package))
+    yield from pair_check(version_of("numpy"), version_of("triton"))
+    if version_of("torch"):
+        yield from _in_children()
+    else:
+        yield Check(_CHILD, Health.MISSING, "needs torch")
+    if version_of("triton"):
+        yield _interpreter()
+    yield _corpus(corpus)
+
+
+def _python() -> Check:
+    if sys.version_info < _OLDEST_PYTHON:
+        fix = "install Python 3.11 or later"
+        return Check("python", Health.BROKEN, platform.python_version(), fix)
+    return Check("python", Health.OK, platform.python_version())
+
+
+def version_check(package: str, version: str) -> Check:
+    """Return whether an installed version is one that kfuzz is built for.
+
+    Args:
+        package: a key of the supported ranges.
+        version: as installed, "" where it is absent.
+    """
+    low, high = _RANGES[package]
+    bounds = f"{package}>={low[0]}.{low[1]},<{high[0]}.{high[1]}"
+    fix = f"pip install '{bounds}'"
+    if not version:
+        if package == "triton" and platform.system() != "Linux":
+            fix = "it exists for Linux only; PyTorch kernels are tested without it"
+        return Check(package, Health.MISSING, "not installed", fix)
+    found = _major_minor(version)
+    if found < low:
+        return Check(package, Health.BROKEN, f"{version} is too old", fix)
+    if found >= high:
+        text = f"{version}, newer than any that kfuzz was tested with"
+        return Check(package, Health.OK, text, f"if it misbehaves: {fix}")
+    return Check(package, Health.OK, version)
+
+
+def pair_check(numpy: str, triton: str) -> list[Check]:
+    """Return a check if these two versions do not work together."""
+    if not numpy or not triton:
+        return []
+    bad_numpy, bad_triton = _NUMPY_TRITON
+    if _major_minor(numpy) < bad_numpy or _major_minor(triton) != bad_triton:
+        return []
+    text = f"numpy {numpy} breaks the interpreter of triton {triton}"
+    fix = "pip install 'numpy<2.4', or a newer triton"
+    return [Check("numpy with triton", Health.BROKEN, text, fix)]
+
+
+def _in_children() -> Iterator[Check]:
+    """Yield what a forked child can do: answer, see devices, guard memory."""
+    fix = "run under Linux, with memory to spare and processes allowed"
+    printed = b""
+
+    def keep(piece: bytes) -> None:
+        nonlocal printed
+        printed += piece
+
+    serve = f"{_SELF_CHECK}:serve"
+    with Zygote(serve, env=os.environ, preload=["torch"], output=keep) as zygote:
+
+        def ask(
+            name: str, what: str, judge: Callable[[Message], Check], fix: str = fix
+        ) -> Check:
+            try:
+                with zygote.fork() as child:
+                    return judge(child.request({"do": what}, _PATIENCE_SECONDS))
+            except KfuzzError as error:
+                if what == "fault" and isinstance(error, ChildDied) and error.faulted:
+                    return Check(name, Health.OK, "a planted load past the end faults")
+                tail = printed.decode(errors="replace").strip().rpartition("\n")[2]
+                text = f"{error}; {tail}" if tail else str(error)
+                return Check(name, Health.BROKEN, text, fix)
+
+        answers = Check(_CHILD, Health.OK, "forked, runs torch and answers")
+        yield ask(_CHILD, "torch", lambda reply: answers)
+        yield ask("guard zones", "guards", _guards)
+        yield ask(_PAGES[0], "fault", _pages, _PAGES[1])
+        yield (cuda := ask("cuda", "devices", _cuda))
+        if cuda.health is Health.OK:
+            yield _device_pages(zygote)
+            yield ask("device probes", "surroundings", _surroundings)
+    yield _containment("cuda:0" if cuda.health is Health.OK else "cpu")
+
+
+def _containment(device: str) -> Check:
+    """Contain a child that imports nothing foreign, and see what holds."""
+    name, fix = "untrusted code", "run `kfuzz judge` in a container or virtual machine"
+    try:
+        with needed("sandbox", name)(None, device=device) as sandbox:
+            containment = sandbox.containment
+    except KfuzzError as error:
+        return Check(name, Health.BROKEN, str(error), "`kfuzz judge` needs a child")
+    kept = ", ".join(m.name for m in containment.measures if m.held)
+    # What is open anywhere is no news about this machine.
+    open_here = [m for m in containment.lacking if m.name not in ALWAYS_OPEN]
+    if not open_here:
+        return Check(name, Health.OK, f"contained: {kept}")
+    told = "; ".join(f"{m.name}: {m.text}" for m in open_here)
+    return Check(name, Health.MISSING, f"contained: {kept}. Not contained: {told}", fix)
+
+
+def _guards(reply: Message) -> Check:
+    if reply["seen"] is True:
+        return Check("guard zones", Health.OK, "a planted write past the end is seen")
+    text = "a planted write past the end is not seen"
+    return Check("guard zones", Health.BROKEN, text, "report this; K-MEM-01 is void")
+
+
+_PAGES: Final = ("guard pages", "loads outside arguments of native code go unseen")
+
+
+def _pages(reply: Message) -> Check:
+    """Judge a child that loaded past the end of a fenced argument, and lived on."""
+    name, fix = _PAGES
+    if not reply["fenced"]:
+        return Check(name, Health.MISSING, "this system makes no pages that fault", fix)
+    return Check(name, Health.BROKEN, "a planted load past the end passed", fix)
+
+
+def _surroundings(reply: Message) -> Check:
+    name, lacking = "device probes", reply["lacking"]
+    if lacking:
+        fix = "a CUDA build of torch brings what they need"
+        return Check(name, Health.MISSING, "; ".join(map(str, lacking)), fix)
+    text = "stale memory is poisoned, failed launches are read, a busy GPU is made"
+    return Check(name, Health.OK, text)
+
+
+def _device_pages(zygote: Zygote) -> Check:
+    """Have a child's GPU load one element past the end of a fenced argument."""
+    name, fix = "guard pages on cuda", "loads outside arguments on a GPU go unseen"
+    try:
+        with zygote.fork() as child:
+            unfenced = child.request({"do": "fence"}, _PATIENCE_SECONDS)["unfenced"]
+            if unfenced:
+                return Check(name, Health.MISSING, unfenced, fix)
+            asked = {"do": "fault on a device"}
+            reply = child.request(asked, _PATIENCE_SECONDS)
+    except ChildDied as died:
+        text = f"a planted load past the end ends the process: {died}"
+        return Check(name, Health.BROKEN, text, "such faults are K-LIV-01")
+    except KfuzzError as error:
+        return Check(name, Health.BROKEN, str(error), fix)
+    if reply["struck"]:
+        return Check(name, Health.OK, "a planted load past the end faults")
+    seen = f"gave {reply['fault']}" if reply["fault"] else "passed"
+    return Check(name, Health.BROKEN, f"a planted load past the end {seen}", fix)
+
+
+def _cuda(reply: Message) -> Check:
+    devices = reply["devices"]
+    if devices:
+        return Check("cuda", Health.OK, ", ".join(map(str, devices)))
+    text = "no device: Triton kernels run in the interpreter"
+    fix = "with a GPU, install its driver and a CUDA build of torch"
+    return Check("cuda", Health.MISSING, text, fix)
+
+
+def _interpreter() -> Check:
+    name = "triton interpreter"
+    command = [sys.executable, "-P", "-m", _SELF_CHECK]
+    try:
+        done = subprocess.run(
+            command, env=with_home(os.environ), capture_output=True, text=True,
+            errors="replace", timeout=_PATIENCE_SECONDS, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check(name, Health.BROKEN, str(error), "the machine may be overloaded")
+    if done.returncode == 0:
+        return Check(name, Health.OK, "runs a kernel")
+    last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+    fix = "install versions of triton and numpy that fit together"
+    return Check(name, Health.BROKEN, last, fix)
+
+
+def _corpus(option: str | None) -> Check:
+    try:
+        project = open_project(option)
+        folder = project.corpus
+        if isinstance(project.place, str):
+            Corpus(folder).require_writable()
+            return Check("corpus", Health.OK, f"{project.place} can be written")
+    except KfuzzError as error:
+        return Check("corpus", Health.BROKEN, str(error))
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    shown = shown_path(folder)
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        made = "" if folder.is_dir() else " (made by the first finding)"
+        return Check("corpus", Health.OK, f"{shown} can be written{made}")
+    fix = "choose another folder with --corpus"
+    return Check("corpus", Health.BROKEN, f"{shown} cannot be written", fix)
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version; what is no number counts as 0."""
+    parts = (*version.split("+")[0].split("."), "0", "0")
+    major, minor = (int(part) if part.isdigit() else 0 for part in parts[:2])
+    return major, minor

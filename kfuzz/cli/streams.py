@@ -1,0 +1,452 @@
+"""Standard output for the report alone; signals that end a verb cleanly."""
+
+import io
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from threading import Event
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+
+from kfuzz.core.errors import (
+    BackendError,
+    BindingError,
+    DecodeError,
+    HarnessError,
+    KfuzzError,
+    NothingToRunError,
+    UsageError,
+)
+from kfuzz.core.event import Event as event_Event
+from kfuzz.core.event import FindingReplayed, KernelFinished, RunFinished
+from kfuzz.core.verdict import CHARGED, FAILS_RUN, UNCONFIRMED, ReplayOutcome, Verdict
+from kfuzz.report.text import plain
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+T = TypeVar("T")
+
+_STOPPING: Final = b"\nkfuzz: stopping; once more aborts without saving\n"
+_OPEN_DESCRIPTORS: Final = 3
+
+
+class ReaderGoneError(Exception):
+    """Nobody reads standard output any more.
+
+    Not an OSError: typer answers a broken pipe with exit code 1, which here means
+    a violation.
+    """
+
+
+class OutputError(HarnessError):
+    """Standard output cannot be written to, other than for want of a reader."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            error.strerror or str(error),
+            where="standard output",
+            fix="Free some space or send it elsewhere; findings are stored before they "
+            "are printed, `kfuzz corpus list` lists them",
+        )
+
+
+def open_standard_streams() -> None:
+    """Give closed standard streams a home.
+
+    A descriptor left closed (`kfuzz … >&-`) would be given to the next file
+    opened, and what is printed would end in it. Characters that an encoding lacks are
+    escaped: they must end no verb.
+    """
+    open_descriptors()
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and _descriptor(sys.stdout) == 1:
+        sys.stdout = _written_to(1, sys.stdout, closefd=False)
+
+
+def open_descriptors() -> None:
+    """Give the descriptors of closed standard streams a home."""
+    for descriptor in range(_OPEN_DESCRIPTORS):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
+@contextmanager
+def report_stream() -> Iterator[TextIO]:
+    """Yield standard output; what anyone else prints goes to standard error.
+
+    Descriptor 1 is replaced, so this holds for code in any language.
+
+    Raises:
+        ReaderGoneError: where the block or its last flush meets a broken pipe.
+        OutputError: where it cannot be written to, as on a disk that is full.
+    """
+    try:
+        with _reserved() as out:
+            yield out
+            out.flush()
+    except BrokenPipeError:
+        discard_stdout()
+        raise ReaderGoneError from None
+
+
+@contextmanager
+def _reserved() -> Iterator[TextIO]:
+    original = sys.stdout
+    if _descriptor(original) != 1:
+        # Someone captures in Python: there is no descriptor to guard.
+        sys.stdout = sys.stderr
+        try:
+            yield original
+        finally:
+            sys.stdout = original
+        return
+    original.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    out = _written_to(kept, original)
+    try:
+        yield out
+    finally:
+        with suppress(OSError, OutputError):
+            sys.stdout.flush()
+        os.dup2(kept, 1)
+        with suppress(OSError, OutputError):  # what could not be written is told
+            out.close()
+
+
+def print_report(
+    form: str,
+    document: Callable[[], dict[str, Any]],
+    lines: Callable[[], Iterable[str]],
+) -> None:
+    """Print what a verb came to.
+
+    Args:
+        form: "json" for one document, anything else for lines.
+        document: returns the document.
+        lines: returns the lines.
+    """
+    with report_stream() as out:
+        if form != "json":
+            for line in lines():
+                print(line, file=out)
+            return
+        from kfuzz.report import json_report
+
+        json_report.write(document(), out)
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors are told from those of other files."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(error) from None
+
+
+def _written_to(descriptor: int, like: TextIO, *, closefd: bool = True) -> TextIO:
+    """Return a descriptor of standard output as text in another's encoding."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Output(descriptor, "w", closefd=closefd)),
+        encoding=like.encoding,
+        errors="backslashreplace",
+        line_buffering=True,  # also into a pipe: CI logs are read as they grow
+    )
+
+
+def discard_stdout() -> None:
+    """Send what is still buffered for what cannot be written to nowhere."""
+    if _descriptor(sys.stdout) == 1:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+
+
+# Whether Ctrl-C came while nothing could be stopped, or was to be stopped no longer.
+_aborted: Final = Event()
+
+
+@contextmanager
+def noting_interrupts() -> Iterator[Event]:
+    """Yield an event that Ctrl-C sets where it aborts: before `stopping`, or twice.
+
+    It raises KeyboardInterrupt as ever, which imports of torch swallow at times.
+    """
+    _aborted.clear()
+    if threading.current_thread() is not threading.main_thread():
+        yield _aborted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        _aborted.set()
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield _aborted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def stopping() -> Iterator[Event]:
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second SIGINT aborts.
+
+    The third kills the process, whatever it is doing. Who has SIGHUP ignored, as nohup
+    has, keeps it so.
+
+    Raises:
+        KeyboardInterrupt: if Ctrl-C came before, and something swallowed it.
+    """
+    if _aborted.is_set():
+        raise KeyboardInterrupt
+    stop = Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread may handle signals
+        return
+
+    def obey(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            _aborted.set()
+            raise KeyboardInterrupt
+        stop.set()
+        with suppress(OSError):
+            os.write(2, _STOPPING)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {n: signal.signal(n, obey) for n in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def note(text: str) -> None:
+    """Tell the user something that is no result."""
+    print(f"kfuzz: {text}", file=sys.stderr)
+
+
+def consume(items: Iterable[T], feed: Callable[[T], None], stop: Event) -> None:
+    """Feed every item to a report; where that fails, end the work cleanly.
+
+    What produces the items saves its work before it ends: a report that cannot
+    be written (its reader is gone, its disk is full) must not cost findings.
+
+    Raises:
+        Exception: what `feed` or the items raised.
+    """
+    produced = iter(items)
+    for item in produced:
+        try:
+            feed(item)
+        except Exception:
+            stop.set()
+            for _ in produced:
+                pass
+            raise
+
+
+def follow(items: Iterable[Any], stop: Event, *, quiet: bool, **shown: Any) -> None:
+    """Consume the events of a search, with progress on standard error.
+
+    Args:
+        items: the events.
+        stop: ends the search.
+        quiet: without progress.
+        shown: what `TerminalReport` is told of the printed commands.
+    """
+    if quiet:
+        consume(items, lambda event: None, stop)
+        return
+    from kfuzz.report.terminal import TerminalReport
+
+    with TerminalReport(sys.stderr, summary=False, **shown) as report:
+        consume(items, report.feed, stop)
+
+
+def _descriptor(stream: TextIO) -> int:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError, AttributeError, io.UnsupportedOperation):
+        return -1
+
+
+# What kfuzz exits with, and what it prints of the error that ends it.
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every verb; scripts and CI jobs rely on them."""
+
+    OK = 0
+    VIOLATION = 1
+    USAGE = 2
+    INTERNAL = 3
+    NOTHING_TO_RUN = 4
+    NO_BACKEND = 5
+    INTERRUPTED = 130
+
+
+# Malformed stored data is an input that cannot be obeyed, not a fault of kfuzz.
+_CODES: Final[dict[type, ExitCode]] = {
+    UsageError: ExitCode.USAGE,
+    BindingError: ExitCode.USAGE,
+    DecodeError: ExitCode.USAGE,
+    NothingToRunError: ExitCode.NOTHING_TO_RUN,
+    BackendError: ExitCode.NO_BACKEND,
+}
+
+
+def code_of_search(
+    *, interrupted: bool, violated: bool, failed: bool, ran: bool, lacking: bool = False
+) -> ExitCode:
+    """Return what a search ends with.
+
+    Args:
+        interrupted: whether a signal ended it: what else came of it is then not all.
+        violated: whether something is reported.
+        failed: whether kfuzz could not judge something.
+        ran: whether values were compared of all that was to be judged: else that is
+            no success.
+        lacking: whether something could not be judged for want of a GPU.
+    """
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    if violated:
+        return ExitCode.VIOLATION
+    if failed:
+        return ExitCode.INTERNAL
+    if lacking:
+        return ExitCode.NO_BACKEND
+    return ExitCode.OK if ran else ExitCode.NOTHING_TO_RUN
+
+
+class Outcome:
+    """Folds a campaign's events to its exit code.
+
+    Args:
+        fail_on_any: whether findings marked known, and those that did not show in
+            every fresh process, fail the run, too.
+    """
+
+    def __init__(self, *, fail_on_any: bool) -> None:
+        self._failing = CHARGED | UNCONFIRMED if fail_on_any else FAILS_RUN
+        self._fail_on_any = fail_on_any
+        self._violated = self._interrupted = False
+        self._error = self._lacking = False
+        self._cases = 0
+        self._uncompared = False
+
+    def feed(self, event: event_Event) -> None:
+        """Take the next event."""
+        match event:
+            case KernelFinished():
+                states = {finding.state for finding in event.findings}
+                self._violated |= bool(states & self._failing)
+                self._cases += event.cases
+                self._uncompared |= bool(event.uncompared)
+                tallies = event.contracts.values()
+                failed = any(t.verdict is Verdict.ERROR for t in tallies)
+                self._error |= failed and not event.needs_gpu
+                self._lacking |= event.needs_gpu
+            case FindingReplayed():
+                known = self._fail_on_any and event.excused
+                self._violated |= event.fails or known
+                self._error |= event.outcome is ReplayOutcome.ERROR
+                self._cases += event.runs
+            case RunFinished():
+                self._interrupted = event.interrupted
+            case _:
+                pass
+
+    def code(self) -> ExitCode:
+        """Return the exit code."""
+        return code_of_search(
+            interrupted=self._interrupted,
+            violated=self._violated,
+            failed=self._error,
+            ran=self._cases > 0 and not self._uncompared,
+            lacking=self._lacking,
+        )
+
+
+def report_error(error: BaseException, *, verbose: bool) -> ExitCode:
+    """Print an exception as one paragraph and return the exit code.
+
+    Args:
+        error: whatever ended the verb.
+        verbose: also print the traceback of what kfuzz did not expect.
+    """
+    if isinstance(error, KfuzzError) or _is_usage(error):
+        _say(line_of(error))
+        return code_of(error)
+    if verbose:
+        traceback.print_exception(error, file=sys.stderr)
+    fix = "" if verbose else "; `kfuzz -v …` prints the traceback"
+    _say(f"{line_of(error)}{fix}")
+    return code_of(error)
+
+
+def code_of(error: BaseException) -> ExitCode:
+    """Return what kfuzz exits with where an exception ends the verb."""
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind]
+    if isinstance(error, KeyboardInterrupt | BrokenPipeError | SystemExit):
+        return ExitCode.INTERRUPTED
+    return ExitCode.USAGE if _is_usage(error) else ExitCode.INTERNAL
+
+
+def line_of(error: BaseException) -> str:
+    """Return what is said of an exception, in one paragraph."""
+    if isinstance(error, KfuzzError):
+        return str(error)
+    if _is_usage(error):
+        return _usage_text(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "aborted"
+    if isinstance(error, BrokenPipeError):
+        return "nobody reads standard output any more"
+    text = str(error).strip().partition("\n")[0]
+    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"internal error: {shown}"
+
+
+def _say(text: str) -> None:
+    paragraph = " ".join(plain(text).split())
+    print(f"kfuzz: error: {paragraph}", file=sys.stderr)
+
+
+def _is_usage(error: BaseException) -> bool:
+    # Typer brings its own copy of click since 0.26: the class has no one home.
+    return callable(getattr(error, "format_message", None))
+
+
+def _usage_text(error: Any) -> str:
+    message = error.format_message().strip().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "kfuzz"
+    verb = path.removeprefix("kfuzz").strip()
+    place = f"{verb}: " if verb else ""
+    stop = "" if message.endswith(("?", ")")) else "."
+    return f"{place}{message}{stop} `{path} --help` shows what is valid"

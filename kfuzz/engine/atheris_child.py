@@ -1,0 +1,376 @@
+"""The child of a coverage-guided search: libFuzzer chooses bytes, the campaign paces.
+
+libFuzzer never gives its thread back, so it has one of its own; requests are answered
+in the main one, where kernels run as in any other child. libFuzzer waits while a case
+runs, so that what is drawn depends on the seed, the inputs at the start and what the
+cases reached, never on the clock.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import queue
+import random
+import signal
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from hypothesis.strategies import SearchStrategy
+
+from kfuzz.core.budget import Depth
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport
+from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
+from kfuzz.evaluation.worker import Reply, Worker
+from kfuzz.targets.own_code import named_sizes, own_functions
+
+# Changing the bytes that cases are drawn from.
+#
+# Hypothesis reads one draw after the other from the bytes, each from bytes of its own,
+# so that a byte changed in place changes one draw and what depends on it. libFuzzer's
+# own changes mostly shift bytes, after which every later draw is another one.
+
+# What an input lacks at its end is made from its hash. No case reads more than this.
+PADDING: Final = 512
+# Bytes of an input that is all padding: a case drawn afresh.
+FRESH_BYTES: Final = 8
+MOST_BYTES: Final = 1024
+# Inputs whose bytes are remembered as they were read.
+_REMEMBERED: Final = 8192
+
+# Shares of the changes, in 16ths; the rest are bytes changed in place.
+_FRESH: Final = 2
+_NEW_TAIL: Final = 2
+_LIBFUZZER: Final = 1
+# How many bytes are changed in place.
+_PLACES: Final = (1, 1, 1, 2, 2, 3)
+
+Mutate = Callable[[bytes, int], bytes]
+
+
+def padded(data: bytes) -> bytes:
+    """Return the bytes of an input, with as many behind as a case may read."""
+    return data + hashlib.shake_128(data).digest(PADDING)
+
+
+class Mutator:
+    """Makes new inputs from those that reached something.
+
+    Args:
+        libfuzzer: libFuzzer's own change: bytes and the greatest size to bytes.
+    """
+
+    def __init__(self, libfuzzer: Mutate) -> None:
+        self._libfuzzer = libfuzzer
+        self._read: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def learn(self, data: bytes, read: bytes) -> None:
+        """Remember which bytes a case read of an input and its padding."""
+        self._read[data] = read
+        if len(self._read) > _REMEMBERED:
+            self._read.popitem(last=False)
+
+    def mutate(self, data: bytes, most: int, seed: int) -> bytes:
+        """Return another input."""
+        chance = random.Random(seed)
+        whole = bytearray(self._read.get(data, data))
+        kind = chance.randrange(16)
+        if kind < _FRESH or not whole:
+            return chance.randbytes(FRESH_BYTES)[:most]
+        if kind < _FRESH + _NEW_TAIL:
+            whole = whole[: chance.randrange(len(whole))]
+            return bytes(whole + chance.randbytes(FRESH_BYTES))[:most]
+        if kind < _FRESH + _NEW_TAIL + _LIBFUZZER:
+            return bytes(self._libfuzzer(bytes(whole), most))
+        for _ in range(chance.choice(_PLACES)):
+            whole[chance.randrange(len(whole))] = chance.randrange(256)
+        return bytes(whole)[:most]
+
+    def cross(self, data: bytes, other: bytes, most: int, seed: int) -> bytes:
+        """Return the beginning of one input with the end of another."""
+        one, two = self._read.get(data, data), self._read.get(other, other)
+        cut = random.Random(seed).randrange(min(len(one), len(two)) + 1)
+        return (one[:cut] + two[cut:])[:most]
+
+
+# Inputs in a row that give no case that was not judged before: the domain is used up.
+BARREN: Final = 5000
+# Different things seen in reports that count as coverage; further ones are not told
+# apart.
+MARKS: Final = 256
+# log2(error / tolerance) below and above is no news: inputs kept for it would take
+# the place of those that reached a branch.
+_BUCKETS: Final = (-4, 1)
+_NEVER: Final = 2**31 - 1  # seconds
+_SIGNALS: Final = (
+    "abrt", "bus", "fpe", "ill", "int", "segv", "term", "usr1", "usr2", "xfsz",
+)  # fmt: skip
+
+
+class CoverageWorker(Worker):
+    """Answers "explore", "draw" and "try" besides what every child answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._explorer: Explorer | None = None
+        self._case: Case | None = None
+
+    def __call__(self, message: dict[str, Any]) -> Reply:
+        """Answer one request."""
+        match message["do"]:
+            case "explore":
+                return self._explore(message)
+            case "draw":
+                return self._draw()
+            case "try":
+                return self._try()
+            case _:
+                return super().__call__(message)
+
+    def _explore(self, message: dict[str, Any]) -> Reply:
+        evaluator = self._need()
+        sizes = named_sizes(evaluator.kernel)
+        drawn = strategy_of(evaluator.kernel, evaluator.setting.budget, sizes=sizes)
+        assert drawn is not None  # it has been drawn from
+        self._explorer = Explorer(drawn)
+        instrumented = self._explorer.instrument(own_functions(evaluator.kernel))
+        self._explorer.start(
+            [Path(folder) for folder in message["folders"]],
+            features=Path(message["features"]),
+            seed=message["seed"],
+        )
+        return {"functions": instrumented}
+
+    def _draw(self) -> Reply:
+        assert self._explorer is not None
+        self._case = self._explorer.draw()
+        if self._case is None:
+            return {"case": None, "seeding": False}
+        return {"case": encode(self._case), "seeding": self._explorer.seeding}
+
+    def _try(self) -> Reply:
+        assert self._explorer is not None
+        assert self._case is not None
+        case = encode(self._case)
+        reply = super().__call__(
+            {"do": "judge", "case": case, "depth": str(Depth.SEARCH)}
+        )
+        self._explorer.tell(decode(CaseReport, reply["report"], "report"))
+        return reply
+
+
+class Explorer:
+    """libFuzzer in a thread of its own, which stops at every case it has drawn.
+
+    Args:
+        cases: the strategy that bytes are turned into cases by.
+
+    Attributes:
+        seeding: whether the inputs given at the start are still being run.
+    """
+
+    def __init__(self, cases: SearchStrategy[Case]) -> None:
+        # The zygote imports this module, and need not load what one child uses.
+        import atheris
+
+        self._atheris = atheris
+        self._target = fuzz_target(cases, self._once)
+        # Setup puts another function there.
+        self._mutator = Mutator(lambda data, most: atheris.Mutate(data, most))
+        self._marks = [atheris.instrument_func(_mark()) for _ in range(MARKS)]
+        self._marked: dict[object, Callable[[], None]] = {}
+        self._seen: set[bytes] = set()
+        self._barren = 0
+        self._awaited = False
+        self._drawn: queue.SimpleQueue[Case | BaseException | None] = (
+            queue.SimpleQueue()
+        )
+        self._told: queue.SimpleQueue[CaseReport | None] = queue.SimpleQueue()
+        self.seeding = True
+
+    def instrument(self, functions: list[Any]) -> int:
+        """Have functions tell which of their branches run; return how many do."""
+        done = 0
+        for function in functions:
+            # Bytecode that atheris cannot rewrite runs as it is.
+            with contextlib.suppress(Exception):
+                self._atheris.instrument_func(function)
+                done += 1
+        # libFuzzer does not look at the counter that is reserved last (atheris 3.0).
+        self._atheris.instrument_func(_mark())
+        return done
+
+    def start(self, folders: list[Path], *, features: Path, seed: int) -> None:
+        """Start libFuzzer.
+
+        Args:
+            folders: inputs to begin with; those that reach something new are written
+                to the first.
+            features: gets a file for each input that is worth keeping, by its name.
+            seed: of libFuzzer's own choices.
+        """
+        arguments = [
+            "kfuzz",
+            *(str(folder) for folder in folders),
+            f"-seed={seed % (2**31 - 1) + 1}",
+            f"-features_dir={features}",
+            f"-max_len={MOST_BYTES}",
+            "-len_control=0",
+            # How often a branch runs follows from the size, and tells little more.
+            "-use_counters=0",
+            # One change from what reached something: a second one mostly loses it.
+            "-mutate_depth=1",
+            # By the clock, which the search must not depend on.
+            "-reload=0",
+            # The campaign watches time, memory and the end of the process.
+            "-timeout=0",
+            f"-report_slow_units={_NEVER}",
+            f"-artifact_prefix={features.parent}/",
+            "-rss_limit_mb=0",
+            "-malloc_limit_mb=0",
+            "-detect_leaks=0",
+            "-verbosity=0",
+            *(f"-handle_{name}=0" for name in _SIGNALS),
+        ]
+
+        def run() -> None:
+            try:
+                with _starting() as self._started:
+                    self._atheris.Setup(
+                        arguments,
+                        self._one,
+                        custom_mutator=self._mutate,
+                        custom_crossover=self._cross,
+                    )
+                    self._atheris.Fuzz()
+            except BaseException as error:
+                self._drawn.put(error)
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def draw(self) -> Case | None:
+        """Return the next case, None if there are no more.
+
+        Raises:
+            BaseException: whatever ended the drawing.
+        """
+        if self._awaited:  # the last one was not tried
+            self._told.put(None)
+        found = self._drawn.get()
+        self._awaited = isinstance(found, Case)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def tell(self, report: CaseReport) -> None:
+        """Tell what the case drawn last came to."""
+        self._awaited = False
+        self._told.put(report)
+
+    def _one(self, data: bytes) -> None:
+        """Draw a case from bytes and wait for what it comes to."""
+        if not data:  # libFuzzer tries this before it reads inputs
+            return
+        self._started()
+        try:
+            self._barren += 1
+            read = self._target(padded(data))
+            if read is not None:
+                self._mutator.learn(data, read)
+            if self._barren > BARREN:
+                self._drawn.put(None)
+                self._told.get()
+        except BaseException as error:
+            self._drawn.put(error)
+            self._told.get()
+
+    def _once(self, case: Case) -> None:
+        key = hashlib.sha256(json.dumps(encode(case)).encode()).digest()
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        self._barren = 0
+        self._drawn.put(case)
+        report = self._told.get()
+        if report is not None:
+            for sign in signs(report):
+                self._mark(sign)
+
+    def _mark(self, sign: object) -> None:
+        if sign not in self._marked and len(self._marked) < len(self._marks):
+            self._marked[sign] = self._marks[len(self._marked)]
+        if sign in self._marked:
+            self._marked[sign]()
+
+    def _mutate(self, data: bytes, most: int, seed: int) -> bytes:
+        self.seeding = False
+        return self._mutator.mutate(data, most, seed)
+
+    def _cross(self, data: bytes, other: bytes, most: int, seed: int) -> bytes:
+        self.seeding = False
+        return self._mutator.cross(data, other, most, seed)
+
+
+def signs(report: CaseReport) -> Iterator[object]:
+    """Yield what of a report counts as reached, as branches of the code do.
+
+    The power of two of error / tolerance of each output, what failed and how, and what
+    was declined.
+    """
+    for output, ratio in (report.ratios or {"": report.ratio}).items():
+        if 0 < ratio < math.inf:
+            least, most = _BUCKETS
+            yield "ratio", output, min(max(math.floor(math.log2(ratio)), least), most)
+    if report.failure is not None:
+        yield "failure", report.failure.signature("").symptom
+    if report.refusal is not None:
+        yield "refusal", report.refusal
+
+
+def _mark() -> Callable[[], None]:
+    """Return a function whose only use is to have been called."""
+
+    def mark() -> None:
+        return None
+
+    return mark
+
+
+@contextlib.contextmanager
+def _starting() -> Iterator[Callable[[], None]]:
+    """Let atheris start beside the main thread, without a word, up to the first call.
+
+    It takes over Ctrl-C, which only the main thread may; children are not told of it.
+    """
+    ordinary = signal.signal
+    kept: list[int] = [os.dup(2)]
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
+    signal.signal = lambda number, handler: None  # type: ignore[assignment]
+
+    def started() -> None:
+        while kept:
+            signal.signal = ordinary
+            descriptor = kept.pop()
+            os.dup2(descriptor, 2)
+            os.close(descriptor)
+
+    try:
+        yield started
+    finally:
+        started()
+
+
+def serve() -> CoverageWorker:
+    """Return the handler of a fresh child."""
+    from kfuzz.evaluation.worker import serve as ordinary
+
+    ordinary()  # what it settles for the process
+    return CoverageWorker()

@@ -1,0 +1,923 @@
+"""The state of one reduction: the smallest failing case so far, and what was tried.
+
+Candidates go out several at a time; what comes back is the first of them that fails
+alike, as if they were judged one after the other.
+"""
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, pairwise
+from typing import Final, TypeVar
+
+from kfuzz.core.dtypes import (
+    DTYPES,
+    bits_to_number,
+    number_to_bits,
+    pack_bits,
+    unpack_bits,
+    unpack_numbers,
+)
+from kfuzz.core.finding import Reduction, case_key, short_hash
+from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec, contiguous_strides
+
+# Most reductions need fewer than 200; a kernel that fails at random needs a stop.
+MAX_EVALUATIONS: Final = 1500
+# The first request of a series holds so many candidates, each further one twice as
+# many: what is made behind the one that fails is made in vain.
+FIRST_TOGETHER: Final = 2
+# Most candidates of a request, and the elements and seconds that they may take
+# together: between two requests a reduction looks at the clock.
+MOST_TOGETHER: Final = 32
+ELEMENTS_TOGETHER: Final = 1 << 18
+SECONDS_TOGETHER: Final = 0.5
+
+FirstFailing = Callable[[Sequence[Case]], int | None]
+"""Judges cases in order; the place of the first that shows the symptom, or None."""
+Admits = Callable[[Case], bool]
+Fitted = Callable[[Case], Case]
+
+_Item = TypeVar("_Item")
+
+
+class Spent(Exception):
+    """The budget of a reduction is used up; its argument says which."""
+
+
+class Descent:
+    """Goes from a failing case to smaller ones.
+
+    Every method raises `Spent` at the end of the budget.
+
+    Attributes:
+        best: the smallest failing case so far.
+        evaluations: candidates judged.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        first_failing: FirstFailing,
+        admits: Admits,
+        deadline: float,
+        fitted: Fitted = lambda case: case,
+    ) -> None:
+        self.best = case
+        self.evaluations = 0
+        self._first_failing = first_failing
+        self._admits = admits
+        self._deadline = deadline
+        self._fitted = fitted
+        # Digests: the recipe of a large pinned case is megabytes of text.
+        self._tried = {_digest(case)}
+        self._seconds = 0.0
+
+    def take(self, candidate: Case) -> bool:
+        """Take a candidate if it is allowed, new, and fails alike."""
+        return self.take_first([candidate])
+
+    def take_first(self, candidates: Iterable[Case]) -> bool:
+        """Take the first candidate that is allowed, new, and fails alike.
+
+        Args:
+            candidates: made from the best case, the most welcome first.
+        """
+        return self._take(enumerate(candidates)) is not None
+
+    def take_each(
+        self, items: Iterable[_Item], change: Callable[[Case, _Item], Case | None]
+    ) -> None:
+        """Make changes one after the other, keeping those that fail alike."""
+
+        def offered(case: Case, item: _Item) -> Iterator[Case]:
+            if (made := change(case, item)) is not None:
+                yield made
+
+        self.take_first_of_each(items, offered)
+
+    def take_first_of_each(
+        self, items: Iterable[_Item], offered: Callable[[Case, _Item], Iterable[Case]]
+    ) -> None:
+        """Do as `take_first` for each of several items, one after the other.
+
+        Args:
+            items: what to change.
+            offered: yields the cases with one changed, the most welcome first.
+        """
+        left = list(items)
+        while left:
+            base = self.best
+            # As if none was kept, which is true up to the first that is.
+            kept = self._take(
+                (i, case) for i, item in enumerate(left) for case in offered(base, item)
+            )
+            if kept is None:
+                return
+            left = left[kept + 1 :]
+
+    def _take(self, offered: Iterator[tuple[int, Case]]) -> int | None:
+        """Take the first candidate that fails and return its number."""
+        most = FIRST_TOGETHER
+        while batch := self._batch(offered, most):
+            if time.monotonic() >= self._deadline:
+                raise Spent("time")
+            if self.evaluations >= MAX_EVALUATIONS:
+                raise Spent("evaluations")
+            batch = batch[: MAX_EVALUATIONS - self.evaluations]
+            place = self._ask([case for _, case, _ in batch])
+            judged = batch if place is None else batch[: place + 1]
+            self._tried.update(digest for _, _, digest in judged)
+            if place is not None:
+                number, self.best, _ = batch[place]
+                return number
+            most = min(2 * most, MOST_TOGETHER)
+        return None
+
+    def _batch(
+        self, offered: Iterator[tuple[int, Case]], most: int
+    ) -> list[tuple[int, Case, str]]:
+        """Return the next allowed candidates that are new, with their digests."""
+        if self._seconds:
+            most = min(most, max(int(SECONDS_TOGETHER / self._seconds), 1))
+        batch: list[tuple[int, Case, str]] = []
+        elements = 0
+        for number, made in offered:
+            case = self._fitted(made)
+            digest = _digest(case)
+            known = digest in self._tried or any(digest == d for _, _, d in batch)
+            if known or not self._admits(case):
+                continue
+            batch.append((number, case, digest))
+            elements += case.elements
+            if len(batch) >= most or elements >= ELEMENTS_TOGETHER:
+                break
+        return batch
+
+    def _ask(self, cases: Sequence[Case]) -> int | None:
+        """Return which of the cases is the first to fail, and note what that took."""
+        began = time.monotonic()
+        place = self._first_failing(cases)
+        judged = len(cases) if place is None else place + 1
+        self._seconds = (time.monotonic() - began) / judged
+        self.evaluations += judged
+        return place
+
+
+def _digest(case: Case) -> str:
+    return short_hash(case_key(case))
+
+
+# Passes of the reducer over values: whole tensors, runs, then single elements.
+#
+# Which values are simpler than others stands at the end.
+
+# Above this many elements only whole blocks are simplified, not single values.
+SINGLES: Final = 512
+
+
+def simplify_values(descent: Descent) -> None:
+    """Simplify the values of each tensor, whole blocks before single ones."""
+    for name in descent.best.tensors:
+        descent.take_first(_uniform(descent.best, name))
+        _drop_specials(descent, name)
+        _zero_blocks(descent, name)
+        if descent.best.tensors[name].numel <= SINGLES:
+            _simplify_singles(descent, name)
+
+
+def with_patterns(case: Case, name: str, patterns: list[int]) -> Case:
+    """Return the case with other elements in one tensor, given by their bits."""
+    spec = case.tensors[name]
+    made = replace(spec, values=pack_bits(patterns, spec.dtype))
+    return case.with_tensor(name, made)
+
+
+def patterns_of(case: Case, name: str) -> list[int]:
+    """Return the bits of one tensor's elements."""
+    spec = case.tensors[name]
+    assert spec.values is not None
+    return unpack_bits(spec.values, spec.dtype)
+
+
+def with_digits(case: Case, fraction: float, *, apart: bool) -> Case | None:
+    """Return the case with its floats multiplied; None if that changes none.
+
+    Zeros and ones stay, which mask the others.
+
+    Args:
+        case: a pinned case.
+        fraction: what to multiply with.
+        apart: whether equal values come to differ in their last digits.
+    """
+    tensors = dict(case.tensors)
+    for name, spec in case.tensors.items():
+        if DTYPES[spec.dtype].kind == "float":
+            last = 4 * 2.0 ** -DTYPES[spec.dtype].mantissa_bits if apart else 0.0
+            patterns = patterns_of(case, name)
+            for i, value in enumerate(numbers(spec)):
+                if complexity(value) > complexity(-1.0):
+                    made = value * fraction * (1 + i % 8 * last)
+                    patterns[i] = rounded(made, spec.dtype, otherwise=patterns[i])
+            tensors[name] = replace(spec, values=pack_bits(patterns, spec.dtype))
+    filled = replace(case, tensors=tensors)
+    return None if filled == case else filled
+
+
+def rounded(value: float, dtype: str, *, otherwise: int) -> int:
+    """Return the bits of a value with as many digits as the dtype holds, cut off.
+
+    Args:
+        value: any value.
+        dtype: a floating one.
+        otherwise: the bits to return where the value is out of the dtype's range.
+    """
+    if value - value != 0.0 or not value:
+        return otherwise
+    digits = DTYPES[dtype].mantissa_bits + 1
+    fraction, exponent = math.frexp(value)
+    cut = math.ldexp(int(math.ldexp(fraction, digits)), exponent - digits)
+    try:
+        return number_to_bits(cut, dtype)
+    except (ValueError, OverflowError):
+        return otherwise
+
+
+def _uniform(case: Case, name: str) -> Iterator[Case]:
+    """Yield all zeros, then all ones and all minus ones."""
+    spec = case.tensors[name]
+    hardest = max(map(complexity, numbers(spec)), default=0.0)
+    for value in (0.0, 1.0, -1.0):
+        unsigned = DTYPES[spec.dtype].kind in ("bool", "uint")
+        if hardest > complexity(value) and not (value < 0 and unsigned):
+            patterns = [number_to_bits(value, spec.dtype)] * spec.numel
+            yield with_patterns(case, name, patterns)
+
+
+def _drop_specials(descent: Descent, name: str) -> None:
+    """Replace NaNs and infinities, all of them, then one by one."""
+    for value in (0.0, 1.0):
+        spec = descent.best.tensors[name]
+        plain = number_to_bits(value, spec.dtype)
+        special = [i for i, n in enumerate(numbers(spec)) if n - n != 0.0]
+        if not special:
+            return
+
+        def replaced(case: Case, places: list[int], plain: int = plain) -> Case:
+            patterns = patterns_of(case, name)
+            for i in places:
+                patterns[i] = plain
+            return with_patterns(case, name, patterns)
+
+        if not descent.take(replaced(descent.best, special)):
+            descent.take_each(([i] for i in special[:SINGLES]), replaced)
+
+
+def _zero_blocks(descent: Descent, name: str) -> None:
+    """Zero runs of elements, halving the run: the non-zero set shrinks."""
+    count = descent.best.tensors[name].numel
+    block = count // 2
+    while block >= max(count // SINGLES, 1):
+
+        def zeroed(case: Case, start: int, block: int = block) -> Case | None:
+            patterns = patterns_of(case, name)
+            run = patterns[start : start + block]
+            patterns[start : start + block] = [0] * len(run)
+            return with_patterns(case, name, patterns) if any(run) else None
+
+        descent.take_each(range(0, count, block), zeroed)
+        block //= 2
+
+
+def _simplify_singles(descent: Descent, name: str) -> None:
+    """Replace single values by simpler ones, equal values together first."""
+    groups: dict[int, list[int]] = {}
+    for i, pattern in enumerate(patterns_of(descent.best, name)):
+        groups.setdefault(pattern, []).append(i)
+    items: list[list[int]] = []
+    for places in groups.values():
+        items.append(places)
+        items += [[i] for i in places] if len(places) > 1 else []
+    descent.take_first_of_each(items, partial(_simpler, name))
+
+
+def _simpler(name: str, case: Case, places: list[int]) -> Iterator[Case]:
+    """Yield the case with equal elements replaced by a simpler value."""
+    spec = case.tensors[name]
+    pattern = patterns_of(case, name)[places[0]]
+    value = float(bits_to_number(pattern, spec.dtype))
+    for simpler in simpler_values(value, spec.dtype):
+        patterns = patterns_of(case, name)
+        for i in places:
+            patterns[i] = simpler
+        yield with_patterns(case, name, patterns)
+
+
+def numbers(spec: TensorSpec) -> list[float]:
+    """Return the pinned values of a tensor as Python floats, in C order."""
+    assert spec.values is not None
+    return unpack_numbers(spec.values, spec.dtype)
+
+
+def simpler_values(value: float, dtype: str) -> Iterator[int]:
+    """Yield bits of simpler values than the given one, the simplest first."""
+    candidates = [0.0, 1.0, -1.0, 2.0, -2.0, 3.0]
+    if value - value == 0.0:
+        magnitude = abs(value)
+        sign = -1.0 if value < 0 else 1.0
+        candidates.append(magnitude)
+        if magnitude >= 1:
+            candidates.append(sign * float(int(magnitude)))
+        for power in _nearby_powers(magnitude):
+            candidates += [sign * power, sign * (power + 1)]
+    else:
+        candidates += [float("inf"), float("nan")]
+    seen = set()
+    for candidate in candidates:
+        if complexity(candidate) >= complexity(value):
+            continue
+        try:
+            bits = number_to_bits(candidate, dtype)
+        except (ValueError, OverflowError):
+            continue
+        if bits not in seen:
+            seen.add(bits)
+            yield bits
+
+
+def _nearby_powers(magnitude: float) -> list[float]:
+    if not 0 < magnitude < 2.0**1000:
+        return []
+    power = 1.0
+    while power * 2 <= magnitude:
+        power *= 2
+    while power > magnitude:
+        power /= 2
+    # Small powers first: 2^4, 2^8 …, up to the value's own.
+    ladder = [2.0**k for k in (1, 2, 4, 8, 12, 16, 24) if 2.0**k < power]
+    return [*ladder, power]
+
+
+def complexity(value: float) -> float:
+    """Rank values: 0, 1, -1, small integers, powers of two, the rest, specials."""
+    if value != value:
+        return 1e9
+    if value in (float("inf"), float("-inf")):
+        return 1e8 + (value < 0)
+    fixed = {0.0: 0.0, 1.0: 1.0, -1.0: 2.0, 2.0: 3.0, -2.0: 4.0, 3.0: 5.0}
+    if value in fixed:
+        return fixed[value]
+    negative = 0.5 if value < 0 else 0.0
+    mantissa, exponent = _odd_part(abs(value))
+    return 10 + 100 * (mantissa.bit_length() - 1) + abs(exponent) + negative
+
+
+def _odd_part(value: float) -> tuple[int, int]:
+    numerator, denominator = value.as_integer_ratio()
+    exponent = 1 - denominator.bit_length()
+    while numerator % 2 == 0:
+        numerator //= 2
+        exponent += 1
+    return numerator, exponent
+
+
+# Cases with dimensions cut: fewer indices, an empty one filled, one removed.
+#
+# Pinned values are sliced, never generated anew.
+
+
+def filled(case: Case, axis: str) -> Case:
+    """Return the case with an empty dimension grown to size 1, values 0."""
+    tensors = {}
+    for name, spec in case.tensors.items():
+        if axis in spec.axes:
+            at = spec.axes.index(axis)
+            shape = (*spec.shape[:at], 1, *spec.shape[at + 1 :])
+            data = bytes(math.prod(shape) * DTYPES[spec.dtype].itemsize)
+            spec = replace(spec, shape=shape, values=data, strides=None)
+        tensors[name] = spec
+    return replace(case, tensors=tensors)
+
+
+def kept(case: Case, axis: str, indices: Sequence[int]) -> Case:
+    """Return the case with only some indices of one named dimension.
+
+    Tensors that hold indices into it are renumbered, see `renumbered`.
+    """
+    tensors = {}
+    for name, spec in case.tensors.items():
+        if spec.below == axis:
+            spec = renumbered(spec, case.dims[axis], indices)
+        if axis not in spec.axes:
+            tensors[name] = spec
+            continue
+        at = spec.axes.index(axis)
+        shape = (*spec.shape[:at], len(indices), *spec.shape[at + 1 :])
+        strides = None
+        if spec.strides is not None and not spec.is_contiguous:
+            strides = spec.strides
+        values = _kept_bytes(spec, at, indices)
+        tensors[name] = replace(spec, shape=shape, values=values, strides=strides)
+    return replace(case, tensors=tensors)
+
+
+def renumbered(spec: TensorSpec, bound: int, kept: Sequence[int]) -> TensorSpec:
+    """Return indices below `bound` as what they are among those kept.
+
+    One that is kept becomes its place there, another one is taken modulo their
+    number. One out of bounds stays so: the bound itself and the next number keep
+    their distance to it, all others their value.
+
+    Args:
+        spec: pinned indices.
+        bound: how many there were.
+        kept: which of them are left, ascending; at least one.
+    """
+    assert spec.values is not None
+    places = {old: new for new, old in enumerate(kept)}
+    size = len(kept)
+
+    def moved(value: int) -> int:
+        if 0 <= value < bound:
+            return places.get(value, value % max(size, 1))
+        return value - bound + size if bound <= value <= bound + 1 else value
+
+    patterns = unpack_bits(spec.values, spec.dtype)
+    new = {
+        bits: number_to_bits(moved(int(bits_to_number(bits, spec.dtype))), spec.dtype)
+        for bits in set(patterns)
+    }
+    data = pack_bits([new[bits] for bits in patterns], spec.dtype)
+    return replace(spec, values=data)
+
+
+def _kept_bytes(spec: TensorSpec, at: int, indices: Sequence[int]) -> bytes:
+    assert spec.values is not None
+    inner = DTYPES[spec.dtype].itemsize * math.prod(spec.shape[at + 1 :])
+    outer = math.prod(spec.shape[:at])
+    row = spec.shape[at] * inner
+    data = spec.values
+    if isinstance(indices, range) and indices.step == 1:
+        first, last = indices.start * inner, indices.stop * inner
+        return b"".join(data[i * row + first : i * row + last] for i in range(outer))
+    return b"".join(
+        data[i * row + k * inner : i * row + (k + 1) * inner]
+        for i in range(outer)
+        for k in indices
+    )
+
+
+def without_axis(case: Case, axis: str) -> Case | None:
+    """Return the case without a dimension of size 0 or 1; None if `dim` names it."""
+    scalars = dict(case.scalars)
+    first = case.lead
+    dim = scalars.get("dim")
+    if dim is not None and axis in first.axes:
+        at, rank = first.axes.index(axis), len(first.axes)
+        dim = int(dim)
+        positive = dim % rank
+        if positive == at:
+            return None
+        moved = positive - (at < positive)
+        scalars["dim"] = moved if dim >= 0 else moved - (rank - 1)
+    tensors = {}
+    for name, spec in case.tensors.items():
+        if axis in spec.axes:
+            at = spec.axes.index(axis)
+            strides = spec.strides
+            if strides is not None:
+                strides = (*strides[:at], *strides[at + 1 :])
+            spec = replace(
+                spec,
+                shape=(*spec.shape[:at], *spec.shape[at + 1 :]),
+                axes=(*spec.axes[:at], *spec.axes[at + 1 :]),
+                strides=strides,
+            )
+        tensors[name] = spec
+    return replace(case, tensors=tensors, scalars=scalars)
+
+
+def merged(case: Case, one: str, other: str) -> Case | None:
+    """Return the case with two neighbouring dimensions as one; None where they differ.
+
+    They are one dimension where every tensor that has either has both, side by side and
+    without a step between them, and no scalar counts dimensions.
+    """
+    if case.scalars.get("dim") is not None:
+        return None
+    tensors = {}
+    for name, spec in case.tensors.items():
+        if spec.below in (one, other):
+            return None
+        if one in spec.axes or other in spec.axes:
+            at = spec.axes.index(one) if one in spec.axes else len(spec.axes)
+            if spec.axes[at + 1 : at + 2] != (other,) or not spec.is_contiguous:
+                return None
+            size = spec.shape[at] * spec.shape[at + 1]
+            spec = replace(
+                spec,
+                shape=(*spec.shape[:at], size, *spec.shape[at + 2 :]),
+                axes=(*spec.axes[: at + 1], *spec.axes[at + 2 :]),
+                strides=None,
+            )
+        tensors[name] = spec
+    return replace(case, tensors=tensors)
+
+
+# Passes of the reducer over sizes: dimensions shrink by slicing what is pinned.
+
+# Tile sizes whose remainders are tried first.
+TILES: Final = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)
+# Indices are deleted in this many runs at most: where neither end of a dimension
+# can go, its size matters, and trying every index would only cost time.
+DELETIONS: Final = 32
+# The sizes that people call minimal, tried with all other dimensions 1.
+LEAST_SIZES: Final = (1, 2, 3)
+# Where a dimension stays larger than this, and no tile is why, the sizes up to the
+# second are tried one by one: what hangs on a remainder shows at the least of them.
+SCANNED_ABOVE: Final = 64
+SCANNED: Final = 128
+# What numbers are multiplied with to fill their digits, and whether equal ones are
+# made neighbours by that.
+FULLER: Final = ((4 / 3, False), (11 / 10, True), (7 / 5, True), (17 / 11, True))
+
+
+def shrink_dims(descent: Descent) -> None:
+    """Shrink every named dimension, the largest first."""
+    descent.take_first(_collapsed(descent.best))
+    while descent.take_first(_with_fewer(descent.best)):
+        pass
+    for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
+        while descent.take_first(_runs(descent.best, axis)):
+            pass
+        _delete_blocks(descent, axis)
+    pairs = combinations(descent.best.dims, 2)
+    descent.take_first_of_each(pairs, _shrunk_together)
+
+
+def _collapsed(case: Case) -> Iterator[Case]:
+    """Yield every dimension at 1, then one dimension alone a little larger.
+
+    One dimension after the other would end where only the product matters:
+    2 x 2 instead of 1 x 3.
+    """
+    for size in LEAST_SIZES:
+        for axis in case.dims:
+            made = case
+            for other, n in case.dims.items():
+                wanted = size if other == axis else 1
+                made = kept(made, other, range(min(n, wanted)))
+            yield made
+
+
+def _runs(case: Case, axis: str) -> Iterator[Case]:
+    """Yield one run of indices: at either end, or around what stands out."""
+    n = case.dims[axis]
+    places = _outstanding(case, axis)
+    for size in _sizes_below(n):
+        starts = [0, n - size, *(max(min(p, n - size), 0) for p in places)]
+        for start in dict.fromkeys(starts):
+            yield kept(case, axis, range(start, start + size))
+
+
+def _delete_blocks(descent: Descent, axis: str) -> None:
+    """Delete runs of indices anywhere, halving the run."""
+    block = descent.best.dims[axis] // 2
+    least = max(descent.best.dims[axis] // DELETIONS, 1)
+    while block >= least:
+        size = descent.best.dims[axis]
+
+        def without(case: Case, run: range, size: int = size) -> Case | None:
+            n = case.dims[axis]
+            gone = size - n  # all of it lay before the run
+            rest = [*range(run.start - gone), *range(run.stop - gone, n)]
+            return kept(case, axis, rest) if rest else None
+
+        starts = range(0, size, block)
+        descent.take_each((range(i, min(i + block, size)) for i in starts), without)
+        block //= 2
+
+
+def _shrunk_together(case: Case, pair: tuple[str, str]) -> Iterator[Case]:
+    """Yield two dimensions shrunk of which one is the other, or a multiple of it."""
+    one, other = pair
+    if one not in case.dims or other not in case.dims:
+        return
+    least, most = sorted((one, other), key=lambda axis: case.dims[axis])
+    size = case.dims[least]
+    if size < 2 or case.dims[most] % size:
+        return
+    factor = case.dims[most] // size
+    for smaller in _sizes_below(size):
+        both = kept(case, least, range(smaller))
+        yield kept(both, most, range(factor * smaller))
+
+
+def _with_fewer(case: Case) -> Iterator[Case]:
+    """Yield an integer scalar lowered, with a dimension that it divides (groups)."""
+    for name, value in case.scalars.items():
+        if name == "dim" or isinstance(value, bool) or not isinstance(value, int):
+            continue
+        for fewer in dict.fromkeys((1, 2, value // 2, value - 1)):
+            if not 0 < fewer < value:
+                continue
+            lowered = replace(case, scalars={**case.scalars, name: fewer})
+            for axis, n in case.dims.items():
+                if n and n % value == 0 and value % fewer == 0:
+                    size = n // value * fewer
+                    places = [p // size * size for p in _outstanding(case, axis)]
+                    for start in dict.fromkeys((0, n - size, *places)):
+                        yield kept(lowered, axis, range(start, start + size))
+            yield lowered
+
+
+def merge_dims(descent: Descent) -> None:
+    """Make one dimension of two neighbours, as long as that fails alike."""
+
+    def pairs(case: Case) -> Iterator[Case]:
+        names = list(case.dims)
+        for one, other in pairwise(names):
+            if (made := merged(case, one, other)) is not None:
+                yield made
+
+    while descent.take_first(pairs(descent.best)):
+        pass
+
+
+def scan_sizes(descent: Descent) -> None:
+    """Try every small size where a large one is left that is not next to a tile's."""
+    for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
+        n = descent.best.dims[axis]
+        if n > SCANNED_ABOVE and n not in TILES and n - 1 not in TILES:
+            descent.take_first(
+                kept(descent.best, axis, range(size))
+                for size in range(LEAST_SIZES[-1] + 1, min(n, SCANNED + 1))
+            )
+
+
+def shrink_refilled(descent: Descent) -> None:
+    """Shrink a dimension whose values need to be less simple at a smaller size.
+
+    Few terms round only if they have many digits: where slices pass, slices of the
+    values times a fraction are tried.
+    """
+    for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
+        descent.take_first(_refilled(descent.best, axis))
+
+
+def _refilled(case: Case, axis: str) -> Iterator[Case]:
+    n = case.dims[axis]
+    places = _outstanding(case, axis)
+    every = (with_digits(case, fraction, apart=apart) for fraction, apart in FULLER)
+    fuller = [made for made in every if made is not None]
+    for size in dict.fromkeys((*LEAST_SIZES, n // 2, n - 1)):
+        if 0 < size < n:
+            for start in dict.fromkeys(max(min(p, n - size), 0) for p in places):
+                for made in fuller:
+                    yield kept(made, axis, range(start, start + size))
+
+
+def _outstanding(case: Case, axis: str) -> list[int]:
+    """Return the indices along an axis that a failure often hangs on.
+
+    Those of the first special value and of the largest magnitude.
+    """
+    found = []
+    for spec in case.tensors.values():
+        if axis not in spec.axes or spec.numel == 0:
+            continue
+        inner = math.prod(spec.shape[spec.axes.index(axis) + 1 :])
+        size = spec.shape[spec.axes.index(axis)]
+        values = numbers(spec)
+        special = next((i for i, n in enumerate(values) if n - n != 0.0), None)
+        finite = [abs(n) if n - n == 0.0 else 0.0 for n in values]
+        for place in (special, finite.index(max(finite))):
+            if place is not None:
+                found.append(place // inner % size)
+    return list(dict.fromkeys(found))
+
+
+def _sizes_below(n: int) -> list[int]:
+    """Return sizes to try in place of n, the most promising minimum first.
+
+    Never 0: an empty input is another case, not a smaller one.
+    """
+    small = [1, 2, 3]
+    remainders = [n % tile for tile in TILES if n > tile]
+    beyond = [tile + 1 for tile in reversed(TILES)]
+    tiles = list(reversed(TILES))
+    halves = [n // 2, n - n // 4, n - 1]
+    every = [*small, *sorted(remainders), *tiles, *beyond, *sorted(halves)]
+    return list(dict.fromkeys(size for size in every if 0 < size < n))
+
+
+# The reducer: from a pinned failing case to one that a person would call minimal.
+#
+# Greedy passes over dimensions, rank, layout, dtype, scalars and values, each
+# candidate strictly simpler than the last failing case; a candidate is taken if it
+# shows the same symptom (kernel, kind, output, detail). Dimensions shrink by
+# slicing the explicit values, never by generating new ones; where that ends, values may
+# get more digits for a size less.
+
+# Elements between rows of a layout that is told to be padded: the fewest, and as many
+# as keep 16-bit rows aligned.
+_GAPS: Final = (0, 1, 8)
+
+# The layout that destinations have in simple cases.
+
+
+def reduce_case(
+    case: Case,
+    first_failing: FirstFailing,
+    admits: Admits,
+    *,
+    deadline: float,
+    fitted: Fitted = lambda case: case,
+) -> tuple[Case, Reduction]:
+    """Return the smallest failing case found, and how it was reached.
+
+    Args:
+        case: a pinned case that fails.
+        first_failing: runs cases in order, up to the first that shows the same
+            symptom, and returns its place.
+        admits: whether a case lies in the kernel's domain.
+        deadline: `time.monotonic()` at which to stop.
+        fitted: puts the values of a candidate back into their domains: offsets follow
+            the size that they cut.
+    """
+    descent = Descent(case, first_failing, admits, deadline, fitted)
+    passes = (
+        _drop_edge,
+        _drop_layout,
+        _fill_empty,
+        _lower_indices,
+        shrink_dims,
+        _drop_axes,
+        _simplify_layout,
+        merge_dims,
+        _widen_dtype,
+        _simplify_scalars,
+        simplify_values,
+    )
+    try:
+        before = None
+        while descent.best is not before:
+            before = descent.best
+            for step in passes:
+                step(descent)
+            if descent.best is before:
+                scan_sizes(descent)
+            if descent.best is before:
+                shrink_refilled(descent)
+    except Spent as spent:
+        return descent.best, Reduction(descent.evaluations, str(spent))
+    return descent.best, Reduction(descent.evaluations, "minimal")
+
+
+def _drop_edge(descent: Descent) -> None:
+    """Place the arguments away from pages that fault, if none causes the failure."""
+    if descent.best.edge is not None:
+        descent.take(replace(descent.best, edge=None))
+
+
+def _drop_layout(descent: Descent) -> None:
+    """Give contiguous destinations, if their layout is not the cause."""
+    if descent.best.layout not in (None, CONTIGUOUS):
+        descent.take(replace(descent.best, layout=CONTIGUOUS))
+
+
+def _fill_empty(descent: Descent) -> None:
+    """Give an empty dimension one index of zeros: a failure rarely needs none."""
+    for axis, n in descent.best.dims.items():
+        if n == 0:
+            descent.take(filled(descent.best, axis))
+
+
+def _lower_indices(descent: Descent) -> None:
+    """Try the bound for indices beyond it: what it does, it does at every size."""
+    for name, spec in descent.best.tensors.items():
+        if spec.below:
+            bound = descent.best.bound(spec)
+            patterns = [
+                number_to_bits(bound, spec.dtype)
+                if bits_to_number(bits, spec.dtype) > bound
+                else bits
+                for bits in patterns_of(descent.best, name)
+            ]
+            descent.take(with_patterns(descent.best, name, patterns))
+
+
+def _drop_axes(descent: Descent) -> None:
+    """Remove dimensions that hold nothing, `dim` following."""
+
+    def dropped(case: Case, axis: str) -> Case | None:
+        rest = [n for a, n in case.dims.items() if a != axis]
+        size = case.dims.get(axis)
+        if size == 1 or (size == 0 and 0 in rest):
+            return without_axis(case, axis)
+        return None
+
+    descent.take_each(descent.best.dims, dropped)
+
+
+def _simplify_layout(descent: Descent) -> None:
+    """Make tensors contiguous, unaligned offsets 0, steps the least possible."""
+
+    def simpler(case: Case, name: str) -> Iterator[Case]:
+        for spec in _simpler_layouts(case.tensors[name]):
+            yield case.with_tensor(name, spec)
+
+    descent.take_first_of_each(descent.best.tensors, simpler)
+
+
+def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:
+    if spec.strides is not None or spec.offset:
+        yield replace(spec, strides=None, offset=0)
+    if spec.offset:
+        yield replace(spec, offset=0)
+        if spec.offset > 1:
+            yield replace(spec, offset=1)
+    if spec.strides is not None:
+        yield replace(spec, strides=None)
+        if not spec.is_contiguous and len(spec.shape) >= 2:
+            flipped = tuple(reversed(contiguous_strides(tuple(reversed(spec.shape)))))
+            if flipped != spec.strides:
+                yield replace(spec, strides=flipped)
+        for strides in _closer_strides(spec):
+            yield replace(spec, strides=strides)
+
+
+def _closer_strides(spec: TensorSpec) -> Iterator[tuple[int, ...]]:
+    """Yield strides in the same order of axes with less between the elements.
+
+    Of all dimensions, then of one; without gaps where only the order matters, else
+    with few elements: gigabytes between them would suggest that offsets overflow.
+    """
+    rank, far = len(spec.shape), sum(spec.element_strides)
+    tried = {contiguous_strides(spec.shape)}
+    for axes in (range(rank), *([axis] for axis in range(rank))):
+        for gap in _GAPS:
+            strides = _with_gaps(spec, axes, gap)
+            if strides not in tried and sum(strides) < far:
+                tried.add(strides)
+                yield strides
+
+
+def _with_gaps(spec: TensorSpec, axes: Collection[int], gap: int) -> tuple[int, ...]:
+    """Return the strides with those of some axes the least that leave the gap."""
+    strides = list(spec.element_strides)
+    needed = 1
+    for axis in sorted(range(len(strides)), key=lambda a: (strides[a], -a)):
+        if axis in axes and strides[axis] > needed:
+            strides[axis] = needed + gap
+        needed = max(needed, strides[axis] * max(spec.shape[axis], 1))
+    return tuple(strides)
+
+
+def _widen_dtype(descent: Descent) -> None:
+    """Try float32 for the narrower floats: the values stay exactly the same.
+
+    Those of one dtype together: others may have theirs from the operator.
+    """
+    dtypes = {s.dtype for s in descent.best.tensors.values()}
+    pairs = [(d, wider) for wider in ("float32", "float16") for d in sorted(dtypes)]
+    descent.take_each(pairs, _widened)
+
+
+def _widened(case: Case, pair: tuple[str, str]) -> Case | None:
+    """Return a case with a wider dtype in place of one, if that holds the values."""
+    dtype, wider = pair
+    if DTYPES[dtype].kind != "float":
+        return None
+    if DTYPES[dtype].itemsize >= DTYPES[wider].itemsize:
+        return None
+    tensors = dict(case.tensors)
+    for name, spec in case.tensors.items():
+        if spec.dtype == dtype:
+            cast = _cast(spec, wider)
+            if cast is None:
+                return None
+            tensors[name] = cast
+    return replace(case, tensors=tensors)
+
+
+def _cast(spec: TensorSpec, dtype: str) -> TensorSpec | None:
+    assert spec.values is not None
+    numbers = [
+        bits_to_number(p, spec.dtype) for p in unpack_bits(spec.values, spec.dtype)
+    ]
+    try:
+        patterns = [number_to_bits(n, dtype) for n in numbers]
+    except ValueError:
+        return None
+    return replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
+
+
+def _simplify_scalars(descent: Descent) -> None:
+    """Count the reduced dimension from the end."""
+    scalars = descent.best.scalars
+    dim = scalars.get("dim")
+    if isinstance(dim, int) and dim >= 0:
+        rank = len(descent.best.lead.shape)
+        descent.take(replace(descent.best, scalars={**scalars, "dim": dim - rank}))

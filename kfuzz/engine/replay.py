@@ -1,0 +1,656 @@
+"""Replaying stored findings: does it still fail, the same way?"""
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from kfuzz.core.budget import Depth
+from kfuzz.core.codec import encode
+from kfuzz.core.errors import (
+    BackendError,
+    BindingError,
+    HarnessError,
+    KfuzzError,
+    UsageError,
+)
+from kfuzz.core.event import Event, FindingSaved, Notice
+from kfuzz.core.features import needed
+from kfuzz.core.finding import ATEN, Finding
+from kfuzz.core.home import with_home
+from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
+from kfuzz.engine.config import ReplayConfig, ReplayResult, Sanitized
+from kfuzz.engine.confirm import is_by_chance, process
+from kfuzz.engine.workers.children import is_beside_page
+from kfuzz.engine.workers.jobs import Halt, Stopped, in_order, processors
+from kfuzz.engine.workers.runner import Runner, keep_sound, runner_of
+from kfuzz.engine.workers.zygotes import Backend, home_of
+from kfuzz.evaluation.sanitized import PROGRAM
+from kfuzz.execution.device import sanitizer
+from kfuzz.execution.device.backends import BACKENDS, resolve
+from kfuzz.execution.processes.child import in_group
+from kfuzz.store.corpus import Corpus, Problem, Stored
+from kfuzz.store.entry import attach
+from kfuzz.store.life import REGRESSED, covering, enter, merged, under
+from kfuzz.targets.load import (
+    LoadedKernel,
+    Source,
+    is_of_project,
+    load,
+    request_for,
+    resolve_one,
+)
+
+MOST_JOBS: Final = 8
+"""Findings replayed side by side where nobody says how many."""
+
+
+def replay(
+    stored: Sequence[Stored | Problem],
+    config: ReplayConfig,
+    *,
+    stop: threading.Event,
+    backend: Backend | None = None,
+    loaded: Mapping[str, LoadedKernel] = MappingProxyType({}),
+    notify: Callable[[str], None] = lambda why: None,
+) -> Iterator[ReplayResult]:
+    """Run each finding's minimal case in fresh children.
+
+    Args:
+        stored: what to replay; entries that cannot be read become ERROR.
+        config: how; several side by side share one zygote, or are divided among GPUs.
+        stop: set from outside to end after the current findings.
+        backend: one that is up, for the findings of its device.
+        loaded: kernels by name, whose findings need not say where they live.
+        notify: takes which GPUs are left out, and why.
+
+    Yields:
+        One result per entry, in order.
+
+    Raises:
+        UsageError: before the first result, if the target of `config` names no one
+            kernel.
+        BackendError: before the first result, if the device of `config` is not there.
+    """
+    require_target(stored, config)
+    if config.device is not None and backend is None:
+        resolve(config.device)
+    jobs = config.jobs or jobs_for(stored, config.device, backend)
+    # All work has ended before its backends do, also where a caller takes no more.
+    with (
+        closing(_Replays(config, stop, backend, loaded, jobs, notify)) as work,
+        closing(in_order(work.of, stored, jobs, halt=work.halt)) as results,
+    ):
+        for result in results:
+            if result is None:
+                return
+            yield result
+
+
+def jobs_for(
+    stored: Sequence[Stored | Problem], device: str | None, backend: Backend | None
+) -> int:
+    """Return how many findings are replayed side by side where nobody says."""
+    most = max(min(len(stored), MOST_JOBS), 1)
+    if backend is None:
+        used = {device or e.finding.device for e in stored if isinstance(e, Stored)}
+        each = max(map(_gpus, used), default=0)
+    else:
+        each = len(backend.devices) if backend.on.has.asynchronous else 0
+    # What else a GPU does may change what shows: one finding at a time.
+    return min(each or max(processors() // 2, 1), most)
+
+
+def _gpus(device: str) -> int:
+    try:
+        on, devices = resolve(device)
+    except BackendError:  # whoever replays there says so
+        return 1
+    return len(devices) if on.has.asynchronous else 0
+
+
+class _Replays:
+    """Replays findings for several threads, which share what is slow to begin."""
+
+    def __init__(
+        self,
+        config: ReplayConfig,
+        stop: threading.Event,
+        lent: Backend | None,
+        loaded: Mapping[str, LoadedKernel],
+        jobs: int,
+        notify: Callable[[str], None],
+    ) -> None:
+        self._jobs, self._notify = jobs, notify
+        self._config, self._stop = config, Halt(stop, config.until)
+        self._loaded = loaded
+        self._corpus = Corpus(config.corpus)
+        self._lent = lent
+        self._backends = {} if lent is None else {lent.name: lent}
+        self._marks: dict[str, list[Finding]] = {}
+        # Importing a file and starting a zygote are done by one thread at a time.
+        self._starting = threading.Lock()
+        # What runs in this process, or sets up what contains a candidate, is alone.
+        self._alone = threading.Lock()
+
+    def halt(self) -> None:
+        """Have replays under way end soon."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """End every child."""
+        for backend in self._backends.values():
+            if backend is not self._lent:
+                backend.close()
+
+    def of(self, entry: Stored | Problem) -> ReplayResult | None:
+        """Return what came of one entry; None once the replay is to stop."""
+        if self._stop.is_set():
+            return None
+        if isinstance(entry, Problem):
+            outcome = ReplayOutcome.ERROR
+            return ReplayResult(None, entry.path, outcome, 0, 0, entry.what)
+        finding = entry.finding
+        try:
+            with self._starting:
+                known = covering(self._marks_of(finding.signature.kernel), finding)
+                backend = self._backend_for(finding)
+                loaded = self._kernel_of(finding, backend)
+        except Stopped:
+            return None
+        except KfuzzError as error:
+            outcome = ReplayOutcome.ERROR
+            return ReplayResult(finding, entry.path, outcome, 0, 0, str(error))
+        apart = backend.isolated and not finding.target.reference
+        try:
+            with nullcontext() if apart else self._alone:
+                made = _replayed(entry, loaded, backend, self._config, self._stop)
+        except Stopped:
+            return None
+        if known is not None:
+            made = replace(made, finding=under(known, finding))
+        again = made.outcome is ReplayOutcome.FAILS and finding.state is State.FIXED
+        if again and not self._config.target:
+            made = self._regressed(entry, made)
+        return replace(made, by_chance=is_by_chance(finding.signature))
+
+    def _backend_for(self, finding: Finding) -> Backend:
+        started = set(self._backends)
+        backend = backend_for(finding, self._config, self._backends)
+        if set(self._backends) != started:
+            if self._jobs == 1:
+                backend.use(backend.devices[:1])
+            for why in keep_sound(backend):
+                self._notify(why)
+        return backend
+
+    def _kernel_of(self, finding: Finding, backend: Backend) -> LoadedKernel:
+        loaded = self._loaded.get(finding.signature.kernel)
+        if loaded is None:
+            if not finding.target.reference:
+                # What a file does as it is imported is not to end the other replays.
+                home = home_of(source_of(finding, self._config), self._config.root)
+                backend.require_import(home, self._stop.is_set)
+            return locate(finding, self._config)
+        require_operator(finding, loaded)
+        return loaded
+
+    def _marks_of(self, kernel: str) -> list[Finding]:
+        if kernel not in self._marks:
+            self._marks[kernel] = self._corpus.marks(kernel)
+        return self._marks[kernel]
+
+    def _regressed(self, entry: Stored, made: ReplayResult) -> ReplayResult:
+        """Return the result with the finding regressed, and tell the corpus."""
+        message = f"{REGRESSED}: {made.message}"
+        if self._config.keep:
+            message += keep_regressed(self._corpus, entry)
+        return replace(made, finding=_again(entry.finding), message=message)
+
+
+def keep_regressed(corpus: Corpus, entry: Stored) -> str:
+    """Tell a corpus of a fixed finding of its own that fails again.
+
+    Returns:
+        Why it could not be told, as it stands behind a message; "" if it was.
+    """
+    place = corpus.root / entry.finding.folder
+    if os.path.abspath(place) != os.path.abspath(entry.path):
+        return ""
+    try:
+        corpus.change(entry.finding, _again)
+    except KfuzzError as error:
+        return f" (the corpus was not updated: {error})"
+    return ""
+
+
+def _again(now: Finding | None) -> Finding | None:
+    """Return a fixed finding as regressed, any other as it is."""
+    if now is None or now.state is not State.FIXED:
+        return now
+    return enter(now, State.REGRESSED, REGRESSED)
+
+
+def locate(finding: Finding, config: ReplayConfig) -> LoadedKernel:
+    """Load the kernel that a finding speaks of, or the one given in its place.
+
+    Raises:
+        KfuzzError: if its file, module or name is gone, or it is bound to another
+            operator than the finding's.
+    """
+    target = finding.target
+    if target.reference:
+        opened: LoadedKernel = needed("opener", target.reference)(finding, config)
+        return opened
+    loaded = load(source_of(finding, config), root=config.root)[0]
+    require_operator(finding, loaded)
+    if loaded.kernel.name == target.name:  # it may bear another in its findings
+        loaded = replace(loaded, alias=finding.signature.kernel)
+    return loaded
+
+
+def source_of(finding: Finding, config: ReplayConfig) -> Source:
+    """Return what is imported for the kernel that a finding speaks of.
+
+    Raises:
+        KfuzzError: if it names nothing that can be.
+    """
+    target = finding.target
+    if config.target:
+        return resolve_one(config.target, target.name)
+    if target.module:
+        _require_trusted(target.module, config)
+        return Source(module=target.module, only=(target.name,))
+    if target.file:
+        return resolve_one(target.file, target.name, base=config.root)
+    raise KfuzzError(
+        "the finding's kernel has no importable home, or one outside the project",
+        fix="name it: --target path.py::name",
+    )
+
+
+def _require_trusted(module: str, config: ReplayConfig) -> None:
+    """Check that a module may be imported because a finding names it.
+
+    Raises:
+        UsageError: if it is neither the project's nor trusted.
+    """
+    name = f"{module.removeprefix(ATEN)}."
+    trusted = config.trusted
+    if trusted is None or any(name.startswith(f"{each}.") for each in trusted):
+        return
+    if not is_of_project(module, config.root):
+        raise UsageError(
+            f"the finding names the module {module!r:.80}, which lies outside the "
+            "project: importing it runs its code",
+            fix="if you trust it, give --trust, or name it in targets of [tool.kfuzz]",
+        )
+
+
+def require_operator(finding: Finding, loaded: LoadedKernel) -> None:
+    """Check that a kernel is to compute what the finding is about.
+
+    Raises:
+        BindingError: if it is not: whether it passes says nothing of the finding.
+    """
+    operator = loaded.kernel.operator
+    if finding.operator not in (operator.name_in_contracts, operator.name):
+        raise BindingError(
+            f"{loaded.node_id} is bound to {operator.name}, the finding is of "
+            f"{finding.operator}",
+            fix="name a kernel of that operator with --target, or remove the finding",
+        )
+
+
+def require_target(stored: Sequence[Stored | Problem], config: ReplayConfig) -> None:
+    """Check once, not for each finding, that what is given in its place is one kernel.
+
+    Candidates are named in another way, and looked for when they are replayed.
+
+    Raises:
+        UsageError: if it is not.
+    """
+    findings = [entry.finding for entry in stored if isinstance(entry, Stored)]
+    if config.target and any(not f.target.reference for f in findings):
+        resolve_one(config.target, "kernel")
+
+
+def runner_for(
+    loaded: LoadedKernel,
+    backend: Backend,
+    config: ReplayConfig,
+    stop: threading.Event | Halt,
+) -> Runner:
+    """Return a runner with every contract class in force.
+
+    Its children print nothing: a crash would print its stack each time.
+    """
+    return runner_of(
+        loaded, backend, root=config.root, expired=stop.is_set, quiet=lambda: True,
+        device=backend.turn(),
+    )  # fmt: skip
+
+
+def backend_for(
+    finding: Finding, config: ReplayConfig, backends: dict[str, Backend]
+) -> Backend:
+    """Return the backend to replay on, started once per name."""
+    name = config.device or finding.device
+    if name not in backends:
+        backends[name] = Backend(name, isolate=config.isolate)
+        backends[name].quiet = True
+    return backends[name]
+
+
+def _replayed(
+    entry: Stored,
+    loaded: LoadedKernel,
+    backend: Backend,
+    config: ReplayConfig,
+    stop: Halt,
+) -> ReplayResult:
+    finding = entry.finding
+
+    def came_to(
+        outcome: ReplayOutcome, text: str, same: int = 0, runs: int = 0
+    ) -> ReplayResult:
+        return ReplayResult(finding, entry.path, outcome, same, runs, text)
+
+    try:
+        kernel = loaded.kernel
+        if not kernel.operator.admits(finding.case, kernel.declaration):
+            text = "lies outside what the kernel declares now"
+            return came_to(ReplayOutcome.FIXED, text)
+        runner = runner_for(loaded, backend, config, stop)
+        if why := _hidden(finding, runner):
+            return came_to(ReplayOutcome.ERROR, why)
+        try:
+            reports = runner.judge_fresh(finding.case, [Depth.SEARCH] * config.times)
+        finally:
+            runner.close()
+        if why := _hidden(finding, runner):  # known once a child has tried
+            return came_to(ReplayOutcome.ERROR, why)
+    except KfuzzError as error:
+        return came_to(ReplayOutcome.ERROR, str(error))
+    runs = len(reports)
+    if errors := [r.error or r.unsupported or "" for r in reports if _failed(r)]:
+        return came_to(ReplayOutcome.ERROR, errors[0], runs=runs)
+    failures = [r.failure for r in reports if r.failure is not None]
+    refusing = next((r for r in reports if r.refusal and not r.failure), None)
+    if refusing is not None:
+        text = f"the kernel rejects this input now: {refusing.example}"
+        return came_to(ReplayOutcome.ERROR, text, runs=runs)
+    same = sum(r.shows(finding.signature) for r in reports)
+    if same == runs:
+        return came_to(ReplayOutcome.FAILS, failures[0].message, same, runs)
+    if same:
+        text = f"{same} of {runs} runs fail as stored"
+        made = came_to(ReplayOutcome.FLAKY, text, same, runs)
+    elif failures:
+        text = f"fails another way: {failures[0].contract} {failures[0].kind}"
+        made = came_to(ReplayOutcome.FLAKY, text, runs=runs)
+    else:
+        made = came_to(ReplayOutcome.FIXED, "passes now", runs=runs)
+    differences = finding.fingerprint.differences(runner.fingerprint())
+    return replace(made, differences=tuple(differences))
+
+
+def _failed(report: CaseReport) -> bool:
+    """Whether a case could not be judged."""
+    return bool(report.error or report.unsupported)
+
+
+def _hidden(finding: Finding, runner: Runner) -> str:
+    """Return why a finding beside a page that faults cannot show here, "" if it can."""
+    edge = finding.case.edge
+    if is_beside_page(finding):
+        if not runner.fences:
+            return "it shows beside a page that faults, in a child, only"
+        if runner.unfenced:
+            return f"it shows beside a page that faults only: {runner.unfenced}"
+    if edge and edge.allocation is not None and runner.place.has.on_host:
+        return "it shows beside a page of its own allocation's, on a GPU only"
+    return ""
+
+
+# Shrinking a stored finding again, further, or after its kernel changed.
+
+# A person waits for this one finding; a run gives each less.
+SHRINK_SECONDS = 300.0
+
+
+def shrink(
+    stored: Stored, config: ReplayConfig, *, stop: threading.Event
+) -> Iterator[Event]:
+    """Reduce and explain a finding, and store the result.
+
+    Yields:
+        `FindingSaved` as it shrinks, and a `Notice` where it does not fail.
+
+    Raises:
+        KfuzzError: if the entry's kernel cannot be loaded.
+        UsageError: if what `config` gives in its place bears another name.
+    """
+    corpus = Corpus(config.corpus)
+    finding = stored.finding
+    loaded = locate(finding, config)
+    if loaded.name != finding.signature.kernel:
+        raise UsageError(
+            f"the finding is of {finding.signature.kernel!r}, and is stored anew as it "
+            "shrinks",
+            where=f"--target {config.target}",
+            fix="name the kernel of that name, where it lives now",
+        )
+    backends: dict[str, Backend] = {}
+    try:
+        backend = backend_for(finding, config, backends)
+        runner = runner_for(loaded, backend, config, stop)
+        last, path = finding, stored.path
+        saved: list[Finding] = []
+
+        def save(now: Finding) -> Finding:
+            nonlocal last, path
+            if now.state in (State.FLAKY, State.UNREPRODUCED):
+                return now  # a stored minimum is not given up for that
+            held = corpus.get(last)
+            told = merged(held.finding if held else finding, now)
+            kept = replace(now, state=told.state, history=told.history, mark=told.mark)
+            path = corpus.replace(last, kept)
+            last = kept
+            saved.append(kept)
+            return kept
+
+        try:
+            case = finding.case if finding.case.pinned else runner.pin(finding.case)
+            final = process(
+                runner,
+                replace(finding, case=case),
+                seconds=lambda: SHRINK_SECONDS,
+                stopped=stop.is_set,
+                save=save,
+            )
+        except Stopped:
+            return
+        finally:
+            runner.close()
+        node_id = loaded.node_id
+        if not saved:
+            text = f"{finding.id} does not fail any more: {final.state}"
+            if changed := finding.fingerprint.differences(runner.fingerprint()):
+                text += f"; the environment differs: {'; '.join(changed)}"
+            yield Notice(node_id, text)
+            return
+        yield FindingSaved(node_id, last, str(path), False, "done")
+    finally:
+        for backend in backends.values():
+            backend.close()
+
+
+# Replaying a finding under compute-sanitizer, in a process of its own.
+
+LIMIT_SECONDS: Final = 600.0
+"""Instrumented kernels take a hundred times as long, and torch's start a minute."""
+
+_LOOK_SECONDS: Final = 0.1
+
+
+def sanitize(
+    entries: Sequence[Stored | Problem],
+    tool: str,
+    config: ReplayConfig,
+    *,
+    stop: threading.Event,
+) -> Iterator[Sanitized]:
+    """Run each finding's minimal case under a tool and store the report with it.
+
+    Args:
+        entries: the findings.
+        tool: one of `sanitizer.TOOLS`.
+        config: project, device and target; `times` is of no concern.
+        stop: set from outside to end at once.
+
+    Yields:
+        One result per entry, in order, until `stop` is set.
+
+    Raises:
+        UsageError: before the first, if a finding is none of a CUDA device, or the
+            target of `config` names no one kernel.
+        BackendError: likewise, if there is no such device or no compute-sanitizer.
+    """
+    require_target(entries, config)
+    devices = [_device_of(entry, config) for entry in entries]
+    executable = sanitizer.find()
+    for entry, device in zip(entries, devices, strict=True):
+        if stop.is_set():
+            return
+        if isinstance(entry, Problem):
+            yield Sanitized(entry.path, problem=entry.what)
+            continue
+        try:
+            loaded = locate(entry.finding, config)
+            made = _run(entry, loaded, tool, executable, device, config, stop)
+        except KfuzzError as error:
+            made = Sanitized(entry.path, entry.finding, problem=str(error))
+        if made is None:
+            return
+        yield made
+
+
+def _device_of(entry: Stored | Problem, config: ReplayConfig) -> str:
+    """Return torch's name of the device to run an entry on."""
+    if isinstance(entry, Problem):
+        return ""
+    wanted = config.device or entry.finding.device
+    backend = BACKENDS.get(wanted.partition(":")[0])
+    if backend is None or not backend.has.sanitizer:
+        raise UsageError(
+            f"{entry.finding.id} was found on {wanted!r}, where compute-sanitizer sees "
+            "nothing",
+            where="--sanitizer",
+            fix="give --device cuda to run it on a GPU",
+        )
+    if entry.finding.target.reference:
+        raise UsageError(
+            f"{entry.finding.id} is a candidate's, which runs in its sandbox only",
+            where="--sanitizer",
+        )
+    if entry.finding.case.large:
+        raise UsageError(
+            f"{entry.finding.id} has billions of elements: under compute-sanitizer it "
+            "would take hours",
+            where="--sanitizer",
+        )
+    return resolve(wanted)[1][0]
+
+
+def _run(
+    entry: Stored,
+    loaded: LoadedKernel,
+    tool: str,
+    executable: str,
+    device: str,
+    config: ReplayConfig,
+    stop: threading.Event,
+) -> Sanitized | None:
+    """Return what the tool says of a finding; None if it was stopped."""
+    finding = entry.finding
+    request = {
+        **request_for(loaded.source, config.root, loaded.kernel.name),
+        "device": device,
+        "case": encode(finding.case),
+    }
+    with tempfile.TemporaryDirectory(prefix="kfuzz-sanitizer-") as folder:
+        asked, result = Path(folder, "request.json"), Path(folder, "result.json")
+        log = Path(folder, "report.txt")
+        asked.write_text(json.dumps(request))
+        program = [sys.executable, "-m", PROGRAM, str(asked), str(result)]
+        command = sanitizer.command(executable, tool, log, program)
+        output = _wait_for(command, Path(folder, "output.txt"), stop)
+        if output is None:
+            return None
+        said = _said(result, finding.id)
+        text = log.read_text(errors="replace") if log.exists() else output
+    if "problem" in said:
+        raise HarnessError(said["problem"], where=finding.id)
+    try:
+        report = sanitizer.parse(tool, text)
+    except HarnessError as error:
+        tail = " ".join(output.strip().splitlines()[-3:])
+        raise HarnessError(
+            error.what, where=finding.id, fix=tail or error.fix
+        ) from None
+    file = attach(entry.path, f"sanitizer-{tool}.txt", text.encode())
+    return Sanitized(entry.path, finding, report, file, said.get("raised", ""))
+
+
+def _said(result: Path, where: str) -> dict[str, str]:
+    """Return what the program wrote of itself, {} where it wrote nothing.
+
+    Raises:
+        HarnessError: if it was ended while it wrote.
+    """
+    if not result.exists():
+        return {}
+    try:
+        said: dict[str, str] = json.loads(result.read_text())
+    except ValueError:
+        raise HarnessError(
+            "the program that ran the kernel left half of what it saw",
+            where=where,
+            fix="run it again",
+        ) from None
+    return said
+
+
+def _wait_for(command: list[str], log: Path, stop: threading.Event) -> str | None:
+    """Run a command in a group of its own and return its output; None if stopped.
+
+    Raises:
+        HarnessError: if it does not end in time, or cannot be started.
+    """
+    env = sanitizer.environment(with_home(os.environ))
+    with log.open("w") as file, ExitStack() as stack:
+        try:
+            started = in_group(command, env=env, stdout=file, stderr=file)
+            process = stack.enter_context(started)
+        except OSError as error:
+            raise HarnessError(
+                f"cannot be started: {error}", where=command[0]
+            ) from None
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while process.poll() is None:
+            if stop.wait(_LOOK_SECONDS):
+                return None
+            if time.monotonic() >= deadline:
+                raise HarnessError(
+                    f"did not end within {LIMIT_SECONDS:.0f} s", where=command[0]
+                )
+    return log.read_text(errors="replace")

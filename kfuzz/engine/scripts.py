@@ -1,0 +1,626 @@
+"""A finding as one self-contained Python file: torch and the kernel, no kfuzz.
+
+`script.py.jinja` beside this file is that file; here it is said what goes into it, and
+which check of a failure it ends with.
+"""
+
+import ast
+import builtins
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.language import read_order, read_scaling, read_shift
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
+from kfuzz.core.errors import DecodeError, KfuzzError
+from kfuzz.core.finding import ATEN, Finding, Target
+from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
+from kfuzz.core.verdict import VALUE_KINDS, Kind, path_of
+from kfuzz.execution.device.backends import named
+from kfuzz.store.files import read_source
+from kfuzz.targets.load import resolve_one
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
+FAILS_OR_UNTOLD: Final = (
+    "Exit code 1: it still fails; 2: a plain script cannot decide whether it does."
+)
+CANNOT_TELL: Final = "Exit code 2: a plain script cannot decide whether it still fails."
+
+# Elements around an argument that a script watches: a tile of 1024 and more.
+GUARD: Final = 2048
+# Elements that a script may lay out anew to watch them; a view may span terabytes.
+MAX_WATCHED: Final = 1 << 24
+
+_UNSEEN: Final = {k: text for c in ATTRIBUTION for k, text in c.unseen.items()}
+# Details of K-GRD-01: how gradients are asked for.
+_WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
+# What a kernel should have returned in place of one tensor.
+_COUNT: Final = re.compile(r"expected (\d+) tensors?$")
+_ORDERS: Final = {
+    "reversed": "every[::-1]",
+    "with its halves swapped": "every[n // 2 :] + every[: n // 2]",
+}
+_METADATA: Final = {
+    Kind.WRONG_SHAPE: "tuple(result.shape)",
+    Kind.WRONG_DTYPE: "result.dtype",
+    Kind.WRONG_DEVICE: "result.device",
+}
+
+# What the template is given for a check, with its name under "check".
+_Check = dict[str, Any]
+
+
+def script(finding: Finding, target: str = "") -> str:
+    """Return a file that repeats a finding's minimal case.
+
+    Run it from the project's folder; its one argument is the device. Findings come
+    from strangers too: what one holds is a literal in it or part of a comment.
+
+    Args:
+        finding: the finding.
+        target: the kernel to run in place of the stored one, as on the command line;
+            "" for that one.
+
+    Raises:
+        UsageError: if the target names no one kernel.
+        KfuzzError: if the finding holds no explicit values or no kernel home.
+    """
+    home, case = _home(finding, target), finding.case
+    out = bool(finding.declaration.out)
+    if out and not case.destinations:
+        raise KfuzzError(
+            "the shapes of its results are not known",
+            where=finding.id,
+            fix=f"run it by kfuzz replay {finding.id}",
+        )
+    chosen = _check(finding)
+    codes = CANNOT_TELL if chosen is None else FAILS_OR_PASSES
+    if chosen is not None and _filled_otherwise(finding):
+        codes = FAILS_OR_UNTOLD
+    settings = finding.declaration.config(case.config or 0)
+    backend = named(finding.device)
+    values: dict[str, Any] = {
+        "id": finding.id,
+        "message": finding.failure.message,
+        "codes": codes,
+        "environment": backend.environment,
+        "device": backend.torch_type,
+        "home": home,
+        "poison": _poison(finding),
+        "asked": _asked(finding),
+        "takes": _takes(finding),
+        "tensors": tuple(case.tensors),
+        "arguments": [_argument(n, spec) for n, spec in case.tensors.items()],
+        "scalars": _scalars({**case.scalars, **settings}),
+        "out": tuple(case.destinations) if out else (),
+        "destinations": [
+            f"destination({d.shape!r}, {d.strides!r}, {d.offset},"
+            f" torch.{DTYPES[d.dtype].name}),  # {_in_comment(name)}"
+            for name, d in case.destinations.items()
+        ],
+        "places": (),
+        "moved": (),
+        **(_untold(finding) if chosen is None else chosen),
+    }
+    return _template().render(values)
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"repr": repr, "docstring": _in_docstring}
+    return environment.get_template("script.py.jinja")
+
+
+def _home(finding: Finding, target: str) -> Target:
+    """Return where the kernel lives that the script is to call.
+
+    Raises:
+        UsageError: if the target names no one kernel.
+        KfuzzError: if the finding holds no explicit values or no kernel home.
+    """
+    if not finding.case.pinned:
+        raise KfuzzError(
+            "the finding's values are not explicit",
+            where=finding.id,
+            fix=f"shrink it first: kfuzz shrink {finding.id}",
+        )
+    home = finding.target
+    if home.reference:
+        raise KfuzzError(
+            "a candidate that nobody vouches for runs in its sandbox only",
+            where=finding.id,
+            fix=f"kfuzz replay {finding.id}",
+        )
+    if target:
+        source = resolve_one(target, home.name)
+        file = "" if source.file is None else os.path.relpath(source.file)
+        return Target(file, source.only[0], source.module)
+    if home.module.startswith(ATEN):
+        raise KfuzzError(
+            "no script calls an overload that a package registers as it is imported",
+            where=finding.id,
+            fix=f"kfuzz replay {finding.id}; or bind the function in a file, "
+            f'kfuzz.kernel("{ATEN}{home.name}")(function), and name it: --target',
+        )
+    if not home.file and not home.module:
+        raise KfuzzError(
+            "the finding's kernel has no importable home, or one outside the project",
+            where=finding.id,
+            fix="name it: --target path.py::name",
+        )
+    return home
+
+
+def _poison(finding: Finding) -> str:
+    if finding.case.poison != "finite":
+        return 'float("nan")'
+    narrow = {"float16": 2.0**15, "float8_e5m2": 2.0**15, "float8_e4m3fn": 2.0**8}
+    dtype = finding.case.data.dtype
+    return repr(narrow.get(dtype, 2.0**100))
+
+
+def _asked(finding: Finding) -> str:
+    """Return what asks for gradients in the way that shows the failure, if one does."""
+    failure = finding.failure
+    if failure.contract != "K-GRD-01" or failure.detail not in _WAYS:
+        return ""
+    return f".function.asked({failure.detail!r}, {failure.output[1:]!r})"
+
+
+def _takes(finding: Finding) -> str:
+    """Return which tensors the kernel takes, as an expression.
+
+    "" where no tensor is missing before another one.
+    """
+    names = tuple(finding.case.tensors)
+    known = OPERATORS.get(finding.operator.removesuffix(".backward"))
+    if known is None:  # a user's operator is known where its kernel is
+        return f'getattr(getattr(kernel, "arguments", None), "tensors", {names!r})'
+    every = tuple(known.tensors)
+    own = tuple(name for name in names if name in every)  # no gradient
+    takes = every[: every.index(own[-1]) + 1] if own else own
+    return "" if takes == own else repr(takes)
+
+
+def _scalars(scalars: Mapping[str, Scalar]) -> str:
+    items = (f"{name!r}: {_scalar(value)}" for name, value in scalars.items())
+    return f"{{{', '.join(items)}}}"
+
+
+def _scalar(value: Scalar) -> str:
+    if is_dtype(value):
+        return f"torch.{value}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def _argument(name: str, spec: TensorSpec) -> str:
+    assert spec.values is not None
+    patterns = unpack_bits(spec.values, spec.dtype)
+    shown = ", ".join(f"{bits_to_number(p, spec.dtype):.9g}" for p in patterns[:8])
+    more = ", …" if len(patterns) > 8 else ""
+    return (
+        f"tensor({spec.shape!r}, {spec.element_strides!r}, {spec.offset}, "
+        f"torch.{spec.dtype}, {spec.values.hex()!r}),"
+        f"  # {_in_comment(name)}: {spec.dtype}{list(spec.shape)} [{shown}{more}]"
+    )
+
+
+def _untold(finding: Finding) -> _Check:
+    """Return the end of a script that calls the kernel and cannot say more."""
+    failure = finding.failure
+    what = _UNSEEN.get(failure.kind, "this failure")
+    if _is_tuned(finding) and failure.kind is not Kind.TUNING_DEPENDENT:
+        what = "which configuration runs"
+    relation = failure.index is not None and failure.expected is None
+    if relation and failure.kind not in _UNSEEN:
+        what = "whether the results fit together"
+    overwrites = failure.kind is Kind.WRITE_OUTSIDE
+    return {"check": "untold", "what": what, "overwrites": overwrites}
+
+
+def _check(finding: Finding) -> _Check | None:
+    """Return the check of a failure, None where a script has none."""
+    failure, inplace = finding.failure, finding.declaration.inplace
+    comparable = failure.index is not None and failure.expected is not None
+    if _is_tuned(finding):
+        return None
+    match failure.kind:
+        case Kind.UNWRITTEN:
+            # torch's own switch fills fresh memory with NaN.
+            return _value(finding) | {"fills": True} if comparable else None
+        case Kind.INPUT_MODIFIED:
+            return {"check": "modified"}
+        case Kind.WRITE_OUTSIDE:
+            return _guarded(finding)
+        case Kind.RAISES:
+            return {"check": "raises"}
+        case Kind.INDEX_ACCEPTED if not comparable:
+            return {"check": "must_raise", "why": "an index is out of bounds"}
+        case Kind.NONFINITE_ACCEPTED:
+            why = "its data hold a NaN or an infinity"
+            return {"check": "must_raise", "why": why}
+        case Kind.FOREIGN_OPERATOR:
+            copies = failure.detail.endswith(("copy", "copy_", "clone"))
+            return {"check": "foreign", "name": failure.detail, "copies": copies}
+        case Kind.WRONG_TYPE if finding.declaration.out and not failure.output:
+            return {"check": "handed_back"}
+        case Kind.ALIASES_INPUT:
+            own = [i for i, n in enumerate(finding.case.tensors) if n not in inplace]
+            return {"check": "aliases", "own": own}
+        case Kind.ALIASES_OUTPUT:
+            return {"check": "aliases", "own": None}
+        case Kind.SEED_DEPENDENT:
+            return {"check": "seeds"}
+        case Kind.SCALE_DEPENDENT | Kind.ORDER_DEPENDENT:
+            change = _change(finding) if comparable else None
+            return None if change is None else _value(finding) | change
+        case Kind.HANG | Kind.CRASH | Kind.DEVICE_FAULT:
+            shown = f"this call should show: {failure.kind} {failure.detail}"
+            return {"check": "ended", "shown": shown}
+        case Kind.WRONG_TYPE | Kind.WRONG_SHAPE | Kind.WRONG_DTYPE | Kind.WRONG_DEVICE:
+            wrong = _wrong_metadata(finding)
+            return {"check": "metadata", "pick": _picked(finding), "wrong": wrong}
+        case _:
+            return _value(finding) if comparable else None
+
+
+def _is_tuned(finding: Finding) -> bool:
+    """Whether an autotuner's choice decides, which kfuzz alone makes for it."""
+    return finding.failure.contract == "C-CMP-02" and not finding.declaration.configs
+
+
+def _filled_otherwise(finding: Finding) -> bool:
+    """Whether fresh memory held what torch's own switch does not fill it with."""
+    unwritten = finding.failure.kind is Kind.UNWRITTEN
+    return unwritten and finding.case.poison != "nan"
+
+
+def _guarded(finding: Finding) -> _Check | None:
+    """Return the check of a store outside an argument.
+
+    None where the memory concerned is not an argument's, or the store lies
+    farther away than a script can watch.
+    """
+    failure, case = finding.failure, finding.case
+    if failure.output not in (*case.tensors, *case.destinations):
+        return None
+    reach = [a.distance + a.count for a in failure.accesses if a.access != "load"]
+    guard = max([GUARD, *reach])
+    given = [d.spec() for d in case.destinations.values()]
+    every = (*case.tensors.values(), *given)
+    watched = sum(s.offset + s.span + 2 * guard for s in every)
+    return {"check": "guarded", "guard": guard} if watched <= MAX_WATCHED else None
+
+
+def _wrong_metadata(finding: Finding) -> str:
+    """Return the expression that says that a result is not what was asked for."""
+    kind, message = finding.failure.kind, finding.failure.message
+    if kind is not Kind.WRONG_TYPE:
+        # The message ends with what the operator asks for, as torch prints it.
+        return f"str({_METADATA[kind]}) != {message.rpartition('expected ')[2]!r}"
+    if count := _COUNT.search(message):
+        several = "not isinstance(result, (tuple, list))"
+        return f"{several} or len(result) != {int(count[1])}"
+    return "not isinstance(result, torch.Tensor) or result.layout is not torch.strided"
+
+
+def _value(finding: Finding) -> _Check:
+    """Return the check of one element against what is allowed."""
+    failure = finding.failure
+    index = failure.index or ()
+    return {
+        "check": "value",
+        "fills": False,
+        "told_otherwise": _filled_otherwise(finding),
+        "pick": _taken(finding),
+        "index": repr(tuple(index)),
+        "label": f"{failure.output}[{', '.join(map(str, index))}] =",
+        "expected": _literal(failure.expected),
+        "low": _literal(failure.low),
+        "high": _literal(failure.high),
+        # Where a zero fails against a zero, its sign is wrong.
+        "signed": failure.got == 0 == failure.expected,
+    }
+
+
+def _change(finding: Finding) -> _Check | None:
+    """Return how the data are changed for the failure to show, None if unknown."""
+    message, tensors = finding.failure.message, finding.case.tensors
+    names, scaling, order = list(tensors), read_scaling(message), read_order(message)
+    made: _Check
+    if scaling is not None:
+        arguments, exponent = scaling
+        made = {"places": [names.index(n) for n in arguments], "exponent": exponent}
+    elif order is not None:
+        axes = [
+            (names.index(n), tensors[n].axes.index(order.axis)) for n in order.arguments
+        ]
+        made = {"moved": axes, "order": _ORDERS[order.order]}
+    else:
+        return None
+    shift = read_shift(message)
+    return made if shift is None else made | {"check": "bits", "shift": shift}
+
+
+def _taken(finding: Finding) -> str:
+    """Return code that takes the result concerned, wherever the kernel left it."""
+    inplace, names = finding.declaration.inplace, list(finding.case.tensors)
+    if finding.failure.output in inplace:
+        return f"result = arguments[{names.index(finding.failure.output)}]"
+    if inplace and finding.failure.place is None:
+        place = names.index(inplace[0])
+        return f"result = arguments[{place}] if result is None else result"
+    if inplace:
+        taken = f"result[{finding.failure.place}]"
+        return f"result = {taken} if isinstance(result, tuple) else result"
+    return _picked(finding) or "result = arguments[0] if result is None else result"
+
+
+def _picked(finding: Finding) -> str:
+    """Return code that takes the result concerned out of several, or ""."""
+    place, within = finding.failure.place, path_of(finding.failure.output)
+    places = within if place is None else [place, *within]
+    taken = "".join(f"[{i}]" for i in places)
+    return taken and f"result = result{taken}"
+
+
+def _literal(value: float | None) -> str:
+    return "nan" if value is None else repr(float(value))
+
+
+def _in_comment(text: str) -> str:
+    """Return a text on one line: what is not printable, as ends of lines, escaped."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _in_docstring(text: str) -> str:
+    """Return a text on one line that a string between three double quotes may hold."""
+    return _in_comment(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+# A finding as a script for the kernel's maintainers: its source and few lines.
+#
+# It needs neither kfuzz nor the file that binds the kernel. That is possible where the
+# source of the kernel uses nothing of kfuzz but decorators, and one element of a result
+# shows the failure; `script` has the rest.
+
+MAX_LINES: Final = 30
+"""Lines beside the kernel's own source."""
+
+# Elements that are written out, and those of the memory that a view lies in.
+_MAX_VALUES: Final = 4096
+_MAX_SPAN: Final = 1 << 24
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_FUNCTION: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def upstream(finding: Finding, root: Path) -> str:
+    """Return a script that shows a finding with torch and the kernel's source alone.
+
+    Args:
+        finding: with explicit values.
+        root: the project's folder, in which the kernel's file is.
+
+    Raises:
+        KfuzzError: if such a script cannot show it.
+    """
+    try:
+        return _script(finding, root)
+    except _Unfit as unfit:
+        fix = f"kfuzz replay {finding.id} --script OUT.py"
+        raise KfuzzError(str(unfit), where=finding.id, fix=fix) from None
+
+
+class _Unfit(Exception):
+    """Why a finding has no script of this kind."""
+
+
+def _script(finding: Finding, root: Path) -> str:
+    failure, case, target = finding.failure, finding.case, finding.target
+    claims, default = finding.declaration, Declaration()
+    if (
+        failure.kind not in VALUE_KINDS
+        or failure.index is None
+        or failure.expected is None
+    ):
+        raise _Unfit("no single element of a result shows the failure")
+    if target.name.endswith(".backward"):
+        raise _Unfit("it is of a gradient")
+    if failure.got == 0 == failure.expected:
+        raise _Unfit("only the sign of a zero is wrong")
+    if claims.inplace or claims.out or claims.configs != default.configs:
+        raise _Unfit("the kernel is not called with its inputs alone")
+    if not case.pinned or not target.file or target.reference:
+        raise _Unfit("its values are not explicit, or its kernel has no file")
+    # Findings come from strangers too: what one holds is a literal here, or a name.
+    if not all(map(str.isidentifier, (*case.tensors, *case.scalars))):
+        raise _Unfit("an argument has no name of Python's")
+    backend, index = named(finding.device), tuple(failure.index)
+    source = kernel_source(_read(root, target.file), target.name)
+    lines = ["import os", "from math import inf, nan", ""]
+    lines += [f"os.environ[{k!r}] = {v!r}" for k, v in backend.environment.items()]
+    lines += [] if "import torch" in source else ["import torch"]
+    lines += ["", *source, "", ""]
+    for name, spec in case.tensors.items():
+        lines += _tensor(name, spec, backend.torch_type)
+    scalars = [
+        f"{name}={f'torch.{value}' if is_dtype(value) else repr(value)}"
+        for name, value in case.scalars.items()
+    ]
+    call = f"{target.name}({', '.join([*case.tensors, *scalars])})"
+    result = call if failure.place is None else f"{call}[{failure.place}]"
+    expected, low, high = failure.expected, failure.low, failure.high
+    allowed = f"allowed [{low!r}, {high!r}]"
+    right = f"{low!r} <= got <= {high!r}"
+    if math.isnan(expected):
+        allowed, right = "", "got != got"
+    elif low is None or high is None or not math.isfinite(expected):
+        allowed, right = "", f"got == {expected!r}"
+    element = f"{failure.output}{[*index]}"
+    said = f"expected {expected!r}" + (f", {allowed}" if allowed else "")
+    lines += [
+        f"got = {result}[{index!r}].item()",
+        f"print({f'{element} ='!r}, got, {said!r})",
+        f"assert {right}, {f'{element} is wrong'!r}",
+    ]
+    if len(lines) - len(source) > MAX_LINES:
+        raise _Unfit(f"it takes more than {MAX_LINES} lines")
+    return "\n".join(lines) + "\n"
+
+
+def _read(root: Path, file: str) -> str:
+    path = Path(file)
+    if path.is_absolute() or ".." in path.parts:
+        raise _Unfit("the kernel's file is outside the project")
+    try:
+        return read_source(root / path)
+    except DecodeError:
+        raise _Unfit(f"{file} cannot be read") from None
+
+
+def _tensor(name: str, spec: TensorSpec, device: str) -> Iterator[str]:
+    """Yield the lines that make an argument, between elements NaN or 90."""
+    shape, strides, kind = spec.shape, spec.element_strides, DTYPES[spec.dtype].kind
+    if spec.values is None or spec.numel > _MAX_VALUES or spec.span > _MAX_SPAN:
+        raise _Unfit("its tensors are too large to be written out")
+    if any(n > 1 and s == 0 for n, s in zip(shape, strides, strict=True)):
+        raise _Unfit("elements of a tensor share memory")
+    patterns = unpack_bits(spec.values, spec.dtype)
+    numbers = [bits_to_number(p, spec.dtype) for p in patterns]
+    place = f"dtype=torch.{spec.dtype}, device={device!r}"
+    yield f"{name} = torch.tensor({numbers!r}, {place}).reshape({shape!r})"
+    if spec.is_contiguous and not spec.offset:
+        return
+    fill = "nan" if kind == "float" else "True" if kind == "bool" else "90"
+    memory = f"torch.full(({spec.offset + spec.span},), {fill}, {place})"
+    view = f"{memory}.as_strided({shape!r}, {strides!r}, {spec.offset})"
+    yield f"{name} = {view}.copy_({name})"
+
+
+def kernel_source(text: str, name: str) -> list[str]:
+    """Return the lines of a file that define a function and all that it uses.
+
+    Decorators of kfuzz's are left out. It raises `_Unfit` if the function is not
+    defined at the top of the file, or uses more of kfuzz.
+    """
+    try:
+        tree, lines = ast.parse(text), text.splitlines()
+    except (SyntaxError, ValueError):
+        raise _Unfit("the kernel's file is no Python") from None
+    bound: dict[str, list[ast.stmt]] = {}  # `import a` and `import a.b` bind one name
+    ours: set[str] = set()
+    for node in (each for stmt in tree.body for each in _single(stmt)):
+        for each in _bound(node):
+            bound.setdefault(each, []).append(node)
+            if _is_ours(node):
+                ours.add(each)
+    if not all(isinstance(node, _FUNCTION) for node in bound.get(name, [None])):
+        raise _Unfit(f"{name} is no function at the top of its file")
+    needed: dict[ast.stmt, bool] = {}
+    todo = [name]
+    while todo:
+        each = todo.pop()
+        if each in ours:
+            raise _Unfit(f"its source uses {each} of kfuzz")
+        if each not in bound:
+            raise _Unfit(f"its source uses {each}, which is not defined at the top")
+        for node in bound[each]:
+            if node in needed:
+                continue
+            if isinstance(node, ast.ImportFrom) and node.level:
+                raise _Unfit(f"its source imports {each} from beside its file")
+            needed[node] = True
+            todo += _used(node, ours)
+    found: list[str] = []
+    for node in sorted(needed, key=lambda node: node.lineno):
+        if isinstance(node, _Definition):
+            kept = [d for d in node.decorator_list if not _names(d) & ours]
+            found += ["", ""] + [f"@{ast.unparse(d)}" for d in kept]
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(ast.unparse(node))
+        else:
+            found += lines[node.lineno - 1 : node.end_lineno]
+    return found
+
+
+def _single(node: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield a statement; an import of several names as one for each."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield ast.copy_location(ast.Import([alias]), node)
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            one = ast.ImportFrom(node.module, [alias], node.level)
+            yield ast.copy_location(one, node)
+    else:
+        yield node
+
+
+def _is_ours(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Import):
+        return any(alias.name.split(".")[0] == "kfuzz" for alias in node.names)
+    module = node.module if isinstance(node, ast.ImportFrom) else None
+    return (module or "").split(".")[0] == "kfuzz"
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top of a file defines."""
+    if isinstance(node, _Definition):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from ((a.asname or a.name).split(".")[0] for a in node.names)
+    elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                yield each.id
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _used(node: ast.stmt, ours: set[str]) -> list[str]:
+    """Return the names that a statement takes from its file."""
+    own: set[str] = set()
+    loaded: set[str] = set()
+    left_out = []
+    if isinstance(node, _Definition):
+        left_out = [d for d in node.decorator_list if _names(d) & ours]
+    hidden = {id(each) for d in left_out for each in ast.walk(d)}
+    for each in ast.walk(node):
+        if id(each) in hidden:
+            continue
+        if isinstance(each, ast.Name):
+            (loaded if isinstance(each.ctx, ast.Load) else own).add(each.id)
+        elif isinstance(each, ast.arg):
+            own.add(each.arg)
+        elif isinstance(each, ast.ExceptHandler) and each.name:
+            own.add(each.name)
+        elif isinstance(each, ast.Import | ast.ImportFrom | _Definition):
+            own |= {*_bound(each)} if each is not node else set()
+    return sorted(loaded - own - {*dir(builtins)})

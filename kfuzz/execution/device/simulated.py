@@ -1,0 +1,441 @@
+"""The GPU that files and kernels meet in Triton's interpreter.
+
+Libraries ask for a GPU where none is needed: for a number of processors to divide rows
+among, for a stream, for `x.is_cuda`; without one they raise, or take a path without the
+kernel. Here they are told of one, always the same, whatever this machine has: a seventh
+of an H100 (the instance profile 1g.10gb). That is a device that exists, and 16
+processors are few enough that a case of 64 rows gives each of them several. Tensors say
+that they are on it, and what asks for memory there gets the host's.
+"""
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache, wraps
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from kfuzz.execution.calls.torch_state import Patches
+
+# Multi-Instance GPU User Guide, "H100 profiles"; CUDA C++ Programming Guide, "Compute
+# Capabilities", 9.0.
+GPU: Final[Mapping[str, Any]] = {
+    "name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    "major": 9,
+    "minor": 0,
+    "multi_processor_count": 16,
+    "total_memory": 10 << 30,
+    "warp_size": 32,
+    "max_threads_per_block": 1024,
+    "max_threads_per_multi_processor": 2048,
+    "regs_per_multiprocessor": 65536,
+    "shared_memory_per_block": 49152,
+    "shared_memory_per_block_optin": 232448,
+    "shared_memory_per_multiprocessor": 233472,
+    "L2_cache_size": 6553600,
+    "is_integrated": 0,
+    "is_multi_gpu_board": 0,
+}
+"""Its properties as torch has them."""
+
+_OF_TRITON: Final = {
+    "max_shared_mem": 232448,
+    "max_num_regs": 65536,
+    "multiprocessor_count": 16,
+    "warpSize": 32,
+    "sm_clock_rate": 1980000,
+    "mem_clock_rate": 2619000,
+    "mem_bus_width": 5120,
+}
+
+_HERE: Final = torch.device("cuda", 0)
+_HOST: Final = torch.device("cpu")
+# What `torch.autograd.grad` and `backward` call, where torch has it.
+_ENGINE: Final = "_engine_run_backward"
+
+_met = False
+_present: Patches | None = None
+
+
+def meet(whether: bool) -> None:
+    """Have the kernels that this process calls meet the GPU, or not."""
+    global _met
+    _met = whether
+
+
+def is_met() -> bool:
+    """Whether kernels that this process calls meet the GPU."""
+    return _met
+
+
+def described() -> tuple[str, ...]:
+    """Return what a run's fingerprint says of it, nothing where it is not met."""
+    told = f"declared_gpu={GPU['name']}, {GPU['multi_processor_count']} processors"
+    return (told,) if _met else ()
+
+
+@contextmanager
+def gpu() -> Iterator[None]:
+    """Have torch and Triton find the GPU while the block runs; within another, nothing.
+
+    Tensors of the host say that they are on it, and whatever is asked for on a CUDA
+    device is made on the host.
+    """
+    global _present
+    if _present is not None:
+        yield
+        return
+    _present = Patches()
+    try:
+        _answer(_present)
+        with _OnHost():
+            yield
+    finally:
+        _present.undo()
+        _present = None
+
+
+@contextmanager
+def _absent() -> Iterator[None]:
+    """Have the machine as it is while the block runs."""
+    global _present
+    patches, _present = _present, None
+    if patches is None:
+        yield
+        return
+    patches.undo()
+    try:
+        with torch._C.DisableTorchFunction():
+            yield
+    finally:
+        _answer(patches)
+        _present = patches
+
+
+def _answer(patches: Patches) -> None:
+    for name, answer in _ANSWERS.items():
+        if hasattr(torch.cuda, name):
+            patches.set(torch.cuda, name, answer)
+    patches.set(torch, "compile", _compiling(torch.compile))
+    if hasattr(torch.autograd, _ENGINE):
+        real = getattr(torch.autograd, _ENGINE)
+
+        # `torch.autograd.grad` is torch's own, and the mode is off within it: backward
+        # functions run beside the GPU as well.
+        @wraps(real)
+        def run(*arguments: Any, **named: Any) -> Any:
+            with _OnHost():
+                return real(*arguments, **named)
+
+        patches.set(torch.autograd, _ENGINE, run)
+    if torch.version.cuda is None:
+        patches.set(torch.version, "cuda", "12.8")
+    with suppress(ImportError):
+        from triton.runtime.driver import driver
+
+        if "_active" in vars(driver):
+            patches.set(driver, "_active", _driver())
+
+
+def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `torch.compile` whose functions compile for the host they run on."""
+
+    def compile(model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return lambda later: compile(later, **options)
+        made = real(model, **options)
+        if isinstance(model, torch.nn.Module):
+            return made
+
+        @wraps(made)
+        def called(*arguments: Any, **named: Any) -> Any:
+            with _absent():
+                return made(*arguments, **named)
+
+        return called
+
+    return compile
+
+
+class _OnHost(TorchFunctionMode):
+    """A mode in which the host's memory passes for the GPU's."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = {} if kwargs is None else dict(kwargs)
+        if (told := _TOLD.get(func)) is not None and _is_here(args[0]):
+            return told
+        if func is Tensor.cuda:
+            return args[0]
+        if func is Tensor.cpu and _is_here(args[0]):
+            return args[0].clone()  # other memory than the GPU's
+        if func is Tensor.record_stream or func is Tensor.pin_memory:
+            return args[0]
+        if _is_cuda(kwargs.get("device")):
+            kwargs["device"] = _HOST
+        if func is Tensor.to and len(args) > 1 and _is_cuda(args[1]):
+            args = (args[0], _HOST, *args[2:])
+        return func(*args, **kwargs)
+
+
+def _is_here(value: object) -> bool:
+    return isinstance(value, Tensor) and value.device.type == "cpu"
+
+
+def _is_cuda(device: object) -> bool:
+    """Whether an argument names a CUDA device; a number is one, as for torch."""
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    if isinstance(device, str):
+        return device.partition(":")[0] == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def _getter(name: str) -> Any:
+    return getattr(Tensor, name).__get__
+
+
+# What a tensor says of its place.
+_TOLD: Final[dict[Any, object]] = {
+    _getter("device"): _HERE,
+    _getter("is_cuda"): True,
+    _getter("is_cpu"): False,
+    Tensor.get_device: 0,
+}
+
+
+def _returning(make: Callable[[], object]) -> Callable[..., object]:
+    """Return a function of any arguments.
+
+    Each is another object: torch's compiler tells functions of torch by identity.
+    """
+
+    def answer(*arguments: object, **named: object) -> object:
+        return make()
+
+    return answer
+
+
+class _Stream(nullcontext[None]):
+    """A stream: work is done when it is asked for."""
+
+    cuda_stream = priority = device_index = 0
+    device = _HERE
+    synchronize = wait_stream = wait_event = _returning(lambda: None)
+    query = _returning(lambda: True)
+    record_event = _returning(lambda: _Event())
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__()
+
+
+class _Event:
+    """An event that has happened, at no time that means anything."""
+
+    record = wait = synchronize = _returning(lambda: None)
+    query = _returning(lambda: True)
+    elapsed_time = _returning(lambda: 1.0)
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        pass
+
+
+def questions(
+    devices: Callable[[], Sequence[Mapping[str, Any]]],
+) -> dict[str, Callable[..., object]]:
+    """Return functions of torch.cuda that answer for devices, by their properties."""
+
+    def of(device: Any = None) -> Mapping[str, Any]:
+        if isinstance(device, str):
+            device = device.partition(":")[2]
+        elif not isinstance(device, int):
+            device = getattr(device, "index", None)
+        return devices()[int(device or 0)]
+
+    return {
+        "is_available": lambda: bool(devices()),
+        "device_count": lambda: len(devices()),
+        "current_device": lambda: 0,
+        "get_device_name": lambda device=None: of(device)["name"],
+        "get_device_capability": lambda device=None: (
+            of(device)["major"], of(device)["minor"],
+        ),
+        "get_device_properties": lambda device=None: SimpleNamespace(**of(device)),
+    }  # fmt: skip
+
+
+# By their names in torch.cuda.
+_ANSWERS: Final[dict[str, object]] = {
+    **questions(lambda: [GPU]),
+    "is_initialized": lambda: True,
+    "is_bf16_supported": lambda including_emulation=True: True,
+    "get_arch_list": lambda: ["sm_90"],
+    "mem_get_info": lambda device=None: (10 << 30, 10 << 30),
+    "memory_allocated": lambda device=None: 0,
+    "max_memory_allocated": lambda device=None: 0,
+    "memory_reserved": lambda device=None: 0,
+    "max_memory_reserved": lambda device=None: 0,
+    "is_current_stream_capturing": lambda: False,
+    **{
+        name: _returning(lambda: None)
+        for name in (
+            "init", "_lazy_init", "set_device", "synchronize", "empty_cache",
+            "ipc_collect", "reset_peak_memory_stats", "set_stream",
+        )
+    },
+    **{name: _returning(nullcontext) for name in ("device", "device_of", "stream")},
+    **{name: _returning(_Stream) for name in ("current_stream", "default_stream")},
+    "Stream": _Stream,
+    "Event": _Event,
+}  # fmt: skip
+
+
+def _driver() -> SimpleNamespace:
+    """Return Triton's driver for the GPU, as far as one is asked without a launch."""
+    from triton.backends.compiler import GPUTarget
+    from triton.testing import do_bench
+
+    return SimpleNamespace(
+        utils=SimpleNamespace(
+            get_device_properties=lambda device=0: dict(_OF_TRITON)
+        ),
+        get_device_capability=_ANSWERS["get_device_capability"],
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_active_torch_device=lambda: _HERE,
+        get_device_interface=lambda: torch.cuda,
+        get_current_device=lambda: 0,
+        set_current_device=lambda device: None,
+        get_current_stream=lambda device=None: 0,
+        get_benchmarker=lambda: do_bench,
+    )  # fmt: skip
+
+
+# What a file asks of this machine's GPUs while it is imported, without a context.
+#
+# Libraries choose tile sizes by the name or the number of processors of a device as
+# they are imported. The driver's context that this makes could not be used in a process
+# forked afterwards: so the first question has another process ask them all.
+
+# A driver that takes longer to answer is left to whoever asks it.
+SECONDS: Final = 60
+# What asks in Triton's drivers, by backend.
+_TRITON_UTILS: Final = {"nvidia": "CudaUtils", "amd": "HIPUtils"}
+
+Facts = Mapping[str, Any]
+
+
+@contextmanager
+def answered_apart() -> Iterator[None]:
+    """Have questions about GPUs answered by what a process forked for them hears.
+
+    What is asked before and after the block, and what that process cannot tell, is
+    asked of the driver.
+    """
+    cuda: Any = torch.cuda
+    if not cuda._is_compiled():
+        yield
+        return
+    over, patches = False, Patches()
+
+    @cache
+    def heard() -> list[tuple[Facts, Any]]:
+        nonlocal over
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            over = True
+            _report(writer)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as file:
+            told = file.read()
+        with suppress(ChildProcessError):  # the file waits for whatever ends
+            os.waitpid(pid, 0)
+        return pickle.loads(told) if told else []
+
+    def replace(owner: Any, name: str, answer: Callable[..., Any]) -> None:
+        real = getattr(owner, name)
+
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            if over or not heard():
+                return real(*args, **kwargs)
+            try:
+                return answer(*args, **kwargs)
+            except (LookupError, TypeError, ValueError):
+                return real(*args, **kwargs)  # it raises as it should
+
+        patches.set(owner, name, asked)
+
+    def wrap(utils: Any) -> None:
+        replace(
+            utils, "get_device_properties", lambda device=0: dict(heard()[device][1])
+        )
+
+    for name, answer in questions(lambda: [facts for facts, _ in heard()]).items():
+        replace(cuda, name, answer)
+    for backend, name in _TRITON_UTILS.items():
+        kind: Any = getattr(
+            sys.modules.get(f"triton.backends.{backend}.driver"), name, None
+        )
+        if isinstance(kind, type):
+            _wrap_new(kind, wrap, patches)
+    try:
+        yield
+    finally:
+        over = True
+        patches.undo()
+
+
+def _wrap_new(kind: Any, wrap: Callable[[Any], None], patches: Patches) -> None:
+    """Wrap the one object of a class that there may be, and those made from now on."""
+    real = kind.__init__
+
+    def made(self: Any) -> None:
+        real(self)
+        wrap(self)
+
+    patches.set(kind, "__init__", made)
+    if hasattr(existing := vars(kind).get("instance"), "get_device_properties"):
+        wrap(existing)
+
+
+def _report(writer: int) -> None:
+    """Write what the driver says to a pipe, and end this process."""
+    try:
+        signal.alarm(SECONDS)
+        told = []
+        for number in range(torch.cuda.device_count()):
+            found = torch.cuda.get_device_properties(number)
+            facts = {
+                name: getattr(found, name) for name in dir(found) if name[:1] != "_"
+            }
+            plain = {n: v for n, v in facts.items() if isinstance(v, str | int | float)}
+            told.append((plain, _of_triton(number)))
+        with os.fdopen(writer, "wb") as file:
+            pickle.dump(told, file)
+    except Exception:  # whoever asks the driver next meets it too
+        pass
+    finally:
+        os.kill(os.getpid(), signal.SIGKILL)  # `os._exit` may be replaced now
+
+
+def _of_triton(number: int) -> Facts | None:
+    if "triton" not in sys.modules:
+        return None
+    from triton.runtime import driver
+
+    try:
+        return dict(driver.active.utils.get_device_properties(number))
+    except Exception:  # whoever asks it next meets that too
+        return None

@@ -1,0 +1,1 @@
+"""What stands beside the core, found by `kfuzz.core.features`, imported by nothing."""

@@ -1,0 +1,1 @@
+"""Candidates that nobody vouches for, held against references: see the README."""

@@ -1,0 +1,347 @@
+"""FlashInfer-Bench and SOL-ExecBench: definition, workload and solution as JSON.
+
+Facts: bench.flashinfer.ai/docs/flashinfer-trace; github.com/NVIDIA/SOL-ExecBench,
+docs/*.md, whose formats are the same, with axes of type "expr" and "custom" inputs.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.features.judge.service.judge import Judge, Score
+from kfuzz.features.judge.service.task import Task
+from kfuzz.store import files
+from kfuzz.store.entry import MAX_BYTES, read_entry
+from kfuzz.store.files import read_plain
+
+Json = Mapping[str, Any]
+
+# SOL-ExecBench's, of which kfuzz has none.
+_PACKED: Final = ("float4_e2m1", "float4_e2m1fn_x2")
+# What a function returned, as both benchmarks take it: a dictionary, a sequence, alone.
+_RESULTS: Final = """
+import torch
+
+
+def _kfuzz_results(made, given, named):
+    if isinstance(made, dict):
+        made = [made[name] for name in named]
+    if not isinstance(made, (tuple, list)):
+        made = [made]
+    at = next((x.device for x in given if torch.is_tensor(x)), None)
+    made = [
+        x if torch.is_tensor(x)
+        else torch.tensor(x, dtype=getattr(torch, dtype), device=at)
+        for x, dtype in zip(made, named.values(), strict=True)
+    ]
+    return made if len(made) > 1 else made[0]
+"""
+_REFERENCE: Final = """
+from kfuzz.features.judge.adapters import flashinfer as _kfuzz
+
+_definition = {definition!r}
+
+
+class Model(torch.nn.Module):
+    def forward(self, {names}):
+        given = [{names}]
+        _kfuzz.sizes_of(_definition, given)
+        return _kfuzz_results(run(*given), given, {named!r})
+
+
+def get_inputs():
+    custom = {custom}
+    return _kfuzz.drawn(_definition, {workload!r}, {root!r}, custom)
+
+
+def get_init_inputs():
+    return []
+"""
+_SOLUTION: Final = """
+import importlib, os, sys, tempfile
+
+# FlashInfer-Bench imports the files as a package, SOL-ExecBench from their folder.
+_root = tempfile.mkdtemp()
+_files = os.path.join(_root, "kfuzz_solution")
+for _path, _text in {sources!r}.items():
+    _file = os.path.join(_files, _path)
+    os.makedirs(os.path.dirname(_file), exist_ok=True)
+    with open(_file, "w") as _out:
+        _out.write(_text)
+sys.path[:0] = [_root, _files]
+_run = getattr(importlib.import_module("kfuzz_solution." + {module!r}), {function!r})
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, *given):
+        known = dict({known!r})
+        for shape, x in zip({shapes!r}, given):
+            known.update(zip(shape, getattr(x, "shape", ())))
+        for name, text in {expressions!r}.items():
+            known[name] = int(eval(text, {{}}, known))
+        at = next(x for x in given if torch.is_tensor(x)).device
+        made = [
+            torch.empty([known[n] for n in s], device=at, dtype=getattr(torch, dtype))
+            for s, dtype in {outputs!r}
+        ]
+        got = _run(*given, *made)
+        return _kfuzz_results(made or got, given, {named!r})
+"""
+
+
+# Sizes have fewer.
+_DIGITS: Final = 19
+
+
+def task_of(
+    definition: Json, workload: Json | None = None, *, root: Path | None = None
+) -> Task:
+    """Return a definition as a task for solutions, at the sizes of a workload.
+
+    Args:
+        definition: its JSON. Its reference is trusted, and run.
+        workload: its JSON, or a trace that holds it; None where all axes are constant.
+        root: what the paths of safetensors are relative to.
+
+    Raises:
+        UsageError: if one is not of the format, or names a type that kfuzz lacks.
+    """
+    checked = _checked(definition)
+    given = _object(workload or {}, checked["name"], "the workload")
+    given = _object(given.get("workload", given), checked["name"], "the workload")
+    sizes = _object(given.get("axes", {}), checked["name"], "axes of the workload")
+    axes = {n: a.get("type") for n, a in checked["axes"].items()}
+    lacking = [n for n in axes if axes[n] == "var" and n not in sizes]
+    if lacking:
+        raise UsageError(f"no size of axis {lacking[0]}", where=checked["name"],
+                         fix="give a workload that has it")  # fmt: skip
+    text = _REFERENCE.format(
+        definition=checked, names=", ".join(checked["inputs"]), workload=dict(given),
+        root=str((root or Path()).resolve()), custom=checked["custom"],
+        named=_dtypes(checked),
+    )  # fmt: skip
+    return Task(checked["reference"] + "\n" + _RESULTS + text)
+
+
+def candidate_of(definition: Json, solution: Json) -> str:
+    """Return a solution's text as a candidate for the task of its definition.
+
+    Raises:
+        UsageError: if it is not of the format, or its entry point is not in Python.
+    """
+    checked = _checked(definition)
+    where = f"solution {_object(solution, checked['name'], 'it').get('name', '')}"
+    spec = _field(solution, "spec", dict, where)
+    file, _, function = str(spec.get("entry_point")).partition("::")
+    sources: dict[str, str] = {}
+    for source in _field(solution, "sources", list, where):
+        path = _field(_object(source, where, "a source"), "path", str, where)
+        sources[path] = _field(source, "content", str, f"{where}: {path}")
+    outside = [
+        p for p in sources if p.startswith("/") or ".." in PurePosixPath(p).parts
+    ]
+    if outside:
+        raise UsageError(f"{outside[0]!r} lies outside its folder", where=where)
+    if file not in sources or not file.endswith(".py") or not function.isidentifier():
+        raise UsageError(
+            f"no entry point in Python: {spec.get('entry_point')!r}", where=where,
+            fix='write "main.py::run"; what is compiled ahead is not judged',
+        )  # fmt: skip
+    axes, outputs = checked["axes"], checked["outputs"]
+    into = spec.get("destination_passing_style", True)
+    return _RESULTS + _SOLUTION.format(
+        sources=sources, function=function,
+        module=file.removesuffix(".py").replace("/", "."),
+        known={n: a["value"] for n, a in axes.items() if a["type"] == "const"},
+        expressions={n: a["expression"] for n, a in axes.items() if "expression" in a},
+        shapes=[s["shape"] or [] for s in checked["inputs"].values()],
+        outputs=[(s["shape"] or [], s["dtype"]) for s in outputs.values() if into],
+        named=_dtypes(checked),
+    )  # fmt: skip
+
+
+def judge_solution(
+    judge: Judge, definition: Json, workload: Json | None, solution: Json,
+    *, root: Path | None = None,
+) -> Score:  # fmt: skip
+    """Return the score of a solution; raises as `task_of` and `candidate_of`."""
+    task = task_of(definition, workload, root=root)
+    return judge.judge(candidate_of(definition, solution), task=task)
+
+
+def workload_of(
+    definition: Json, finding: Path, root: Path, *, workload: Json | None = None
+) -> dict[str, Any]:
+    """Return a trace whose workload is the inputs of a finding, which it writes.
+
+    Args:
+        definition: what the finding is about.
+        finding: its folder, `score.finding["path"]` of a judge that has a corpus.
+        root: the data set, whose `blob/workloads` gets a file in safetensors format.
+        workload: the one that was judged, whose scalars it keeps.
+
+    Raises:
+        UsageError: if the inputs are too large to be stored.
+        DecodeError: if the folder holds no finding.
+    """
+    checked, found = _checked(definition), read_entry(finding)
+    tensors = found.case.tensors
+    if any(spec.values is None for spec in tensors.values()):
+        raise UsageError("its inputs are too large to be stored", where=str(finding))
+    path = Path("blob", "workloads", checked["name"], f"{found.id}.safetensors")
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    stored = {
+        n: files.StoredTensor(s.dtype, s.shape, s.values or b"")
+        for n, s in tensors.items()
+    }
+    (root / path).write_bytes(files.dump(stored))
+    axes = {
+        axis: n
+        for name, spec in tensors.items()
+        for axis, n in zip(checked["inputs"][name]["shape"], spec.shape, strict=True)
+        if checked["axes"][axis]["type"] == "var"
+    }
+    given = workload or {}
+    told = given.get("workload", given).get("inputs", {})
+    inputs = {n: d for n, d in told.items() if d.get("type") == "scalar"}
+    for n in tensors:
+        inputs[n] = {"type": "safetensors", "path": path.as_posix(), "tensor_key": n}
+    shown = {"uuid": found.id, "axes": axes, "inputs": inputs}
+    trace = {"definition": checked["name"], "workload": shown}
+    return {**trace, "solution": None, "evaluation": None}
+
+
+def sizes_of(definition: Json, given: Sequence[Any]) -> dict[str, int]:
+    """Return the size of each axis, from a definition and the inputs of a call.
+
+    Raises:
+        ValueError: if the inputs do not keep to it: constant axes have one size.
+    """
+    axes = definition["axes"]
+    known = {n: a["value"] for n, a in axes.items() if a["type"] == "const"}
+    for spec, x in zip(definition["inputs"].values(), given, strict=True):
+        for axis, n in zip(spec["shape"] or (), getattr(x, "shape", ()), strict=True):
+            if known.setdefault(axis, int(n)) != n:
+                raise ValueError(f"{axis} is {known[axis]}, not {n}")
+    for name, axis in axes.items():
+        if "expression" in axis:
+            n = int(eval(axis["expression"], {"__builtins__": {}}, known))
+            if known.setdefault(name, n) != n:
+                raise ValueError(f"{name} is {known[name]}, not {n}")
+    for text in definition["constraints"]:
+        if not eval(text, {"__builtins__": {}}, known):
+            raise ValueError(text)
+    return known
+
+
+def drawn(definition: Json, workload: Json, root: str, custom: Any) -> list[Any]:
+    """Return the inputs that a workload describes; random ones are normal, or bits.
+
+    Raises:
+        UsageError: if one has no known description, or its file no such tensor.
+        DecodeError: if its file cannot be read.
+    """
+    axes = {n: a["value"] for n, a in definition["axes"].items() if "value" in a}
+    axes |= workload.get("axes", {})
+    for name, axis in definition["axes"].items():
+        if "expression" in axis:
+            axes[name] = int(eval(axis["expression"], {"__builtins__": {}}, axes))
+    made, told = [], workload.get("inputs", {})
+    scalars = {n: d["value"] for n, d in told.items() if d.get("type") == "scalar"}
+    whole = custom({**axes, **scalars}, torch.device("cpu")) if custom else {}
+    for name, spec in definition["inputs"].items():
+        how = told.get(name, {"type": "random"})
+        shape, dtype = spec["shape"], getattr(torch, spec["dtype"])
+        if how["type"] == "scalar":
+            made.append(how["value"])
+        elif how["type"] == "safetensors":
+            made.append(_loaded(Path(root, how["path"]), how["tensor_key"]))
+        elif how["type"] == "custom" and name in whole:
+            made.append(whole[name])
+        elif how["type"] == "random" and shape is not None:
+            sizes = [axes[axis] for axis in shape]
+            bits = dtype is torch.bool or not dtype.is_floating_point
+            x = torch.randint(0, 2, sizes) if bits else torch.randn(sizes)
+            made.append(x.to(dtype))
+        else:
+            raise UsageError(f"{how!r:.80} describes no input", where=name)
+    return made
+
+
+def _loaded(path: Path, key: str) -> Tensor:
+    try:
+        stored = files.load(read_plain(path, MAX_BYTES), where=str(path))[key]
+    except KeyError:
+        raise UsageError(f"no tensor {key!r}", where=str(path)) from None
+    if not stored.data:
+        return torch.empty(stored.shape, dtype=getattr(torch, stored.dtype))
+    flat = torch.frombuffer(bytearray(stored.data), dtype=getattr(torch, stored.dtype))
+    return flat.reshape(stored.shape)
+
+
+def _checked(definition: Json) -> dict[str, Any]:
+    """Return a definition with what is needed of it, every part as it has to be."""
+    _object(definition, "", "the definition")
+    name = _field(definition, "name", str, "definition")
+    where, axes = f"definition {name}", {**_field(definition, "axes", dict, name)}
+    for axis, told in axes.items():
+        known = {"const": ("value", int), "var": ("type", str),
+                 "expr": ("expression", str)}  # fmt: skip
+        kind = str(_object(told, where, axis).get("type"))
+        if kind not in known:
+            raise UsageError("no axis", where=f"{where}: {axis}")
+        _field(told, *known[kind], f"{where}: {axis}")
+    made: dict[str, Any] = {"name": name, "axes": axes}
+    for part in ("inputs", "outputs"):
+        made[part] = {}
+        for each, spec in _field(definition, part, dict, where).items():
+            place = f"{where}: {each}"
+            dtype = _field(_object(spec, where, each), "dtype", str, place)
+            if not each.isidentifier():
+                raise UsageError("its name is no name", where=place)
+            if dtype in _PACKED:
+                raise UsageError(
+                    f"{dtype} is not supported", where=place,
+                    fix="two numbers share a byte, for which torch has no operators: "
+                    "take the bytes as uint8 and unpack them in reference and solution",
+                )  # fmt: skip
+            if dtype not in DTYPES:
+                raise UsageError(f"unknown dtype {dtype!r}", where=place,
+                                 fix=suggestion(dtype, DTYPES))  # fmt: skip
+            shape = spec.get("shape")
+            if shape is not None:
+                shape = _field(spec, "shape", list, place)
+            for axis in shape or ():
+                known_size = isinstance(axis, str) and axis.isdecimal()
+                if known_size and len(axis) < _DIGITS:  # SOL-ExecBench's
+                    axes[axis] = {"type": "const", "value": int(axis)}
+                if not isinstance(axis, str) or axis not in axes:
+                    raise UsageError(f"no axis {axis!r:.40}", where=place)
+            made[part][each] = {"dtype": dtype, "shape": shape}
+    made["reference"] = _field(definition, "reference", str, where)
+    made["constraints"] = definition.get("constraints") or []
+    made["custom"] = definition.get("custom_inputs_entrypoint")
+    if made["custom"] is not None and not str(made["custom"]).isidentifier():
+        raise UsageError("custom_inputs_entrypoint is no name", where=where)
+    return made
+
+
+def _dtypes(checked: Json) -> dict[str, str]:
+    return {name: spec["dtype"] for name, spec in checked["outputs"].items()}
+
+
+def _object(told: Any, where: str, what: str) -> Json:
+    if not isinstance(told, Mapping):
+        raise UsageError(f"{what} is {told!r:.40}, no object", where=where)
+    return told
+
+
+def _field(told: Json, name: str, kind: type, where: str) -> Any:
+    if not isinstance(told.get(name), kind):
+        raise UsageError(f"{name} is missing, or no {kind.__name__}", where=where)
+    return told[name]

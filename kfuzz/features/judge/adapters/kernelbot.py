@@ -1,0 +1,215 @@
+"""KernelBot and reference-kernels: tasks, `check_implementation`, and the pre-filter.
+
+Facts: github.com/gpu-mode/reference-kernels, problems/*/task.yml and eval.py;
+github.com/gpu-mode/kernelbot, src/libkernelbot/task.py and kernelguard.py.
+
+    GUARD="python -m kfuzz.features.judge.adapters.kernelbot problems/softmax_py"
+    KERNELGUARD_COMMAND="$GUARD"
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.features.judge.service.judge import Judge, Ruling, Score
+from kfuzz.features.judge.service.task import Task
+from kfuzz.store.files import read_source
+
+_SUBMISSION: Final = "@SUBMISSION@"
+_REFERENCE: Final = "reference.py"
+# A task has some kilobytes; a megabyte takes ten seconds to parse.
+_MOST_YAML: Final = 1 << 16
+# A task's Python files as modules.
+_MODULES: Final = """
+import sys
+import types
+
+_files = {files!r}
+for _name in _files:
+    _made = sys.modules[_name] = types.ModuleType(_name)
+    exec(compile(_files[_name], _name + ".py", "exec"), vars(_made))
+"""
+# Its reference in KernelBench's form. A call's arguments are what `generate_input`
+# gives, of another seed each time.
+_TEXT: Final = """
+import torch
+
+_reference = _made
+for _name in _files:
+    del sys.modules[_name]
+
+
+def _data(seed):
+    given = dict({args!r})
+    if "seed" in given:
+        given["seed"] = seed
+    made = _reference.generate_input(**given)
+    return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+
+
+_alone = not isinstance(_reference.generate_input(**{args!r}), (tuple, list))
+
+
+class Model(torch.nn.Module):
+    def forward(self, *data):
+        return _reference.ref_kernel(data[0] if _alone else data)
+
+
+def get_inputs():
+    return list(_data(int(torch.randint(1 << 30, (1,)))))
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def task_of(folder: Path, *, test: int = 0) -> Task:
+    """Return the task of a folder with `task.yml`, for submissions to be judged on.
+
+    Args:
+        folder: with the task's files, and those that `task.yml` names beside it.
+        test: which of its `tests` says the benchmarked sizes.
+
+    Raises:
+        UsageError: if the folder is no task in Python, or has no such test.
+        DecodeError: if a file cannot be read.
+    """
+    told, where = _yaml(folder / "task.yml"), str(folder / "task.yml")
+    tests, files = told.get("tests") or [], told.get("files")
+    if told.get("lang") != "py" or not isinstance(files, list):
+        raise UsageError("no task in Python", where=where)
+    if told.get("multi_gpu"):
+        raise UsageError("a task for several GPUs is not judged", where=where)
+    for part, items in (("tests", tests), ("files", files)):
+        if not isinstance(items, list) or not all(isinstance(i, dict) for i in items):
+            raise UsageError(f"{part} is no list of mappings", where=where)
+    if not 0 <= test < len(tests):
+        raise UsageError(f"there is no test {test}: it has {len(tests)}", where=where)
+    config = told.get("config")
+    main = str(config.get("main", "")) if isinstance(config, dict) else ""
+    texts = {}
+    for each in files:
+        name, source = str(each.get("name", "")), str(each.get("source", ""))
+        if source != _SUBMISSION and name.endswith(".py") and name != main:
+            texts[name.removesuffix(".py")] = read_source(folder / source)
+    # Others first: the reference imports them.
+    last = texts.pop(_REFERENCE.removesuffix(".py"), None)
+    if last is None:
+        raise UsageError(f"no {_REFERENCE} among its files", where=str(folder))
+    modules = (_MODULES.format(files=t) for t in ({**texts, "reference": last}, texts))
+    reference, given = modules
+    reference += _TEXT.format(args=dict(tests[test]))
+    return Task(reference, "custom_kernel", packed=True, given=given)
+
+
+def judge_submission(judge: Judge, folder: Path, submission: str) -> Score:
+    """Return the score of a submission's text: what it defines as `custom_kernel`.
+
+    Raises:
+        UsageError: if the folder is no task.
+    """
+    return judge.judge(submission, task=task_of(folder))
+
+
+def check_implementation(folder: Path) -> Callable[[Any, Any], tuple[bool, str]]:
+    """Return `check_implementation` of a task, with a derived bound for its tolerance.
+
+    It takes `data` and the submission's output, and returns whether the output is what
+    `ref_kernel` gives on the data, and why not. It runs no submission.
+
+    Args:
+        folder: as of `task_of`. Its reference is imported in this process.
+
+    Raises:
+        UsageError: if the folder is no task. The function raises it where nothing of an
+            output can be decided.
+    """
+    from kfuzz.core.features import needed
+
+    space: dict[str, Any] = {"__name__": "kernelbot_reference"}
+    exec(compile(task_of(folder).reference, str(folder / _REFERENCE), "exec"), space)
+    model = space["Model"]()
+
+    def reference(*data: Any) -> Any:
+        return model(*data)
+
+    def check(data: Any, output: Any) -> tuple[bool, str]:
+        given = tuple(data) if isinstance(data, tuple | list) else (data,)
+        try:
+            needed("assert_conforms", "kernelbot")(output, reference, *given)
+        except AssertionError as error:
+            return False, str(error)
+        return True, ""
+
+    return check
+
+
+def prefiltered(score: Score) -> dict[str, Any]:
+    """Return a score as KernelGuard's command answers KernelBot with `--api-mode`."""
+    wrong = score.verdict in (Ruling.VIOLATES, Ruling.TIME_OUT)
+    found = [dict(score.finding, pattern=score.finding["contract"])
+             ] if score.finding else []  # fmt: skip
+    valid = score.verdict in (Ruling.CONFORMS, Ruling.CONFORMS_ON_FINITE)
+    return {
+        "classification": "valid" if valid else str(score.verdict),
+        "should_filter": wrong,
+        "filter_reason": score.reason if wrong else "",
+        "matched_patterns": found if wrong else [],
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge the submission on standard input; print one line of JSON."""
+    parser = argparse.ArgumentParser(prog="kfuzz.features.judge.adapters.kernelbot")
+    parser.add_argument("folder", type=Path, help="with task.yml")
+    parser.add_argument("--max-time", type=float, default=15.0, help="seconds")
+    parser.add_argument("--device", default="auto")
+    for word in ("--profile", "--config"):  # KernelGuard's own, of no effect
+        parser.add_argument(word, help=argparse.SUPPRESS)
+    parser.add_argument("--api-mode", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    try:
+        with Judge(device=options.device, max_time=options.max_time,
+                   nonfinite="undefined") as judge:  # fmt: skip
+            score = judge_submission(judge, options.folder, sys.stdin.read())
+    except KfuzzError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(json.dumps(prefiltered(score)) + "\n")
+    return 0
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError:
+        raise UsageError(
+            "PyYAML reads task.yml and is not installed", fix="pip install pyyaml"
+        ) from None
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """One without aliases: a few lines of them are written out without end."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("an alias")
+            return super().compose_node(parent, index)
+
+    text = read_source(path, _MOST_YAML)
+    try:
+        told = yaml.load(text, Loader)
+    # What a tag does not fit raises whatever it pleases.
+    except Exception as error:
+        raise UsageError(f"no YAML: {error}", where=str(path)) from None
+    if not isinstance(told, dict):
+        raise UsageError("no task", where=str(path))
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,384 @@
+"""What a problem is worth before anything is held against it.
+
+A result that is the same for every input, that hides in its own rounding, or that the
+reference does not reach itself, tells no right candidate from a wrong one.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from kfuzz.contracts.oracle import accept, compare_all, pose
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.recipe import Case
+from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.values.fills import seeded
+from kfuzz.features.judge.kernelbench.operator import Reference
+from kfuzz.features.judge.kernelbench.problem import Form, inputs_of, results, unchanged
+from kfuzz.features.judge.kernelbench.values import OWN, shapes_of
+from kfuzz.features.judge.outcome import Audit
+from kfuzz.features.judge.sandbox.wire import nesting
+from kfuzz.numerics.acceptance import Acceptance
+
+# Kinds of element that results may have; others have no acceptance.
+JUDGED: Final = (
+    torch.float32, torch.float16, torch.bfloat16, torch.int64,
+)  # fmt: skip
+# Parameters that are changed one by one; of more only all together.
+_PARAMETERS: Final = 16
+_SEEDS: Final = (1, 2)
+
+
+def outputs_of(form: Form) -> tuple[tuple[Tensor, ...], str]:
+    """Return what a reference gives on its own inputs, and what is wrong with that.
+
+    Raises:
+        UsageError: if its inputs cannot be made.
+    """
+    if all(s.kind != "float" for s in form.samples):
+        return (), "no argument holds floating numbers: nothing sets a precision"
+    if any(s.dtype == "float64" for s in form.samples):
+        return (), "it computes in float64, which no float64 oracle can judge"
+    weights = (*form.model.parameters(), *form.model.buffers())
+    if any(map(is_lazy, weights)):
+        return (), "its weights have no sizes before its first call: a lazy module"
+    try:
+        with torch.no_grad(), unchanged(form.model):
+            returned = form.model(*form.first)
+            made, form.nesting = results(returned), nesting(returned)
+    except Exception as error:
+        line = str(error).strip().partition("\n")[0]
+        why = f"the reference raises {type(error).__name__} on its own inputs: {line}"
+        return (), why
+    for i, y in enumerate(made):
+        if not isinstance(y, Tensor):
+            return (), f"result {i} is a {type(y).__name__}, no tensor"
+        if y.dtype not in JUDGED:
+            return (), f"result {i} is of {y.dtype}, for which there is no acceptance"
+    if len({y.dtype for y in made if y.is_floating_point()}) > 1:
+        return (), "its results differ in floating dtype"
+    if not made or not any(y.numel() for y in made):
+        return (), "its result has no element"
+    return made, ""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem as its file poses it.
+
+    Attributes:
+        form: the file.
+        audit: what it is worth.
+        reference: it as an operator; None where it decides nothing for certain.
+    """
+
+    form: Form
+    audit: Audit
+    reference: Reference | None
+
+
+def open_problem(path: Path, device: str, text: str | None = None) -> Problem:
+    """Load a reference and audit it.
+
+    The device becomes torch's current one: a reference, too, may ask for no other.
+
+    Args:
+        path: its file.
+        device: where it runs, as torch calls it.
+        text: as of `Form`.
+
+    Raises:
+        UsageError: if the file is not of the form.
+    """
+    backend_of(device).select(device)
+    form = Form(path, torch.device(device), text)
+    made, why = outputs_of(form)
+    if why:
+        return Problem(form, Audit(faults=(why,)), None)
+    inputs = inputs_of(form)
+    reference = Reference(form, shapes_of(form, inputs), made, path.stem, inputs)
+    form.first = ()
+    if not reference.fits(reference.home):
+        why = "its tensors are too large for an oracle, and no smaller shape is taken"
+        return Problem(form, Audit(faults=(why,)), None)
+    audit = Auditor(reference, lambda seed: reference.case(OWN, seed)).audit()
+    return Problem(form, audit, reference)
+
+
+class Auditor:
+    """Asks a reference what it tells, at one shape."""
+
+    def __init__(self, reference: Reference, case: Callable[[int], Case]) -> None:
+        """Take the reference.
+
+        Args:
+            reference: the reference.
+            case: the file's own inputs under a seed, at the shape to ask at.
+        """
+        self._reference = reference
+        self._data = {seed: reference.values.of(case(seed)) for seed in _SEEDS}
+        self._case = case
+        self._declared = reference.operator.defaults
+
+    def audit(self) -> Audit:
+        """Return what the problem is worth."""
+        notes: list[str] = []
+        if why := self._random() or self._remembering():
+            return self._made([why], notes)
+        if faults := self._independent(notes):
+            return self._made(faults, notes)
+        neutral = self._reference.form.neutral()
+        if neutral:
+            named = ", ".join(neutral[:_PARAMETERS])
+            notes.append(
+                f"all 0 or all 1 as built: {named}; if torch's initialisers made them "
+                "so, and names agree, other numbers are tried in their place"
+            )
+        accumulator, faults = self._inaccurate(notes)
+        if not faults:
+            faults = self._vague()
+        if not (modeless := self._modeless()):
+            notes.append("not tried in evaluation mode, where the reference differs")
+        made = self._made(faults, notes)
+        return replace(made, accumulator=accumulator, modeless=modeless)
+
+    def _made(self, faults: Sequence[str], notes: Sequence[str]) -> Audit:
+        unknown = self._reference.shapes.unknown
+        said = [*notes, f"other shapes: {unknown}"] if unknown else list(notes)
+        if not self._reference.whole:
+            home = ", ".join(f"{n} = {s}" for n, s in self._reference.home.items())
+            said.append(
+                "the benchmarked shape is too large for an oracle of all of it: "
+                f"{home} stand in its place, and rows of it are judged once"
+            )
+        return Audit(
+            faults=tuple(faults),
+            notes=tuple(said),
+            domain=self._reference.operator.domain_text(),
+            inputs=self._reference.values.inputs.texts,
+            finite=self._reference.values.inputs.has_zeros,
+        )
+
+    def _run(self, values: Mapping[str, Tensor], seed: int = 0) -> tuple[Any, ...]:
+        given = [x.clone() for x in values.values()]
+        with seeded(self._reference.form.device, seed):
+            return results(self._reference(*given))
+
+    def _random(self) -> str:
+        """Return why two equal calls differ, "" where they agree."""
+        data = self._data[_SEEDS[0]]
+        one, other = self._run(data, seed=3), self._run(data, seed=4)
+        if _same(one, other):
+            return ""
+        accepted = self._accepted(_SEEDS[0], self._declared)
+        decided = not any(bool(a.undecidable.any()) for a in accepted.values())
+        missed = any(misses(accepted, y, self._reference) for y in (one, other))
+        if decided and not missed:
+            return ""  # sums in another order
+        if _same(one, self._run(data, seed=3)):
+            return (
+                "its result depends on torch's random generator: dropout in training "
+                "mode, or random numbers in forward"
+            )
+        return "equal calls of the reference give different results"
+
+    def _remembering(self) -> str:
+        """Return why a second call in a row differs, "" where it does not.
+
+        The reference's buffers are put back after each call, a candidate's go on.
+        """
+        data = self._data[_SEEDS[0]]
+        form = self._reference.form
+        made = []
+        with torch.no_grad(), unchanged(form.model):
+            for _ in range(2):
+                given = form.arguments([x.clone() for x in data.values()])
+                with seeded(form.device, 3):
+                    made.append(results(form.model(*given)))
+        if _same(*made):
+            return ""
+        accepted = self._accepted(_SEEDS[0], self._declared)
+        if not any(misses(accepted, y, self._reference) for y in made):
+            return ""  # sums in another order
+        return "its result depends on earlier calls: it changes its own buffers"
+
+    def _independent(self, notes: list[str]) -> list[str]:
+        """Return on which of its arguments the result does not depend."""
+        data = self._data[_SEEDS[0]]
+        first = self._run(data)
+        dull = [
+            name
+            for name in data
+            if (others := self._others(name))
+            and not any(map(self._differs(first), others))
+        ]
+        if len(dull) == len(data):
+            return ["its result is the same for every input"]
+        if dull:
+            return [f"its result does not depend on {' nor on '.join(dull)}"]
+        model = self._reference.form.model
+        parameters = dict(model.named_parameters())
+        if not parameters:
+            return []
+        if not self._differs_with(parameters, first):
+            return ["its result does not depend on its weights"]
+        if len(parameters) <= _PARAMETERS:
+            for name, p in parameters.items():
+                if not self._differs_with({name: p}, first):
+                    notes.append(f"its result does not depend on its weight {name}")
+        return []
+
+    def _others(self, name: str) -> list[dict[str, Tensor]]:
+        """Return the first data with one argument changed, to what it may be."""
+        data = self._data[_SEEDS[0]]
+        x = data[name]
+        changed = [self._data[_SEEDS[1]][name]]
+        if x.is_floating_point():
+            wide = torch.linspace(-100.0, 100.0, max(x.numel(), 1), device=x.device)
+            changed += [-x, wide[: x.numel()].reshape(x.shape).to(x.dtype)]
+        elif x.numel():
+            changed.append(x.flip(tuple(range(x.dim()))).contiguous())
+            changed.append(x.min().expand_as(x).contiguous())
+            top = ~x if x.dtype is torch.bool else x.max().expand_as(x)
+            changed.append(top.contiguous())
+        inputs = self._reference.values.inputs
+        if inputs.is_fixed(name):
+            changed = changed[:1]
+        made = [inputs.fitted({**data, name: other}) for other in changed]
+        return [values for values in made if not torch.equal(values[name], x)]
+
+    def _differs(self, first: Sequence[Any]) -> Callable[[Mapping[str, Tensor]], bool]:
+        def differs(values: Mapping[str, Tensor]) -> bool:
+            try:
+                return not _same(first, self._run(values))
+            except Exception:  # outside its domain: it looks at it
+                return True
+
+        return differs
+
+    def _differs_with(
+        self, parameters: Mapping[str, Tensor], first: Sequence[Any]
+    ) -> bool:
+        """Whether the result changes with some weights."""
+        kept = {name: p.detach().clone() for name, p in parameters.items()}
+        chance = torch.Generator().manual_seed(5)
+        try:
+            with torch.no_grad():
+                for p in parameters.values():
+                    noise = torch.randn(p.shape, generator=chance).to(p.device)
+                    p.copy_(p + (0.5 + p.abs().to(torch.float32)).to(p.dtype) * noise)
+            return not _same(first, self._run(self._data[_SEEDS[0]]))
+        finally:
+            with torch.no_grad():
+                for name, p in parameters.items():
+                    p.copy_(kept[name])
+
+    def _inaccurate(self, notes: list[str]) -> tuple[str, list[str]]:
+        """Return the arithmetic to hold candidates to, and where it is missed."""
+        for seed in _SEEDS:
+            made = self._run(self._data[seed])
+            accepted = self._accepted(seed, self._declared)
+            if not (missed := misses(accepted, made, self._reference)):
+                continue
+            wide = replace(self._declared, accumulator="tf32")
+            if self._misses_by_default(seed) and not misses(
+                self._accepted(seed, wide), made, self._reference
+            ):
+                notes.append(
+                    "its convolutions run in TF32, torch's default: candidates are "
+                    "held to that"
+                )
+                return "tf32", []
+            return "float32", [
+                f"the reference misses its own float64 value: {missed} (TF32, autocast "
+                "or narrow weights?)"
+            ]
+        return "float32", []
+
+    def _misses_by_default(self, seed: int) -> bool:
+        """Whether what misses is cuDNN's TF32, which torch allows unasked."""
+        if backend_of(self._reference.form.device).has.on_host:
+            return False
+        flags = torch.backends.cudnn
+        if not flags.allow_tf32:
+            return False
+        flags.allow_tf32 = False
+        try:
+            made = self._run(self._data[seed])
+        finally:
+            flags.allow_tf32 = True
+        accepted = self._accepted(seed, self._declared)
+        return not misses(accepted, made, self._reference)
+
+    def _modeless(self) -> bool:
+        """Whether the result is the same in evaluation mode."""
+        model, data = self._reference.form.model, self._data[_SEEDS[0]]
+        built = {part: part.training for part in model.modules()}
+        one = self._run(data, seed=3)
+        try:
+            model.eval()
+            return _same(one, self._run(data, seed=3))
+        except Exception:  # it has no such mode
+            return False
+        finally:
+            for part, training in built.items():
+                part.training = training
+
+    def _vague(self) -> list[str]:
+        """Return why wrong results would pass at the file's own values."""
+        one, other = (self._accepted(s, self._declared) for s in _SEEDS)
+        whole = {n: a for n, a in one.items() if a.undecidable.numel()}
+        vague = {n: a for n, a in whole.items() if bool(a.undecidable.all())}
+        if vague or not whole:
+            named = dict.fromkeys(u for a in vague.values() for u in a.unknown)
+            why = f"no error rule for {', '.join(named)}" if named else "overflow"
+            which = f" {', '.join(vague)}" if len(one) > 1 else ""
+            return [f"no bound is known for its result{which}: {why}"]
+        results_of = [self._run(self._data[s]) for s in _SEEDS]
+        if not misses(one, results_of[1], self._reference) and not misses(
+            other, results_of[0], self._reference
+        ):
+            return [
+                "its result is inside the noise: that of other inputs lies within the "
+                "bound of rounding"
+            ]
+        zeros = tuple(torch.zeros_like(y) for y in results_of[0])
+        if not misses(one, zeros, self._reference) and not misses(
+            other, zeros, self._reference
+        ):
+            return ["zeros lie within the bound of rounding"]
+        return []
+
+    def _accepted(self, seed: int, declared: Declaration) -> Mapping[str, Acceptance]:
+        operator = self._reference.operator
+        data = self._data[seed]
+        return accept(operator, pose(operator, self._case(seed), data, declared))
+
+
+def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two sets of results have equal elements, NaN for NaN."""
+    pairs = zip(one, other, strict=False)
+    return len(one) == len(other) and all(
+        a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+        for a, b in pairs
+    )
+
+
+def misses(
+    accepted: Mapping[str, Acceptance], made: Sequence[Any], reference: Reference
+) -> str:
+    """Return where results lie outside what is admitted, "" where none does."""
+    named = dict(zip(reference.outputs, made, strict=True))
+    for name, compared in compare_all(named, accepted).items():
+        missed = compared.missed
+        if bool(missed.any()):
+            worst = float(compared.ratio[missed].max())
+            far = f", by {worst:.3g} x the bound" if math.isfinite(worst) else ""
+            return f"{int(missed.sum())} of {missed.numel()} elements of {name}{far}"
+    return ""

@@ -1,0 +1,616 @@
+"""`kfuzz judge`: a candidate nobody vouches for, against a reference somebody does.
+
+First what the problem is worth; then the candidate on the file's own values at the
+benchmarked shape; then value families and other shapes, drawn as for any kernel.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.budget import Budget, Depth, SizeBudget
+from kfuzz.core.errors import (
+    BackendError,
+    Containment,
+    HarnessError,
+    KfuzzError,
+    UsageError,
+)
+from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CHARGED, CaseReport, State, Verdict
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import Campaign
+from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.evaluation.probes.calls import is_due
+from kfuzz.execution.device.backends import resolve
+from kfuzz.features.judge.candidate import EVALUATION, FILE, OTHER_WEIGHTS, Candidate
+from kfuzz.features.judge.case_judging import ENDS, HUNDREDS, MOST, Judged, claims_of
+from kfuzz.features.judge.kernelbench.audit import Problem, open_problem
+from kfuzz.features.judge.kernelbench.operator import Reference
+from kfuzz.features.judge.kernelbench.values import OWN, SCALED, SHIFTED
+from kfuzz.features.judge.loading import (
+    JudgedKernel,
+    budget_of,
+    candidate_name,
+    judged_classes,
+    loaded_candidate,
+)
+from kfuzz.features.judge.outcome import (
+    Audit,
+    Coverage,
+    Judgement,
+    finite_of,
+    is_finite,
+)
+from kfuzz.features.judge.sandbox.contain import Limits
+from kfuzz.features.judge.sandbox.meeting import Circumstances
+from kfuzz.store.entry import attach
+from kfuzz.targets import load
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+# The search of a candidate: the benchmarked shape first, then as for any kernel.
+
+# Values at the benchmarked shape, after the file's own: normal ones, zeros, and such as
+# break shortcuts and narrow formats.
+FAMILIES: Final = (
+    "zeros", "randn", "negative", "tail_big", "expspread", "exact_int", "offset",
+    "subnormal",
+)  # fmt: skip
+# Then such as hold NaN or infinities, where these have a meaning.
+SPECIAL: Final = ("nan1", "infmix")
+# Sizes elsewhere: at most this, or so many times the benchmarked one.
+_NEAR: Final = 8192
+_TIMES: Final = 16
+# Parts of the time: for the benchmarked shape, and for all that is not confirming.
+_OPENING: Final = 0.45
+_SEARCHING: Final = 0.75
+_HISTORY: Final = 0.12
+_LONGEST_HISTORY: Final = 0.3
+# Cases before a long run of calls, and its calls for each case where these are counted.
+_BEFORE_HISTORY: Final = 3
+_CALLS_A_CASE: Final = 8
+UNSEEN: Final = (
+    "loads outside arguments go unseen: in the candidate's child nothing faults there"
+)
+
+
+class Search(Campaign):
+    """A campaign that begins at the benchmarked shape."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        stop: threading.Event,
+        backend: Backend,
+        loaded: list[JudgedKernel],
+        classes: frozenset[str],
+        *,
+        benchmarked_only: bool,
+        modeless: bool,
+    ) -> None:
+        self._modeless = modeless
+        self._explain = config.reduce
+        self._judged = loaded[0].judged
+        self._reference = self._judged.reference
+        self._only_there = benchmarked_only or not self._reference.shapes.free
+        self._judged.benchmarked_only = self._only_there
+        # Confirmed findings that rest on NaN or infinities: after one only numbers.
+        self._not_numbers: set[str] = set()
+        super().__init__(config, stop, backend, list(loaded), classes)
+        self._judged.candidate.sandbox.until = lambda: self.clock.deadline
+        self.clock.begin(self.clock.started)  # a judge has its time, start-up included
+        for kernel in self.kernels:
+            kernel.record.notices = {UNSEEN: False}
+
+    def budget_of(self, kernel: BoundKernel) -> SizeBudget:
+        """Return the limits on cases: those of small ones, unless none is as small."""
+        return budget_of(self._reference, self.backend.name)
+
+    def strategy(
+        self, kernel: KernelSearch, without: Collection[str], *, tall: bool = False
+    ) -> "SearchStrategy[Case] | None":
+        """Return what cases are drawn from, with the file's own values among them."""
+        made = super().strategy(kernel, without, tall=False)
+        if made is None:
+            return None
+        made = made.filter(self._is_near)
+        made = made.map(finite_of) if self._not_numbers else made
+        made = made.map(self._reference.adapted)
+        return made.map(self._reference.resized) if self._only_there else made
+
+    def opening(self, kernel: KernelSearch) -> Iterator[Event]:
+        """Judge the benchmarked shape: the file's own values first, then others."""
+        limit = self.config.budget.max_time
+        end = self.search_end()
+        if limit is not None:
+            now = time.monotonic()
+            end = now + _OPENING * max(end - now, 0.0)
+        this_round = Round(kernel, stop=self.stop, deadline=end)
+        for number, case in enumerate(self._first_cases()):
+            # The first one is judged however little time there is.
+            most = self.config.budget.max_cases
+            full = most is not None and kernel.record.cases >= most
+            if number and (full or this_round.over or self.over()):
+                break
+            if self._not_numbers and not is_finite(case):
+                continue
+            began = time.monotonic()
+            if not number:
+                this_round = Round(kernel, stop=self.stop, deadline=self.search_end())
+            this_round.judge(case)
+            kernel.seconds += time.monotonic() - began
+            for text in kernel.record.untold():
+                yield Notice(kernel.node_id, text)
+            if isinstance(this_round.error, KfuzzError):
+                raise this_round.error
+            if this_round.found is not None:
+                yield from self.process(kernel, *this_round.found)
+            if not number or this_round.found is not None:
+                this_round = Round(kernel, stop=self.stop, deadline=end)
+            if number + 1 == _BEFORE_HISTORY and self._explain:
+                began = time.monotonic()
+                yield from self._history(kernel)
+                end = min(end + time.monotonic() - began, self.search_end())
+                this_round = Round(kernel, stop=self.stop, deadline=end)
+        if not self._explain and not self.over():
+            yield from self._history(kernel)  # what one call shows is found sooner
+        yield self.progress(kernel)
+
+    def _history(self, kernel: KernelSearch) -> Iterator[Event]:
+        """Make a long run of calls in the child that there is."""
+        limit, most = self.config.budget.max_time, self.config.budget.max_cases
+        begun = time.monotonic()
+
+        def over(made: int) -> bool:
+            if self.over() or limit is None:
+                return self.over()
+            share = (time.monotonic() - begun) / limit
+            in_reach = made * _LONGEST_HISTORY >= HUNDREDS * share
+            more = made < HUNDREDS and in_reach
+            return share >= (_LONGEST_HISTORY if more else _HISTORY)
+
+        calls = MOST if most is None else min(MOST, _CALLS_A_CASE * most)
+        found = self._judged.history(self.config.seed, calls=calls, over=over)
+        if found is None:
+            return
+        case, report = found
+        assert report.failure is not None
+        symptom = report.failure.signature(kernel.name).symptom
+        states = {
+            f.state for f in kernel.findings.values() if f.signature.symptom == symptom
+        }
+        # What was seen before and not confirmed is seen again here.
+        if symptom not in kernel.shown or (states and not states & CHARGED):
+            kernel.shown.add(symptom)
+            yield from self.process(kernel, case, report)
+
+    def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
+        """Give a kernel one round: every other one begins in a process of its own.
+
+        There the first call is on any shape, and few calls come before a case.
+        """
+        if kernel.rounds % 2 == 0:
+            self._judged.candidate.sandbox.fresh()
+        yield from super()._time_slice(kernel)
+
+    def _is_near(self, case: Case) -> bool:
+        """Whether no dimension is so large that compilers of others gave up.
+
+        A kernel that is benchmarked on rows of a thousand is mostly compiled for one
+        block of a row, which takes minutes for rows of a million.
+        """
+        sizes = self._reference.shapes.sizes
+        return all(
+            n <= max(_NEAR, _TIMES * sizes.get(axis, 1))
+            for spec in case.tensors.values()
+            for axis, n in zip(spec.axes, spec.shape, strict=True)
+        )
+
+    def _first_cases(self) -> Iterator[Case]:
+        """Yield cases at the benchmarked shape, what is worth most time first."""
+        reference, seeds = self._reference, _seeds(self._reference, self.config.seed)
+        asks = self._judged.kernel.declaration.nonfinite == "propagate"
+        yield reference.case(OWN, next(seeds))
+        if not reference.whole:
+            yield reference.case(OWN, next(seeds), whole=True)
+        yield (own := reference.case(OWN, next(seeds)))
+        yield reference.case(SHIFTED, next(seeds))
+        # What knows no other shape is found before all that takes more time.
+        yield from self._judged.larger(own)[:1]
+        if self._judged.takes_other_weights:
+            yield replace(reference.case(OWN, next(seeds)), config=OTHER_WEIGHTS)
+        if self._modeless:
+            yield replace(reference.case(OWN, next(seeds)), config=EVALUATION)
+        special = SPECIAL if asks else ()
+        for family in (*list(SCALED)[1:], SHIFTED, *FAMILIES, *special):
+            yield reference.case(family, next(seeds))
+
+    def process(
+        self, kernel: KernelSearch, case: Case, report: CaseReport
+    ) -> Iterator[Event]:
+        """Take a finding to its minimum, from a smaller shape where one shows it."""
+        with self._judged.candidate.sandbox.phases.within("confirm"):
+            yield from self._confirmed(kernel, case, report)
+
+    def _confirmed(
+        self, kernel: KernelSearch, case: Case, report: CaseReport
+    ) -> Iterator[Event]:
+        assert report.failure is not None
+        wanted = report.failure.signature(kernel.name)
+        outputs = self._reference.outputs
+        recording = self._judged.candidate.recording
+        recorded = recording.showing(report.failure, outputs)
+        pinned = kernel.runner.pin(case)
+        if self._explain and not pinned.pinned and not self.over():
+            for small in self._judged.smaller(case):
+                told = self._judged.judge(small, Depth.FULL)
+                if told.failure is not None and told.shows(wanted):
+                    case, report = small, told
+                    recorded = recording.showing(told.failure, outputs)
+                    break
+        known = set(kernel.findings)
+        yield from super().process(kernel, case, report)
+        for id in set(kernel.findings) - known:
+            finding = kernel.findings[id]
+            if recorded is not None and finding.state is State.WITNESSED:
+                attach(Path(kernel.paths[id]), FILE, recorded)
+            if finding.state not in CHARGED and finding.failure.kind in ENDS:
+                # A second time is a proof: let it show again.
+                kernel.shown.discard(wanted.symptom)
+                kernel.seen.discard(finding.signature)
+        self._not_numbers = {
+            f.id
+            for f in kernel.findings.values()
+            if f.state in CHARGED and self._judged.rests_on_nonfinite(f.case)
+        }
+
+    def count_findings(self) -> int:
+        """Return how many findings are confirmed, but those about NaN alone.
+
+        What a candidate makes of numbers is searched for as long as without them.
+        """
+        found = [f for k in self.kernels for f in k.findings.values()]
+        return sum(f.state in CHARGED and f.id not in self._not_numbers for f in found)
+
+    def search_end(self) -> float:
+        """The moment after which no round begins: time to confirm is kept."""
+        limit = self.config.budget.max_time
+        end = super().search_end()
+        if limit is None:
+            return end
+        return min(end, self.clock.started + _SEARCHING * limit)
+
+
+def _seeds(reference: Reference, seed: int) -> Iterator[int]:
+    """Return seeds; the first case gets a second call by its own."""
+    every = count((seed * 7919) % (1 << 20))
+    first = next(n for n in every if is_due(reference.case(OWN, n)))
+    return count(first)
+
+
+# Cases at the benchmarked shape without which nothing is said to conform.
+_LEAST_CASES: Final = 3
+# The part that the search gets however long it took to get ready.
+_LEAST: Final = 0.4
+
+
+@dataclass(frozen=True)
+class JudgeConfig:
+    """What is to be judged, and how long.
+
+    Attributes:
+        reference: the reference file.
+        candidate: the candidate's.
+        root: the project; findings name files relative to it.
+        corpus: folder of findings.
+        seed: everything drawn depends on it.
+        budget: when to stop; at the first confirmed finding by default.
+        device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
+        benchmarked_only: whether no other shape is tried.
+        nonfinite: what is promised of NaN and infinities: "propagate" or "undefined".
+        own_kernels_only: whether kernels of a library in place of its own count as a
+            violation.
+        determinism: "none" where results may follow random numbers of the candidate's
+            own, within what is allowed; else "run_to_run".
+        claims: what else candidates declare, as `kfuzz.kernel` takes it.
+        limits: what the candidate's child may take.
+        started: `time.monotonic()` from which the time counts.
+        explain: whether findings are reduced and explained; else a confirmed one ends
+            the judgement.
+    """
+
+    reference: Path
+    candidate: Path
+    root: Path
+    corpus: Path
+    seed: int = 0
+    budget: Budget = field(default_factory=lambda: Budget(max_findings=1))
+    device: str = "auto"
+    benchmarked_only: bool = False
+    nonfinite: str = "propagate"
+    own_kernels_only: bool = False
+    determinism: str = "run_to_run"
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    started: float | None = None
+    explain: bool = True
+
+
+class Judging:
+    """One judgement; `events` are to be consumed before it is asked for."""
+
+    def __init__(
+        self,
+        config: JudgeConfig,
+        *,
+        opened: Callable[..., Candidate] = Candidate,
+        problem: Problem | None = None,
+    ) -> None:
+        """Take what is asked.
+
+        Args:
+            config: what to judge.
+            opened: starts the candidate; in a child of its own by default.
+            problem: the reference, where it was opened before on this device.
+        """
+        self._config = config
+        self._opened = opened
+        self._start = config.started or time.monotonic()
+        self._backend, devices = resolve(config.device)
+        self._device = devices[0]
+        self._problem = problem
+        self._judged: Judged | None = None
+        self._containment = Containment(())
+        self._finished: KernelFinished | None = None
+        self._elapsed = 0.0
+        self._interrupted = False
+        self._broken = self._given_up = ""
+        self._is_built = True
+        self._on_finite: Verdict | None = None
+        self._notices: list[str] = []
+
+    def events(self, *, stop: threading.Event) -> Iterator[Event]:
+        """Judge, and tell what happens.
+
+        Raises:
+            UsageError: if a file is missing, or the reference is not of the form.
+            BackendError: if the device is not there.
+        """
+        if not os.path.isfile(self._config.candidate):
+            raise UsageError("no such file", where=str(self._config.candidate))
+        if self._problem is None:
+            self._problem = self._opened_problem()
+        problem = self._problem
+        if problem and problem.reference is not None and not problem.audit.faults:
+            yield from self._search(problem.reference, problem.audit, stop)
+        self._elapsed = time.monotonic() - self._start
+
+    def _opened_problem(self) -> Problem | None:
+        """Return the problem; None where opening it takes longer than an import may."""
+        path, seconds = self._config.reference.resolve(), load.limit()
+        try:
+            # What watches this process ends an operation that hears of no exception.
+            with load.ended_after(seconds), load.imported(str(path)):
+                return open_problem(path, self._device)
+        except load.OverdueError:
+            self._given_up = (
+                f"opening the reference was given up after {seconds:.0f} s: "
+                f"{load.way_out(seconds)}"
+            )
+            return None
+
+    def _search(
+        self, reference: Reference, audit: Audit, stop: threading.Event
+    ) -> Iterator[Event]:
+        config = self._config
+        # A candidate judged on it before may have left it with other weights.
+        reference.use_drawn(drawn=False)
+        stated = {
+            "accumulator": audit.accumulator,
+            "nonfinite": config.nonfinite,
+            "own_kernels_only": config.own_kernels_only,
+            "determinism": config.determinism,
+            **config.claims,
+        }
+        if audit.finite:
+            stated["nonfinite"] = "undefined"
+        claims = claims_of(reference, **stated)
+        try:
+            loaded = loaded_candidate(
+                reference, config.candidate, config.reference, claims,
+                name=candidate_name(config.reference, config.candidate, config.root),
+                root=config.root,
+                backend=self._backend.name, limits=config.limits,
+                opened=self._opened, corpus=config.corpus, tells_apart=config.explain,
+            )  # fmt: skip
+        except UsageError:
+            raise
+        except KfuzzError as error:
+            self._broken = str(error)
+            self._is_built = isinstance(error, HarnessError | BackendError)
+            return
+        self._judged = loaded.judged
+        self._judged.candidate.sandbox.phases.begin("search")
+        self._judged.candidate.kernel.circumstances = Circumstances(config.seed)
+        self._containment = loaded.judged.candidate.sandbox.containment
+        # Its time counts from the start, unless getting ready has left little of it.
+        limit, now = config.budget.max_time, time.monotonic()
+        started = now if limit is None else max(self._start, now - (1 - _LEAST) * limit)
+        run = RunConfig(
+            targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
+            budget=config.budget, device=config.device, isolate="none", burst=1,
+            started=started, reduce=config.explain,
+        )  # fmt: skip
+        backend = Backend(config.device, isolate="none")
+        campaign = Search(
+            run, stop, backend, [loaded], frozenset(judged_classes()),
+            benchmarked_only=config.benchmarked_only, modeless=audit.modeless,
+        )  # fmt: skip
+        try:
+            for event in campaign.events():
+                self._take(event)
+                yield event
+        finally:
+            loaded.judged.candidate.close()
+            backend.close()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case KernelFinished():
+                self._finished = event
+            case RunFinished():
+                self._interrupted = event.interrupted
+            case Notice():
+                self._notices.append(event.message)
+            case _:
+                pass
+
+    def judgement(self) -> Judgement:
+        """Return the verdict, and what it rests on."""
+        config = self._config
+        audit = self._problem.audit if self._problem else Audit()
+        verdict, reason = self._verdict(audit)
+        finished, judged = self._finished, self._judged
+        candidate, covered = judged.candidate if judged else None, Coverage()
+        if judged:
+            calls = judged.candidate.kernel.in_a_row
+            covered = replace(judged.tried.coverage, calls=calls)
+        return Judgement(
+            verdict=verdict,
+            reason=reason,
+            reference=str(config.reference),
+            candidate=str(config.candidate),
+            device=self._backend.name,
+            device_name=self._backend.device_name(self._device),
+            seed=config.seed,
+            elapsed_s=self._elapsed,
+            interrupted=self._interrupted,
+            audit=audit,
+            coverage=covered,
+            findings=finished.findings if finished else (),
+            paths=finished.paths if finished else {},
+            contracts=finished.contracts if finished else {},
+            refusals=finished.refusals if finished else (),
+            notes=finished.notes if finished else (),
+            notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
+            containment=self._containment.measures,
+            launched=tuple(candidate.kernel.kernels) if candidate else (),
+            operators=tuple(candidate.kernel.operators) if candidate else (),
+            weights=candidate.weights if candidate else "",
+            on_finite=self._on_finite,
+            is_built=self._is_built,
+            phases=candidate.sandbox.phases.seconds if candidate else {},
+            cut_off=(
+                verdict is Verdict.UNDER_SPECIFIED
+                and _was_cut_off(judged)
+                and not (finished and finished.findings)
+            ),
+        )
+
+    def _own_notices(self) -> tuple[str, ...]:
+        """Return notices of the judgement itself."""
+        if self._judged is None:
+            return ()
+        judged = self._judged
+        kernel = judged.candidate.kernel
+        told = [f"by its child's word: {text}" for text in kernel.strays]
+        told += [
+            f"by its child's word a call leaves {text} changed; it was put back"
+            for text in kernel.left
+        ]
+        if judged.reference.form.neutral() and not judged.candidate.same_names:
+            told.append(
+                "weights that are all 0 or all 1 stay so: the candidate's are not the "
+                "reference's by name and size"
+            )
+        return tuple(told)
+
+    def _verdict(self, audit: Audit) -> tuple[Verdict, str]:
+        if audit.faults or self._given_up:
+            return Verdict.UNDER_SPECIFIED, (*audit.faults, self._given_up)[0]
+        if self._broken:
+            return Verdict.ERROR, self._broken
+        finished, judged = self._finished, self._judged
+        if finished is None or judged is None:
+            return Verdict.ERROR, "the judgement did not come to its end"
+        charged = [f for f in finished.findings if f.state in CHARGED]
+        on_numbers = [f for f in charged if not judged.rests_on_nonfinite(f.case)]
+        if charged:
+            first = (on_numbers or charged)[0]
+            told = f"{first.signature.contract}: {first.failure.message}"
+            if not on_numbers:
+                self._on_finite, why = self._without_charge(finished, judged)
+                told += f"; {_told_of_numbers(self._on_finite, why)}"
+            return Verdict.VIOLATES, told
+        return self._without_charge(finished, judged)
+
+    def _without_charge(
+        self, finished: KernelFinished, judged: Judged
+    ) -> tuple[Verdict, str]:
+        """Return the verdict where nothing is reported, or nothing about numbers."""
+        tallies, tried = finished.contracts.values(), judged.tried
+        if any(t.verdict is Verdict.ERROR for t in tallies):
+            told = ("could not be judged", "not judged on this backend")
+            why = (n for n in self._notices if any(t in n for t in told))
+            return Verdict.ERROR, next(why, "some case could not be judged")
+        open_ = [f for f in finished.findings if f.state not in CHARGED]
+        if open_:
+            return Verdict.UNDER_SPECIFIED, (
+                f"{open_[0].signature.contract} failed and was not confirmed: "
+                f"{open_[0].state}"
+            )
+        if _was_cut_off(judged):
+            return Verdict.UNDER_SPECIFIED, (
+                "a call had not returned when the time was up: give more with "
+                "--max-time"
+            )
+        if tried.raised_watched:
+            return Verdict.UNDER_SPECIFIED, (
+                "it raises where torch's operators are watched and returns where they "
+                "are not, as torch.jit.trace does: its memory cannot be judged"
+            )
+        if not tried.passed:
+            return Verdict.UNDER_SPECIFIED, (
+                "no case on the file's own values could be decided"
+            )
+        if judged.candidate.stalls:
+            return Verdict.UNDER_SPECIFIED, (
+                "a call did not return in time, and did in a fresh process"
+            )
+        least = min(_LEAST_CASES, self._config.budget.max_cases or _LEAST_CASES)
+        if tried.coverage.benchmarked < least:
+            return Verdict.UNDER_SPECIFIED, (
+                f"the time was enough for {tried.coverage.benchmarked} cases at the "
+                "benchmarked shape: give more with --max-time"
+            )
+        if tried.refused_there > tried.taken_there:
+            asked = tried.refused_there + tried.taken_there
+            return Verdict.UNDER_SPECIFIED, (
+                f"it raised on {tried.refused_there} of {asked} cases of finite values "
+                "other than the file's own at the benchmarked shape, all of which the "
+                "reference takes"
+            )
+        return Verdict.CONFORMS, "nothing found"
+
+
+def _was_cut_off(judged: Judged | None) -> bool:
+    """Whether a call had not returned before anything could be decided."""
+    return bool(judged and judged.candidate.sandbox.cut_off and not judged.tried.passed)
+
+
+def _told_of_numbers(verdict: Verdict, why: str) -> str:
+    """Return what holds of a candidate that is wrong about NaN and infinities."""
+    if verdict is Verdict.CONFORMS:
+        return "conforms on finite inputs, breaks on NaN or infinities alone"
+    return f"on finite inputs {verdict}: {why}"

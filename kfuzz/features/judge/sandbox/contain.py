@@ -1,0 +1,962 @@
+"""Containment, applied by a child to itself before it imports anything foreign.
+
+Each measure is tried; one that the system refuses is left out and told. None depends on
+another, but that Landlock needs `no_new_privs`.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kfuzz.core.errors import Containment, End, Ended, Measure, Measures
+from kfuzz.execution.processes.wire import allowance
+from kfuzz.features.judge.sandbox.hiding import package
+
+# Calls of the Linux kernel that Python has no functions for.
+#
+# Numbers and structures are those of <linux/sched.h>, <linux/mount.h>, <linux/prctl.h>,
+# <linux/capability.h> and <linux/landlock.h>; the system call numbers from 424 on are
+# the same on every architecture.
+
+NEW_MOUNTS: Final = 0x0002_0000
+NEW_UTS: Final = 0x0400_0000
+NEW_IPC: Final = 0x0800_0000
+NEW_USERS: Final = 0x1000_0000
+NEW_PIDS: Final = 0x2000_0000
+NEW_NETWORK: Final = 0x4000_0000
+
+MS_RDONLY: Final = 1
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_BIND: Final = 1 << 12
+MS_MOVE: Final = 1 << 13
+MS_REC: Final = 1 << 14
+MS_PRIVATE: Final = 1 << 18
+
+PR_SET_PDEATHSIG: Final = 1
+PR_GET_DUMPABLE: Final = 3
+PR_SET_DUMPABLE: Final = 4
+PR_CAPBSET_DROP: Final = 24
+PR_SET_CHILD_SUBREAPER: Final = 36
+PR_SET_NO_NEW_PRIVS: Final = 38
+PR_CAP_AMBIENT: Final = 47
+PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+
+_MOUNT_SETATTR: Final = 442
+_LANDLOCK_CREATE: Final = 444
+_LANDLOCK_ADD: Final = 445
+_LANDLOCK_RESTRICT: Final = 446
+
+_AT_FDCWD: Final = -100
+_AT_RECURSIVE: Final = 0x8000
+_CAP_VERSION: Final = 0x2008_0522
+_LAST_CAPABILITY: Final = 63  # of what two 32-bit words can hold
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def _syscall(number: int, *arguments: object) -> int:
+    """Call the kernel; integers are passed as machine words.
+
+    Raises:
+        OSError: the kernel refused, or lacks the call.
+    """
+    given = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return _checked(_libc.syscall(ctypes.c_long(number), *given))
+
+
+def prctl(option: int, value: int = 0) -> int:
+    """Get or set a property of this process.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    return _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+def unshare(flags: int) -> None:
+    """Move this process (the next child, for process ids) to new namespaces.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _checked(_libc.unshare(ctypes.c_int(flags)))
+
+
+def map_ids(user: int, group: int) -> None:
+    """Map a user and a group in a fresh user namespace to themselves.
+
+    Args:
+        user: the effective one before the namespace was entered.
+        group: alike.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    prctl(PR_SET_DUMPABLE, 1)  # else these files belong to root
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    finally:
+        prctl(PR_SET_DUMPABLE, 0)
+
+
+def mount(
+    source: str, target: str, kind: str | None, flags: int, data: str = ""
+) -> None:
+    """Mount a file system or move, bind or change a mount.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _checked(
+        _libc.mount(
+            os.fsencode(source),
+            os.fsencode(target),
+            None if kind is None else kind.encode(),
+            ctypes.c_ulong(flags),
+            os.fsencode(data) or None,
+        )
+    )
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("users", ctypes.c_uint64),
+    )
+
+
+def set_read_only(path: str, *, read_only: bool = True, below: bool = False) -> None:
+    """Make a mount read-only or not, with all mounts below it if asked.
+
+    Raises:
+        OSError: the kernel refused, or is older than 5.12.
+    """
+    wanted = (MS_RDONLY, 0) if read_only else (0, MS_RDONLY)
+    attributes = _MountAttributes(*wanted, 0, 0)
+    _syscall(
+        _MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE if below else 0,
+        ctypes.byref(attributes), ctypes.sizeof(attributes),
+    )  # fmt: skip
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, for good and for all programs run later.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    for number in range(_LAST_CAPABILITY + 1):
+        with contextlib.suppress(OSError):  # beyond the last one, or not ours to drop
+            prctl(PR_CAPBSET_DROP, number)
+    with contextlib.suppress(OSError):
+        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = _CapabilityHeader(_CAP_VERSION, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _checked(_libc.capset(ctypes.byref(header), ctypes.byref(nothing)))
+
+
+# Rights of LANDLOCK_ACCESS_FS_*: writing to a file; removing, making, moving and
+# truncating came with versions 1, 2 and 3.
+_WRITE_FILE: Final = 1 << 1
+_READ_FILE: Final = 1 << 2
+_CHANGE_FOLDERS: Final = sum(1 << bit for bit in range(4, 13))
+_REFER: Final = 1 << 13
+_TRUNCATE: Final = 1 << 14
+_NET_TCP: Final = 0b11  # bind, connect: version 4
+_SCOPED: Final = 0b11  # abstract sockets, signals: version 6
+_PATH_BENEATH: Final = 1
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (
+        ("files", ctypes.c_uint64),
+        ("network", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    )
+
+
+class _PathRule(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock's interface here, 0 where there is none."""
+    try:
+        return _syscall(_LANDLOCK_CREATE, 0, 0, 1)
+    except OSError:
+        return 0
+
+
+def restrict_by_landlock(
+    folders: Iterable[Path],
+    files: Iterable[Path],
+    readable: Iterable[Path] | None = None,
+) -> None:
+    """Keep this process from writing elsewhere, and from the network as far as can be.
+
+    Running files stays allowed. From version 4 on TCP is refused; from
+    version 6 on so are signals and abstract sockets to processes outside.
+
+    Args:
+        folders: what it may write below.
+        files: devices and files that it may write to.
+        readable: files, and folders whose files, it may read, besides the folders; None
+            for all there are.
+
+    Raises:
+        OSError: the kernel refused; `PR_SET_NO_NEW_PRIVS` must be set before.
+    """
+    version = landlock_version()
+    rights = _WRITE_FILE | _CHANGE_FOLDERS
+    rights |= _REFER if version >= 2 else 0
+    rights |= _TRUNCATE if version >= 3 else 0
+    rights |= _READ_FILE if readable is not None else 0
+    rules = _Ruleset(
+        rights, _NET_TCP if version >= 4 else 0, _SCOPED if version >= 6 else 0
+    )
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = _syscall(_LANDLOCK_CREATE, ctypes.byref(rules), size, 0)
+    try:
+        for folder in folders:
+            _allow(ruleset, folder, rights)
+        for file in files:
+            _allow(ruleset, file, rights & (_WRITE_FILE | _TRUNCATE))
+        for path in readable or ():
+            with contextlib.suppress(OSError):  # none that rules can be about
+                _allow(ruleset, path, _READ_FILE)
+        _syscall(_LANDLOCK_RESTRICT, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: Path, rights: int) -> None:
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # a device that is not here
+        return
+    try:
+        rule = _PathRule(rights, opened)
+        _syscall(_LANDLOCK_ADD, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
+    finally:
+        os.close(opened)
+
+
+# What a contained child may take and where it may write, and a watch on both.
+
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on one child that runs foreign code; going past one ends it.
+
+    Attributes:
+        memory: bytes of memory beyond what it starts with, over all its processes, and
+            as much again of what these share; 0 for half of what the machine has left.
+        device_share: greatest part of a GPU's memory that torch gives it.
+        cpu_seconds: processor time of one request, over all its processes.
+        wall_seconds: seconds that one call may take before it counts as a hang.
+        first_seconds: the same for the first call of a child, which may build or
+            compile.
+        open_seconds: the same for importing the file and building what it defines.
+        processes: processes at once, its own included.
+        files: open files of one process.
+        file_bytes: size of one file.
+        scratch_bytes: bytes in its folders, which it alone may write to.
+        output_bytes: bytes that it may print, over its life.
+        result_bytes: bytes of results that one call may bring where nothing is
+            declared, and of one argument's memory.
+    """
+
+    memory: int = 0
+    device_share: float = 0.5
+    cpu_seconds: float = 900.0
+    wall_seconds: float = 20.0
+    first_seconds: float = 120.0
+    open_seconds: float = 300.0
+    processes: int = 128
+    files: int = 1024
+    file_bytes: int = 1024 * MIB
+    scratch_bytes: int = 1024 * MIB
+    output_bytes: int = 16 * MIB
+    result_bytes: int = 8192 * MIB
+
+
+_PASSED: Final = frozenset(
+    {
+        "PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "CC", "CXX", "MAX_JOBS",
+        "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+        "CUDA_MODULE_LOADING", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+        "ROCM_HOME", "ROCM_PATH", "HIP_PATH", "HIP_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION", "PYTORCH_ROCM_ARCH",
+        "TORCH_CUDA_ARCH_LIST", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH",
+        "VIRTUAL_ENV",
+    }
+)  # fmt: skip
+"""Variables that compilers and drivers need and that hold no secrets."""
+
+_IMPORTED: Final = ("torch", "triton", "numpy")
+
+# Always there; writing to them keeps nothing.
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+# What the drivers of GPUs open.
+_GPU_DEVICES: Final = ("nvidia*", "kfd", "dri/*", "nvidia-caps/*", "dxg")
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Where a child may write.
+
+    Attributes:
+        scratch: its home and temporary files; gone with it.
+        cache: what it builds and compiles; its successors find it again.
+    """
+
+    scratch: Path
+    cache: Path
+
+    @property
+    def work(self) -> Path:
+        """Its working folder; programs seldom have their home for one."""
+        return self.scratch / "work"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that keep programs to these folders."""
+        home, cache = str(self.scratch), self.cache
+        return {
+            "HOME": home,
+            "TMPDIR": home,
+            "XDG_CACHE_HOME": str(cache),
+            "TRITON_CACHE_DIR": str(cache / "triton"),
+            "TORCH_EXTENSIONS_DIR": str(cache / "extensions"),
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "CUDA_CACHE_PATH": str(cache / "cuda"),
+        }
+
+
+def scrubbed(
+    environment: Mapping[str, str], *, added: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what a child inherits of an environment."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in _PASSED or name.startswith("LC_")
+    }
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    needed = [p for p in paths if p and any(Path(p, n).is_dir() for n in _IMPORTED)]
+    if needed:
+        kept["PYTHONPATH"] = os.pathsep.join(needed)
+    kept["PYTHONDONTWRITEBYTECODE"] = "1"
+    return kept | dict(added)
+
+
+def devices(*, gpu: bool) -> list[Path]:
+    """Return the device files that a child needs.
+
+    Args:
+        gpu: whether those of GPUs belong to them.
+    """
+    folder = Path("/dev")
+    found = [folder / name for name in _DEVICES]
+    for pattern in _GPU_DEVICES if gpu else ():
+        found += sorted(p for p in folder.glob(pattern) if not p.is_dir())
+    return [path for path in found if path.exists()]
+
+
+DISK_SECONDS: Final = 0.25
+"""Between two measurements of folders: they cost a call for each file."""
+
+MOST_FILES: Final = 100_000
+"""Files that are counted; more take too long to look at, and end the child too."""
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_BLOCK: Final = 512  # what st_blocks counts, everywhere
+_FILE_BYTES: Final = 4096  # of one, empty or not
+
+
+class Taken(NamedTuple):
+    """What some processes take together.
+
+    Attributes:
+        processes: how many there are.
+        memory: bytes that are theirs and no file's.
+        cpu: seconds of processor time, of those that live.
+    """
+
+    processes: int
+    memory: int
+    cpu: float
+
+
+class Watch:
+    """Looks whether the processes below this one keep to limits.
+
+    Args:
+        limits: the limits.
+        folders: whose size counts, where no file system limits it.
+    """
+
+    def __init__(self, limits: Limits, folders: list[Path]) -> None:
+        self._limits = limits
+        self._folders = folders
+        self._memory = limits.memory or allowance() or 0
+        self._base: Taken | None = None
+        self._cpu = 0.0
+        self._looked_at_disk = 0.0
+
+    def settle(self) -> None:
+        """Take what there is now for what a child starts with."""
+        self._base = taken_below(os.getpid())
+
+    def begin(self) -> None:
+        """A request begins: its processor time counts from here."""
+        self._cpu = taken_below(os.getpid()).cpu
+
+    def excess(self) -> Ended | None:
+        """Return which limit is passed, None if none is."""
+        now, limits = taken_below(os.getpid()), self._limits
+        hoards = bool(self._memory) and now.memory - self._shared(now) > self._memory
+        if hoards and now.processes <= limits.processes:
+            # Forks share most of it, and by the dozen are more than that by now.
+            own = taken_below(os.getpid(), shared_once=True)
+            now = own if own.memory else now  # not every system tells
+            hoards = now.memory - self._shared(now) > self._memory
+        if now.processes > limits.processes:
+            text = f"starts more than {limits.processes} processes"
+            return Ended(End.PROCESSES, "process limit", text)
+        if hoards:
+            text = f"takes more than {self._memory // MIB} MiB of memory"
+            return Ended(End.MEMORY, "memory limit", text)
+        if now.cpu - self._cpu > limits.cpu_seconds:
+            text = f"takes more than {limits.cpu_seconds:g} s of processor time"
+            return Ended(End.CPU, "processor time limit", text)
+        if time.monotonic() - self._looked_at_disk < DISK_SECONDS:
+            return None
+        self._looked_at_disk = time.monotonic()
+        if sum(map(size_of, self._folders)) > limits.scratch_bytes:
+            text = f"writes more than {limits.scratch_bytes // MIB} MiB to its folders"
+            return Ended(End.DISK, "disk limit", text)
+        return None
+
+    def _shared(self, now: Taken) -> int:
+        """Return the bytes that are not counted: what processes may share.
+
+        A process that was forked is counted with the pages that it shares with the
+        first one. To tell them apart takes longer than hundreds of forks, so that as
+        much is let pass for each, but no more than the limit in all.
+        """
+        base = self._base
+        if base is None:
+            return now.memory
+        each = base.memory // max(base.processes, 1)
+        more = each * max(now.processes - base.processes, 0)
+        return base.memory + min(more, self._memory)
+
+
+def killed_for_memory() -> int:
+    """Return how many processes the system has killed for want of memory, ever."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def taken_below(pid: int, *, shared_once: bool = False) -> Taken:
+    """Return what the descendants of a process take.
+
+    Args:
+        pid: of that process.
+        shared_once: whether memory that several share is counted once, which takes some
+            milliseconds for each.
+    """
+    pids = descendants(pid)
+    memory, cpu = 0, 0.0
+    file = "smaps_rollup" if shared_once else "status"
+    counted = ("Pss_Anon:", "Pss_Shmem:") if shared_once else ("RssAnon:", "RssShmem:")
+    for each in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in Path(f"/proc/{each}/{file}").read_text().splitlines():
+                if line.startswith(counted):
+                    memory += int(line.split()[1]) << 10
+            # The command's name, in brackets, may itself hold brackets.
+            stat = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            cpu += (int(stat[11]) + int(stat[12])) / _TICKS
+    return Taken(len(pids), memory, cpu)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the living processes below one, those that changed their group too."""
+    found: list[int] = []
+    pending = [pid]
+    while pending:
+        with contextlib.suppress(OSError):
+            for listed in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
+                with contextlib.suppress(OSError):
+                    below = list(map(int, listed.read_text().split()))
+                    found += below
+                    pending += below
+    return found
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes that the files below a folder take on the disk."""
+    total = count = 0
+    pending = [str(folder)]
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    stat = entry.stat(follow_symlinks=False)
+                    total += max(stat.st_blocks * _BLOCK, _FILE_BYTES)
+                    count += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+        if count > MOST_FILES:
+            return 1 << 62
+    return total
+
+
+_SHM: Final = Path("/dev/shm")
+
+THREADS_EACH: Final = 8
+"""Threads for each process that is allowed: the system counts both as one."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is in force in one child.
+
+    Attributes:
+        pids: whether it lies in a process id namespace of its own.
+        network: whether it lies in a network namespace of its own.
+        quota: whether its scratch folder is a file system of a fixed size.
+        read_only: whether all else is mounted read-only.
+        own_devices: whether /dev holds the devices that it needs and no others.
+        landlock: version of the rules that hold, 0 for none.
+        no_new_privileges: whether programs that it runs gain none.
+        capabilities_dropped: whether it has no capability left.
+        hidden: whether what it must not read cannot be read.
+        limits: names of the resource limits that the system took.
+        refused: what the system said to measures that do not hold.
+    """
+
+    pids: bool = False
+    network: bool = False
+    quota: bool = False
+    read_only: bool = False
+    own_devices: bool = False
+    landlock: int = 0
+    no_new_privileges: bool = False
+    capabilities_dropped: bool = False
+    hidden: bool = False
+    limits: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def tried(self, name: str, action: Callable[[], object]) -> bool:
+        """Do something; return whether the system let it, and note what it said."""
+        try:
+            action()
+        except OSError as error:
+            self.refused[name] = error.strerror or type(error).__name__
+            return False
+        return True
+
+
+def enter_namespaces(facts: Facts) -> Facts:
+    """Move to namespaces: users and, from the next child on, process ids."""
+
+    def with_users() -> None:
+        user, group = os.geteuid(), os.getegid()  # nobody's from then on
+        unshare(NEW_USERS | NEW_PIDS)
+        map_ids(user, group)
+
+    # Half of it cannot be undone, so that another process tries first.
+    if facts.tried("user namespace", lambda: _rehearse(with_users)):
+        with_users()
+        return replace(facts, pids=True)
+    # Where users have none, the administrator's processes may have the others.
+    alone = facts.tried("process id namespace", lambda: unshare(NEW_PIDS))
+    return replace(facts, pids=alone)
+
+
+def _rehearse(action: Callable[[], None]) -> None:
+    """Do something in a process that ends with it.
+
+    Raises:
+        OSError: it did not succeed there.
+    """
+    pid = os.fork()
+    if pid == 0:
+        code = 255
+        try:
+            action()
+            code = 0
+        except OSError as error:
+            code = min(error.errno or 255, 255)
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+def enter_mounts(
+    facts: Facts,
+    rooms: Rooms,
+    limits: Limits,
+    hidden: Sequence[Path] = (),
+    *,
+    gpu: bool,
+) -> Facts:
+    """Give this process a view of the file system that it cannot write to.
+
+    It is process 1 of its namespace. But for its two folders all is read-only.
+
+    Args:
+        facts: what holds already.
+        rooms: its folders.
+        limits: the size of its scratch folder.
+        hidden: files and folders in whose place there is nothing to read.
+        gpu: whether it needs the devices of GPUs.
+    """
+    network = NEW_NETWORK | NEW_IPC | NEW_UTS
+    cut = facts.tried("network namespace", lambda: unshare(network))
+    facts = replace(facts, network=cut)
+    if not facts.tried("mount namespace", lambda: unshare(NEW_MOUNTS)):
+        return facts
+    private = MS_REC | MS_PRIVATE
+    if not facts.tried("private mounts", lambda: mount("none", "/", None, private)):
+        return facts
+    plain = MS_NOSUID | MS_NODEV
+    proc = plain | MS_NOEXEC
+    facts.tried("own /proc", lambda: mount("proc", "/proc", "proc", proc))
+    with contextlib.suppress(OSError):  # else it is process 2 every time
+        number = 300 + int.from_bytes(os.urandom(2)) % 30_000
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(number))
+    unseen = facts.tried("hidden files", lambda: _cover(hidden))
+    facts.tried("hidden package", lambda: _cover([package()]))
+    scratch, cache = str(rooms.scratch), str(rooms.cache)
+    size = f"size={limits.scratch_bytes},mode=700"
+    quota = facts.tried("tmpfs", lambda: mount("tmpfs", scratch, "tmpfs", plain, size))
+    own = quota and facts.tried("own /dev", lambda: _own_devices(rooms, size, gpu=gpu))
+
+    def close() -> None:
+        mount(cache, cache, None, MS_BIND)
+        set_read_only("/", below=True)
+        for writable in (cache, *([scratch] if quota else ())):
+            set_read_only(writable, read_only=False)
+        if own:
+            set_read_only(str(_SHM), read_only=False)
+
+    closed = facts.tried("read-only mounts", close)
+    return replace(
+        facts,
+        quota=quota,
+        own_devices=own,
+        read_only=closed and quota,
+        hidden=unseen and bool(hidden),
+    )
+
+
+def _cover(paths: Sequence[Path]) -> None:
+    """Mount nothing over files and folders that exist."""
+    for path in paths:
+        if path.is_dir():
+            flags = MS_NOSUID | MS_NODEV | MS_RDONLY
+            mount("tmpfs", str(path), "tmpfs", flags, "size=4k,mode=555")
+        elif path.exists():
+            mount("/dev/null", str(path), None, MS_BIND)
+
+
+def _own_devices(rooms: Rooms, size: str, *, gpu: bool) -> None:
+    """Put a /dev in place that holds what is needed alone."""
+    folder = rooms.scratch / ".dev"
+    folder.mkdir()
+    mount("tmpfs", str(folder), "tmpfs", MS_NOSUID, "size=1m,mode=755")
+    for device in devices(gpu=gpu):
+        place = folder / device.relative_to("/dev")
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
+        mount(str(device), str(place), None, MS_BIND)
+    for name, target in (
+        ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"),
+    ):  # fmt: skip
+        (folder / name).symlink_to(target)
+    shared = folder / "shm"
+    shared.mkdir()
+    plain = MS_NOSUID | MS_NODEV
+    mount("tmpfs", str(shared), "tmpfs", plain, size)
+    mount(str(folder), "/dev", None, MS_MOVE)
+    folder.rmdir()
+
+
+def restrict(
+    facts: Facts,
+    measures: Measures,
+    rooms: Rooms,
+    limits: Limits,
+    hidden: Sequence[Path] = (),
+    *,
+    gpu: bool,
+) -> Facts:
+    """Limit this process: the last that is done before foreign code is imported.
+
+    Args:
+        facts: what holds already.
+        measures: what is tried.
+        rooms: where it may write.
+        limits: what it may take.
+        hidden: files and folders that it may not read.
+        gpu: whether it uses a GPU.
+    """
+    if measures.limits:
+        facts = replace(facts, limits=_set_limits(facts, limits, gpu=gpu))
+    if measures.privileges:
+        dropped = facts.tried("capabilities", drop_capabilities)
+        facts = replace(facts, capabilities_dropped=dropped)
+    if measures.privileges or measures.landlock:
+        kept = facts.tried("no_new_privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1))
+        facts = replace(facts, no_new_privileges=kept)
+    version = landlock_version() if measures.landlock else 0
+    if version and facts.tried(
+        "Landlock", lambda: _landlock(facts, rooms, hidden, gpu=gpu)
+    ):
+        unread = facts.hidden or bool(hidden)
+        facts = replace(facts, landlock=version, hidden=unread)
+    return facts
+
+
+def _landlock(facts: Facts, rooms: Rooms, hidden: Sequence[Path], *, gpu: bool) -> None:
+    folders = [rooms.scratch, rooms.cache]
+    if facts.own_devices:
+        folders.append(_SHM)
+    readable: list[Path] | None = None
+    if hidden:
+        readable = list(_all_but(hidden, Path("/")))
+    restrict_by_landlock(folders, devices(gpu=gpu), readable)
+
+
+def _all_but(hidden: Sequence[Path], folder: Path) -> Iterator[Path]:
+    """Yield the largest parts of a folder in which nothing hidden lies."""
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_symlink() or entry in hidden:
+            continue
+        if any(path.is_relative_to(entry) for path in hidden):
+            yield from _all_but(hidden, entry)
+        else:
+            yield entry
+
+
+def _set_limits(facts: Facts, limits: Limits, *, gpu: bool) -> tuple[str, ...]:
+    wanted = {
+        "open files": (resource.RLIMIT_NOFILE, limits.files),
+        "file size": (resource.RLIMIT_FSIZE, limits.file_bytes),
+        "core files": (resource.RLIMIT_CORE, 0),
+    }
+    memory = limits.memory or allowance()
+    mapped = _mapped_bytes()
+    if not gpu and memory and mapped:
+        # A CUDA context maps far more address space than it takes memory.
+        wanted["address space"] = (resource.RLIMIT_AS, mapped + memory)
+    if facts.pids and os.geteuid():
+        # Outside a user namespace this would count all that the user runs; the
+        # administrator is not counted at all.
+        wanted["processes"] = (resource.RLIMIT_NPROC, THREADS_EACH * limits.processes)
+    taken = []
+    for name, (which, value) in wanted.items():
+
+        def limit(which: int = which, value: int = value) -> None:
+            _, hard = resource.getrlimit(which)
+            least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            try:
+                resource.setrlimit(which, (least, least))
+            except ValueError as error:
+                raise OSError(0, str(error)) from None
+
+        if facts.tried(f"limit of {name}", limit):
+            taken.append(name)
+    return tuple(taken)
+
+
+def _mapped_bytes() -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return pages * resource.getpagesize()
+    return 0
+
+
+# The campaign's own memory, kept from processes of the same user.
+_closing_lock: Final = threading.Lock()
+_holders = 0
+_before = 1
+
+
+def close_to_others() -> None:
+    """Refuse tracing of this process, and reading of its memory; to be undone once."""
+    global _holders, _before
+    with _closing_lock:
+        _holders += 1
+        if _holders == 1:
+            with contextlib.suppress(OSError):
+                _before = prctl(PR_GET_DUMPABLE)
+                prctl(PR_SET_DUMPABLE, 0)
+
+
+def open_to_others() -> None:
+    """Undo what `close_to_others` did, once all that asked for it have."""
+    global _holders
+    with _closing_lock:
+        _holders -= 1
+        if _holders == 0 and _before == 1:
+            with contextlib.suppress(OSError):
+                prctl(PR_SET_DUMPABLE, 1)
+
+
+# What contains a child, in words ----------------------------------------------------
+
+# Versions of Landlock from which it refuses TCP, and signals to processes outside.
+_LANDLOCK_TCP: Final = 4
+_LANDLOCK_SCOPES: Final = 6
+
+
+def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
+    """Return what is in force and what is open, subject by subject.
+
+    Args:
+        facts: what the child found to hold.
+        limits: what it may take.
+        gpu: whether it uses a GPU.
+    """
+    network, others, files = _of_network(facts), _of_others(facts), _of_files(facts)
+    room = _mib(limits.memory) if limits.memory else "half of what is free"
+    memory = f"its processes are watched and killed beyond {room}"
+    if "address space" in facts.limits:
+        memory = f"address space is limited, so that allocating fails; {memory}"
+    elif gpu:
+        memory += " (on a GPU address space cannot be limited)"
+    room = _mib(limits.scratch_bytes)
+    disk = "its folders are measured several times a second, and it is killed beyond "
+    if facts.quota:
+        disk = f"a file system in memory of {room}; builds go to a folder that is "
+        disk += "measured, and it is killed beyond "
+    alone = "none outlives the child" if facts.pids else ""
+    but = "the reference and"
+    if facts.hidden:
+        but = "but the reference and the corpus, and"
+    included = "" if facts.hidden else " included"
+    told = {
+        "memory": (True, memory),
+        "time": (True, (
+            f"a call may take {limits.wall_seconds:g} s, or longer where longer is "
+            f"expected, and {limits.cpu_seconds:g} s of processor time; then the child "
+            "is killed"
+        )),
+        "processes": (True, (
+            f"counted, and all killed beyond {limits.processes}; "
+            f"{alone or 'one that forks faster than it is looked for wins'}"
+        )),
+        "disk": (True, disk + room),
+        "output": (True, (
+            "what it prints is read and dropped; past "
+            f"{_mib(limits.output_bytes)} it is killed"
+        )),
+        "files": files,
+        "network": network,
+        "other processes": others,
+        "privileges": (
+            (True, "it has none and can gain none")
+            if facts.capabilities_dropped and facts.no_new_privileges
+            else (False, "it keeps those of the user who runs kfuzz")
+        ),
+        "environment": (True, (
+            "it inherits a short list of variables that compilers and drivers need"
+        )),
+        "reading": (False, (
+            f"it can read every file that the user who runs kfuzz can read, {but} unix "
+            f"sockets by path{included}"
+        )),
+    }  # fmt: skip
+    if gpu:
+        told["device"] = (False, (
+            f"torch gives it at most {limits.device_share:.0%} of the GPU's memory; "
+            "calls of the driver are not limited, and a fault of the driver or the "
+            "device itself reaches every process on that GPU"
+        ))  # fmt: skip
+    return Containment(tuple(Measure(name, *rest) for name, rest in told.items()))
+
+
+def _of_files(facts: Facts) -> tuple[bool, str]:
+    landlock = f"Landlock {facts.landlock} prevents writes outside its folders"
+    if facts.read_only:
+        text = "all but its folders is mounted read-only"
+        if facts.landlock:
+            return True, f"{text}; {landlock}"
+        if facts.own_devices:
+            return True, f"{text}, and it has no devices but its own"
+        return False, f"{text}, but it can write to devices that the user can open"
+    if facts.landlock:
+        return True, landlock
+    return False, "it can write wherever the user who runs kfuzz can" + _why(facts)
+
+
+def _of_network(facts: Facts) -> tuple[bool, str]:
+    if facts.network:
+        return True, "it has no network interface"
+    if facts.landlock >= _LANDLOCK_TCP:
+        return True, "TCP is blocked; UDP and other protocols are not"
+    return False, "it can use the network" + _why(facts)
+
+
+def _of_others(facts: Facts) -> tuple[bool, str]:
+    if facts.pids or facts.landlock >= _LANDLOCK_SCOPES:
+        return True, "it cannot signal or trace them"
+    if facts.landlock:
+        return False, (
+            "it cannot trace them or read their memory, but can kill those of the same "
+            "user"
+        )
+    return False, "it can kill those of the same user; kfuzz's own cannot be traced"
+
+
+def _why(facts: Facts) -> str:
+    for name in ("user namespace", "mount namespace", "network namespace"):
+        if name in facts.refused:
+            return f" ({name}: {facts.refused[name].lower()})"
+    return ""
+
+
+def _mib(size: int) -> str:
+    return f"{size // MIB} MiB"

@@ -1,0 +1,1008 @@
+"""`Sandbox`: foreign code behind a keeper, for a campaign that never imports it.
+
+What is and what is not contained is told by `Sandbox.containment`, measured on this
+machine; what the code can and cannot do to a verdict stands in `inside`.
+"""
+
+import contextlib
+import math
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from kfuzz.core.errors import (
+    BackendError,
+    Containment,
+    End,
+    Ended,
+    Entry,
+    HarnessError,
+    KernelEnded,
+    KfuzzError,
+    Measures,
+    OutputSpec,
+)
+from kfuzz.execution.calls.results import RaisedElsewhere
+from kfuzz.execution.device.backends import named
+from kfuzz.execution.memory.allocations import GuardedAllocations
+from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.processes import Child, ChildDied, ChildTimeout, Zygote
+from kfuzz.execution.processes.wire import ChildRaised, Closing, Sink, ZygoteError
+from kfuzz.features.judge.sandbox.contain import (
+    Facts,
+    Limits,
+    close_to_others,
+    describe,
+    killed_for_memory,
+    open_to_others,
+    scrubbed,
+)
+from kfuzz.features.judge.sandbox.hiding import NAMED
+from kfuzz.features.judge.sandbox.keeper import SERVE
+from kfuzz.features.judge.sandbox.meeting import PLAIN, Circumstances, Surroundings
+from kfuzz.features.judge.sandbox.wire import (
+    ArgumentRooms,
+    Broken,
+    Carrier,
+    Geometry,
+    Given,
+    Returned,
+    page_up,
+    plain_to_wire,
+    raw,
+    read_exception,
+    returned,
+    stand_in,
+)
+from kfuzz.numerics.run import Raised
+
+# Where the seconds of a judgement go: its phases, and what is waited for in each.
+
+
+class Phases:
+    """Seconds by phase; those waited for a child's part count under both their names.
+
+    "confirm" is all of that phase, "confirm: calls" what of it was waited for calls.
+    """
+
+    def __init__(self, phase: str) -> None:
+        """Begin the first phase."""
+        self._phase = phase
+        self._since = time.monotonic()
+        self._spent: defaultdict[str, float] = defaultdict(float)
+
+    def begin(self, phase: str) -> str:
+        """End the phase and begin another; return the name of the one that ended."""
+        now, before = time.monotonic(), self._phase
+        self._spent[before] += now - self._since
+        self._phase, self._since = phase, now
+        return before
+
+    @contextmanager
+    def within(self, phase: str) -> Iterator[None]:
+        """Be in another phase meanwhile."""
+        before = self.begin(phase)
+        try:
+            yield
+        finally:
+            self.begin(before)
+
+    @contextmanager
+    def waiting(self, part: str) -> Iterator[None]:
+        """Count what is waited for a part of the phase."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent[f"{self._phase}: {part}"] += time.monotonic() - began
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds so far, by phase and by part of one."""
+        self.begin(self._phase)
+        return {name: round(spent, 3) for name, spent in self._spent.items()}
+
+
+GRACE_SECONDS: Final = 40.0
+"""How much later than its child the keeper answers at most: it has to end it first."""
+
+
+class Asked(NamedTuple):
+    """A request to a child.
+
+    Attributes:
+        request: what is asked.
+        seconds: how long the child may take.
+        given: descriptors to hand to it.
+    """
+
+    request: Mapping[str, Any]
+    seconds: float
+    given: Sequence[int] = ()
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """It as its keeper takes it."""
+        count = {"descriptors": len(self.given)}
+        return {"ask": {**self.request, **count}, "seconds": self.seconds, **count}
+
+
+class Kept:
+    """A child behind its keeper.
+
+    Attributes:
+        ended: how it came to its end, None while it lives.
+        facts: what contains it, once it is ready.
+        asked: whether something was asked ahead, and its answer not yet taken.
+    """
+
+    def __init__(
+        self, zygote: Zygote, scratch: Path, start: Mapping[str, Any],
+        first: Asked | None = None,
+    ) -> None:  # fmt: skip
+        """Start it without waiting.
+
+        Args:
+            zygote: what it is forked from.
+            scratch: a folder of its own, made here.
+            start: what the keeper has to know of it besides.
+            first: what it is asked as soon as it is ready; `answer` returns the answer.
+
+        Raises:
+            ZygoteError: no process can be had.
+        """
+        self.ended: Ended | None = None
+        self.facts: Facts | None = None
+        given = () if first is None else first.given
+        self.asked = first is not None
+        self._start_seconds = float(start["limits"]["open_seconds"])
+        self._start_seconds += first.seconds if first else 0.0
+        self._answered: dict[str, Any] | None = None
+        self._scratch = scratch
+        self._wrong: str | None = None
+        self._killed = killed_for_memory()
+        scratch.mkdir(parents=True)
+        Path(start["cache"]).mkdir(parents=True, exist_ok=True)
+        self._child: Child = zygote.fork()
+        ask = None if first is None else first.message
+        own = {"scratch": str(scratch), "first": ask, "descriptors": len(given)}
+        self._child.send({"do": "start", **start, **own})
+        if given:
+            self._child.send_descriptors(given)
+
+    def ready(self) -> str:
+        """Wait until it is contained; return why its device does not work, or ""."""
+        if self._wrong is None:
+            self._wrong = self._started()
+        return self._wrong
+
+    def _started(self) -> str:
+        answer = self._received(self._start_seconds)
+        if isinstance(answer, Ended):
+            return f"the child {answer.text} ({answer.output.strip()[-500:]})"
+        if answer.get("ailment"):
+            return str(answer["ailment"])
+        if "facts" not in answer:
+            raise HarnessError(f"the child does not start: {answer}")
+        self._answered = answer.pop("first", None)
+        facts = dict(answer["facts"])
+        self.facts = Facts(**{**facts, "limits": tuple(facts["limits"])})
+        return ""
+
+    def ask(self, asked: Asked) -> dict[str, Any] | Ended:
+        """Return the child's answer, or the end that came instead.
+
+        Raises:
+            HarnessError: the keeper itself failed.
+        """
+        self.ask_ahead(asked)
+        return self.answer(asked.seconds)
+
+    def ask_ahead(self, asked: Asked) -> None:
+        """Ask a child that is ready without waiting for its answer."""
+        if self.ended is not None:
+            return
+        self.asked = True
+        try:
+            self._child.send({"do": "ask", **asked.message})
+            if asked.given:
+                self._child.send_descriptors(asked.given)
+        except (ChildDied, ChildTimeout, ZygoteError) as fault:
+            self._lost(fault)
+
+    def answer(self, seconds: float) -> dict[str, Any] | Ended:
+        """Return the answer to what was asked ahead, as `ask` does."""
+        self.asked = False
+        if self.ended is not None:
+            return self.ended
+        if self._answered is None:
+            return self._received(seconds)
+        reply, self._answered = self._answered, None
+        return self._read(reply)
+
+    def close(self) -> None:
+        """End it and remove its scratch folder."""
+        with contextlib.suppress(HarnessError):
+            self._child.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _received(self, seconds: float) -> dict[str, Any] | Ended:
+        try:
+            reply = self._child.wait(seconds + GRACE_SECONDS)
+        except (ChildDied, ChildTimeout, ZygoteError) as fault:
+            return self._lost(fault)
+        except ChildRaised as raised:
+            raise HarnessError(f"the supervisor failed: {raised.what}") from None
+        return self._read(reply)
+
+    def _read(self, reply: dict[str, Any]) -> dict[str, Any] | Ended:
+        if "ended" in reply:
+            told = reply["ended"]
+            self.ended = Ended(
+                End(told["end"]), told["detail"], told["text"], told["output"]
+            )
+            return self.ended
+        answer: dict[str, Any] = reply["answer"]
+        return answer
+
+    def _lost(self, fault: Exception) -> Ended:
+        """Return what is to be said of a child whose keeper is gone.
+
+        A keeper does not end by itself: its child found and ended it, unless the system
+        ran out of memory meanwhile.
+        """
+        tail = getattr(fault, "output_tail", "")
+        if killed_for_memory() > self._killed:
+            text = "ends as the system kills processes for want of memory"
+            self.ended = Ended(End.MEMORY, "machine", text, tail)
+            return self.ended
+        text = f"ends its supervisor process ({fault})"
+        self.ended = Ended(End.CRASH, "supervisor ended", text, tail)
+        return self.ended
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What importing the file and building what it defines came to.
+
+    Attributes:
+        raised: the exception that it ended with, None if there was none.
+        ended: how the child came to its end instead of answering, else None.
+        state: parameters and buffers of a module by name.
+        loaded: names of those that the entry's weights were loaded into.
+    """
+
+    raised: Raised | None = None
+    ended: Ended | None = None
+    state: Mapping[str, OutputSpec] | None = None
+    loaded: tuple[str, ...] = ()
+
+
+def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
+    """Return what to ask to have an entry opened, and its tensors, to be closed.
+
+    Raises:
+        TypeError: an argument of the constructor is no plain data.
+        OSError: there is no memory for the tensors.
+    """
+    given: list[torch.Tensor] = []
+    args = plain_to_wire(tuple(entry.args), given)
+    kwargs = plain_to_wire(dict(entry.kwargs), given)
+    tensors = [*entry.weights.values(), *given]
+    listed: list[tuple[dict[str, Any], int]] = []
+    at = 0
+    for tensor in tensors:
+        geometry = Geometry.of(tensor)
+        listed.append((geometry.told(), at))
+        at += page_up(geometry.nbytes)
+    request = {
+        "do": "open",
+        "path": str(entry.path.resolve()),
+        "build": entry.build,
+        "args": args,
+        "kwargs": kwargs,
+        "seed": entry.seed,
+        "mode": str(entry.mode),
+        "constants_drawn": entry.constants_drawn,
+        "names": list(entry.weights),
+        "tensors": listed,
+        "fixed": [[k, plain_to_wire(v)] for k, v in sorted(entry.fixed.items())],
+    }
+    if not listed:
+        return request, None
+    memory = Carrier("tensors", at)
+    for (_, offset), tensor in zip(listed, tensors, strict=True):
+        memory.write(offset, raw(tensor))
+    return request, memory
+
+
+def read_opened(answer: dict[str, Any] | Ended) -> Opened:
+    """Return what an answer says; one that is none counts as an end."""
+    if isinstance(answer, Ended):
+        return Opened(ended=answer)
+    try:
+        if "raised" in answer:
+            return Opened(raised=read_exception(answer["raised"]))
+        listed, loaded = answer.get("state"), answer.get("loaded")
+        if not isinstance(listed, dict) or not isinstance(loaded, list):
+            raise Broken("it does not say what it built")
+        state = {str(k)[:500]: _spec(v) for k, v in listed.items()}
+        names = tuple(str(name) for name in loaded if str(name) in state)
+        return Opened(state=state, loaded=names)
+    except (Broken, TypeError, ValueError) as error:
+        text = f"does not report what it built: {error}"
+        ended = Ended(End.PROTOCOL, "protocol", text)
+        return Opened(ended=ended)
+
+
+def _spec(told: Any) -> OutputSpec:
+    shape, dtype = told
+    sizes = tuple(shape)
+    known = isinstance(dtype, str) and isinstance(
+        getattr(torch, dtype, None), torch.dtype
+    )
+    if not known or not all(type(n) is int and 0 <= n < 1 << 40 for n in sizes):
+        raise Broken("a parameter has no size or type")
+    return OutputSpec(sizes, dtype)
+
+
+@dataclass(frozen=True)
+class Called:
+    """What one call came to: an answer, an exception or an end.
+
+    Attributes:
+        returned: what it returned, in the campaign's memory; None if it did not.
+        raised: the exception that left it.
+        ended: how the child came to its end; the next call has a fresh one.
+        seconds: from the request to the answer, by the campaign's clock.
+    """
+
+    returned: Returned | None = None
+    raised: Raised | None = None
+    ended: Ended | None = None
+    seconds: float = 0.0
+
+    @property
+    def spoilt(self) -> bool:
+        """Whether its child is of no further use: it may keep what it took."""
+        raised = self.raised
+        lost = raised is not None and (raised.memory or bool(raised.fault))
+        return lost or self.ended is not None
+
+
+def read_called(
+    answer: dict[str, Any],
+    rooms: ArgumentRooms,
+    carried: Carrier,
+    results: Carrier,
+    tensors: Sequence[Tensor],
+    device: torch.device,
+    given: Given,
+) -> Called:
+    """Return what an answer says; one that is none counts as an end.
+
+    Args:
+        answer: the child's.
+        rooms: the arguments' memory, into which is copied what the kernel left.
+        carried: that memory as the child has it.
+        results: the elements of results.
+        tensors: the arguments.
+        device: where results are to lie.
+        given: earlier results.
+
+    Raises:
+        torch.OutOfMemoryError: the campaign has no memory for the results.
+    """
+    try:
+        if "raised" in answer:
+            return Called(raised=read_exception(answer["raised"]))
+        rooms.read(carried)
+        return Called(returned=returned(answer, results, tensors, device, given))
+    except torch.OutOfMemoryError:
+        raise
+    # A dtype without a size, or strides that overlap: whatever torch says of those.
+    except (Broken, ArithmeticError, OSError, RuntimeError, TypeError, ValueError) as e:
+        text = f"does not report what it returned: {e}"
+        return Called(ended=Ended(End.PROTOCOL, "protocol", text))
+
+
+_INSIDE: Final = "kfuzz.features.judge.sandbox.inside"
+_LAZY: Final = "kfuzz.features.judge.sandbox.hiding:load_all"
+_CLOSE: Final = "kfuzz.features.judge.sandbox.contain:close_to_others"
+_SMALL_RESULTS: Final = 64 << 20
+_RESULT_FACTOR: Final = 8
+# Seconds that a call may go on once nobody waits for it: it may be about to return.
+_AFTERWARDS: Final = 0.5
+# How much longer than the longest first call so far one may take.
+_FIRSTS: Final = 10.0
+
+
+def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
+    """Return what children for a device are forked from; a context manager.
+
+    They see that device alone, as their first: much of what runs on a GPU takes the
+    current one for the one that its arguments lie on.
+
+    Args:
+        device: as `Sandbox` is given it.
+        output: takes what kfuzz's own processes print, not the foreign code.
+    """
+    backend = named(device)
+    seen = backend.only([device], os.environ)
+    env = scrubbed(os.environ, added={**backend.environment, **seen})
+    begin = partial(
+        Zygote,
+        SERVE,
+        env=env,
+        preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
+        output=output,
+    )
+    if NAMED not in sys.prefix:
+        return begin()
+    # A link of another name: every file of torch's would name the judge.
+    folder = tempfile.mkdtemp()
+    link = os.path.join(folder, "env")
+    os.symlink(sys.prefix, link)
+    zygote = begin(prefix=link)
+    weakref.finalize(zygote, _remove_in, os.getpid(), folder)
+    return zygote
+
+
+def _remove_in(pid: int, folder: str) -> None:
+    if os.getpid() == pid:  # not in a fork
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Sandbox(Closing):
+    """Runs what an entry defines in contained children, one at a time.
+
+    A context manager. While it is open other processes of the same user cannot trace
+    this one. Not for use by two threads at once.
+
+    Args:
+        entry: what to import and build; None to look at the containment alone.
+        device: "cpu", "cuda:0" and so on, or "interpret" for Triton's interpreter.
+        limits: what a child may take.
+        measures: which ways of containing it are tried.
+        share_cache: whether what a child builds and compiles is there for the next.
+        zygote: what children are forked from, as `zygote_for` makes it; the caller's to
+            close. One of its own by default.
+        hidden: files and folders that the code must not read.
+        lingers: whether `close` returns before its processes are gone.
+
+    Attributes:
+        device: what torch here calls the device of the calls.
+        limits: what a child may take.
+        used: how many children have been the one that is called.
+        until: returns the `time.monotonic()` after which nobody waits for a call.
+        cut_off: calls that were given up at that moment.
+        phases: where the seconds go; what is waited for is that children are "ready",
+            that the entry is "built", and that "calls" return.
+    """
+
+    def __init__(
+        self,
+        entry: Entry | None,
+        *,
+        device: str,
+        limits: Limits | None = None,
+        measures: Measures | None = None,
+        share_cache: bool = True,
+        zygote: Zygote | None = None,
+        hidden: Sequence[Path] = (),
+        lingers: bool = False,
+    ) -> None:
+        self._hidden = [path.resolve() for path in hidden]
+        self._entry = entry
+        self._device_name, backend = device, named(device)
+        self._gpu = not backend.has.on_host
+        self.device = torch.device(device if backend.has.native else backend.torch_type)
+        self.limits = limits or Limits()
+        self.used = self._forked = 0
+        self.cut_off = 0
+        self.phases = Phases("build")
+        self.until: Callable[[], float] = lambda: math.inf
+        self._ending: list[threading.Thread] = []
+        self._measures = measures or Measures()
+        self._share_cache = share_cache
+        self._zygote = zygote
+        self._own_zygote = zygote is None
+        self._lingers = lingers
+        self._root: Path | None = None
+        self._kept: Kept | None = None
+        # Children that get ready meanwhile.
+        self._spares: list[Kept] = []
+        self._opened: Opened | None = None
+        self._containment: Containment | None = None
+        self._called_before = False
+        self._first_took = 0.0
+        self._given = Given()
+
+    @property
+    def containment(self) -> Containment:
+        """What contains the child; starts one if there is none.
+
+        Raises:
+            HarnessError: none can be started.
+        """
+        if self._containment is None:
+            self._contained()
+        assert self._containment is not None
+        return self._containment
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a child that was not found ended."""
+        return self._kept is not None and self._kept.ended is None
+
+    @property
+    def warm(self) -> bool:
+        """Whether the present child has answered a call."""
+        return self.alive and self._called_before
+
+    def start(self) -> Opened:
+        """Return how the entry opens, in the present child or a fresh one.
+
+        Raises:
+            HarnessError: no child can be started.
+            BackendError: the device does not work in one.
+        """
+        if self.alive and self._opened is not None:
+            return self._opened
+        if self._entry is None:
+            raise HarnessError("a sandbox without an entry makes no calls")
+        with self.phases.waiting("ready"):
+            kept = self._contained()
+        with self.phases.waiting("built"):
+            if not kept.asked:
+                with self._opening(self._entry) as asked:
+                    kept.ask_ahead(asked)
+            answer = kept.answer(self.limits.open_seconds)
+        opened = read_opened(answer)
+        self._called_before = False
+        if opened.ended is not None:
+            self.fresh()
+        else:
+            self._opened = opened
+        return opened
+
+    def call(
+        self,
+        tensors: Sequence[Tensor],
+        scalars: Mapping[str, Any],
+        outputs: Sequence[OutputSpec] | None = None,
+        *,
+        named: Mapping[str, Tensor] | None = None,
+        poison: Poison = Poison.NAN,
+        around: Surroundings = PLAIN,
+        predicted: float = 0.0,
+    ) -> Called:
+        """Call the entry on tensors, in the child; what it writes to them comes back.
+
+        A tensor that kfuzz placed travels with the guard zones around it, any other
+        with its whole storage; each keeps strides, offset and alignment.
+
+        Args:
+            tensors: the arguments, on `device`.
+            scalars: the keywords, as `Entry` describes plain data.
+            outputs: what it may return; memory for that many bytes is shared. None for
+                a multiple of what it is given.
+            named: tensors that are passed by keyword.
+            poison: what memory holds that it allocates.
+            around: what surrounds the call.
+            predicted: seconds that the call is expected to take.
+
+        Raises:
+            HarnessError: no child can be started, or an argument cannot be carried.
+            OSError: there is no shared memory.
+        """
+        opened = self.start()
+        if opened.ended is not None:
+            return Called(ended=opened.ended)
+        if opened.raised is not None:
+            return Called(raised=opened.raised)
+        assert self._kept is not None
+        named = named or {}
+        tensors = [*tensors, *named.values()]
+        rooms = ArgumentRooms(tensors, self.limits.result_bytes)
+        nbytes = self._capacity(rooms.nbytes, outputs)
+        with (
+            Carrier("arguments", rooms.nbytes) as carried,
+            Carrier("results", nbytes) as results,
+        ):
+            rooms.write(carried)
+            request = {
+                "do": "call",
+                "rooms": rooms.told,
+                "tensors": rooms.tensors,
+                "named": list(named),
+                "scalars": plain_to_wire(dict(scalars)),
+                "poison": str(poison),
+                "around": around.told(),
+            }
+            began = time.monotonic()
+            patience = self.patience(predicted)
+            left = max(self.until() - began, 0.0)
+            with self.phases.waiting("calls"):
+                answer = self._kept.ask(
+                    Asked(
+                        request,
+                        min(patience, left + _AFTERWARDS),
+                        [carried.descriptor, results.descriptor],
+                    )
+                )
+            seconds = time.monotonic() - began
+            if isinstance(answer, Ended):
+                self.fresh()
+                if answer.end is End.HANG and seconds < patience:
+                    self.cut_off += 1
+                    text = f"was cut off after {seconds:.0f} s: the time was up"
+                    answer = Ended(End.UNAVAILABLE, "time", text, answer.output)
+                return Called(ended=answer, seconds=seconds)
+            if not self._called_before:
+                self._first_took = max(self._first_took, seconds)
+            self._called_before = True
+            called = read_called(
+                answer, rooms, carried, results, tensors, self.device, self._given
+            )
+            if called.spoilt:
+                self.fresh()
+            return replace(called, seconds=seconds)
+
+    def patience(self, predicted: float = 0.0) -> float:
+        """Return the seconds after which the next call counts as a hang."""
+        limits = self.limits
+        least = limits.wall_seconds
+        if not self._called_before:
+            # What a first call builds is there for those of later children.
+            known = max(least, _FIRSTS * self._first_took)
+            shorter = self._share_cache and self._first_took
+            least = (
+                min(limits.first_seconds, known) if shorter else limits.first_seconds
+            )
+        return max(least, 50 * predicted)
+
+    def state(self, names: Sequence[str]) -> dict[str, Tensor] | Ended | Raised:
+        """Return parameters and buffers of the child's module, on the CPU.
+
+        Args:
+            names: of those wanted, as `Opened.state` lists them.
+
+        Returns:
+            The tensors by name; the exception or the end that came instead.
+
+        Raises:
+            HarnessError: no child can be started.
+            KeyError: there is none of that name.
+        """
+        opened = self.start()
+        if opened.ended is not None or opened.raised is not None:
+            return opened.ended or opened.raised or {}
+        assert self._kept is not None
+        assert opened.state is not None
+        places: dict[str, tuple[int, Geometry]] = {}
+        at = 0
+        for name in names:
+            spec = opened.state[name]
+            geometry = Geometry(spec.dtype, spec.shape, (0,) * len(spec.shape), 0)
+            places[name] = at, geometry
+            at += page_up(geometry.nbytes)
+        with Carrier("state", at) as memory:
+            told = [[name, offset] for name, (offset, _) in places.items()]
+            request = {"do": "state", "places": told}
+            answer = self._kept.ask(
+                Asked(request, self.limits.wall_seconds, [memory.descriptor])
+            )
+            if isinstance(answer, Ended):
+                self.fresh()
+                return answer
+            if "raised" in answer:
+                return read_exception(answer["raised"])
+            return {
+                name: memory.read(offset, geometry.nbytes)
+                .view(geometry.torch_dtype)
+                .reshape(geometry.shape)
+                for name, (offset, geometry) in places.items()
+            }
+
+    def enter(self, entry: Entry) -> None:
+        """Have the next call made in a child that builds another entry."""
+        self.fresh()
+        if self._entry is None:
+            self.phases = Phases("build")
+        self._entry = entry
+        for kept in [k for k in self._spares if k.asked]:
+            self._spares.remove(kept)
+            self._end(kept)
+
+    def prepare(self, children: int) -> None:
+        """Have children get ready and build the entry, to be called in turn.
+
+        They do so all at once, and share what one may have of a device's memory. Where
+        there is no entry yet they only get ready.
+        """
+        if self._entry is None:
+            self._spares += [self._fork() for _ in range(children - len(self._spares))]
+            return
+        with self._opening(self._entry, share=1 / children) as asked:
+            there = self._spares[:children]
+            while len(self._spares) < children:
+                self._spares.append(self._fork(asked))
+            for kept in there:
+                if not (kept.asked or kept.ready()):
+                    kept.ask_ahead(asked)
+
+    def close(self) -> None:
+        """End every process and remove the folders."""
+        self.fresh()
+        self._end_spares()
+        own = self._zygote if self._own_zygote else None
+        rest = partial(_clear, self._ending, own, self._root)
+        self._ending, self._root = [], None
+        if own is not None:
+            self._zygote = None
+        if self._lingers:
+            threading.Thread(target=rest, daemon=True).start()
+        else:
+            rest()
+
+    def _contained(self) -> Kept:
+        """Return a child that is contained and has imported nothing foreign.
+
+        Where a device does not work under a measure, children go without.
+
+        Raises:
+            BackendError: the device does not work without either.
+        """
+        if self._kept is not None and self._kept.ended is None:
+            return self._kept
+        self.fresh()
+        while True:
+            ahead = bool(self._spares)
+            self._kept = self._spares.pop(0) if ahead else self._fork()
+            self.used += 1
+            wrong = self._kept.ready()
+            if not wrong:
+                assert self._kept.facts is not None
+                facts, gpu = self._kept.facts, self._gpu
+                self._containment = describe(facts, self.limits, gpu=gpu)
+                # The next one gets ready meanwhile; on a GPU it makes its context.
+                if not (self._spares or self._kept.asked):
+                    self._spares.append(self._fork())
+                return self._kept
+            self.fresh()
+            if ahead:  # it may have been ended since, by whoever
+                continue
+            for name in ("namespaces", "landlock"):
+                if getattr(self._measures, name):
+                    self._measures = replace(self._measures, **{name: False})
+                    break
+            else:
+                raise BackendError(
+                    f"no contained child can be started: {wrong}",
+                    where=str(self.device),
+                    fix="`kfuzz doctor` prints what works here",
+                )
+
+    def _fork(self, first: Asked | None = None) -> Kept:
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp())
+            close_to_others()
+        if self._zygote is None:
+            self._zygote = zygote_for(self._device_name)
+        self._forked += 1
+        cache = "cache" if self._share_cache else f"cache-{self._forked}"
+        start = {
+            "limits": asdict(self.limits),
+            "measures": asdict(self._measures),
+            "cache": str(self._root / cache),
+            "gpu": self._gpu,
+            "inside": named(self._device_name).alone(str(self.device)),
+            "hidden": [str(path) for path in self._hidden],
+        }
+        scratch = self._root / f"scratch-{self._forked}"
+        return Kept(self._zygote, scratch, start, first)
+
+    def fresh(self) -> None:
+        """End the child, so that the next call has another."""
+        ended = None if self._kept is None else self._kept.ended
+        self._end(self._kept)
+        if ended is not None and ended.end is End.MEMORY:
+            # Begun before: it would take that want of memory for its own.
+            self._end_spares()
+        self._kept = self._opened = None
+        self._given.forget()
+
+    def _end(self, kept: Kept | None) -> None:
+        """End a child without waiting: a driver takes long to take a context down."""
+        if kept is not None:
+            thread = threading.Thread(target=kept.close, daemon=True)
+            thread.start()
+            self._ending = [t for t in self._ending if t.is_alive()] + [thread]
+
+    def _end_spares(self) -> None:
+        for kept in self._spares:
+            self._end(kept)
+        self._spares = []
+
+    @contextmanager
+    def _opening(self, entry: Entry, *, share: float = 1.0) -> Iterator[Asked]:
+        """Give the request to open an entry, with its memory while it is sent.
+
+        Args:
+            entry: the entry.
+            share: of what a child may have of a device's memory.
+        """
+        request, memory = open_request(entry)
+        request["device_share"] = share * self.limits.device_share
+        with memory or nullcontext():
+            given = [memory.descriptor] if memory else []
+            yield Asked(request, self.limits.open_seconds, given)
+
+    def _capacity(self, nbytes: int, outputs: Sequence[OutputSpec] | None) -> int:
+        if outputs is None:
+            most = max(_SMALL_RESULTS, _RESULT_FACTOR * nbytes)
+            return min(most, self.limits.result_bytes)
+        sizes = [Geometry(o.dtype, o.shape, (), 0).nbytes for o in outputs]
+        return sum(map(page_up, sizes))
+
+
+def _clear(
+    ending: Sequence[threading.Thread], zygote: Zygote | None, root: Path | None
+) -> None:
+    """Wait for a sandbox's processes, and remove what was theirs."""
+    for thread in ending:
+        thread.join()
+    if zygote is not None:
+        zygote.close()
+    if root is not None:
+        open_to_others()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+# `RemoteKernel`: foreign code in a child, callable like an implementation.
+
+Outputs = Callable[[Sequence[Tensor], Mapping[str, Any]], Sequence[OutputSpec] | None]
+
+_MOST_NAMES: Final = 256
+
+
+class RemoteKernel:
+    """Calls a sandbox's entry on tensors of the campaign's.
+
+    Bound like any implementation, `kernel(operator, name=…)(RemoteKernel(sandbox))`, it
+    lets `kfuzz.evaluation.evaluator.Evaluator` judge in the campaign's process what
+    runs in another: arguments travel with their guard zones and come back as the kernel
+    left them, results are copies. Every call is made with the poison and the seed that
+    the evaluator asks for. Where the child ends, the next call has a fresh one. A call
+    that does not return in time is made once more in a fresh child, and is a hang if
+    that one does not return either.
+
+    It raises `KernelEnded` where the kernel ended its process, and `RaisedElsewhere`
+    for what the kernel raised; both are understood by what calls kernels.
+
+    Args:
+        sandbox: where the entry runs; the caller opens and closes it.
+        outputs: tells what a call may return; None for a bound by the arguments' size.
+        nesting: how results are to be nested, as `results.nesting` says it.
+        circumstances: draws what surrounds each call; fresh ones by default.
+
+    Attributes:
+        predicted: seconds that a call is expected to take, at most what calls took.
+        calls: calls that returned.
+        in_a_row: most of them that one child answered.
+        late: calls after which results still changed.
+        operators: torch's own operators that computed in any call, by the child's word.
+        kernels: those of Triton that it launched, likewise.
+        strays: writes beside the kernel's own allocations, by the child's word.
+        left: what calls left changed of torch's state, likewise.
+        circumstances: what draws what surrounds each call.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        *,
+        outputs: Outputs | None = None,
+        nesting: str = "",
+        circumstances: Circumstances | None = None,
+    ) -> None:
+        self.sandbox = sandbox
+        self.circumstances = circumstances or Circumstances()
+        self._nesting = nesting
+        self.predicted = 0.0
+        self.calls = 0
+        self.late = 0
+        self.in_a_row = self._row = 0
+        self.operators: dict[str, None] = {}
+        self.kernels: dict[str, None] = {}
+        self.strays: dict[str, None] = {}
+        self.left: dict[str, None] = {}
+        self._outputs = outputs
+        # Calls that overlap in the campaign's threads take turns.
+        self._lock = threading.Lock()
+
+    def __call__(self, *tensors: Tensor, **scalars: Any) -> Any:
+        """Call the kernel; returns what it returned, as tensors of kfuzz's own."""
+        mode = _get_current_dispatch_mode()
+        guarded = mode if isinstance(mode, GuardedAllocations) else None
+        poison = Poison.NAN if guarded is None else guarded.poison
+        seed = torch.default_generator.initial_seed()
+        first = not self.sandbox.warm
+        with self._lock, torch._C._DisableTorchDispatch():
+            called = self._called(tensors, scalars, poison, seed)
+        returned = called.returned
+        if returned is None:
+            raise RaisedElsewhere(called.raised or Raised("Exception", "", ""))
+        self.calls += 1
+        self._row = 1 if first else self._row + 1
+        self.in_a_row = max(self.in_a_row, self._row)
+        self.late += returned.late
+        if not first:  # a child's first call may build and compile
+            self.predicted = max(0.9 * self.predicted, called.seconds)
+        for names, known in (
+            (returned.operators, self.operators),
+            (returned.kernels, self.kernels),
+            (returned.strays, self.strays),
+            (returned.left, self.left),
+        ):
+            if len(known) < _MOST_NAMES:
+                known.update(dict.fromkeys(names))
+        if guarded is not None:
+            guarded.foreign.update(dict.fromkeys(returned.operators))
+        return self._as_declared(returned)
+
+    def _as_declared(self, returned: Returned) -> object:
+        """Return what it returned, in a row; what is nested otherwise is of a type."""
+        if returned.nesting == self._nesting:
+            return returned.value
+        return stand_in(returned.type)
+
+    def _called(
+        self,
+        tensors: Sequence[Tensor],
+        scalars: Mapping[str, Any],
+        poison: Poison,
+        seed: int,
+    ) -> Called:
+        """Call the child, twice where it does not return in time.
+
+        Raises:
+            KernelEnded: it ended instead of answering.
+        """
+        outputs = None if self._outputs is None else self._outputs(tensors, scalars)
+        named = {k: v for k, v in scalars.items() if isinstance(v, Tensor)}
+        plain = {k: v for k, v in scalars.items() if k not in named}
+        if not self.sandbox.alive:
+            self.circumstances.renew()
+        around = self.circumstances.of(seed, [*tensors, *named.values()])
+        time.sleep(around.pause)
+        for attempt in range(2):
+            try:
+                called = self.sandbox.call(
+                    tensors, plain, outputs, named=named,
+                    poison=poison, around=around, predicted=self.predicted,
+                )  # fmt: skip
+            except (OSError, KfuzzError) as error:
+                text = f"cannot be called: {error}"
+                raise KernelEnded(Ended(End.UNAVAILABLE, "", text)) from None
+            if called.ended is None:
+                break
+            if called.ended.end is not End.HANG or attempt:
+                raise KernelEnded(called.ended)
+        return called

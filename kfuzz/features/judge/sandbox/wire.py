@@ -1,0 +1,810 @@
+"""What campaign and child hand to each other: shared memory, and words about it.
+
+Each form is written and read here. Nothing that is read trusts the other side: every
+field is checked for its type and range before it is used, and what fails is `Broken`.
+"""
+
+import fcntl
+import math
+import os
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kfuzz.core.errors import HarnessError
+from kfuzz.execution.memory.placement import region_of
+from kfuzz.execution.processes.wire import Channel, Closing, Message
+from kfuzz.numerics.run import Raised
+
+PAGE: Final = 4096
+
+# What one call of the system moves at most, rounded down to pages.
+_PIECE: Final = 0x7FFF_F000
+
+
+class Carrier(Closing):
+    """Anonymous shared memory whose size nobody can change any more.
+
+    It is written and read by calls, not mapped: what the other side does to it can then
+    cost an error, but neither a fault nor memory.
+
+    Attributes:
+        descriptor: to hand to the other side.
+        nbytes: its size.
+    """
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.nbytes = max(nbytes, 1)
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        self.descriptor = os.memfd_create(name, flags)
+        os.ftruncate(self.descriptor, self.nbytes)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+
+    def write(self, offset: int, data: Tensor) -> None:
+        """Copy bytes in.
+
+        Args:
+            offset: where they go.
+            data: contiguous uint8 on any device.
+
+        Raises:
+            OSError: there is no memory for them.
+        """
+        view = memoryview(data.cpu().numpy())  # type: ignore[arg-type]
+        while len(view):
+            done = os.pwrite(self.descriptor, view[:_PIECE], offset)
+            view, offset = view[done:], offset + done
+
+    def read(self, offset: int, nbytes: int) -> Tensor:
+        """Return a copy of bytes, as uint8 on the CPU.
+
+        Raises:
+            OSError: they cannot be read.
+            ValueError: they lie outside.
+        """
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(f"bytes {offset} to {offset + nbytes} of {self.nbytes}")
+        data = np.empty(nbytes, dtype=np.uint8)
+        view = memoryview(data)  # type: ignore[arg-type]
+        while len(view):
+            done = os.preadv(self.descriptor, [view[:_PIECE]], offset)
+            if done <= 0:
+                raise OSError("shared memory ended early")
+            view, offset = view[done:], offset + done
+        return torch.from_numpy(data)
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the elements of a tensor lie in a storage.
+
+    Attributes:
+        dtype: torch's name of the element type.
+        shape: sizes.
+        strides: element strides, none negative.
+        offset: elements before the first one.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Geometry":
+        """Return the geometry of a strided tensor."""
+        return cls(
+            str(tensor.dtype).removeprefix("torch."),
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            int(tensor.storage_offset()),
+        )
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The element type."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.numel * self.torch_dtype.itemsize
+
+    @property
+    def reach(self) -> int:
+        """Bytes of a storage up to the end of the last element."""
+        if not self.numel:
+            return 0
+        steps = zip(self.shape, self.strides, strict=True)
+        last = self.offset + sum((n - 1) * step for n, step in steps)
+        return (last + 1) * self.torch_dtype.itemsize
+
+    def over(self, storage: torch.UntypedStorage, device: torch.device) -> Tensor:
+        """Return the tensor of this geometry in a storage."""
+        made = torch.empty(0, dtype=self.torch_dtype, device=device)
+        made.set_(storage, self.offset, self.shape, self.strides)
+        # .data starts a version counter of its own.
+        return made.data
+
+    def told(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, told: object) -> "Geometry":
+        """Return the geometry that was told.
+
+        Raises:
+            Broken: it is none, or of more than any memory holds.
+        """
+        fields = as_mapping(told)
+        dtype = as_text(fields.get("dtype"), MOST_NAME)
+        if not dtype.isidentifier() or not isinstance(
+            getattr(torch, dtype, None), torch.dtype
+        ):
+            raise Broken(f"{dtype!r} is no dtype")
+        shape, strides = (
+            as_counts(fields.get("shape")),
+            as_counts(fields.get("strides")),
+        )
+        if len(shape) != len(strides) or len(shape) > MOST_DIMS:
+            raise Broken(f"strides {strides} do not fit sizes {shape}")
+        offset = as_count(fields.get("offset"))
+        made = cls(dtype, shape, strides, offset)
+        every = math.prod(max(n, 1) for n in shape)
+        if max(made.nbytes, made.reach, every) >= 1 << 62:
+            raise Broken("a tensor is larger than any memory")
+        return made
+
+
+def page_up(nbytes: int) -> int:
+    """Return a size rounded up to pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return a tensor's storage as bytes."""
+    storage = tensor.untyped_storage()
+    made = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return made.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def raw(tensor: Tensor) -> Tensor:
+    """Return a tensor's elements in C order as bytes, copied where they must be."""
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    # Nothing has no bytes to look at.
+    flat = plain.reshape(-1)
+    return (
+        flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
+    )
+
+
+@contextmanager
+def received(channel: Channel) -> Iterator[tuple[Message, list[int]]]:
+    """Wait for a message; give it with its descriptors, which are closed afterwards."""
+    message = channel.receive()
+    count = int(message.get("descriptors", 0))
+    given = channel.receive_descriptors(count, None) if count else []
+    try:
+        yield message, given
+    finally:
+        for descriptor in given:
+            os.close(descriptor)
+
+
+def plain_to_wire(value: Any, tensors: list[Tensor] | None = None) -> Any:
+    """Return plain data as JSON can hold it.
+
+    Args:
+        value: the data.
+        tensors: takes the tensors among them, which are named by their place; None
+            where there may be none.
+
+    Raises:
+        TypeError: a value is none of None, bool, int, float, str, dtype, and lists,
+            tuples and mappings of these.
+    """
+    if isinstance(value, Tensor) and tensors is not None:
+        tensors.append(value.detach())
+        return {"given": len(tensors) - 1}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, tuple | torch.Size):
+        return {"tuple": [plain_to_wire(v, tensors) for v in value]}
+    if isinstance(value, Sequence):
+        return [plain_to_wire(v, tensors) for v in value]
+    if isinstance(value, dict):
+        pairs = [
+            [plain_to_wire(k), plain_to_wire(v, tensors)] for k, v in value.items()
+        ]
+        return {"pairs": pairs}
+    raise TypeError(f"{type(value).__name__} cannot be passed to a child")
+
+
+def plain_from_wire(value: Any, tensors: Sequence[Tensor] = ()) -> Any:
+    """Return what `plain_to_wire` was given, with the tensors that it took."""
+    if isinstance(value, list):
+        return [plain_from_wire(v, tensors) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if "dtype" in value:
+        return getattr(torch, value["dtype"])
+    if "given" in value:
+        return tensors[value["given"]]
+    if "tuple" in value:
+        return tuple(plain_from_wire(v, tensors) for v in value["tuple"])
+    return {plain_from_wire(k): plain_from_wire(v, tensors) for k, v in value["pairs"]}
+
+
+class ArgumentRooms:
+    """The memory that the arguments of a call lie in, each part of it once.
+
+    Args:
+        tensors: the arguments.
+        most: bytes that one of them may span.
+
+    Raises:
+        HarnessError: one spans more.
+
+    Attributes:
+        told: per part its address, its size and where it is carried.
+        tensors: per argument its geometry, its part, and where its storage begins and
+            ends there.
+        nbytes: what the parts take in shared memory.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], most: int) -> None:
+        self.told: list[list[int]] = []
+        self.tensors: list[list[Any]] = []
+        self.nbytes = 0
+        self._parts: list[Tensor] = []
+        known: dict[tuple[int, int], int] = {}
+        for tensor in tensors:
+            region = region_of(tensor)
+            if region is None:
+                part = whole(tensor)
+                base, stop = 0, part.numel()
+            else:
+                part, base, stop = region.memory, region.base, region.stop
+            if part.numel() > most:
+                raise HarnessError(
+                    f"an argument's memory spans {part.numel()} bytes, more than the "
+                    f"{most} that are carried to a child"
+                )
+            key = part.data_ptr(), part.numel()
+            if key not in known:
+                known[key] = len(self._parts)
+                self._parts.append(part)
+                self.told.append([*key, self.nbytes])
+                self.nbytes += page_up(part.numel())
+            self.tensors.append([Geometry.of(tensor).told(), known[key], base, stop])
+
+    def write(self, carrier: Carrier) -> None:
+        """Copy all parts to shared memory."""
+        for part, (_, _, offset) in zip(self._parts, self.told, strict=True):
+            carrier.write(offset, part)
+
+    def read(self, carrier: Carrier) -> None:
+        """Copy all parts back."""
+        for part, (_, nbytes, offset) in zip(self._parts, self.told, strict=True):
+            part.copy_(carrier.read(offset, nbytes))
+
+
+# What is told, checked --------------------------------------------------------------
+
+MOST_DIMS: Final = 64
+"""Dimensions of a tensor of torch's."""
+
+MOST_NAME: Final = 200
+MOST_TEXT: Final = 32_000
+MOST_NAMES: Final = 64
+_MOST_NUMBER: Final = 1 << 48
+_MOST_MESSAGE: Final = 300
+
+
+class Broken(Exception):
+    """What the other side sent is no answer."""
+
+
+def as_mapping(told: object) -> dict[str, Any]:
+    """Return what has to be an object.
+
+    Raises:
+        Broken: it is none.
+    """
+    if not isinstance(told, dict):
+        raise Broken("it is no object")
+    return told
+
+
+def as_count(told: object) -> int:
+    """Return what has to be a number of things, bytes or elements.
+
+    Raises:
+        Broken: it is none.
+    """
+    if isinstance(told, bool) or not isinstance(told, int):
+        raise Broken(f"{told!r:.40} is no number")
+    if not 0 <= told <= _MOST_NUMBER:
+        raise Broken("a number is out of range")
+    return told
+
+
+def as_counts(told: object) -> tuple[int, ...]:
+    """Return what has to be a list of such numbers.
+
+    Raises:
+        Broken: it is none.
+    """
+    if not isinstance(told, list | tuple):
+        raise Broken("sizes are no list")
+    return tuple(map(as_count, told))
+
+
+def as_text(told: object, longest: int) -> str:
+    """Return text that can be shown on one line or several, "" if it is none."""
+    if not isinstance(told, str):
+        return ""
+    shown = told[:longest].encode(errors="replace").decode()
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in shown)
+
+
+def as_names(told: object) -> tuple[str, ...]:
+    """Return a list of names, "" for what is none."""
+    if not isinstance(told, list):
+        return ()
+    return tuple(as_text(each, MOST_NAME) for each in told[:MOST_NAMES])
+
+
+def read_exception(told: object) -> Raised:
+    """Return an exception as the child told it.
+
+    Raises:
+        Broken: it is no exception.
+    """
+    fields = as_mapping(told)
+    message = as_text(fields.get("message"), MOST_TEXT).strip().partition("\n")[0]
+    return Raised(
+        type=as_text(fields.get("type"), MOST_NAME) or "Exception",
+        message=message[:_MOST_MESSAGE],
+        traceback=as_text(fields.get("traceback"), MOST_TEXT),
+        backend=fields.get("backend") is True,
+        memory=fields.get("memory") is True,
+        fault=as_text(fields.get("fault"), MOST_NAME),
+        gpu=as_text(fields.get("gpu"), MOST_TEXT),
+    )
+
+
+# What a call returned, as the child tells it and as the campaign reads it.
+#
+# A claim about metadata can be a lie; values are bytes.
+
+MOST_ITEMS: Final = 64
+"""Results of one call that are told."""
+
+# Levels of nested results.
+_DEPTH: Final = 8
+_CALLS: Final = 2
+_HELD_BYTES: Final = 1 << 30
+
+# A storage larger than this many times its elements is not built: the elements then
+# lie densely.
+_MOST_SLACK: Final = 4
+_FREE_SLACK: Final = 1 << 20
+
+
+# The child's side ------------------------------------------------------------------
+
+
+class Held:
+    """The results of the last calls, kept alive.
+
+    While the campaign holds results of a call, their memory must not be given to the
+    next; and a kernel that returns the very memory of an earlier result is told from
+    one that was given memory which had become free.
+
+    Attributes:
+        call: number of the call that was held last.
+    """
+
+    def __init__(self) -> None:
+        self.call = 0
+        self._calls: deque[tuple[int, list[Tensor]]] = deque(maxlen=_CALLS)
+
+    def again(self, storage: int) -> list[int] | None:
+        """Return call and place of an earlier result in the same storage."""
+        for call, tensors in reversed(self._calls):
+            for place, tensor in enumerate(tensors):
+                if tensor.untyped_storage().data_ptr() == storage:
+                    return [call, place]
+        return None
+
+    def keep(self, tensors: Sequence[Tensor]) -> None:
+        """Keep the results of a call, and no more of the first one kept."""
+        self.call += 1
+        self._calls.append((self.call, list(tensors)))
+        total = sum(t.untyped_storage().nbytes() for _, ts in self._calls for t in ts)
+        while self._calls and total > _HELD_BYTES:
+            total -= sum(t.untyped_storage().nbytes() for t in self._calls.popleft()[1])
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._calls.clear()
+
+
+def told_results(
+    returned: object, arguments: Sequence[Tensor], held: Held, capacity: int
+) -> tuple[dict[str, Any], list[Tensor]]:
+    """Describe what a call returned.
+
+    Args:
+        returned: what it returned.
+        arguments: the tensors that it was given.
+        held: earlier results; these are added.
+        capacity: bytes that can be handed over.
+
+    Returns:
+        The description, and the tensors whose elements are to be handed over: result
+        `carried` belongs at the byte `at`.
+    """
+    structure = "tuple"
+    found: Sequence[object]
+    if isinstance(returned, tuple | list | dict):
+        found = leaves(returned)
+    elif returned is None:
+        structure, found = "none", []
+    else:
+        structure, found = "one", [returned]
+    items: list[dict[str, Any]] = []
+    carried: list[Tensor] = []
+    storages: list[Tensor] = []
+    at = 0
+    for each in found[:MOST_ITEMS]:
+        item: dict[str, Any] = {"type": type(each).__name__[:100]}
+        items.append(item)
+        if type(each) not in (Tensor, torch.nn.Parameter):
+            continue
+        assert isinstance(each, Tensor)
+        item["layout"] = str(each.layout)
+        if each.layout is not torch.strided or each.is_quantized:
+            item["layout"] = "quantized" if each.is_quantized else item["layout"]
+            continue
+        item["geometry"] = Geometry.of(each).told()
+        item["device"] = each.device.type
+        if each.device.type == "meta":
+            continue
+        own = each.untyped_storage().data_ptr()
+        item["argument"] = _argument(each, own, arguments)
+        if item["argument"] is not None:
+            continue
+        item["storage"] = _place(own, storages)
+        if item["storage"] == len(storages):
+            item["again"] = held.again(own) if own else None
+            storages.append(each)
+        nbytes = each.numel() * each.element_size()
+        if at + nbytes <= capacity:
+            item.update(carried=len(carried), at=at)
+            carried.append(each)
+            at += page_up(nbytes)
+    held.keep(storages)
+    type_name = type(returned).__name__[:100]
+    told: dict[str, Any] = {"structure": structure, "type": type_name, "items": items}
+    told["call"] = held.call
+    if structure == "tuple":
+        told["count"] = len(found)
+        told["nesting"] = nesting(returned)
+    return told, carried
+
+
+def leaves(returned: object, depth: int = 0) -> list[object]:
+    """Return what nested tuples, lists and mappings hold, in order; keys sorted.
+
+    At most one more than are told of: that many are too many.
+    """
+    if depth > _DEPTH or not isinstance(returned, tuple | list | dict):
+        return [returned]
+    each: Sequence[object] = (
+        [returned[key] for key in sorted(returned, key=str)]
+        if isinstance(returned, dict)
+        else returned
+    )
+    found: list[object] = []
+    for part in each:
+        found += leaves(part, depth + 1)
+        if len(found) > MOST_ITEMS:
+            break
+    return found[: MOST_ITEMS + 1]
+
+
+def nesting(returned: object) -> str:
+    """Return how results are nested: "(*, {'k': *})"; lists are tuples.
+
+    "" for a tensor, or several in a row.
+    """
+    parts = returned if isinstance(returned, tuple | list) else ()
+    nested = isinstance(returned, dict) or any(
+        isinstance(part, tuple | list | dict) for part in parts
+    )
+    return _form(returned) if nested else ""
+
+
+def _form(returned: object, depth: int = 0) -> str:
+    """Return the form of results; of more than are told of, how many there are."""
+    if depth > _DEPTH or not isinstance(returned, tuple | list | dict):
+        return "*"
+    if len(returned) > MOST_ITEMS:
+        return f"{len(returned)}"
+    if not isinstance(returned, dict):
+        return f"({', '.join(_form(part, depth + 1) for part in returned)})"
+    parts = (
+        f"{str(key)[:100]!r}: {_form(returned[key], depth + 1)}"
+        for key in sorted(returned, key=str)
+    )
+    return f"{{{', '.join(parts)}}}"
+
+
+def _argument(result: Tensor, own: int, arguments: Sequence[Tensor]) -> int | None:
+    """Return the number of the argument whose storage a result lies in."""
+    for number, argument in enumerate(arguments):
+        if result is argument:
+            return number
+    for number, argument in enumerate(arguments):
+        storage = argument.untyped_storage()
+        if storage.nbytes() and own and storage.data_ptr() == own:
+            return number
+    return None
+
+
+def _place(own: int, storages: Sequence[Tensor]) -> int:
+    """Return the number of a storage among those of other results."""
+    for number, other in enumerate(storages):
+        if own and other.untyped_storage().data_ptr() == own:
+            return number
+    return len(storages)
+
+
+# The campaign's side ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What a call brought, in the campaign's memory.
+
+    Attributes:
+        value: what the kernel returned: tensors of kfuzz's own, in a tuple where it
+            returned several; in place of anything else an object that has the name of
+            its type and nothing more.
+        tensors: the tensors in it, in order.
+        nesting: how they were nested, as `nesting` says it.
+        type: the name of its type.
+        late: whether results or arguments still changed after the call had returned.
+        operators: torch's own operators that computed.
+        kernels: those of Triton that it launched, in the order of the first launch.
+        strays: writes beside its own allocations.
+        left: what it left changed of torch's state, in words.
+    """
+
+    value: object
+    tensors: tuple[Tensor, ...]
+    nesting: str
+    type: str
+    late: bool
+    operators: tuple[str, ...]
+    kernels: tuple[str, ...]
+    strays: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+class Given:
+    """The results handed out so far that somebody still holds.
+
+    A child that returns the memory of an earlier result has changed that result too.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], list[weakref.ref[Tensor]]] = {}
+
+    def forget(self) -> None:
+        """The child is another one."""
+        self._calls.clear()
+
+    def keep(self, call: int, place: int, tensor: Tensor) -> None:
+        """Remember a result."""
+        old = [key for key in self._calls if key[0] < call - 4]
+        for key in old:
+            del self._calls[key]
+        self._calls.setdefault((call, place), []).append(weakref.ref(tensor))
+
+    def storage(self, call: int, place: int) -> torch.UntypedStorage | None:
+        """Return the storage of an earlier result, None if nobody holds it."""
+        for reference in self._calls.get((call, place), ()):
+            tensor = reference()
+            if tensor is not None:
+                return tensor.untyped_storage()
+        return None
+
+
+def returned(
+    answer: object,
+    memory: Carrier,
+    arguments: Sequence[Tensor],
+    device: torch.device,
+    given: Given,
+) -> Returned:
+    """Return what a call brought.
+
+    Args:
+        answer: the child's.
+        memory: where the elements of results are.
+        arguments: the tensors that the kernel was given, with what it left in them.
+        device: where results are to lie.
+        given: earlier results.
+
+    Raises:
+        Broken: it is malformed.
+        OSError: the shared memory cannot be read.
+    """
+    fields = as_mapping(answer)
+    told = as_mapping(fields.get("returned"))
+    listed = told.get("items")
+    if not isinstance(listed, list) or len(listed) > MOST_ITEMS:
+        raise Broken("its results are no list")
+    made = _Made(memory, arguments, device, given, as_count(told.get("call")))
+    items = [made.item(as_mapping(item)) for item in listed]
+    return Returned(
+        value=_structured(told, items),
+        tensors=tuple(item for item in items if isinstance(item, Tensor)),
+        nesting=as_text(told.get("nesting"), MOST_TEXT),
+        type=as_text(told.get("type"), MOST_NAME),
+        late=fields.get("late") is True,
+        operators=as_names(fields.get("operators")),
+        kernels=as_names(fields.get("kernels")),
+        strays=as_names(fields.get("strays")),
+        left=as_names(fields.get("left")),
+    )
+
+
+def _structured(told: Mapping[str, Any], items: list[object]) -> object:
+    structure = told.get("structure")
+    if structure == "none" and not items:
+        return None
+    if structure == "one" and len(items) == 1:
+        return items[0]
+    if structure != "tuple":
+        raise Broken("it does not say what it returned")
+    count = as_count(told.get("count"))
+    if len(items) != min(count, MOST_ITEMS):
+        raise Broken("it returned more or less than it reports")
+    # More than anything is expected to return: that many is all that matters.
+    return (*items, *[None] * min(count - len(items), 1))
+
+
+class _Made:
+    """Builds the results of one call."""
+
+    def __init__(
+        self,
+        memory: Carrier,
+        arguments: Sequence[Tensor],
+        device: torch.device,
+        given: Given,
+        call: int,
+    ) -> None:
+        self._memory = memory
+        self._arguments = arguments
+        self._device = device
+        self._given = given
+        self._call = call
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def item(self, told: Mapping[str, Any]) -> object:
+        """Return one result."""
+        kind = as_text(told.get("type"), MOST_NAME)
+        if kind not in ("Tensor", "Parameter"):
+            return stand_in(kind)
+        layout = as_text(told.get("layout"), MOST_NAME)
+        if layout != "torch.strided":
+            return stand_in(f"Tensor with layout {layout}")
+        geometry = Geometry.read(told.get("geometry"))
+        place = as_text(told.get("device"), MOST_NAME)
+        number = told.get("argument")
+        if number is not None:
+            return self._of_argument(as_count(number), geometry)
+        if place != self._device.type:
+            meta = "cpu" if place == "cpu" else "meta"
+            return _sized(geometry, torch.device(meta))
+        if told.get("carried") is None:  # larger than anything that was declared
+            return _sized(geometry, self._device)
+        data = self._memory.read(as_count(told.get("at")), geometry.nbytes)
+        storage = as_count(told.get("storage"))
+        made = self._over(geometry, storage, told.get("again"))
+        elements = data.view(geometry.torch_dtype).reshape(geometry.shape)
+        _fill(made, elements)
+        self._given.keep(self._call, storage, made)
+        return made
+
+    def _of_argument(self, number: int, geometry: Geometry) -> Tensor:
+        """Return the view of an argument's memory that a result is."""
+        if number >= len(self._arguments):
+            raise Broken(f"a result is reported to be argument {number}")
+        argument = self._arguments[number]
+        if Geometry.of(argument) == geometry:
+            return argument
+        storage = argument.untyped_storage()
+        if geometry.reach > storage.nbytes():
+            raise Broken("a result lies outside the argument that it is reported to be")
+        return geometry.over(storage, argument.device)
+
+    def _over(self, geometry: Geometry, number: int, again: object) -> Tensor:
+        """Return uninitialised memory of a result: its own, or another result's."""
+        room = _MOST_SLACK * geometry.nbytes + _FREE_SLACK
+        known = self._storages.get(number)
+        if known is None and isinstance(again, list) and len(again) == 2:
+            known = self._given.storage(as_count(again[0]), as_count(again[1]))
+        short = known is None or known.nbytes() < geometry.reach
+        if (
+            not geometry.numel
+            or geometry.reach > room
+            or (short and number in self._storages)
+        ):
+            # It lies by itself, densely.
+            return torch.empty(
+                geometry.shape, dtype=geometry.torch_dtype, device=self._device
+            )
+        if known is None or short:
+            made = torch.empty(room, dtype=torch.uint8, device=self._device)
+            known = made.untyped_storage()
+        self._storages[number] = known
+        return geometry.over(known, self._device)
+
+
+def _fill(made: Tensor, elements: Tensor) -> None:
+    """Write the elements of a result; of elements that share memory the last counts."""
+    if made.numel() == 0:
+        return
+    # As bytes, so that no conversion touches a NaN.
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    word = words.get(made.element_size())
+    if word is None:  # complex128: two of them
+        made.copy_(elements)
+        return
+    target = made.view(word)
+    source = elements.contiguous().view(word)
+    for axis, (n, step) in enumerate(zip(made.shape, made.stride(), strict=True)):
+        if step == 0 and n > 1:
+            target = target.narrow(axis, 0, 1)
+            source = source.narrow(axis, 0, 1)
+    target.copy_(source)
+
+
+def stand_in(name: str) -> object:
+    """Return an object of a type of this name, for what cannot be a tensor here."""
+    return type(name, (), {})()
+
+
+def _sized(geometry: Geometry, device: torch.device) -> Tensor:
+    """Return a tensor of a size that takes no memory; its values mean nothing."""
+    one = torch.zeros((), dtype=geometry.torch_dtype, device=device)
+    return one.expand(geometry.shape)

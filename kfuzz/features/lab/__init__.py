@@ -1,0 +1,1 @@
+"""Measurements: of a kernel's arithmetic, of kernels and contracts, of devices."""

@@ -1,0 +1,318 @@
+"""Two conformance statements side by side: what differs, and what arbitrates."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from kfuzz.core.statement import Graded, KernelStatement, Statement
+from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.report.text import Section, markdown_page, text_page
+
+T = TypeVar("T")
+Place = tuple[str, str]
+"""Operator and name of a kernel."""
+
+
+class Outcome(StrEnum):
+    """What becomes of one contract on one kernel in two statements.
+
+    Attributes:
+        AGREE: both conform, or both violate.
+        DIFFER: one violates; the contract arbitrates.
+        APART: it binds one of them only, for they declare different things.
+        UNDER_SPECIFIED: one conforms and no clause decides about the other.
+        ERROR: one could not be judged.
+        OPEN: neither was decided.
+    """
+
+    AGREE = "agree"
+    DIFFER = "differ"
+    APART = "declared apart"
+    UNDER_SPECIFIED = "under_specified"
+    ERROR = "error"
+    OPEN = "open"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One contract about which two statements do not say the same.
+
+    Attributes:
+        kernel: its name in this statement.
+        contract: identifier, class and operator: "C-EXC-01/gelu".
+        outcome: what becomes of it; never `AGREE`.
+        here: what this statement says.
+        there: what the other says.
+        why: one line for people: what arbitrates, or what leaves it open.
+    """
+
+    kernel: str
+    contract: str
+    outcome: Outcome
+    here: str
+    there: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One declaration that two kernels make differently.
+
+    Attributes:
+        kernel: its name in this statement.
+        keyword: the declaration.
+        here: what it is in this statement, "the default" where nothing is said.
+        there: what it is in the other.
+    """
+
+    kernel: str
+    keyword: str
+    here: str
+    there: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two statements, compared.
+
+    Attributes:
+        here: where this one was made.
+        there: where the other was.
+        environment: fields in which the fingerprints differ, one line each.
+        kernels: pairs compared.
+        agreed: contracts about which both say the same, conforming or violating.
+        differences: those about which they do not.
+        declared: what the kernels declare differently.
+        only_here: kernels that the other statement lacks.
+        only_there: kernels that this one lacks.
+    """
+
+    here: str
+    there: str
+    environment: tuple[str, ...]
+    kernels: int
+    agreed: int
+    differences: tuple[Difference, ...] = ()
+    declared: tuple[Declared, ...] = ()
+    only_here: tuple[str, ...] = ()
+    only_there: tuple[str, ...] = ()
+
+    def of(self, outcome: Outcome) -> tuple[Difference, ...]:
+        """Return the differences of one kind."""
+        return tuple(d for d in self.differences if d.outcome is outcome)
+
+
+def compare(this: Statement, other: Statement) -> Comparison:
+    """Compare two statements, kernel by kernel and contract by contract.
+
+    Each kernel was held to what it declares where it ran. Kernels that declare
+    different things may well differ; only a contract that one of them breaks is a
+    disagreement, and that contract says which of them is wrong.
+    """
+    pairs = _pairs(this.kernels, other.kernels)
+    agreed = 0
+    differences: list[Difference] = []
+    declared: list[Declared] = []
+    for here, there in pairs:
+        apart = declared_apart(here.name, here.claims, there.claims)
+        declared += apart
+        for name in dict.fromkeys((*here.contracts, *there.contracts)):
+            made = _difference(this, other, here, there, name, apart)
+            if made is None:
+                agreed += 1
+            else:
+                differences.append(made)
+    compared_here = {a.kernel for a, _ in pairs}
+    compared_there = {b.kernel for _, b in pairs}
+    return Comparison(
+        here=this.place,
+        there=other.place,
+        environment=tuple(this.fingerprint.differences(other.fingerprint)),
+        kernels=len(pairs),
+        agreed=agreed,
+        differences=tuple(differences),
+        declared=tuple(declared),
+        only_here=tuple(k.name for k in this.kernels if k.kernel not in compared_here),
+        only_there=tuple(
+            k.name for k in other.kernels if k.kernel not in compared_there
+        ),
+    )
+
+
+def _pairs(
+    here: tuple[KernelStatement, ...], there: tuple[KernelStatement, ...]
+) -> list[tuple[KernelStatement, KernelStatement]]:
+    """Return kernels of one operator and name, or of which one is more general."""
+    mine = {(k.operator, k.name): k for k in here}
+    theirs = {(k.operator, k.name): k for k in there}
+    pairs = []
+    for key in dict.fromkeys((*mine, *theirs)):
+        a = mine.get(key) or general(key, theirs[key].claims, mine)
+        b = theirs.get(key) or general(key, mine[key].claims, theirs)
+        if a is not None and b is not None:
+            pairs.append((a, b))
+    return pairs
+
+
+def general(
+    place: Place, claims: Mapping[str, str], others: Mapping[Place, T]
+) -> T | None:
+    """Return the kernel that takes a format among others; None where there is none.
+
+    Where one side binds a format by a kernel of its own, "…_bfloat16", that is
+    compared with the kernel of the other side that takes this format, too.
+
+    Args:
+        place: operator and name of the kernel that takes one format.
+        claims: what it declares, as text.
+        others: the other side's kernels by operator and name.
+    """
+    operator, name = place
+    suffix = f"_{claims.get('dtypes', '')}"
+    if not name.endswith(suffix):
+        return None
+    return others.get((operator, name.removesuffix(suffix)))
+
+
+def declared_apart(
+    kernel: str, here: Mapping[str, str], there: Mapping[str, str]
+) -> list[Declared]:
+    """Return what a kernel declares differently in two places.
+
+    Args:
+        kernel: its name.
+        here: declarations that differ from the language's defaults, as text.
+        there: likewise.
+    """
+    default = "the default"
+    return [
+        Declared(kernel, keyword, a, b)
+        for keyword in dict.fromkeys((*here, *there))
+        if (a := here.get(keyword, default)) != (b := there.get(keyword, default))
+    ]
+
+
+def _difference(
+    this: Statement,
+    other: Statement,
+    here: KernelStatement,
+    there: KernelStatement,
+    name: str,
+    apart: list[Declared],
+) -> Difference | None:
+    """Return how two kernels differ about one class; None where they agree."""
+    a, b = here.contracts.get(name), there.contracts.get(name)
+    said = _said(a, name, this), _said(b, name, other)
+    outcome, why = _outcome(a, b)
+    if outcome is Outcome.AGREE:
+        return None
+    if outcome is Outcome.DIFFER:
+        broken, where = (here, this) if _is(a, Verdict.VIOLATES) else (there, other)
+        why = f"{name} arbitrates against {where.device}: {_evidence(broken, name)}"
+    elif outcome is Outcome.APART:
+        lacking, place = (name in this.classes, this) if a is None else (
+            name in other.classes, other
+        )  # fmt: skip
+        keywords = ", ".join(f"{d.keyword}=" for d in apart)
+        if not lacking:
+            why = f"it was not judged on {place.device}"
+        else:
+            why = f"it does not bind {place.device}'s, which differs in {keywords}"
+    return Difference(
+        kernel=here.name,
+        contract=f"{name}/{here.name_in_contracts}",
+        outcome=outcome,
+        here=said[0],
+        there=said[1],
+        why=why,
+    )
+
+
+def _outcome(a: Graded | None, b: Graded | None) -> tuple[Outcome, str]:
+    verdicts = {g.verdict if g is not None else None for g in (a, b)}
+    if Verdict.VIOLATES in verdicts:
+        alone = verdicts == {Verdict.VIOLATES}
+        return (Outcome.AGREE if alone else Outcome.DIFFER), ""
+    if Verdict.ERROR in verdicts:
+        return Outcome.ERROR, "kfuzz or the machine failed: nothing is known"
+    if None in verdicts:
+        return Outcome.APART, ""
+    if verdicts == {Verdict.CONFORMS}:
+        return Outcome.AGREE, ""
+    if Verdict.CONFORMS in verdicts:
+        return Outcome.UNDER_SPECIFIED, "no clause decided about the other"
+    return Outcome.OPEN, "no case decided it on either"
+
+
+def _is(graded: Graded | None, verdict: Verdict) -> bool:
+    return graded is not None and graded.verdict is verdict
+
+
+def _said(graded: Graded | None, name: str, statement: Statement) -> str:
+    if graded is None:
+        return "does not bind" if name in statement.classes else "not judged"
+    text = str(graded.verdict)
+    if graded.verdict is Verdict.NOT_APPLICABLE:
+        text = "no case"
+    counts = f"{graded.decided} decided"
+    if graded.undecided:
+        counts += f", {graded.undecided} undecided"
+    return f"{text} ({counts})" if graded.decided or graded.undecided else text
+
+
+def _evidence(kernel: KernelStatement, name: str) -> str:
+    found = [f for f in kernel.findings if f.contract == name and f.state in CHARGED]
+    if not found:
+        return f"{kernel.kernel} violates it"
+    listed = " (a listed defect)" if found[0].listed else ""
+    return f"{found[0].message}{listed}"
+
+
+_HEADINGS = {
+    Outcome.DIFFER: "differ; a contract arbitrates",
+    Outcome.UNDER_SPECIFIED: "under_specified: no clause covers the difference",
+    Outcome.ERROR: "could not be judged",
+    Outcome.APART: "bind one of them only: they declare different things",
+}
+
+
+def comparison_lines(made: Comparison, *, markdown: bool = False) -> list[str]:
+    """Return a comparison for a terminal, or as a page of Markdown."""
+    title = f"{made.here} against {made.there}"
+    counts = (
+        f"{made.agreed} contracts agree, {len(made.of(Outcome.DIFFER))} differ, "
+        f"{len(made.of(Outcome.UNDER_SPECIFIED))} under_specified"
+    )
+    facts = [("kernels compared", str(made.kernels)), ("contracts", counts)]
+    declared = [
+        f"{d.kernel}: {d.keyword} is {d.here} here, {d.there} there"
+        for d in made.declared
+    ]
+    sections = [
+        *(
+            Section(heading, [_line(d) for d in made.of(outcome)])
+            for outcome, heading in _HEADINGS.items()
+        ),
+        Section("undecided on both", list(_open(made))),
+        Section("declared differently, which is no disagreement", declared),
+        Section("only in this statement", made.only_here),
+        Section("only in the other", made.only_there),
+        Section("environment", made.environment),
+    ]
+    if markdown:
+        return markdown_page(f"Conformance: {title}", facts, sections)
+    return text_page(title, facts, sections)
+
+
+def _open(made: Comparison) -> Iterator[str]:
+    """Yield one line per class: whole platforms have such in common."""
+    groups: dict[str, list[str]] = {}
+    for d in made.of(Outcome.OPEN):
+        groups.setdefault(d.contract.partition("/")[0], []).append(d.kernel)
+    for name, kernels in groups.items():
+        yield f"{name} of {', '.join(kernels)}"
+
+
+def _line(d: Difference) -> str:
+    return f"{d.contract} of {d.kernel}: {d.here} here, {d.there} there; {d.why}"

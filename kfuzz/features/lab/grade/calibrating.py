@@ -1,0 +1,663 @@
+"""Calibration: every witness is searched, and each contract gets one of three states.
+
+A contract is sound if it bore on a conforming witness, which no search reported, and
+every witness that violates it passes the plain functional test and is falsified under
+it. It is unsound if a witness contradicts that, and uncalibrated without such a pair.
+"""
+
+import fnmatch
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TextIO
+
+from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
+from kfuzz.contracts.witnesses.witness import Witness
+from kfuzz.core.budget import Depth
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.core.finding import Target, host_fingerprint
+from kfuzz.core.recipe import Case
+from kfuzz.core.statement import (
+    Calibration,
+    ContractCalibration,
+    Outcome,
+    Role,
+    Soundness,
+)
+from kfuzz.core.verdict import CaseReport, Failure, Verdict
+from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
+from kfuzz.engine.workers.children import charged, is_fault
+from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors
+from kfuzz.engine.workers.runner import keep_sound, runner_of
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.evaluation import worker
+from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
+from kfuzz.execution.device.backends import (
+    BACKENDS,
+    alike,
+    backend_of,
+    named,
+    resolve,
+    sharing,
+)
+from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
+from kfuzz.report.text import Section, text_page
+from kfuzz.targets.load import LoadedKernel, Source, project_root
+
+# The search of one witness: as a campaign's, but nothing is reduced or stored.
+
+# As a campaign's: a gross fault shows in the first round.
+FIRST_ROUND: Final = 25
+LONGEST_ROUND: Final = 100
+# Occurrences of one symptom that are diagnosed, and then each power of two: more where
+# only a diagnosis shows the class that a witness violates.
+DIAGNOSED: Final = 8
+DIAGNOSED_FOR_CLASS: Final = 64
+
+# Conforming witnesses use their budget up, and those in the interpreter, which costs
+# a millisecond a program, use less.
+CONFORMING_SHARE: Final = 4
+INTERPRETED_SHARE: Final = 16
+
+Judge = Callable[[Case, Depth], CaseReport]
+
+
+@dataclass
+class Found:
+    """What a search has shown so far.
+
+    Attributes:
+        cases: cases judged.
+        decided: cases that bore on a class and were kept, by class.
+        contracts: classes found broken, with the first message of each.
+        problem: what kept kfuzz from judging a case, "" if nothing did.
+    """
+
+    cases: int = 0
+    decided: Counter[str] = field(default_factory=Counter)
+    contracts: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def share(entry: Entry, cases: int) -> int:
+    """Return how many cases a witness gets."""
+    if entry.role is not Role.CONFORMING:
+        return cases
+    interpreted = not BACKENDS[entry.backend].has.native
+    return max(cases // (INTERPRETED_SHARE if interpreted else CONFORMING_SHARE), 1)
+
+
+def outcome_of(entry: Entry, found: Found, *, functional: bool) -> Outcome:
+    """Return what a search says about a witness."""
+    return Outcome(
+        kernel=entry.witness.kernel,
+        operator=entry.load().operator.name_in_contracts,
+        role=entry.role,
+        contract=entry.witness.contract,
+        backend=entry.backend,
+        functional=functional,
+        cases=found.cases,
+        decided={n: k for n, k in sorted(found.decided.items()) if k},
+        found=dict(found.contracts),
+        problem=found.problem,
+    )
+
+
+def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
+    """Judge cases of a witness until the class that it violates is broken, or any.
+
+    Args:
+        entry: the witness.
+        judge: judges a case at a depth, "search" or "full".
+        cases: see `share`.
+        seed: everything drawn depends on it.
+
+    Raises:
+        Stopped: once the judge has.
+    """
+    kernel, until = entry.load(), entry.witness.contract
+    cases = share(entry, cases)
+    found = Found()
+    most = DIAGNOSED_FOR_CLASS if until in _TOLD_APART else DIAGNOSED
+    stopped: list[Stopped] = []  # Hypothesis would take it for a failure
+    symptoms: Counter[tuple[object, ...]] = Counter()
+
+    def is_over() -> bool:
+        wanted = until in found.contracts if until else bool(found.contracts)
+        over = bool(stopped) or wanted or bool(found.problem)
+        return over or found.cases >= cases
+
+    def once(case: Case) -> CaseReport | None:
+        if is_over():
+            return None
+        try:
+            return counted(case)
+        except Stopped as why:
+            stopped.append(why)
+            return None
+
+    def counted(case: Case) -> CaseReport:
+        report = judge(case, Depth.SEARCH)
+        found.cases += 1
+        found.problem = report.error or ""
+        for contract, verdict in report.verdicts.items():
+            found.decided[contract] += verdict is Verdict.CONFORMS
+        failure = report.failure
+        if failure is not None:
+            symptoms[failure.signature(kernel.name).symptom] += 1
+            times = symptoms[failure.signature(kernel.name).symptom]
+            if times <= most or times & (times - 1) == 0:
+                failure = _diagnosed(case, failure, judge)
+            found.contracts.setdefault(failure.contract, failure.message)
+        return report
+
+    drawn = strategy_of(kernel, BACKENDS[entry.backend].limits.sizes)
+    assert drawn is not None
+    number = 0
+    while not is_over():
+        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND, cases - found.cases)
+        before = found.cases
+        search_round(
+            drawn, once, cases=size, seed_value=round_seed(seed, kernel.name, number)
+        )
+        number += 1
+        if found.cases == before:  # its domain holds no more cases
+            break
+    if stopped:
+        raise stopped[0]
+    return found
+
+
+def _diagnosed(case: Case, failure: Failure, judge: Judge) -> Failure:
+    """Return the failure once the probes that tell classes apart have run."""
+    if failure.contract not in _TOLD_APART:
+        return failure
+    return judge(case, Depth.FULL).failure or failure
+
+
+_TOLD_APART: Final = frozenset(
+    c.id for c in ATTRIBUTION if c.provisional and not c.of_gradients
+)
+
+
+Message = dict[str, Any]
+
+
+def answer(message: Message) -> Message:
+    """Run the functional test of a witness, then search it.
+
+    With 0 cases nothing is searched.
+    """
+    entry, device = decode(Entry, message["entry"], "entry"), message["device"]
+    functional = _passes(entry.witness, device)
+    budget = BACKENDS[entry.backend].limits.sizes
+    evaluator = Evaluator(
+        entry.load(), setting_of(device, budget, [c.id for c in ATTRIBUTION])
+    )
+
+    def judge(case: Case, depth: Depth) -> CaseReport:
+        if evaluator.spent:
+            return CaseReport({}, error="the device answers no more")
+        return evaluator.judge(case, depth)
+
+    found = Found()
+    if message["cases"]:
+        found = search(entry, judge, cases=message["cases"], seed=message["seed"])
+    outcome = outcome_of(entry, found, functional=functional)
+    return {"outcome": encode(outcome), "spent": evaluator.spent}
+
+
+def _passes(witness: Witness, device: str) -> bool:
+    """Whether a kernel passes the functional test; what raises does not."""
+    try:
+        return passes_functional(witness, device=device)
+    except Exception:
+        return False
+
+
+def serve() -> Callable[[Message], Message]:
+    """Return the handler of a fresh child."""
+    worker.serve()  # one thread, as every child
+    return answer
+
+
+# Children that search witnesses, and look at those alone that end their child.
+
+SERVE: Final = "kfuzz.features.lab.grade.calibrating:serve"
+# One witness, all its cases: what takes longer stalls.
+WITNESS_SECONDS: Final = 300.0
+# Jobs for each witness looked at alone meanwhile: what hangs mostly waits.
+JOBS_PER_ALONE: Final = 3
+
+
+class Pool:
+    """Children that search witnesses one after the other, side by side.
+
+    Args:
+        devices: torch's names, "cpu" or "cuda:0": children are divided among them.
+        cases: see `share`.
+        seed: everything drawn depends on it.
+        jobs: children; 0 for one for each processor, or for each GPU.
+
+    Attributes:
+        left_out: the devices that do not work, and why; known once it is open.
+    """
+
+    def __init__(
+        self, devices: Sequence[str], *, cases: int, seed: int, jobs: int
+    ) -> None:
+        self._devices = tuple(devices)
+        self._cases = cases
+        self._seed = seed
+        native = backend_of(self._devices[0])
+        many = len(self._devices) if native.has.asynchronous else processors()
+        self._jobs = jobs or many
+        # Natively on the CPU, Triton is not to interpret: some classes would not bind.
+        self._on = sharing(native.torch_type)
+        self._backends: dict[str, Backend] = {}
+        self._mine = threading.local()
+        self.left_out: list[str] = []
+
+    def __enter__(self) -> "Pool":
+        for on in self._on:
+            backend = Backend(",".join(self._devices) if on.numbered else on.name)
+            # What witnesses print as they die is what they are there for.
+            backend.quiet = True
+            self._backends[on.name] = backend
+            self.left_out += keep_sound(backend)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for backend in self._backends.values():
+            backend.close()
+
+    def search(
+        self, entries: Sequence[Entry], stop: threading.Event
+    ) -> Iterator[Outcome]:
+        """Yield what each witness shows, as it is known."""
+        together = sorted((e for e in entries if not e.alone), key=lambda e: e.backend)
+        alone = [e for e in entries if e.alone]
+        apart = ThreadPoolExecutor(max(1, self._jobs // JOBS_PER_ALONE))
+        with apart, ThreadPoolExecutor(self._jobs) as pool:
+            futures: dict[Future[Outcome | None], Entry] = {
+                apart.submit(self._alone, e, stop): e for e in alone
+            }
+            futures |= {pool.submit(self._ask, e, stop): e for e in together}
+            try:
+                for future in as_completed(futures):
+                    # What ended its child is looked at again, in children of its own.
+                    outcome = future.result() or self._alone(futures[future], stop)
+                    if outcome is None or stop.is_set():
+                        return
+                    yield outcome
+            finally:
+                apart.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, entry: Entry, stop: threading.Event) -> Outcome | None:
+        """Search a witness in this thread's child; None if that ends the child."""
+        if stop.is_set():
+            return None
+        child: Child | None = getattr(self._mine, entry.backend, None)
+        if child is None:
+            child = self._child(entry)
+            setattr(self._mine, entry.backend, child)
+        try:
+            child.send(self._message(entry))
+            reply = _reply(child, stop)
+        except (ChildDied, ChildTimeout):
+            child.kill()
+            setattr(self._mine, entry.backend, None)
+            return None
+        except ChildRaised as raised:
+            problem = f"{raised.type}: {raised.message}"
+            return outcome_of(entry, Found(problem=problem), functional=False)
+        if reply["spent"]:
+            child.kill()
+            setattr(self._mine, entry.backend, None)
+            return None
+        return decode(Outcome, reply["outcome"], "outcome")
+
+    def _child(self, entry: Entry) -> Child:
+        """Return a child; those of a thread share a device."""
+        backend = self._backends[entry.backend]
+        if not hasattr(self._mine, "device"):
+            self._mine.device = backend.turn()
+        device = self._mine.device if backend.on.numbered else ""
+        return backend.fork(lambda: True, device=device, serve=SERVE)
+
+    def _message(self, entry: Entry) -> dict[str, Any]:
+        return {
+            "entry": encode(entry),
+            "device": self._backends[entry.backend].device,
+            "cases": self._cases,
+            "seed": self._seed,
+        }
+
+    def _alone(self, entry: Entry, stop: threading.Event) -> Outcome | None:
+        """Search a witness whose cases may end its child; None if it is stopped."""
+        if stop.is_set():
+            return None
+        kernel = entry.load()
+        backend = self._backends[entry.backend]
+        module = kernel.module
+        loaded = LoadedKernel(
+            kernel, Target("", kernel.name, module),
+            Source(module=module, only=(kernel.name,)),
+        )  # fmt: skip
+        runner = runner_of(
+            loaded,
+            backend,
+            root=project_root(),
+            expired=stop.is_set,
+            budget=backend.on.limits.sizes,
+            device=backend.turn(),
+        )
+
+        def judge(case: Case, depth: Depth) -> CaseReport:
+            if stop.is_set():
+                raise Stopped
+            report = runner.judge(case, depth)
+            located = runner.locate(case) if is_fault(report) else None
+            return report if located is None else charged(report, located[1])
+
+        functional = False
+        try:
+            found = search(entry, judge, cases=self._cases, seed=self._seed)
+            with self._child(entry) as child:
+                child.send({**self._message(entry), "cases": 0})
+                reply = _reply(child, stop)
+            functional = decode(Outcome, reply["outcome"], "outcome").functional
+        except Stopped:
+            return None
+        except ChildTimeout:
+            if stop.is_set():
+                return None
+            what = f"the functional test takes over {WITNESS_SECONDS:.0f} s"
+            found = Found(problem=what)
+        except KfuzzError as error:
+            found = Found(problem=str(error))
+        finally:
+            runner.close()
+        return outcome_of(entry, found, functional=functional)
+
+
+def _reply(child: Child, stop: threading.Event) -> dict[str, Any]:
+    """Return what a child answers, looking now and then whether all is over.
+
+    Raises:
+        ChildTimeout: if it takes too long, or the calibration is stopped.
+    """
+    deadline = time.monotonic() + WITNESS_SECONDS
+    while True:
+        try:
+            return child.wait(LOOK_SECONDS)
+        except ChildTimeout:
+            if stop.is_set() or time.monotonic() >= deadline:
+                raise
+
+
+DEFAULT_CASES: Final = 400
+
+
+def calibrate(
+    globs: Sequence[str] = (),
+    *,
+    cases: int = DEFAULT_CASES,
+    seed: int = 0,
+    device: str = "auto",
+    jobs: int = 0,
+    stop: threading.Event,
+    entries: Sequence[Entry] | None = None,
+    notify: Callable[[str], None] = lambda why: None,
+) -> Iterator[Outcome | Calibration]:
+    """Search the witnesses; yield what each shows, then the calibration.
+
+    Args:
+        globs: of contracts, by class or identifier; all without any.
+        cases: most cases for a violating witness; conforming ones get a quarter, in
+            the interpreter a sixteenth.
+        seed: everything drawn depends on it.
+        device: "auto", "cpu", "interpret" or "cuda:i".
+        jobs: witnesses searched at once; by default one for each processor, or for
+            each GPU.
+        stop: set from outside to end with what there is: contracts of which a witness
+            was not searched are uncalibrated then.
+        entries: the witnesses; all of the device by default.
+        notify: takes which GPUs are left out, and why.
+
+    Raises:
+        UsageError: if a glob matches no contract.
+        BackendError: if the device is not there.
+    """
+    backend, devices = resolve(device)
+    kind, first = backend.torch_type, devices[0]
+    listed = list(roster(kind)) if entries is None else list(entries)
+    wanted = _selected(globs, listed)
+    chosen = [e for e in listed if _bears(e, wanted)]
+    outcomes: dict[str, Outcome] = {}
+    # A calibration is about one kind of device.
+    with Pool(alike(backend, devices), cases=cases, seed=seed, jobs=jobs) as pool:
+        for why in pool.left_out:
+            notify(why)
+        for outcome in pool.search(chosen, stop):
+            outcomes[outcome.kernel] = outcome
+            yield outcome
+    ordered = tuple(
+        outcomes[e.witness.kernel] for e in chosen if e.witness.kernel in outcomes
+    )
+    left = [e for e in chosen if e.witness.kernel not in outcomes]
+    contracts = judged(wanted, ordered, unplanted(kind))
+    yield Calibration(
+        seed=seed,
+        cases=cases,
+        conforming_cases=max(cases // CONFORMING_SHARE, 1),
+        device=first,
+        fingerprint=host_fingerprint(device=backend.device_name(first)),
+        contracts=tuple(_without(left, contracts)),
+        outcomes=ordered,
+        unsearched=len(left),
+    )
+
+
+def _without(
+    left: Sequence[Entry], contracts: Iterable[ContractCalibration]
+) -> Iterator[ContractCalibration]:
+    """Yield contracts; those that a witness left out bears on are not sound."""
+    open_still = set()
+    for entry in left:
+        operator = entry.load().operator.name_in_contracts
+        violating = entry.role is Role.VIOLATING
+        bears = [entry.witness.contract] if violating else [c.id for c in ATTRIBUTION]
+        open_still |= {f"{contract}/{operator}" for contract in bears}
+    for made in contracts:
+        if made.identifier in open_still and made.state is Soundness.SOUND:
+            why = (*made.problems, "interrupted before all its witnesses were searched")
+            made = replace(made, state=Soundness.UNCALIBRATED, problems=why)
+        yield made
+
+
+def judged(
+    identifiers: Sequence[str], outcomes: Sequence[Outcome], reasons: dict[str, str]
+) -> Iterator[ContractCalibration]:
+    """Yield the state of each contract, sorted by identifier.
+
+    Args:
+        identifiers: the contracts in question.
+        outcomes: what the witnesses showed.
+        reasons: why contracts have no planted fault.
+    """
+    conforming, violating = defaultdict(list), defaultdict(list)
+    problems = defaultdict(list)
+    for o in outcomes:
+        if o.role is Role.CONFORMING:
+            for contract in o.decided:
+                conforming[f"{contract}/{o.operator}"].append(o.kernel)
+            if o.fault:
+                # Charged to what was found; else to all that it should bear on.
+                charges = o.found or dict.fromkeys(c.id for c in ATTRIBUTION)
+                for contract in charges:
+                    at = f"{contract}/{o.operator}"
+                    problems[at].append(f"{o.kernel}: {o.fault}")
+        elif o.role is Role.VIOLATING:
+            at = f"{o.contract}/{o.operator}"
+            violating[at].append(o.kernel)
+            if o.fault:
+                problems[at].append(f"{o.kernel}: {o.fault}")
+    for at in sorted({*identifiers, *(p for p in problems if problems[p])}):
+        state, why = Soundness.SOUND, problems[at]
+        if why:
+            state = Soundness.UNSOUND
+        elif not violating[at]:
+            state = Soundness.UNCALIBRATED
+            why = [f"no violating witness: {reasons[at]}" if at in reasons
+                   else "no violating witness"]  # fmt: skip
+        elif not conforming[at]:
+            state, why = Soundness.UNCALIBRATED, ["bore on no conforming witness"]
+        yield ContractCalibration(
+            at, state, tuple(conforming[at]), tuple(violating[at]), tuple(why)
+        )
+
+
+def _selected(globs: Sequence[str], entries: Sequence[Entry]) -> list[str]:
+    """Return the identifiers of the contracts that globs select, sorted.
+
+    Those of every operator's defaults, and of what its witnesses declare.
+    """
+    claims = [(o, o.defaults) for o in OPERATORS.values()]
+    kernels = [e.load() for e in entries if e.role is not Role.IMPOSTOR]
+    claims += [
+        (OPERATORS.get(k.operator.name, k.operator), k.declaration) for k in kernels
+    ]
+    every = {
+        f"{c.id}/{operator.name_in_contracts}"
+        for operator, declaration in claims
+        for c in ATTRIBUTION
+        if c.binds(operator, declaration) and not c.on_request
+    }
+    if not globs:
+        return sorted(every)
+    found: set[str] = set()
+    for glob in globs:
+        pattern = glob if "/" in glob else f"{glob}/*"
+        matching = {i for i in every if fnmatch.fnmatchcase(i, pattern)}
+        if not matching:
+            raise UsageError(
+                f"no contract matches {glob!r}",
+                fix="give a glob of class ids or identifiers: 'C-PRC-*', '*/softmax'",
+            )
+        found |= matching
+    return sorted(found)
+
+
+def _bears(entry: Entry, identifiers: Sequence[str]) -> bool:
+    """Whether a witness says something about one of the contracts."""
+    operator = entry.load().operator.name_in_contracts
+    if entry.role is Role.VIOLATING:
+        return f"{entry.witness.contract}/{operator}" in identifiers
+    return any(i.endswith(f"/{operator}") for i in identifiers)
+
+
+# A calibration as text, and as the JSON that a grade reads.
+
+
+class Progress:
+    """Counts witnesses on one line of a terminal; says nothing elsewhere."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._shown = out.isatty()
+        self._count = 0
+        self._faults = 0
+
+    def feed(self, outcome: Outcome) -> None:
+        """Take the next witness."""
+        self._count += 1
+        self._faults += bool(outcome.fault)
+        if self._shown:
+            text = f"\r{self._count} witnesses, {self._faults} contradict a contract "
+            print(text, end="", file=self._out, flush=True)
+
+
+def document(made: Calibration) -> dict[str, Any]:
+    """Return what `kfuzz calibrate --format json` prints."""
+    return {"calibration": encode(made)}
+
+
+def lines(made: Calibration) -> list[str]:
+    """Return a calibration as text: the table, then names."""
+    roles = Counter(o.role for o in made.outcomes)
+    host = made.fingerprint
+    title = (
+        f"{roles[Role.CONFORMING]} conforming and {roles[Role.VIOLATING]} violating "
+        f"witnesses, {roles[Role.IMPOSTOR]} trivial baselines, "
+        f"on {host.device or made.device}"
+    )
+    unsound = [f"{c.identifier}: {p}" for c in made.unsound for p in c.problems]
+    sections = [
+        Section("contracts", rows=list(_rows(made)), numbers=range(1, 6)),
+        Section("unsound", unsound),
+        Section(
+            "trivial baselines that nothing rejected",
+            [f"{o.kernel}: {o.fault}" for o in made.admitted],
+        ),
+        Section(
+            "uncalibrated, which does not count in a grade", list(_uncalibrated(made))
+        ),
+    ]
+    return text_page(title, _facts(made), sections)
+
+
+def _facts(made: Calibration) -> Iterator[tuple[str, str]]:
+    host = made.fingerprint
+    yield "versions", f"torch {host.torch}, triton {host.triton or 'none'}"
+    interpreted = {
+        o.cases
+        for o in made.outcomes
+        if o.role is Role.CONFORMING and not named(o.backend).has.native
+    }
+    fewer = f", {max(interpreted)} in Triton's interpreter" if interpreted else ""
+    yield (
+        "budget",
+        f"seed {made.seed}, at most {made.cases} cases to find a fault, "
+        f"{made.conforming_cases} on a conforming witness{fewer}",
+    )
+    if made.unsearched:
+        yield "interrupted", f"{made.unsearched} witnesses were not searched"
+    states = Counter(c.state for c in made.contracts)
+    counts = ", ".join(f"{states[s]} {s}" for s in Soundness)
+    yield "in all", f"{len(made.contracts)} contracts: {counts}"
+
+
+def _rows(made: Calibration) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each class, below a header."""
+    by_class = defaultdict(list)
+    for contract in made.contracts:
+        by_class[contract.identifier.partition("/")[0]].append(contract)
+    order = {c.id: i for i, c in enumerate(ATTRIBUTION)}
+    yield ("class", "sound", "unsound", "uncalibrated", "conforming", "violating")
+    for name in sorted(by_class, key=lambda n: order.get(n, len(order))):
+        states = Counter(c.state for c in by_class[name])
+        counts = (
+            *(states[s] for s in Soundness),
+            sum(len(c.conforming) for c in by_class[name]),
+            sum(len(c.violating) for c in by_class[name]),
+        )
+        yield (name, *map(str, counts))
+
+
+def _uncalibrated(made: Calibration) -> Iterator[str]:
+    """Yield the contracts without a pair, those of one class and reason together."""
+    grouped = defaultdict(list)
+    for contract in made.contracts:
+        if contract.state is Soundness.UNCALIBRATED:
+            name, _, operator = contract.identifier.partition("/")
+            grouped[name, contract.problems].append(operator)
+    for (name, problems), operators in grouped.items():
+        yield f"{name}: {'; '.join(problems)}: {', '.join(operators)}"

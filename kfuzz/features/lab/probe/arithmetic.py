@@ -1,0 +1,854 @@
+"""Elementary functions, and what IEEE 754 says of special values."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading
+from kfuzz.core.declaration import Accumulator
+from kfuzz.core.dtypes import DTYPES, pack_bits, unpack_numbers
+from kfuzz.core.recipe import Case
+from kfuzz.features.lab.probe.orders import meeting
+from kfuzz.features.lab.probe.sums import (
+    NOTHING,
+    ONES,
+    SHORT,
+    SIZES,
+    Inapplicable,
+    Row,
+    Subject,
+    Unobserved,
+    least_normal,
+    least_subnormal,
+    number,
+    precision,
+    rounded,
+    shown,
+    spread,
+    ulps,
+    unit,
+)
+
+INTRINSICS: Final = "intrinsics"
+SPECIAL: Final = "special"
+
+# Units in the last place: what documented functions of float32 keep to, and, where
+# results are rounded to fewer bits, half of one more.
+_FINE: Final = {"float32": 2.5}
+_NARROW: Final = 0.75
+# Instructions that approximate are off by 2^-11 of a result, or by less.
+_APPROXIMATE: Final = 2.0**-10
+_SHOWN: Final = 16
+_SAMPLED: Final = 2048
+# Exponentials below this vanish: flushing is the matter of another probe.
+_TINY: Final = 2.0
+
+
+def _sigmoid(x: float) -> float:
+    if x >= 0:
+        return 1 / (1 + math.exp(-x))
+    grown = math.exp(x)
+    return grown / (1 + grown)
+
+
+def _gelu(x: float) -> float:
+    return 0.5 * x * math.erfc(-x / math.sqrt(2))
+
+
+def _gelu_tanh(x: float) -> float:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + math.tanh(inner))
+
+
+_FUNCTIONS: Final[dict[str, tuple[Callable[[float], float], float, float]]] = {
+    # Each with the range of its arguments.
+    "exp": (math.exp, -87.0, 88.0),
+    "log": (math.log, 2.0**-100, 2.0**100),
+    "tanh": (math.tanh, -8.0, 8.0),
+    "sigmoid": (_sigmoid, -80.0, 80.0),
+    "silu": (lambda x: x * _sigmoid(x), -80.0, 80.0),
+    "gelu": (_gelu, -3.0, 8.0),
+    "gelu_tanh": (_gelu_tanh, -3.0, 8.0),
+}
+# Where fast forms are furthest off.
+_TELLING: Final = {
+    "exp": [80.0, 84.5, 87.75, -80.0, -86.5],
+    "log": [1 + 2.0**-23, 1 - 2.0**-24, 1 + 2.0**-12, 0.75],
+    "tanh": [0.5, 0.25, 2.0**-12, -1.5],
+}
+
+
+def intrinsics(subject: Subject) -> Reading:
+    """Return how far an elementary function is from the true one, at most."""
+    elements = subject.elements
+    if isinstance(elements, str) or elements.name not in _FUNCTIONS:
+        raise Inapplicable("it is no elementary function")
+    function, low, high = _FUNCTIONS[elements.name]
+    xs = _arguments(subject.dtype, elements.name, low, high)
+    _, got = subject.elementwise(xs)
+    off = [
+        (ulps(y, function(x), subject.dtype), x, y)
+        for x, y in zip(xs, got, strict=True)
+        if abs(function(x)) >= _TINY * least_normal(subject.dtype)
+        and math.isfinite(rounded(function(x), subject.dtype))
+    ]
+    worst = sorted(off, reverse=True)[:_SHOWN]
+    most, at, value = worst[0]
+    found = f"{most:.3g} ulp at most, at {number(at)}"
+    fine = most <= _FINE.get(subject.dtype, _NARROW)
+    approx = subject.claims.approx
+    outcome = Outcome.AS_DECLARED
+    if fine and approx:
+        outcome = Outcome.BETTER
+    elif not fine and not approx:
+        outcome = Outcome.DIFFERS
+    differs = outcome is Outcome.DIFFERS
+    witness = elements.case([x for _, x, _ in worst]) if differs else None
+    return subject.reading(
+        INTRINSICS, found, "fast forms" if approx else "accurate forms", outcome,
+        observed=(f"at {number(at)}: {number(value)}, {function(at)!r} is right",),
+        witnesses=() if witness is None else (witness,),
+        claims={"approx": True} if differs and most * unit(subject.dtype) < _APPROXIMATE
+        else {},
+    )  # fmt: skip
+
+
+def _arguments(dtype: str, name: str, low: float, high: float) -> list[float]:
+    """Return arguments: all of a 16-bit format, a sample of a wider one."""
+    bits = 8 * DTYPES[dtype].itemsize
+    if bits <= 16:
+        every = unpack_numbers(pack_bits(range(1 << bits), dtype), dtype)
+        return [x for x in every if low <= x <= high and x]
+    step = (high - low) / _SAMPLED
+    even = [rounded(low + i * step, "float32") for i in range(1, _SAMPLED)]
+    if low > 0:  # by exponents
+        even = [
+            rounded(2.0 ** (math.log2(low) + i * math.log2(high / low) / _SAMPLED),
+                    "float32")
+            for i in range(1, _SAMPLED)
+        ]  # fmt: skip
+    return [*_TELLING.get(name, []), *[x for x in even if x]]
+
+
+_INF, _NAN = math.inf, math.nan
+# Arguments of elementwise operators, and the result that IEEE 754 gives them.
+_SPECIAL: Final[dict[str, list[tuple[float, ...]]]] = {
+    "add": [(_INF, -_INF, _NAN), (_NAN, 1.0, _NAN)],
+    "mul": [(0.0, _INF, _NAN), (0.0, _NAN, _NAN), (_INF, -1.0, -_INF)],
+    "relu": [(_NAN, _NAN), (-_INF, 0.0)],
+    "exp": [(_NAN, _NAN), (_INF, _INF), (-_INF, 0.0)],
+    "log": [(_NAN, _NAN), (-1.0, _NAN), (0.0, -_INF)],
+    "tanh": [(_NAN, _NAN), (_INF, 1.0)],
+    "sigmoid": [(_NAN, _NAN), (-_INF, 0.0)],
+    "copy": [(_NAN, _NAN)],
+    "silu": [(_NAN, _NAN)],
+    "gelu": [(_NAN, _NAN)],
+    "gelu_tanh": [(_NAN, _NAN)],
+}
+
+
+def special(subject: Subject) -> Reading:
+    """Return whether NaN and infinities have the results that IEEE 754 gives them."""
+    mode = subject.claims.nonfinite
+    if mode != "propagate":
+        raise Inapplicable(f'nonfinite="{mode}" is declared')
+    inf, nan = _INF, _NAN
+    asked: list[tuple[str, float, float]] = []
+    cases = []
+    if not DTYPES[subject.dtype].has_inf:
+        raise Inapplicable(f"{subject.dtype} has no infinity")
+    if isinstance(subject.elements, str):
+        n = subject.size()
+        rows = [
+            ("a NaN among the terms", Row(0.0, {3: nan}), nan),
+            ("Inf and -Inf", Row(0.0, {0: inf, 5: -inf}), nan),
+            ("Inf alone", Row(1.0, {2: inf}), inf),
+        ]
+        right = Row(1.0)
+        if subject.adder.products:
+            right = Row(1.0, {9: 0.0})
+            rows.append(("0 times Inf", Row(0.0, {9: inf}), nan))
+        got = subject.values(n, [row for _, row, _ in rows], [right])
+        asked = [
+            (what, value, wanted)
+            for (what, _, wanted), value in zip(rows, got, strict=True)
+        ]
+        cases = [subject.case(n, [row], [right]) for _, row, _ in rows]
+    else:
+        name = subject.elements.name
+        if name not in _SPECIAL:
+            raise Inapplicable(f"no special results of {name} are listed")
+        for *values, wanted in _SPECIAL[name]:
+            case, [value, *_] = subject.elementwise(*[[v] * 16 for v in values])
+            asked.append((f"{name} of {', '.join(map(repr, values))}", value, wanted))
+            cases.append(case)
+    wrong = [i for i, (_, got, want) in enumerate(asked) if not _same(got, want)]
+    raw = tuple(f"{what}: {got!r}, {want!r} is right" for what, got, want in asked)
+    if not wrong:
+        return subject.reading(
+            SPECIAL, "as IEEE 754 specifies", mode, Outcome.AS_DECLARED, observed=raw
+        )
+    found = "; ".join(f"{asked[i][0]} gives {asked[i][1]!r}" for i in wrong)
+    return subject.reading(
+        SPECIAL, found, mode, Outcome.DIFFERS, observed=raw,
+        witnesses=tuple(cases[i] for i in wrong),
+    )  # fmt: skip
+
+
+def _same(got: float, wanted: float) -> bool:
+    return math.isnan(got) if math.isnan(wanted) else got == wanted
+
+
+# What becomes of operands and of products: TF32, subnormal numbers, contraction.
+
+OPERANDS: Final = "operands"
+SUBNORMALS: Final = "subnormals"
+CONTRACTION: Final = "contraction"
+
+_X: Final = 1 + 2.0**-11 + 2.0**-12 + 2.0**-23
+_SQUARED: Final = 1 + 2.0**-12 + 2.0**-23
+# What the square is in float32, rounded once.
+_SQUARE: Final = 1 + 2.0**-11 + 2.0**-22 + 2.0**-23
+# One unit in the last place is lost by truncation too.
+_CUT: Final = 1.5 * 2.0**-23
+_UNROUNDED: Final = "products are added unrounded, as by fused multiply-add"
+
+
+def operands(subject: Subject) -> Reading:
+    """Return the format in which float32 operands are multiplied or added.
+
+    1 + 2^-11 + 2^-12 + 2^-23 is 1 + 2^-10 rounded to TF32 or float16, 1 truncated to
+    TF32 and in bfloat16; 1 + 2^-9 tells these apart, and 1e5 float16.
+    """
+    if subject.dtype != "float32":
+        raise Inapplicable("it concerns float32 data")
+    n = subject.size()
+    alone = [Row(0.0, {0: x}) for x in (_X, 1 + 2.0**-9, 100000.0)]
+    fine, coarse, large = subject.values(n, alone)
+    raw = [f"1 + 2^-11 + 2^-12 + 2^-23 gives 1 + {number(fine - 1)}"]
+    raw += [f"1 + 2^-9 gives 1 + {number(coarse - 1)}", f"100000 gives {number(large)}"]
+    square, case = None, subject.case(n, alone[:1])
+    if subject.adder.products:
+        factors = Row(0.0, {0: _SQUARED})
+        [square] = subject.values(n, [factors], [factors])
+        raw.append(f"(1 + 2^-12 + 2^-23)^2 gives 1 + {number(square - 1)}")
+    if math.isinf(large):
+        found, bits = "float16", "float16"
+    elif fine == _X and square is not None and abs(square - _SQUARE) > _CUT:
+        found, bits = "in parts, as three products in TF32", "tf32x3"
+        factors = Row(0.0, {0: _SQUARED})
+        case = subject.case(n, [factors], [factors])
+    elif fine == _X:
+        found, bits = "float32", "float32"
+    elif coarse == 1:
+        found, bits = "bfloat16", "bfloat16"
+    elif fine == 1 + 2.0**-10:
+        found, bits = "TF32, rounded", "tf32"
+    elif fine == 1:
+        found, bits = "TF32, truncated", "tf32"
+    else:
+        raise Unobserved("no format gives this", observed=tuple(raw), terms=n)
+    model = subject.accumulator.model
+    ranked = {"bfloat16": 0, "float16": 0, "tf32": 1, "tf32x3": 2, "float32": 3}
+    declared = "tf32" if model == "any_tensor_core" else model
+    wanted = ranked.get(declared, 3)
+    # The two narrow formats have one rank, but not one precision and range.
+    if ranked[bits] == wanted and (wanted or bits == declared):
+        outcome = Outcome.AS_DECLARED
+    else:
+        outcome = Outcome.BETTER if ranked[bits] > wanted else Outcome.DIFFERS
+    declarable = outcome is Outcome.DIFFERS and bits in ("tf32", "tf32x3")
+    text = {1: "TF32", 2: "three products in TF32", 0: model}.get(wanted, "float32")
+    return subject.reading(
+        OPERANDS, found, text, outcome, terms=n, observed=tuple(raw),
+        claims={"accumulator": bits} if declarable else {},
+        witnesses=(case,),
+    )  # fmt: skip
+
+
+def subnormals(subject: Subject) -> Reading:
+    """Return whether subnormal numbers keep their value, at several lengths."""
+    asked = list(_asked(subject))
+    flushed, raw, cases = [], [], []
+    for what, case, got, wanted in asked:
+        if got != wanted:
+            flushed.append(what)
+            cases.append(case)
+        raw.append(f"{what}: {number(got)}, {number(wanted)} if kept")
+    other = [w for w, _, got, wanted in asked if got not in (0.0, wanted)]
+    mode = subject.claims.subnormals
+    if other:
+        why = "what is there is neither kept nor 0"
+        raise Unobserved(why, declared=mode, observed=tuple(raw))
+    every = len(flushed) == len(asked)
+    found = "kept" if not flushed else "flushed"
+    if flushed and not every:
+        found = f"flushed: {', '.join(dict.fromkeys(flushed))}"
+    outcome = Outcome.AS_DECLARED
+    witnesses: tuple[Case, ...] = ()
+    if mode == "preserve" and flushed:
+        outcome, witnesses = Outcome.DIFFERS, tuple(cases)
+    elif mode == "flush" and not every:
+        outcome = Outcome.DIFFERS
+        witnesses = tuple(c for _, c, got, wanted in asked if got == wanted)
+    claims: dict[str, Claim] = {}
+    if outcome is Outcome.DIFFERS:
+        claims["subnormals"] = "any" if not every else "flush"
+    elif mode == "any" and not flushed:
+        outcome = Outcome.BETTER
+        claims["subnormals"] = "preserve"
+    return subject.reading(
+        SUBNORMALS, found, mode, outcome, observed=tuple(raw),
+        witnesses=witnesses, claims=claims,
+    )  # fmt: skip
+
+
+def _asked(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
+    """Yield what is asked: in words, the case, what came, what is right."""
+    if not isinstance(subject.elements, str):
+        yield from _of_elements(subject)
+        return
+    adder = subject.adder
+    n = subject.size()
+    if adder.divisor(n) > 1 and subject.kernel.operator.name != "mean":
+        raise Inapplicable("its weights of 1 / n leave no subnormal number exact")
+    lengths = {n, *[m for m in (128, 256) if m <= subject.most_terms]}
+    low, least = least_normal(adder.output), least_subnormal(adder.output)
+    data_low = least_normal(subject.dtype)
+    data_least = least_subnormal(subject.dtype)
+    for terms in sorted(m for m in lengths if subject.admits(m)):
+        divisor = float(adder.divisor(terms))
+
+        def one(
+            what: str,
+            row: Row,
+            right: Row,
+            wanted: float,
+            terms: int = terms,
+            divisor: float = divisor,
+        ) -> tuple[str, Case, float, float]:
+            case = subject.case(terms, [row], [right])
+            [value] = subject.values(terms, [row], [right])
+            return what, case, value / divisor, wanted
+
+        if divisor > 1:  # the mean of equal terms is each of them
+            yield one("results", Row(data_least), ONES[0], data_least)
+            continue
+        # TF32 holds the first; the least would be rounded away, which is no flushing.
+        given = data_low / 2 if subject.dtype == "float32" else data_least
+        row = Row(0.0, {0: given})
+        if adder.products:
+            # Times a power of two, so that the result is no matter of its own.
+            up = 4.0 if adder.output != subject.dtype else 2.0**10
+            if subject.dtype in ("float32", "bfloat16", "float64"):
+                up = 2.0**40
+            yield one("operands", row, Row(1.0, {0: up}), given * up)
+            if adder.output == subject.dtype:
+                small = Row(0.0, {0: low * 2.0**5})
+                yield one("products", small, Row(1.0, {0: 2.0**-6}), low / 2)
+        else:
+            yield one("operands", row, ONES[0], given)
+        if adder.output == subject.dtype and least < low:
+            cut = Row(0.0, {0: 1.5 * data_low, 1: -data_low})
+            yield one("sums", cut, ONES[0], data_low / 2)
+
+
+def _of_elements(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
+    elements = subject.elements
+    assert not isinstance(elements, str)
+    low, least = least_normal(subject.dtype), least_subnormal(subject.dtype)
+    asked: list[tuple[str, tuple[float, ...], float]]
+    match elements.name:
+        case "copy" | "relu" | "leaky_relu":
+            asked = [("operands", (least,), least), ("operands", (low / 2,), low / 2)]
+        case "mul":
+            asked = [
+                ("operands", (least, 4.0), 4 * least),
+                ("products", (low, 0.5), low / 2),
+            ]
+        case "add":
+            asked = [
+                ("operands", (least, 0.0), least),
+                ("sums", (1.5 * low, -low), low / 2),
+            ]
+        case _:
+            what = f"no subnormal result of {elements.name} is known exactly"
+            raise Inapplicable(what)
+    for what, values, wanted in asked:
+        case, [got, *_] = subject.elementwise(*[[v] * 16 for v in values])
+        yield what, case, got, wanted
+
+
+def contraction(subject: Subject) -> Reading:
+    """Return whether products are rounded before they are added.
+
+    Of a = 1 + 2^-12 the square less 1 + 2^-11 is 2^-24, or 0 if it was rounded.
+    """
+    if subject.dtype != "float32":
+        raise Inapplicable("it concerns float32 data")
+    if not subject.adder.products:
+        raise Inapplicable("it multiplies nothing")
+    n = subject.size()
+    a, b = 1 + 2.0**-12, -(1 + 2.0**-11)
+    [alone] = subject.values(n, [Row(0.0, {0: a})])
+    if alone != a:
+        raise Unobserved("operands or sums are too narrow to tell")
+    got = []
+    for first, second in ((0, 1), (1, 0)):
+        left, right = Row(0.0, {first: a, second: b}), Row(1.0, {first: a, second: 1.0})
+        got += subject.values(n, [left], [right])
+    told = {(0.0,): "products are rounded", (2.0**-24,): _UNROUNDED}
+    shown = " or ".join(dict.fromkeys(map(number, got)))
+    raw = (f"a a - (1 + 2^-11) = {shown}, a = 1 + 2^-12",)
+    # In one of the two orders the product comes first and is rounded to begin with.
+    seen = (max(got),)
+    if seen not in told or min(got) not in (0.0, seen[0]):
+        raise Unobserved("neither way of adding gives this", observed=raw, terms=n)
+    return subject.undeclared(CONTRACTION, told[seen], observed=raw, terms=n)
+
+
+# How results are rounded when they are stored.
+
+STORE: Final = "store"
+STOCHASTIC: Final = "stochastic"
+
+# Results beside 1, in units roundoff u: ties at 1 and 3; the last is negative.
+_BESIDE: Final = (1.0, 3.0, 1.5, 0.5, -1.5)
+_TOLD: Final = {
+    (0.0, 4.0, 2.0, 0.0, -2.0): ("rne", "to nearest, ties to even"),
+    (0.0, 2.0, 0.0, 0.0, 0.0): ("rz", "towards zero"),
+    (2.0, 4.0, 2.0, 0.0, -2.0): ("", "to nearest, ties away from zero"),
+    (2.0, 4.0, 2.0, 2.0, 0.0): ("", "upwards"),
+    (0.0, 2.0, 0.0, 0.0, -2.0): ("", "downwards"),
+    (2.0, 4.0, 2.0, 2.0, -2.0): ("", "away from zero"),
+}
+_DRAWS: Final = 4096
+_SIGNIFICANT: Final = 8.0
+
+
+def store(subject: Subject) -> Reading:
+    """Return how results between two numbers of the output's format are rounded."""
+    _require_rounded(subject)
+    u = unit(subject.dtype)
+    asked = [(math.copysign(1.0, b), b * u) for b in _BESIDE]
+    got, cases = _sums(subject, asked)
+    beside = tuple(
+        (value - one) / u for value, (one, _) in zip(got, asked, strict=True)
+    )
+    raw = (f"1 + {{1, 3, 1.5, 0.5}} u and -1 - 1.5 u give {shown(got)}",)
+    mode = subject.claims.store
+    if beside not in _TOLD:
+        drawn = all(
+            b in (math.floor(w / 2) * 2, math.ceil(w / 2) * 2)
+            for b, w in zip(beside, _BESIDE, strict=True)
+        )
+        return subject.reading(
+            STORE, "either neighbour" if drawn else "", mode,
+            Outcome.AS_DECLARED if drawn and mode == "stochastic" else
+            Outcome.UNDECIDED, observed=raw,
+            reason="" if drawn else "no rounding of the exact sums gives this",
+        )  # fmt: skip
+    name, found = _TOLD[beside]
+    if mode == "stochastic":
+        outcome = Outcome.BETTER if name else Outcome.AS_DECLARED
+    else:
+        outcome = Outcome.AS_DECLARED if name == mode else Outcome.DIFFERS
+    differs = outcome is Outcome.DIFFERS
+    return subject.reading(
+        STORE, found, mode, outcome, observed=raw,
+        witnesses=tuple(cases),
+        claims={"store": name} if differs and name else {},
+    )  # fmt: skip
+
+
+def stochastic(subject: Subject) -> Reading:
+    """Return whether equal results are rounded now up, now down.
+
+    A quarter of the way to the next number chance goes up once in four times.
+    """
+    _require_rounded(subject)
+    u = unit(subject.dtype)
+    draws = min(_DRAWS, subject.budget.rows)
+    got, cases = _sums(subject, [(1.0, 0.5 * u)] * draws)
+    up = sum(v > 1 for v in got)
+    share = up / len(got)
+    mode = subject.claims.store
+    raw = (f"{up} of {len(got)} results of 1 + u / 2 are 1 + 2 u",)
+    if 0 < up < len(got):
+        scale = math.sqrt(len(got) * 0.25 * 0.75)
+        odd = abs(up - 0.25 * len(got)) / scale > _SIGNIFICANT
+        found = f"up in {share:.0%} of equal sums" + (", not in a quarter" * odd)
+        drawn = mode == "stochastic"
+        return subject.reading(
+            STOCHASTIC, found, mode,
+            Outcome.AS_DECLARED if drawn else Outcome.DIFFERS, observed=raw,
+            witnesses=tuple(cases),
+            claims={} if drawn else {"store": "stochastic"},
+        )  # fmt: skip
+    better = mode == "stochastic"
+    return subject.reading(
+        STOCHASTIC, "equal sums are rounded alike", mode,
+        Outcome.BETTER if better else Outcome.AS_DECLARED, observed=raw,
+    )  # fmt: skip
+
+
+def _require_rounded(subject: Subject) -> None:
+    """Raise Inapplicable unless exact sums are rounded on the way to the result."""
+    if isinstance(subject.elements, str):
+        if not subject.adder.exact:
+            raise Inapplicable("weights are rounded before")
+        if subject.adder.output != subject.dtype:
+            raise Inapplicable("results have another format than the data")
+    elif subject.elements.name != "add":
+        raise Inapplicable(f"no exact results of {subject.elements.name} are known")
+    if precision(subject.dtype) >= precision("float32"):
+        raise Inapplicable("results are as wide as sums")
+
+
+def _sums(
+    subject: Subject, asked: Sequence[tuple[float, float]]
+) -> tuple[list[float], list[Case]]:
+    """Return the results of additions of two numbers, and the cases that give them."""
+    if not isinstance(subject.elements, str):
+        case, got = subject.elementwise(*zip(*asked, strict=True))
+        return list(got), [case]
+    n = subject.size()
+    scale = subject.adder.divisor(n)
+    rows = [Row(0.0, {0: one * scale, 1: other * scale}) for one, other in asked]
+    # What divides the sum is taken out again.
+    got = [v / scale for v in subject.values(n, rows)]
+    return got, [subject.first_case(n, rows[: subject.budget.rows])[0]]
+
+
+# How many bits sums are kept in, and how matrix units align and round them.
+
+ACCUMULATOR: Final = "accumulator"
+ALIGNMENT: Final = "alignment"
+FUSED: Final = "fused"
+
+# Distances between terms of 1: a tile in which several meet first hides what is
+# narrow between tiles alone.
+_TILES: Final = (1, 16, 32, 64, 128, 256)
+# The great term is 2^b. While b is two less than the bits of a format, sums of it and
+# of fewer than 2^b units are exact in every order.
+_LEAST: Final = 5
+_SPARE: Final = 2
+# Where weights may be off in float32's last places: far from there.
+_INEXACT: Final = 15
+# Two factors make the great term in the narrower formats.
+_RIGHT: Final = {"float16": 11, "float8_e4m3fn": 7, "float8_e5m2": 11}
+# Exponents of the least power of two that these hold, and of the greatest.
+_REACH: Final = {
+    "float16": (-24, 15), "float8_e4m3fn": (-9, 8), "float8_e5m2": (-16, 15),
+}  # fmt: skip
+_NAMES: Final = {8: "bfloat16", 11: "float16", 24: "float32"}
+_BITS: Final = {"float64": 53, "float16": 11, "bfloat16": 8, "float32": 24}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A sum of 2^bits, units, and -2^bits.
+
+    Attributes:
+        bits: exponent of the great term.
+        tile: distance between units.
+        last: place of the negative great term; the positive one stands at 0.
+        unit: 1 or -1: 2^b + 1 has a bit more than 2^b - 1, whichever meets.
+        n: terms.
+    """
+
+    bits: int
+    tile: int
+    last: int
+    unit: float
+    n: int
+
+    @property
+    def places(self) -> list[int]:
+        """Where the units stand."""
+        return [k for k in range(1, self.n - 1, self.tile) if k != self.n // 2]
+
+    @property
+    def right(self) -> float:
+        """The sum."""
+        return self.unit * len(self.places)
+
+    def row(self, scale: float) -> Row:
+        """Return the terms, the great ones times what their right factors leave."""
+        great = 2.0**self.bits * scale
+        at = dict.fromkeys(self.places, self.unit)
+        return Row(0.0, {**at, 0: great, self.last: -great})
+
+    def told(self, value: float) -> str:
+        """Return the sum that came, in words."""
+        return (
+            f"2^{self.bits}, {self.unit:+.0f} in each {self.tile} terms, "
+            f"-2^{self.bits} at {self.last}: {number(value)}, {self.right:.0f} is right"
+        )
+
+
+def accumulator(subject: Subject) -> Reading:
+    """Return how many bits a sum keeps.
+
+    Of 2^b, units, and -2^b the sum is that of the units in every order, unless
+    2^b + 1 has more bits than are kept.
+    """
+    n = _size(subject)
+    right = _RIGHT.get(subject.dtype, 0) if subject.adder.products else 0
+    top = max(24, declared_bits(subject.accumulator, subject)) - _SPARE
+    top = min(top, _REACH.get(subject.dtype, (0, top))[1] + right)
+    if not subject.adder.exact:
+        top = min(top, _INEXACT)
+    lost: list[tuple[_Asked, float, Case]] = []
+    for last in (n - 1, n // 2):
+        factors = Row(1.0, {0: 2.0**right, last: 2.0**right})
+        asked = [
+            _Asked(bits, tile, last, unit, n)
+            for bits in range(_LEAST, top + 1)
+            for tile in (t for t in (*_TILES, n) if t <= n)
+            for unit in (1.0, -1.0)
+        ]
+        # More units than 2^b would need another bit by themselves.
+        asked = [each for each in asked if len(each.places) < 2**each.bits]
+        rows = [each.row(2.0**-right) for each in asked]
+        got = subject.values(n, rows, [factors])
+        for each, row, value in zip(asked, rows, got, strict=True):
+            near = not subject.adder.exact and abs(value - each.right) < 0.5
+            if value != each.right and not near:
+                lost.append((each, value, subject.case(n, [row], [factors])))
+    return _kept(subject, sorted(lost, key=lambda told: told[0].bits), top, n)
+
+
+def _size(subject: Subject) -> int:
+    """Return the number of terms: the number of ones must be exact in the output."""
+    most = min(subject.most_terms, 2 ** precision(subject.adder.output))
+    return subject.size([n for n in SIZES[::-1] if n <= most])
+
+
+def _kept(
+    subject: Subject, lost: list[tuple[_Asked, float, Case]], top: int, n: int
+) -> Reading:
+    """Return what follows from the sums in which units were lost."""
+    range_case, overflow = _overflow(subject, n)
+    declared = declared_bits(subject.accumulator, subject)
+    first = [told for told in lost if told[0].bits == lost[0][0].bits]
+    observed = tuple(each.told(value) for each, value, _ in first[:3])
+    kept = first[0][0].bits if first else top + 1
+    found = f"at least {kept} bits"
+    if first and (kept == _LEAST or not all(math.isfinite(v) for _, v, _ in first)):
+        found = "what comes is no sum of the terms in any format"
+    elif first:
+        found = f"{kept} bits" + (f", as {_NAMES[kept]}" if kept in _NAMES else "")
+        tile = min(each.tile for each, _, _ in first)
+        found += f" between tiles of {tile} terms" if tile > 1 else ""
+    if overflow:
+        found, observed = f"{found}, no range beyond float16", (*observed, overflow)
+    narrow = bool(first) and kept < declared
+    if not declared:
+        outcome = Outcome.UNDECIDED
+    elif narrow or (overflow and declared > precision("float16")):
+        outcome = Outcome.DIFFERS
+    elif kept > declared:
+        outcome = Outcome.BETTER
+    else:
+        outcome = Outcome.AS_DECLARED
+    witnesses = (*(case for _, _, case in first[:1]), *range_case)
+    differs = outcome is Outcome.DIFFERS
+    claims: dict[str, Claim] = {}
+    if differs and first and kept in _NAMES:
+        claims["accumulator"] = _NAMES[kept]
+    return subject.reading(
+        ACCUMULATOR, found, f"{declared} bits" if declared else "", outcome,
+        reason="" if declared else "its width depends on the unit",
+        terms=n, observed=observed, witnesses=witnesses,
+        claims=claims,
+    )  # fmt: skip
+
+
+def _overflow(subject: Subject, n: int) -> tuple[tuple[Case, ...], str]:
+    """Return the case that overflows a float16 sum, and what it gave if it did."""
+    if subject.dtype != "float16" or subject.adder.divisor(n) > 1:
+        return (), ""
+    row = Row(0.0, {0: 60000.0, 1: 60000.0, 2: -60000.0, 3: -60000.0, 4: 1.0})
+    [value] = subject.values(n, [row])
+    if math.isfinite(value):
+        return (), ""
+    told = f"60000 + 60000 - 60000 - 60000 + 1 = {number(value)}"
+    return (subject.case(n, [row]),), told
+
+
+def declared_bits(claim: Accumulator, subject: Subject) -> int:
+    """Return the bits that a declared accumulator keeps; 0 where units differ in it."""
+    if claim.model == "any_tensor_core" and subject.dtype.startswith("float8"):
+        return 0
+    if claim.model in ("splitk", "atomic"):
+        return min(24, _BITS.get(claim.dtype, 24))
+    return _BITS.get(claim.model, 24)
+
+
+def alignment(subject: Subject) -> Reading:
+    """Return down to which bit terms are aligned that are added at once.
+
+    2^10, 2^(10-k) and -2^10 in one block leave 2^(10-k) for k up to that bit.
+    """
+    n = _size(subject)
+    if (how := meeting(subject, n)) != "at once":
+        raise Inapplicable(f"terms are added {how}, two at a time")
+    right = max(-14, _REACH.get(subject.dtype, (0, 0))[0])
+    right = right if subject.adder.products else 0
+    # The greatest term, as two factors, and the least that the left one can be.
+    top = 8 if subject.dtype.startswith("float8") else 10
+    least, most = _REACH.get(subject.dtype, (-40, 40))
+    bits = [k for k in range(4, 40) if least <= top - k - right <= most]
+    if not bits:
+        raise Inapplicable(f"{subject.dtype} holds no terms far enough apart")
+    rows = [
+        Row(0.0, {0: 2.0**top, 1: 2.0 ** (top - k - right), 2: -(2.0**top)})
+        for k in bits
+    ]
+    got = subject.values(n, rows, [Row(1.0, {1: 2.0**right})])
+    kept = [k for k, value in zip(bits, got, strict=True) if value]
+    raw = (f"k = {bits[0]} to {bits[-1]}: {shown(got)}",)
+    if not kept or kept != bits[: len(kept)]:
+        why = "what is kept does not end at one bit"
+        raise Unobserved(why, observed=raw, terms=n)
+    ends = f"{kept[-1]} bits" if kept != bits else f"at least {kept[-1]} bits"
+    found = f"{ends} below the greatest of three terms"
+    return subject.undeclared(ALIGNMENT, found, observed=raw, terms=n)
+
+
+def fused(subject: Subject) -> Reading:
+    """Return whether several additions are rounded as one, and how.
+
+    Of 2^23, 2^23 and three terms of 1 each, every addition by itself leaves 2^24; at
+    once they make 2^24 + 3, which rounds to 2^24 + 2 or, to nearest, + 4. What is
+    subtracted far behind shows it in narrow results too.
+    """
+    n = _size(subject)
+    if (how := meeting(subject, n)) == "in a tree":
+        return subject.undeclared(FUSED, "two terms at a time")
+    far = n - 1
+    if subject.dtype in ("float32", "float64", "bfloat16"):
+        left, right, end = 2.0**23, 1.0, -(2.0**24)
+    elif subject.dtype == "float16" and subject.adder.products:
+        left, right, end = 2.0**12, 2.0**11, -(2.0**13)
+    else:
+        raise Inapplicable(f"{subject.dtype} holds no such terms")
+    at = {0: left, 1: left, 2: 1.0, 3: 1.0, 4: 1.0, far: end}
+    [value] = subject.values(
+        n, [Row(0.0, at)], [Row(1.0, {0: right, 1: right, far: right})]
+    )
+    told = {
+        0.0: "each addition is rounded by itself",
+        2.0: "several at once, then truncated",
+        4.0: "several at once, then rounded to nearest",
+        3.0: "kept beyond 24 bits",
+    }
+    raw = (f"2^23 + 2^23 + 1 + 1 + 1 - 2^24 = {number(value)}",)
+    if value not in told or (how == "in turn" and value == 4.0):
+        why = "no rounding of float32 sums gives this"
+        raise Unobserved(why, observed=raw, terms=n)
+    why = NOTHING
+    if subject.dtype in SHORT:
+        why = "what is declared allows either"
+    return subject.undeclared(FUSED, told[value], why, observed=raw, terms=n)
+
+
+# Whether the same call gives the same bits, and a row the same in every batch.
+
+DETERMINISM: Final = "determinism"
+BATCH: Final = "batch"
+
+REPEATS: Final = 30
+# Sub-batches: the first so many rows.
+_BATCHES: Final = (1, 2, 3, 4, 8, 15, 16)
+_ROWS: Final = 17
+# No order of adding values spread over so many octaves rounds as another one does.
+_OCTAVES: Final = 12
+
+
+def _rows(subject: Subject) -> tuple[int, list[Row], Sequence[Row]]:
+    n = subject.size([n for n in SIZES[::-1] if n <= subject.most_terms])
+    octaves = _OCTAVES if subject.dtype != "float16" else 4
+    made = [
+        Row(raw=spread(n, subject.dtype, seed=seed, octaves=octaves))
+        for seed in range(_ROWS + 1)
+    ]
+    right = ONES if not subject.adder.products else (made[-1],)
+    return n, made[:-1], right
+
+
+def determinism(subject: Subject) -> Reading:
+    """Return in how many of equal calls the bits are others, on a GPU under load."""
+    n, rows, right = _rows(subject)
+    case = subject.case(n, rows, right)
+    made = subject.observed(case, REPEATS)
+    mode = subject.claims.determinism
+    raw: tuple[str, ...] = ()
+    if not made.unlike:
+        outcome = Outcome.BETTER if mode == "none" else Outcome.AS_DECLARED
+        found = f"the same bits in {made.calls} calls"
+        claims: dict[str, Claim] = {}
+    else:
+        outcome = Outcome.AS_DECLARED if mode == "none" else Outcome.DIFFERS
+        found = f"other bits in {made.unlike} of {made.calls} calls"
+        one = subject.adder.read(made, len(rows), apart=False)
+        two = subject.adder.read(made, len(rows), apart=False, other=True)
+        places = [i for i, (a, b) in enumerate(zip(one, two, strict=True)) if a != b]
+        if places:
+            at = places[0]
+            shown = [number(line[at][0]) for line in (one, two)]
+            raw = (f"row {at}: {shown[0]}, then {shown[1]}",)
+        claims = {} if mode == "none" else {"determinism": "none"}
+    return subject.reading(
+        DETERMINISM, found, mode, outcome, terms=n, observed=raw, claims=claims,
+        witnesses=(case,),
+    )  # fmt: skip
+
+
+def batch(subject: Subject) -> Reading:
+    """Return in which batches a row has other bits than in the whole."""
+    if not subject.adder.exact:
+        raise Inapplicable("its rows form no batch")
+    n, rows, right = _rows(subject)
+    whole = _results(subject, n, rows, right)
+    if _results(subject, n, rows, right) != whole:
+        raise Unobserved("equal calls give other bits as it is")
+    unlike, tried = [], []
+    for size in _BATCHES:
+        try:
+            some = _results(subject, n, rows[:size], right)
+        except Unobserved:
+            continue  # no batch of that size is in its domain
+        tried.append(size)
+        if [line[0] for line in some] != [line[0] for line in whole[:size]]:
+            unlike.append(f"the first {size}")
+    turned = _results(subject, n, rows[::-1], right)[::-1]
+    if [line[0] for line in turned] != [line[0] for line in whole]:
+        unlike.append("all in reverse")
+    declared = subject.claims.batch_invariant
+    text = "the same bits" if declared else ""
+    if unlike:
+        listed = f"other bits in batches of {', '.join(unlike)} of {len(rows)} rows"
+        if not declared:
+            return subject.undeclared(BATCH, listed)
+        whole_case = subject.case(n, rows, right)
+        return subject.reading(
+            BATCH, listed, text, Outcome.DIFFERS, terms=n, witnesses=(whole_case,),
+            claims={"batch_invariant": False},
+        )  # fmt: skip
+    found = f"the same bits in {len(tried) + 1} batches of {len(rows)} rows"
+    outcome = Outcome.AS_DECLARED if declared else Outcome.BETTER
+    return subject.reading(
+        BATCH, found, text, outcome, terms=n,
+        claims={} if declared else {"batch_invariant": True},
+    )  # fmt: skip
+
+
+def _results(
+    subject: Subject, n: int, rows: Sequence[Row], right: Sequence[Row]
+) -> list[tuple[float, ...]]:
+    """Return the results of rows in one call."""
+    made = subject.observed(subject.case(n, rows, right))
+    return subject.adder.read(made, len(rows), apart=False)

@@ -1,0 +1,714 @@
+"""The order of additions, and into how many parts sums fall at which shapes."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from typing import Final
+
+from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading, Tree
+from kfuzz.core.dtypes import unpack_numbers
+from kfuzz.core.recipe import Case
+from kfuzz.features.lab.probe.sums import (
+    ONES,
+    Inapplicable,
+    Row,
+    Subject,
+    Unobserved,
+    number,
+    precision,
+    rounded,
+    spread,
+)
+
+# The order of additions: found from sums, and what it is like.
+#
+# FPRev (Xie et al., 2025): of the terms i gets a number M so great that it swallows
+# every other one, j gets -M, the others are 1. What was added before both meet is lost,
+# what comes after is kept; the result tells how many terms the smallest subtree has
+# that holds both.
+
+Pair = tuple[int, int]
+Sizes = Mapping[Pair, int]
+Ask = Callable[[Sequence[Pair]], Sequence[int]]
+
+WIDE: Final = 3
+"""A node that adds so many at once rounds once for all of them."""
+
+
+class Inconsistent(Exception):
+    """No order of additions explains what was seen."""
+
+
+def discover(n: int, ask: Ask, *, limit: int) -> dict[Pair, int]:
+    """Ask for the pairs that the order of n terms follows from.
+
+    Between n - 1 pairs, of serial sums, and all of them, where one node adds all.
+
+    Args:
+        n: terms.
+        ask: returns for each pair the terms of the smallest subtree with both.
+        limit: most pairs.
+
+    Raises:
+        Inconsistent: if it takes more.
+    """
+    known: dict[Pair, int] = {}
+    pending = [list(range(n))]
+    while pending:
+        pairs = [(g[0], j) for g in pending for j in g[1:]]
+        if len(known) + len(pairs) > limit:
+            raise Inconsistent(f"it takes more than {limit} sums")
+        known.update(zip(pairs, ask(pairs), strict=True))
+        pending = [
+            group for g in pending for _, group in _grouped(g, known) if len(group) > 1
+        ]
+    return known
+
+
+def build(n: int, sizes: Sizes) -> Tree:
+    """Return the order of n terms.
+
+    Raises:
+        Inconsistent: if none fits.
+    """
+    [tree, *others] = _tree_split(list(range(n)), sizes, n + 1)
+    if others or size_of(tree) != n:
+        raise Inconsistent("the terms form no one tree")
+    return tree
+
+
+def _grouped(group: list[int], sizes: Sizes) -> list[tuple[int, list[int]]]:
+    """Return the terms but the first by the subtree that they share with it."""
+    first, found = group[0], {}  # type: int, dict[int, list[int]]
+    for j in group[1:]:
+        found.setdefault(sizes[first, j], []).append(j)
+    return sorted(found.items())
+
+
+def _tree_split(group: list[int], sizes: Sizes, above: int) -> list[Tree]:
+    """Return the subtrees that terms fall into below a node of `above` terms."""
+    trees: list[Tree] = []
+    rest = group
+    while rest:
+        first, own = rest[0], [rest[0]]
+        others: list[int] = []
+        for j in rest[1:]:
+            (own if sizes[first, j] < above else others).append(j)
+        trees.append(_rooted(own, sizes))
+        rest = others
+    return trees
+
+
+def _rooted(group: list[int], sizes: Sizes) -> Tree:
+    tree: Tree = group[0]
+    for size, members in _grouped(group, sizes):
+        tree = (tree, *_tree_split(members, sizes, size))
+        if size_of(tree) != size:
+            raise Inconsistent(
+                f"{size} terms share a subtree in which only {size_of(tree)} lie"
+            )
+    return tree
+
+
+def leaves(tree: Tree) -> list[int]:
+    """Return the terms of a tree, from left to right."""
+    found, pending = [], [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, int):
+            found.append(node)
+        else:
+            pending += reversed(node)
+    return found
+
+
+def size_of(tree: Tree) -> int:
+    """Return how many terms a tree has."""
+    return len(leaves(tree))
+
+
+def depths(tree: Tree) -> dict[int, int]:
+    """Return how many additions each term passes."""
+    found, pending = {}, [(tree, 0)]
+    while pending:
+        node, depth = pending.pop()
+        if isinstance(node, int):
+            found[node] = depth
+        else:
+            pending += [(child, depth + 1) for child in node]
+    return found
+
+
+def height(tree: Tree) -> int:
+    """Return the most additions that a term passes."""
+    return max(depths(tree).values())
+
+
+def width(tree: Tree) -> int:
+    """Return how many the widest node adds at once; 0 for a single term."""
+    widest, pending = 0, [tree]
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, int):
+            widest = max(widest, len(node))
+            pending += node
+    return widest
+
+
+def parts(tree: Tree) -> tuple[int, int]:
+    """Return into how many equal parts the sum falls that are added in turn.
+
+    Returns:
+        How many, and the terms of each; (1, n) where it falls into none.
+    """
+    aside, node = [], tree
+    while not isinstance(node, int) and len(node) == 2:
+        first, second = sorted(node, key=size_of, reverse=True)
+        aside.append(size_of(second))
+        node = first
+        if aside[-1] != aside[0]:
+            break
+        if aside[0] > 1 and size_of(node) == aside[0]:
+            return len(aside) + 1, aside[0]
+    return 1, size_of(tree)
+
+
+def described(tree: Tree) -> str:
+    """Return what an order is like, in words."""
+    n, high = size_of(tree), height(tree)
+    if n == 1:
+        return "one term"
+    if width(tree) >= WIDE:
+        return f"fused: up to {width(tree)} terms at once, height {high}"
+    if high == n - 1:
+        return f"serial, height {high}"
+    if high == (n - 1).bit_length():
+        return f"balanced tree, height {high}"
+    number, size = parts(tree)
+    if number > 1:
+        inner = tree
+        for _ in range(number - 1):
+            assert not isinstance(inner, int)
+            inner = max(inner, key=size_of)
+        each = described(inner) if parts(inner)[0] == 1 else f"height {height(inner)}"
+        return f"{number} parts of {size} ({each}), height {high}"
+    return f"tree of height {high}"
+
+
+def summed(
+    tree: Tree, terms: Sequence[float], add: Callable[[float, float], float]
+) -> float:
+    """Return the sum of terms in the order of a tree of additions of two."""
+    done: list[float] = []
+    pending: list[tuple[Tree, bool]] = [(tree, False)]
+    while pending:
+        node, ready = pending.pop()
+        if isinstance(node, int):
+            done.append(terms[node])
+        elif ready:
+            right, left = done.pop(), done.pop()
+            done.append(add(left, right))
+        else:
+            left_tree, right_tree = node
+            pending += [(node, True), (right_tree, False), (left_tree, False)]
+    return done[0]
+
+
+ORDER: Final = "order"
+SPLIT: Final = "split"
+
+_LADDER: Final = (16, 32, 64, 128, 256, 512, 1024, 2048)
+# A second look at the order with so many rows in a call: the grid is another one.
+_FEW_ROWS: Final = 4
+# Rows on which an order must give the kernel's very bits, and their spread.
+_REPLAYED, _OCTAVES = 4, 11
+_PASSES: Final = 3
+# Pairs that are asked for again, spread over all: to rebuild a tree takes more.
+_AGAIN: Final = 1024
+_NEAR: Final = 0.1
+
+
+class _Exact(Exception):
+    """No term is lost beside one that is so many times as great."""
+
+    def __init__(self, ratio: float) -> None:
+        self.ratio = ratio
+        super().__init__(f"terms are kept beside ones {number(ratio)} times as great")
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """The factors of a great term and of a small one that it swallows."""
+
+    great: tuple[float, float]
+    small: tuple[float, float]
+
+    @property
+    def grain(self) -> float:
+        """The small term."""
+        return self.small[0] * self.small[1]
+
+    @property
+    def apart(self) -> bool:
+        """Whether each row needs right factors of its own."""
+        return self.small[1] != 1.0
+
+    def row(self, at: Sequence[int] = ()) -> tuple[Row, Row]:
+        """Return the factors of a row of small terms, but M and -M at two places."""
+        signs = (1.0, -1.0)
+        left = {p: s * self.great[0] for p, s in zip(at, signs, strict=False)}
+        right = dict.fromkeys(at, self.great[1]) if self.apart else {}
+        return Row(self.small[0], left), Row(self.small[1], right)
+
+
+def _terms(subject: Subject, n: int) -> _Terms | None:
+    """Return terms for sums of n; None where the format has none far enough apart."""
+    if n > 2 ** precision(subject.adder.output):
+        return None  # their number would be rounded
+    divisor = subject.adder.divisor(n)
+    match subject.dtype:
+        case "float64":
+            return _Terms((2.0**1000, 1.0), (1.0, 1.0))
+        case "float32" | "bfloat16":
+            return _Terms((2.0**126, 1.0), (1.0, 1.0))
+        case "float16" if n * divisor <= 1 << 13:
+            # 35 fractional bits of a matrix unit are fewer than lie between them.
+            return _Terms((2.0**15, 1.0), (2.0**-24 * divisor, 1.0))
+        case "float8_e4m3fn" if subject.adder.products:
+            return _Terms((2.0**8, 2.0**8), (2.0**-9, 2.0**-9))
+        case "float8_e5m2" if subject.adder.products:
+            return _Terms((2.0**15, 2.0**15), (2.0**-16, 2.0**-16))
+    return None
+
+
+def ladder(subject: Subject) -> list[int]:
+    """Return the numbers of terms at which the order is looked for: three at most.
+
+    Raises:
+        Unobserved: if there is none.
+    """
+    subject.adder  # noqa: B018 - it says why there is none
+    fit = [
+        n
+        for n in _LADDER
+        if n <= subject.most_terms and _terms(subject, n) and subject.admits(n)
+    ]
+    if not fit:
+        what = (
+            f"no sums of {_LADDER[0]} terms of {subject.dtype} or more, "
+            f"{subject.most_terms} at most, show their order in its domain"
+        )
+        raise Inapplicable(what)
+    return sorted({fit[0], fit[len(fit) // 2], fit[-1]})
+
+
+def order(subject: Subject) -> Iterator[Reading]:
+    """Yield the order at each number of terms, then what follows of the shape."""
+    found: dict[str, Tree] = {}
+    highest, broken = 0, False
+    sizes = ladder(subject)
+    few = None
+    with suppress(Inconsistent, Unobserved, _Exact):  # where it does not show
+        few = _found(subject, sizes[0], most=_FEW_ROWS)
+    for n in sizes:
+        try:
+            made, formats = _found(subject, n), ""
+            formats = _replays(subject, n, made)
+        except (Inconsistent, Unobserved) as why:
+            broken = True
+            yield subject.reading(
+                ORDER, "", _declared(subject), Outcome.UNDECIDED, reason=str(why),
+                terms=n,
+            )  # fmt: skip
+            continue
+        except _Exact as exact:
+            yield _exact(subject, n, exact)
+            return
+        found[f"{n} terms"] = made
+        highest = max(highest, height(made))
+        broken = broken or formats != "float32" or (n == sizes[0] and few != made)
+        # A serial sum is what any order may be.
+        last = n == sizes[-1] and not broken and highest < n - 1
+        claims: dict[str, Claim] = {}
+        if last:  # if rows have the same bits in smaller calls, down to one row
+            rows = _spread(subject, n)
+            whole = subject.values(n, rows)
+            fewer = range(1, len(rows))
+            if all(subject.values(n, rows, most=most) == whole for most in fewer):
+                claims = _claims(subject, n, highest)
+        yield _reading(subject, n, made, formats, claims)
+    if few is not None:
+        found[f"{sizes[0]} terms, {_FEW_ROWS} rows"] = few
+    if found:
+        yield _split(subject, found)
+
+
+def meeting(subject: Subject, n: int) -> str:
+    """Return how the first three of n terms meet: "at once", "in turn" or "in a tree".
+
+    Raises:
+        Unobserved: if that does not show.
+    """
+    try:
+        first, later, others = _asker(subject, n)([(0, 1), (0, 2), (1, 2)])
+    except Inconsistent as why:
+        raise Unobserved(str(why)) from None
+    if first == later == others > 2:
+        return "at once"
+    return "in turn" if (first, later, others) == (2, 3, 3) else "in a tree"
+
+
+def _asker(subject: Subject, n: int, *, most: int | None = None) -> Ask:
+    """Return what says how many terms the least subtree of a pair has.
+
+    Raises:
+        Unobserved: if the format has no terms for that, or small ones do not add up.
+    """
+    terms = _terms(subject, n)
+    if terms is None:
+        what = f"no sums of {n} terms of {subject.dtype} show their order"
+        raise Inapplicable(what)
+    left, right = terms.row()
+    [total] = subject.values(n, [left], [right])
+    kept = total / terms.grain
+    if kept != n and (subject.adder.exact or not abs(kept - n) < _NEAR):
+        raise Unobserved(f"{n} terms of {number(terms.grain)} sum to {number(total)}")
+    rows = most or subject.rows_per_call
+
+    def ask(pairs: Sequence[Pair]) -> list[int]:
+        # Each call has equally many rows: the order may follow their number.
+        made = [terms.row(pair) for pair in pairs]
+        made += [terms.row()] * (-len(made) % rows)
+        rights = [right for _, right in made] if terms.apart else ONES
+        sums = subject.values(n, [left for left, _ in made], rights, most=rows)
+        sizes = []
+        for pair, total in zip(pairs, sums, strict=False):
+            kept = total / terms.grain
+            if not subject.adder.exact and abs(kept - round(kept)) < _NEAR:
+                kept = float(round(kept))  # weights that are not quite 1 / n
+            if not math.isfinite(kept) or kept != int(kept) or not 0 <= kept <= n - 2:
+                raise Inconsistent(
+                    f"with M at {pair[0]} and -M at {pair[1]} the sum of {n - 2} small "
+                    f"terms is {number(kept)} of them"
+                )
+            sizes.append(n - int(kept))
+        return sizes
+
+    return ask
+
+
+def _found(subject: Subject, n: int, *, most: int | None = None) -> Tree:
+    """Return the order of n terms, seen three times alike.
+
+    Raises:
+        Unobserved: if small terms do not add up.
+        trees.Inconsistent: if no order explains the sums.
+    """
+    ask = _asker(subject, n, most=most)
+    if n > 2 and all(size == 2 for size in ask([(0, j) for j in range(1, n)])):
+        terms = _terms(subject, n)
+        assert terms is not None
+        raise _Exact(terms.great[0] * terms.great[1] / terms.grain)
+    sizes = discover(n, ask, limit=subject.most_pairs)
+    pairs = list(sizes)[:: -(-len(sizes) // _AGAIN)]
+    for turn in range(1, _PASSES):
+        # Once in other rows: those of a call need not be added alike.
+        asked = pairs[::-1] if turn % 2 else pairs
+        again = dict(zip(asked, ask(asked), strict=True))
+        changed = [p for p in pairs if sizes[p] != again[p]]
+        if changed:
+            pair = changed[0]
+            raise Inconsistent(
+                f"the order changes from call to call, or from row to row: {pair} "
+                f"shared {sizes[pair]} terms, then {again[pair]}"
+            )
+    try:
+        return build(n, sizes)
+    except Inconsistent as error:
+        raw = ", ".join(f"{p}:{s}" for p, s in list(sizes.items())[:64])
+        raise Inconsistent(f"{error}; seen {raw}") from None
+
+
+def _replays(subject: Subject, n: int, tree: Tree) -> str:
+    """Return the format in which additions in that order give the kernel's bits.
+
+    "" where none does, or nodes add more than two at once.
+    """
+    if width(tree) >= WIDE or n & (n - 1):
+        return ""
+    rows = _spread(subject, n)
+    got = subject.values(n, rows)
+    divisor, output = subject.adder.divisor(n), subject.adder.output
+    for name in dict.fromkeys(("float32", "float64", subject.dtype)):
+        # Of two float32 numbers float64 rounds the sum so that rounding it again is
+        # right.
+        sums = (
+            summed(
+                tree, unpack_numbers(row.raw, subject.dtype),
+                lambda a, b: rounded(a + b, name),  # noqa: B023 - called at once
+            )
+            for row in rows
+        )  # fmt: skip
+        if [rounded(s / divisor, output) for s in sums] == [v / divisor for v in got]:
+            return name
+    return ""
+
+
+def _spread(subject: Subject, n: int) -> list[Row]:
+    seeds, dtype = range(_REPLAYED), subject.dtype
+    return [
+        Row(raw=spread(n, dtype, seed=s, octaves=_OCTAVES, cancelling=s % 2 == 0))
+        for s in seeds
+    ]
+
+
+def _declared(subject: Subject) -> str:
+    claim = subject.accumulator
+    if claim.model == "blocked":
+        return f"height {claim.count} at most"
+    return "any order"
+
+
+def _reading(
+    subject: Subject, n: int, tree: Tree, formats: str, claims: dict[str, Claim]
+) -> Reading:
+    claim, high = subject.accumulator, height(tree)
+    outcome = Outcome.AS_DECLARED
+    if claim.model == "blocked" and high != claim.count:
+        outcome = Outcome.BETTER if high < claim.count else Outcome.DIFFERS
+    differs = outcome is Outcome.DIFFERS
+    witnesses = (_along(subject, n, tree),) if differs else ()
+    how = f"; its bits are those of additions in {formats}" if formats else ""
+    return subject.reading(
+        ORDER, described(tree) + how, _declared(subject), outcome,
+        terms=n, tree=tree, claims=claims, witnesses=witnesses,
+    )  # fmt: skip
+
+
+def _exact(subject: Subject, n: int, exact: _Exact) -> Reading:
+    compensates = subject.accumulator.model in ("compensated", "float64")
+    wide = exact.ratio < 2.0 ** precision("float64")
+    other = "kept in float64" if wide else "wider than any format"
+    return subject.reading(
+        ORDER, f"sums are compensated, or {other}", _declared(subject),
+        Outcome.AS_DECLARED if compensates else Outcome.BETTER,
+        reason=str(exact), terms=n,
+    )  # fmt: skip
+
+
+def _along(subject: Subject, n: int, tree: Tree) -> Case:
+    """Return the case that loses half a unit with each addition of the deepest term.
+
+    The deepest is 1; what is added to it is 2^-24, and 0 elsewhere.
+    """
+    depth_of = depths(tree)
+    deepest = max(depth_of, key=lambda leaf: depth_of[leaf])
+    one = 2.0**10  # in float16 2^-24 of it is a normal number
+    at = {deepest: one}
+    node = tree
+    while not isinstance(node, int):
+        inside = next(c for c in node if deepest in leaves(c))
+        for other in node:
+            if other is not inside:
+                at[leaves(other)[0]] = one * 2.0**-24
+        node = inside
+    return subject.case(n, [Row(0.0, at)])
+
+
+def _claims(subject: Subject, n: int, high: int) -> dict[str, Claim]:
+    """Return what declares a height, up to the number of terms that showed it."""
+    operator, claims = subject.kernel.operator, subject.claims
+    size = operator.reduced if isinstance(operator.reduced, str) else "N"
+    bound = f"{size} <= {n}"
+    if claims.shape_class is not None:
+        before = claims.shape_class.expression
+        parts = [part.strip() for part in before.split(" and ")]
+        known = bound in parts and not {"or", "not", "if"} & set(before.split())
+        bound = before if known else f"({before}) and {bound}"
+    return {"accumulator": f"blocked({high})", "shape_class": bound}
+
+
+def _split(subject: Subject, found: dict[str, Tree]) -> Reading:
+    """Return what follows of the shape: blocks of one size, or parts in one number."""
+    seen = {where: parts(tree) for where, tree in found.items()}
+    told = "; ".join(
+        f"{where}: {count} parts of {size}" if count > 1 else f"{where}: one part"
+        for where, (count, size) in seen.items()
+    )
+    claim = subject.accumulator
+    if claim.model != "splitk":
+        return subject.undeclared(SPLIT, told)
+    most = max(count for count, _ in seen.values())
+    if most <= claim.count:
+        outcome = Outcome.AS_DECLARED if most == claim.count else Outcome.BETTER
+        return subject.reading(SPLIT, told, f"{claim.count} parts at most", outcome)
+    why = "parts kept in float32 are like any other order"
+    return subject.reading(
+        SPLIT, told, f"{claim.count} parts at most", Outcome.UNDECIDED, reason=why
+    )
+
+
+# Orders of additions, drawn: as an outline in text, and as a tree in SVG.
+
+# Steps of a sum that are told one by one; longer ones are cut in the middle.
+_STEPS: Final = 6
+_INDENT: Final = "  "
+# Of a drawing, in pixels: a term, a level, and what all levels may take.
+_TERM: Final = 14.0
+_LEVEL: Final = 18.0
+_HIGHEST: Final = 480.0
+_WIDEST: Final = 4000.0
+_MARGIN: Final = 16.0
+_TITLE: Final = 22.0
+
+
+def outline(tree: Tree, *, indent: str = "") -> list[str]:
+    """Return an order as lines: what is added at once, in pairs, in turn."""
+    if isinstance(tree, int):
+        return [f"{indent}{tree}"]
+    terms = leaves(tree)
+    named = ranged(terms)
+    steps = _steps(tree)
+    if all(isinstance(child, int) for child in tree):
+        return [f"{indent}{named} at once" if len(tree) > 2 else f"{indent}{named}"]
+    if all(len(s) == 1 and isinstance(s[0], int) for s in steps):
+        return [f"{indent}{named} in turn"]
+    if _is_paired(tree):
+        return [f"{indent}{named} in pairs"]
+    lines = [f"{indent}{len(terms)} terms, in turn:"]
+    shown: list[Sequence[Tree] | None] = list(steps)
+    if len(shown) > _STEPS:
+        shown = [*shown[: _STEPS - 2], None, shown[-1]]
+    for step in shown:
+        inner = indent + _INDENT
+        if step is None:
+            lines.append(f"{inner}… ({len(steps)} steps)")
+        elif len(step) == 1:
+            lines += outline(step[0], indent=inner)
+        elif all(isinstance(part, int) for part in step):
+            found = [part for part in step if isinstance(part, int)]
+            lines.append(f"{inner}{ranged(found)} at once")
+        else:
+            lines.append(f"{inner}at once:")
+            for part in step:
+                lines += outline(part, indent=inner + _INDENT)
+    return lines
+
+
+def ranged(terms: Sequence[int]) -> str:
+    """Return numbers of terms, evenly spaced ones as a range."""
+    if len(terms) < 3:
+        return " + ".join(map(str, terms))
+    gaps = {b - a for a, b in pairwise(terms)}
+    if gaps == {1}:
+        return f"{terms[0]} to {terms[-1]}"
+    if len(gaps) == 1 and terms[1] > terms[0]:
+        return f"{terms[0]}, {terms[1]}, … {terms[-1]}"
+    shown = ", ".join(map(str, terms[:4]))
+    return f"{shown}, … ({len(terms)} terms)" if len(terms) > 4 else shown
+
+
+def _steps(tree: Tree) -> list[Sequence[Tree]]:
+    """Return what is added in turn: the first part, then what each step adds to it."""
+    found: list[Sequence[Tree]] = []
+    node = tree
+    while not isinstance(node, int):
+        if found and len(node) > 2 and all(isinstance(part, int) for part in node):
+            break  # all at once
+        first = max(node, key=size_of)
+        place = node.index(first)
+        found.append(node[:place] + node[place + 1 :])
+        node = first
+        # It goes on in a sum of more such steps, no equal of what is added.
+        if any(size_of(part) >= size_of(node) for part in found[-1]):
+            break
+    return [[node], *found[::-1]]
+
+
+def _is_paired(tree: Tree) -> bool:
+    """Whether every node adds two halves."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, int):
+            continue
+        if len(node) != 2 or abs(size_of(node[0]) - size_of(node[1])) > 1:
+            return False
+        pending += node
+    return True
+
+
+def svg(drawn: Sequence[tuple[str, Tree]]) -> str:
+    """Return trees with their titles, one below the other, as a document of SVG.
+
+    Terms stand at the bottom in the order of the drawing; a node that adds more than
+    two at once is filled.
+    """
+    bodies, top, wide = [], _MARGIN, 0.0
+    for title, tree in drawn:
+        body, width, high = _drawing(title, tree, top)
+        bodies.append(body)
+        wide, top = max(wide, width), top + high + 2 * _MARGIN
+    size = f'width="{wide:.0f}" height="{top:.0f}" viewBox="0 0 {wide:.0f} {top:.0f}"'
+    style = (
+        "text{font:12px sans-serif;fill:#222}path{stroke:#555;fill:none}"
+        "circle{fill:#fff;stroke:#555}circle.fused{fill:#c60}"
+    )
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        f"<title>{escape('; '.join(title for title, _ in drawn))}</title>",
+        f"<style>{style}</style>",
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        *bodies,
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _drawing(title: str, tree: Tree, top: float) -> tuple[str, float, float]:
+    """Return the elements of one tree, its width and its height."""
+    order = leaves(tree)
+    step = min(_TERM, _WIDEST / max(len(order), 1))
+    levels = max(height(tree), 1)
+    level = min(_LEVEL, _HIGHEST / levels)
+    base = top + _TITLE + levels * level
+    at = {leaf: _MARGIN + (i + 0.5) * step for i, leaf in enumerate(order)}
+    lines, nodes = [], []
+    places: dict[int, tuple[float, float]] = {}
+    # Each node lies one level above its highest child.
+    every, pending = [], [tree]
+    while pending:
+        node = pending.pop()
+        every.append(node)
+        pending += () if isinstance(node, int) else node
+    for node in reversed(every):  # children before their parents
+        if isinstance(node, int):
+            places[id(node)] = (at[node], base)
+            continue
+        below = [(at[c], base) if isinstance(c, int) else places[id(c)] for c in node]
+        x = sum(px for px, _ in below) / len(below)
+        y = min(py for _, py in below) - level
+        places[id(node)] = (x, y)
+        lines += [f"M{x:.1f} {y:.1f}H{px:.1f}V{py:.1f}" for px, py in below]
+        kind = ' class="fused"' if len(node) > 2 else ""
+        nodes.append(f'<circle{kind} cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
+    labels = []
+    if step >= _TERM:
+        labels = [
+            f'<text x="{x:.1f}" y="{base + 13:.1f}" text-anchor="middle" '
+            f'style="font-size:8px">{leaf}</text>'
+            for leaf, x in at.items()
+        ]
+    body = "\n".join(
+        [
+            f'<text x="{_MARGIN}" y="{top + 12:.1f}">{escape(title)}</text>',
+            f'<path d="{"".join(lines)}"/>',
+            *nodes,
+            *labels,
+        ]
+    )
+    width = max(2 * _MARGIN + len(order) * step, 2 * _MARGIN + 7.0 * len(title))
+    return body, width, _TITLE + levels * level

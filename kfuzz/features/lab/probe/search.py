@@ -1,0 +1,267 @@
+"""Probing kernels: observations by their children, differences judged by contracts."""
+
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
+from kfuzz.core.errors import BuildError, UsageError, suggestion
+from kfuzz.core.event import (
+    ContractTally,
+    Event,
+    KernelFinished,
+    Notice,
+    Progress,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
+from kfuzz.engine.search.found import first_finding, taken_to_minimum
+from kfuzz.engine.search.preconditions import named_apart
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.search.schedule import outside_notices, outside_of
+from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.execution.device.backends import BACKENDS
+from kfuzz.features.lab.probe.sums import Subject, data_format
+from kfuzz.features.lab.probe.verb import NAMES, readings
+from kfuzz.store.corpus import Corpus
+from kfuzz.store.life import utc_now
+from kfuzz.targets.load import LoadedKernel, load_all
+
+# For one finding to be reduced and explained.
+REDUCE_SECONDS: Final = 45.0
+ADMITTED: Final = "what is declared allows it: no contract reports these results"
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """What is probed.
+
+    Attributes:
+        targets: as on the command line; functions of torch's too.
+        root: the project.
+        corpus: folder of findings.
+        device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
+        dtypes: formats; empty for all that a kernel declares.
+        probes: names of probes.
+        terms: most terms of a sum; None for what the device is fast enough for.
+        max_time: seconds for all; None for no limit.
+    """
+
+    targets: tuple[str, ...]
+    root: Path
+    corpus: Path
+    device: str = "auto"
+    dtypes: tuple[str, ...] = ()
+    probes: tuple[str, ...] = NAMES
+    terms: int | None = None
+    max_time: float | None = None
+
+
+class Probing:
+    """Probes kernels one after the other.
+
+    Attributes:
+        kernels: what was read of each, as far as it has come.
+        device: backend, known after the first event.
+    """
+
+    def __init__(self, config: ProbeConfig) -> None:
+        self.kernels: list[KernelReadings] = []
+        self.device = ""
+        self._config = config
+        self._began = 0.0
+        self._end = float("inf")
+        self._stop = threading.Event()
+
+    def events(self, *, stop: threading.Event) -> Iterator[Event]:
+        """Probe, and yield what happens, ending with one `RunFinished`.
+
+        Raises:
+            KfuzzError: before the first event, on targets or settings that cannot be
+                obeyed; later, if a kernel cannot be run at all.
+        """
+        config, self._began, self._stop = self._config, time.monotonic(), stop
+        if config.max_time is not None:
+            self._end = self._began + config.max_time
+        backend = Backend(config.device)
+        try:
+            self.device = backend.name
+            targets = resolved(config.targets, backend.on.torch_type)
+            loaded = load_all(targets, root=config.root)
+            _require_dtypes(loaded, config.dtypes)
+            corpus = Corpus(config.corpus)
+            corpus.require_writable()
+            loaded = named_apart(loaded, corpus.homes, config.root)
+            names = tuple(k.node_id for k in loaded)
+            outside = outside_of(loaded)
+            yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
+            yield from outside_notices(outside)
+            for kernel in loaded:
+                turns = self._turns(kernel, backend)
+                try:
+                    yield from self._probed(turns, corpus)
+                except Stopped:
+                    yield Notice(turns.node_id, "the time was over before it was done")
+                except BuildError as error:
+                    turns.record.errors += 1
+                    yield Notice(turns.node_id, f"given up: {error}")
+                finally:
+                    turns.runner.close()
+                failed = {"K-LIV-01": ContractTally(Verdict.ERROR)}
+                yield KernelFinished(
+                    kernel=turns.node_id,
+                    operator=kernel.kernel.operator.name,
+                    cases=turns.record.cases,
+                    cases_per_s=0.0,
+                    contracts=failed if turns.record.errors else {},
+                    findings=tuple(turns.findings.values()),
+                    paths=dict(turns.paths),
+                )
+        finally:
+            backend.close()
+        elapsed = time.monotonic() - self._began
+        yield RunFinished(elapsed, stop.is_set(), 0, backend.name)
+
+    def _expired(self) -> bool:
+        return self._stop.is_set() or time.monotonic() >= self._end
+
+    def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelSearch:
+        budget = backend.on.limits.sizes
+        runner = runner_of(
+            loaded, backend, root=self._config.root, expired=self._expired,
+            budget=budget, quiet=lambda: turns.quiet,
+        )  # fmt: skip
+        record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
+        turns = KernelSearch(loaded, runner, budget, record)
+        return turns
+
+    def _probed(self, turns: KernelSearch, corpus: Corpus) -> Iterator[Event]:
+        """Probe one kernel in every format, and have differences judged."""
+        kernel, config = turns.loaded.kernel, self._config
+        limits = BACKENDS[self.device].limits
+        place = len(self.kernels)
+        declared = kernel.declaration.dtypes
+        asked = set(config.dtypes)
+        wanted = tuple(
+            d for d in declared if not asked or {d, data_format(kernel, d)} & asked
+        )
+        blank = KernelReadings(
+            turns.node_id, kernel.operator.name, (),
+            narrowed=wanted if wanted != declared else (),
+        )  # fmt: skip
+        self.kernels.append(blank)
+        made: list[Reading] = []
+        calls = 0
+        for dtype in wanted:
+            data = data_format(kernel, dtype)
+            subject = Subject(
+                kernel, data, turns.runner.observe, turns.budget, output=dtype,
+                most_terms=config.terms or limits.terms,
+                most_pairs=limits.pairs,
+                rows_per_call=limits.rows,
+            )  # fmt: skip
+            for reading in readings(subject, config.probes):
+                settled = reading
+                if reading.outcome is Outcome.DIFFERS:
+                    settled = yield from self._judged(turns, reading, corpus)
+                made.append(settled)
+                turns.record.cases = calls + subject.calls
+                self.kernels[place] = replace(
+                    blank, readings=tuple(made), calls=turns.record.cases
+                )
+                yield Progress(
+                    kernel=turns.node_id,
+                    elapsed_s=time.monotonic() - self._began,
+                    cases=turns.record.cases,
+                    worst_ratio=0.0,
+                    findings=len(turns.findings),
+                    kernels_done=place,
+                )
+            calls += subject.calls
+
+    def _judged(
+        self, turns: KernelSearch, reading: Reading, corpus: Corpus
+    ) -> Generator[Event, None, Reading]:
+        """Return a difference as the contracts see it, its finding on disk.
+
+        Yields what happens; where no contract reports it, it is left undecided.
+        """
+        reason = ADMITTED
+        for witness in reading.witnesses:
+            turn = Round(turns, stop=self._stop, deadline=self._end)
+            report = turn.judge(witness)
+            if turn.error is not None:
+                raise turn.error
+            if report is None:
+                raise Stopped
+            if turn.found is not None:
+                finding = first_finding(turns, *turn.found, seed=0)
+                yield from taken_to_minimum(
+                    turns, finding, corpus,
+                    seconds=lambda: REDUCE_SECONDS, stopped=self._expired,
+                )  # fmt: skip
+            found = _finding_of(turns, turn.found[1] if turn.found else report)
+            if found is not None and found.state in CHARGED:
+                return replace(reading, finding=found.id)
+            if found is not None:
+                reason = f"{found.id} is {found.state}"
+            elif why := report.error or report.unsupported:
+                reason = why
+        return replace(reading, outcome=Outcome.UNDECIDED, claims={}, reason=reason)
+
+
+def _finding_of(turns: KernelSearch, report: CaseReport) -> Finding | None:
+    """Return the finding that a report's failure belongs to, reported ones first."""
+    if report.failure is None:
+        return None
+    wanted = report.failure.signature(turns.name).symptom
+    same = [f for f in turns.findings.values() if f.signature.symptom == wanted]
+    return max(same, key=lambda f: f.state in CHARGED, default=None)
+
+
+def _require_dtypes(loaded: list[LoadedKernel], dtypes: tuple[str, ...]) -> None:
+    """Check that some kernel declares each format asked for.
+
+    Raises:
+        UsageError: if none does.
+    """
+    kernels = [k.kernel for k in loaded]
+    declared = {d for k in kernels for d in k.declaration.dtypes}
+    declared |= {data_format(k, d) for k in kernels for d in k.declaration.dtypes}
+    for dtype in dtypes:
+        if dtype not in declared:
+            raise UsageError(
+                f"no kernel here declares {dtype}",
+                where="--dtype",
+                fix=suggestion(dtype, sorted(declared)),
+            )
+
+
+def resolved(targets: Sequence[str], device: str) -> tuple[str, ...]:
+    """Return targets in which kernels stand for functions of torch's.
+
+    Args:
+        targets: as on the command line.
+        device: torch's type of the device.
+
+    Raises:
+        UsageError: if no kernel stands for a function.
+    """
+    found: list[str] = []
+    for target in targets:
+        if not target.startswith("torch.") or ":" in target or target.endswith(".py"):
+            found.append(target)
+            continue
+        from kfuzz.contracts.platform.catalogue import targets_of  # imports torch
+
+        found += targets_of(target, device)
+    return tuple(found)

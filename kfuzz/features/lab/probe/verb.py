@@ -1,0 +1,375 @@
+"""kfuzz probe: what a kernel's arithmetic is, against what it declares."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kfuzz.cli import settings
+from kfuzz.cli.project import open_project
+from kfuzz.cli.settings import (
+    CorpusOption,
+    DeviceOption,
+    FailOnOption,
+    FormatOption,
+    QuietOption,
+    option,
+    shared,
+    targets_argument,
+)
+from kfuzz.cli.streams import ExitCode, Outcome, consume, report_stream, stopping
+from kfuzz.core.arithmetic_facts import KernelReadings, Reading
+from kfuzz.core.arithmetic_facts import Outcome as arithmetic_facts_Outcome
+from kfuzz.core.event import Event, KernelFinished
+from kfuzz.engine.workers import zygotes
+from kfuzz.features.lab.probe import arithmetic, orders
+from kfuzz.features.lab.probe.orders import height, outline, svg
+from kfuzz.features.lab.probe.sums import Inapplicable, Subject, Unobserved
+from kfuzz.report.files import require_writable, write_or_raise
+from kfuzz.report.text import one_line
+from kfuzz.targets import load
+
+DEFAULT_TIME: Final = "5m"
+
+
+def probe(
+    kernels: Annotated[
+        list[str] | None,
+        targets_argument(
+            "As TARGET of `kfuzz run`, path.py::name; or a function of torch's, "
+            "torch.matmul.",
+            "KERNEL",
+        ),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        option(
+            "--dtype",
+            "Probe this format only; repeatable. Default: all that are declared.",
+            metavar="DTYPE",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        option(
+            "--probe",
+            "Only this probe; repeatable. `order`, `split`, `accumulator`, "
+            "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
+            "`stochastic`, `intrinsics`, `special`, `determinism`, `batch`.",
+            metavar="NAME",
+        ),
+    ] = None,
+    terms: Annotated[
+        int | None,
+        option(
+            "--terms",
+            "Most terms of a sum. Default: 64 interpreted, 256 on a CPU, 1024 on "
+            "a GPU.",
+            settings.COUNT,
+        ),
+    ] = None,
+    adopt: Annotated[
+        bool,
+        option(
+            "--adopt",
+            "Print the declaration that states what was found, to be written by "
+            "whoever vouches for it.",
+        ),
+    ] = False,
+    svg: Annotated[
+        Path | None,
+        option("--svg", "Draw the orders of additions there.", metavar="FILE"),
+    ] = None,
+    max_time: Annotated[str, shared("max-time", "For all kernels.")] = DEFAULT_TIME,
+    device: DeviceOption = "auto",
+    corpus: CorpusOption = None,
+    fail_on: FailOnOption = "new",
+    format: FormatOption = "text",
+    quiet: QuietOption = False,
+    verbose: Annotated[
+        bool, shared("verbose", "Raw observations, and probes without a result.")
+    ] = False,
+) -> int:
+    """Infer a kernel's arithmetic and compare it with the declaration.
+
+    Chosen inputs reveal the order of additions, the accumulator's width, what operands
+    and stores are rounded to, and more. Where that differs from the declaration, the
+    contracts judge the same input; what they report is a finding like any other.
+
+    Exit codes: 0 nothing differs, 1 a finding, 2 usage, 3 internal error, 4 no such
+    kernel, or no probe has anything to say, 5 device missing, 130 interrupted (findings
+    are saved).
+    """
+    if svg is not None:
+        require_writable(svg, where=str(svg))
+    project = open_project(corpus)
+    targets = project.targets(kernels)
+    zygotes.expect(device)  # it imports torch while this process does
+
+    from kfuzz.features.lab.probe.search import ProbeConfig, Probing
+    from kfuzz.report import json_report
+    from kfuzz.report.terminal import TerminalReport
+
+    for name in only or ():
+        settings.choose(name, NAMES, "--probe")
+    load.limit_to(settings.duration(max_time))
+    probing = Probing(
+        ProbeConfig(
+            targets=targets,
+            root=project.root,
+            corpus=project.corpus,
+            device=device,
+            dtypes=tuple(dtype or ()),
+            probes=tuple(only) if only else NAMES,
+            terms=terms,
+            max_time=settings.duration(max_time),
+        )
+    )
+    outcome = Outcome(fail_on_any=fail_on == "any")
+    findings: dict[str, list[dict[str, object]]] = {}
+    with report_stream() as out, ExitStack() as stack:
+        stop = stack.enter_context(stopping())
+        as_json = format == "json"
+        terminal = TerminalReport(
+            sys.stderr if as_json else out,
+            quiet=quiet,
+            corpus=project.corpus_option,
+            summary=False,
+        )
+        told = stack.enter_context(terminal)
+
+        def feed(event: Event) -> None:
+            outcome.feed(event)
+            told.feed(event)
+            if isinstance(event, KernelFinished):
+                findings[event.kernel] = [
+                    json_report.finding_summary(f, event.paths.get(f.id, ""))
+                    for f in event.findings
+                ]
+
+        consume(probing.events(stop=stop), feed, stop)
+        if as_json:
+            made = document(probing.kernels, probing.device, interrupted=stop.is_set())
+            for kernel in made["kernels"]:
+                kernel["findings"] = findings.get(kernel["kernel"], [])
+            json_report.write(made, out)
+        else:
+            shown = console(out)
+            print_readings(probing.kernels, shown, verbose=verbose, adopt=adopt)
+        if svg is not None:
+            if picture := drawing(probing.kernels):
+                write_or_raise(svg, picture)
+            else:
+                what = f"kfuzz: no order was found, {svg} is not written"
+                print(what, file=sys.stderr)
+    code = outcome.code()
+    if code is ExitCode.OK and not any(k.says_something for k in probing.kernels):
+        return ExitCode.NOTHING_TO_RUN
+    return code
+
+
+# What probes read of kernels: as a table, as a document, as a declaration to write.
+
+_COLUMNS: Final = ("probe", "is", "declares", "verdict")
+_STYLES: Final = {
+    arithmetic_facts_Outcome.DIFFERS: "bold red",
+    arithmetic_facts_Outcome.BETTER: "green",
+    arithmetic_facts_Outcome.UNDECIDED: "yellow",
+    arithmetic_facts_Outcome.NOT_APPLICABLE: "dim",
+}
+
+
+def console(out: TextIO) -> Console:
+    """Return a console for tables: lines are wrapped on a terminal only."""
+    wide = None if out.isatty() else 200
+    return Console(
+        file=out, highlight=False, markup=False, emoji=False, width=wide,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )  # fmt: skip
+
+
+def print_readings(
+    kernels: Sequence[KernelReadings],
+    console: Console,
+    *,
+    verbose: bool = False,
+    adopt: bool = False,
+) -> None:
+    """Print a table for each kernel and format, the orders found below it.
+
+    Args:
+        kernels: what was read of each.
+        console: where it is printed.
+        verbose: raw observations too, and probes that do not concern a kernel.
+        adopt: the declaration that would state what was found.
+    """
+    for kernel in kernels:
+        for formats in dict.fromkeys((r.dtype, r.output) for r in kernel.readings):
+            own = [r for r in kernel.readings if (r.dtype, r.output) == formats]
+            named = " to ".join(dict.fromkeys(formats))
+            title = f"{kernel.kernel} ({kernel.operator}), {named}"
+            console.print(Text(f"\n{title}", style="bold"))
+            _print_format(own, console, verbose=verbose)
+        if adopt:
+            for line in adoption(kernel):
+                console.print(Text(line))
+
+
+def _print_format(own: Sequence[Reading], console: Console, *, verbose: bool) -> None:
+    silent = [r.probe for r in own if _says_nothing(r)]
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True)
+    for column in _COLUMNS:
+        table.add_column(column)
+    for reading in own:
+        if _says_nothing(reading) and not verbose:
+            continue
+        terms = f" ({reading.terms} terms)" if reading.probe == "order" else ""
+        told = "; ".join(filter(None, (reading.found, reading.reason)))
+        table.add_row(
+            Text(reading.probe + terms),
+            Text(one_line(told)),
+            Text(reading.declared),
+            Text(reading.outcome.value, style=_STYLES.get(reading.outcome, "")),
+        )
+        if reading.finding:
+            table.add_row("", Text(f"finding {reading.finding}"), "", "")
+        if verbose or reading.outcome in (
+            arithmetic_facts_Outcome.DIFFERS,
+            arithmetic_facts_Outcome.UNDECIDED,
+        ):
+            for line in reading.observed:
+                table.add_row("", Text(one_line(line), style="dim"), "", "")
+    console.print(table)
+    if silent and not verbose:
+        names = ", ".join(dict.fromkeys(silent))
+        console.print(Text(f"not applicable: {names}", style="dim"))
+    trees = [(r.terms, r.tree) for r in own if r.tree is not None]
+    for count, tree in trees[-1:]:
+        console.print(Text(f"order of {count} terms:"))
+        for line in outline(tree, indent="  "):
+            console.print(Text(line))
+
+
+def _says_nothing(reading: Reading) -> bool:
+    return (
+        reading.outcome is arithmetic_facts_Outcome.NOT_APPLICABLE and not reading.found
+    )
+
+
+def adoption(kernel: KernelReadings) -> Iterator[str]:
+    """Yield the declaration that would say what was found, and what it rests on."""
+    claims = kernel.claims
+    if not claims:
+        yield f"\n{kernel.kernel}: nothing else to declare"
+        return
+    yield f"\n{kernel.kernel}: to declare what was found, give kfuzz.kernel"
+    for key, value in claims.items():
+        yield f"  {key}={value!r},"
+    yield "It holds for what was probed. Nothing is changed unless you write it."
+
+
+def document(
+    kernels: Sequence[KernelReadings], device: str, *, interrupted: bool
+) -> dict[str, Any]:
+    """Return the document of `kfuzz probe --format json`, findings left out."""
+    return {
+        "device": device,
+        "interrupted": interrupted,
+        "kernels": [
+            {
+                "kernel": kernel.kernel,
+                "operator": kernel.operator,
+                "calls": kernel.calls,
+                "claims": dict(kernel.claims),
+                "readings": [_reading(r) for r in kernel.readings],
+            }
+            for kernel in kernels
+        ],
+    }
+
+
+def _reading(reading: Reading) -> dict[str, Any]:
+    tree = None
+    if reading.tree is not None:
+        tree = {"height": height(reading.tree), "order": reading.tree}
+    return {
+        "probe": reading.probe,
+        "dtype": reading.dtype,
+        "output": reading.output,
+        "terms": reading.terms or None,
+        "is": reading.found or None,
+        "declares": reading.declared or None,
+        "verdict": reading.outcome.value,
+        "reason": reading.reason or None,
+        "claims": dict(reading.claims),
+        "tree": tree,
+        "observed": list(reading.observed),
+        "finding": reading.finding or None,
+    }
+
+
+def drawing(kernels: Sequence[KernelReadings]) -> str:
+    """Return the longest order of each kernel and format as SVG, "" without any."""
+    drawn = {}
+    for kernel in kernels:
+        for r in kernel.readings:
+            if r.tree is not None:
+                title = f"{kernel.kernel}, {r.dtype}, {r.terms} terms: {r.found}"
+                drawn[kernel.kernel, r.dtype, r.output] = (title, r.tree)
+    return svg(list(drawn.values())) if drawn else ""
+
+
+# All probes, in the order in which they are told.
+
+Probe = Callable[[Subject], Reading | Iterator[Reading]]
+
+PROBES: Final[Mapping[str, Probe]] = {
+    orders.ORDER: orders.order,
+    arithmetic.ACCUMULATOR: arithmetic.accumulator,
+    arithmetic.ALIGNMENT: arithmetic.alignment,
+    arithmetic.FUSED: arithmetic.fused,
+    arithmetic.OPERANDS: arithmetic.operands,
+    arithmetic.CONTRACTION: arithmetic.contraction,
+    arithmetic.SUBNORMALS: arithmetic.subnormals,
+    arithmetic.STORE: arithmetic.store,
+    arithmetic.STOCHASTIC: arithmetic.stochastic,
+    arithmetic.INTRINSICS: arithmetic.intrinsics,
+    arithmetic.SPECIAL: arithmetic.special,
+    arithmetic.DETERMINISM: arithmetic.determinism,
+    arithmetic.BATCH: arithmetic.batch,
+}
+# What "split" says follows from the orders that "order" finds.
+NAMES: Final = (*PROBES, orders.SPLIT)
+
+
+def readings(subject: Subject, wanted: Sequence[str] = NAMES) -> Iterator[Reading]:
+    """Yield what the probes say of a kernel in one format.
+
+    Args:
+        subject: the kernel.
+        wanted: names of probes.
+    """
+    for name, probe in PROBES.items():
+        own = {name, orders.SPLIT} if name == orders.ORDER else {name}
+        if not own & set(wanted):
+            continue
+        try:
+            made = probe(subject)
+            several = [made] if isinstance(made, Reading) else made
+            yield from (r for r in several if r.probe in wanted)
+        except Unobserved as why:
+            inapplicable = isinstance(why, Inapplicable)
+            outcome = (
+                arithmetic_facts_Outcome.NOT_APPLICABLE
+                if inapplicable
+                else arithmetic_facts_Outcome.UNDECIDED
+            )
+            blank = subject.reading(name, "", "", outcome, reason=str(why))
+            yield replace(blank, **why.known)  # type: ignore[arg-type]

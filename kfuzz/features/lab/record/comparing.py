@@ -1,0 +1,332 @@
+"""Recordings side by side: each case in one class, and what arbitrates."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.features.lab.grade.against import declared_apart, general
+from kfuzz.features.lab.record.recording import Entry, Recorded, Recording
+from kfuzz.report.text import Section, one_line, page, text_page
+
+
+class Told(StrEnum):
+    """What becomes of one case on several devices.
+
+    Attributes:
+        EQUAL: equal bits.
+        ALLOWED: different bits, all admitted; `Case.why` says what the cause is.
+        OUTSIDE: some device is outside; the clause and the device are named.
+        ALL_OUTSIDE: every device is outside: the contract or oracle is suspect.
+        EXACT: some device is outside where one value alone is admitted.
+        REFUSED: some device's kernel declines the input.
+        UNLIKE: not the same inputs or outputs, so that nothing follows.
+        UNJUDGED: some device could not be judged.
+    """
+
+    EQUAL = "equal bits"
+    ALLOWED = "different, allowed"
+    OUTSIDE = "outside"
+    ALL_OUTSIDE = "all outside"
+    EXACT = "different where exactness is demanded"
+    REFUSED = "refused"
+    UNLIKE = "not the same case"
+    UNJUDGED = "not judged"
+
+
+FAULTS: Final = (Told.OUTSIDE, Told.ALL_OUTSIDE, Told.EXACT)
+IDLE: Final = (Told.REFUSED, Told.UNLIKE, Told.UNJUDGED)
+"""Classes of cases in which no results were compared."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of one kernel.
+
+    Attributes:
+        operator: the operator.
+        kernel: the kernel's name.
+        key: hash of the recipe.
+        told: its class.
+        why: the cause, or the clause and the device.
+        contract: the clause, "" where none arbitrates.
+    """
+
+    operator: str
+    kernel: str
+    key: str
+    told: Told
+    why: str = ""
+    contract: str = ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Recordings, compared.
+
+    Attributes:
+        devices: what each was made on.
+        environment: in what the others differ from the first besides results.
+        cases: those that all have.
+        unpaired: kernels or cases that not all have, and why, one line each.
+        declared: what the others declare differently from the first.
+    """
+
+    devices: tuple[str, ...]
+    environment: tuple[str, ...]
+    cases: tuple[Case, ...]
+    unpaired: tuple[str, ...]
+    declared: tuple[str, ...] = ()
+
+    def of(self, told: Told) -> list[Case]:
+        """Return the cases of one class."""
+        return [case for case in self.cases if case.told is told]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cases by class."""
+        found = Counter(c.told for c in self.cases)
+        return {str(told): found[told] for told in Told if found[told]}
+
+
+def compare(recordings: Sequence[Recording]) -> Compared:
+    """Compare recordings by the cases that all of them have."""
+    names = tuple(f"{chr(65 + i)}: {r.device}" for i, r in enumerate(recordings))
+    first = recordings[0].header.fingerprint
+    environment = [
+        f"{name[0]}: {line}"
+        for name, other in zip(names[1:], recordings[1:], strict=True)
+        for line in first.differences(other.header.fingerprint)
+    ]
+    cases: list[Case] = []
+    unpaired: list[str] = []
+    declared: list[str] = []
+    for place in dict.fromkeys(k for r in recordings for k in r.kernels):
+        kernel = f"{place[1]} of {place[0]}"
+        own = [r.kernels.get(place) for r in recordings]
+        claims = next(k for k in own if k is not None).claims
+        found = [
+            k or general(place, claims, r.kernels)
+            for k, r in zip(own, recordings, strict=True)
+        ]
+        kernels = [k for k in found if k is not None]
+        unpaired += [
+            f"{kernel}: {name[0]} ended early: {one.problem}"
+            for name, one in zip(names, own, strict=True)
+            if one is not None and one.problem
+        ]
+        if len(kernels) < len(recordings):
+            lacking = [n[0] for n, k in zip(names, found, strict=True) if k is None]
+            unpaired.append(f"{kernel}: not in {', '.join(lacking)}")
+            continue
+        for name, other in zip(names[1:], kernels[1:], strict=True):
+            declared += [
+                f"{kernel}: {d.keyword} is {d.here} on A, {d.there} on {name[0]}"
+                for d in declared_apart(place[1], kernels[0].claims, other.claims)
+            ]
+        entries = [{e.key: e for e in k.entries} for k in kernels]
+        common = [key for key in entries[0] if all(key in e for e in entries)]
+        left = len({key for e in entries for key in e}) - len(common)
+        if left and None not in own:
+            unpaired.append(f"{kernel}: {left} cases not in all")
+        for key in common:
+            of = [e[key] for e in entries]
+            told, why, contract = _told(kernels, of, names)
+            cases.append(Case(*place, key, told, why, contract))
+    return Compared(
+        names, tuple(environment), tuple(cases), tuple(unpaired), tuple(declared)
+    )
+
+
+def _told(
+    kernels: Sequence[Recorded], entries: Sequence[Entry], names: Sequence[str]
+) -> tuple[Told, str, str]:
+    pairs = list(zip(names, entries, strict=True))
+    for outcome, told in (("unjudged", Told.UNJUDGED), ("refused", Told.REFUSED)):
+        if some := [(n, e) for n, e in pairs if e.outcome == outcome]:
+            return told, _listed(some), ""
+    if len({e.inputs for e in entries}) > 1:
+        return Told.UNLIKE, "the inputs as made differ", ""
+    outside = [(n, e) for n, e in pairs if e.outcome == "outside"]
+    if outside:
+        clauses = ", ".join(sorted({e.contract for _, e in outside}))
+        if len(outside) == len(pairs):
+            return Told.ALL_OUTSIDE, f"{clauses} or its oracle is suspect", clauses
+        missed = [r for _, e in outside for r in e.results if r.missed]
+        exact = bool(missed) and all(r.exact for r in missed)
+        return Told.EXACT if exact else Told.OUTSIDE, _listed(outside), clauses
+    forms = [{r.name: (r.dtype, r.shape) for r in e.results} for e in entries]
+    if any(form != forms[0] for form in forms):
+        return Told.UNLIKE, "names, formats or shapes of the outputs differ", ""
+    causes = dict.fromkeys(
+        _cause(kernels[0], other, entries[0], entry)
+        for other, entry in zip(kernels[1:], entries[1:], strict=True)
+    )
+    causes.pop("", None)
+    if not causes:
+        return Told.EQUAL, "", ""
+    return Told.ALLOWED, "; ".join(causes), ""
+
+
+# What probes that found different arithmetic explain, the likeliest first.
+_CAUSES: Final = (
+    ("order", "order of additions"),
+    ("fused", "several operations rounded as one"),
+    ("accumulator", "format of the accumulator"),
+    ("operands", "rounding of operands"),
+    ("store", "rounding of results"),
+    ("intrinsics", "accuracy of an elementary function"),
+)
+
+
+def _listed(entries: Sequence[tuple[str, Entry]]) -> str:
+    return "; ".join(
+        f"{name[0]}: {f'{e.contract} {e.message}'.strip()}" for name, e in entries
+    )
+
+
+def _cause(a: Recorded, b: Recorded, x: Entry, y: Entry) -> str:
+    """Return why two admitted results differ, "" if they do not."""
+    others = {s.name: s for s in y.results}
+    unlike = [(r, others[r.name]) for r in x.results if r.bits != others[r.name].bits]
+    if not unlike:
+        return ""
+    values = [(r, s) for r, s in unlike if r.values != s.values]
+    if not values:
+        return "signs of zeros or payloads of NaN"
+    if x.unlike or y.unlike:
+        return "repeats on one device differ, too"
+    if all(r.flushed == s.flushed for r, s in values):
+        return "flushed subnormals"
+    probes = _probed_apart(a, b, {r.dtype for r, _ in values})
+    if x.subnormals and "subnormals" in probes:
+        return "flushed subnormals"
+    for probe, cause in _CAUSES:
+        if probe in probes:
+            return cause
+    operator = OPERATORS.get(a.operator)
+    if operator is not None and operator.relation is not None:
+        return "another of several right answers"
+    return "within the tolerance; no probe shows the cause"
+
+
+def _probed_apart(a: Recorded, b: Recorded, dtypes: set[str]) -> set[str]:
+    """Return the probes that found different arithmetic, in formats of results."""
+    return {
+        name
+        for key in a.probes.keys() & b.probes.keys()
+        for name, dtype, *_ in [f"{key}/".split("/")]
+        if a.probes[key] != b.probes[key] and dtype in dtypes
+    }
+
+
+def document(made: Compared) -> dict[str, Any]:
+    """Return the JSON form."""
+    return {
+        "format": 1,
+        "devices": list(made.devices),
+        "environment": list(made.environment),
+        "counts": made.counts,
+        "causes": dict(causes(made)),
+        "unpaired": list(made.unpaired),
+        "declared": list(made.declared),
+        "cases": [
+            {
+                "operator": c.operator, "kernel": c.kernel, "case": c.key,
+                "class": str(c.told), "why": c.why, "contract": c.contract,
+            }
+            for c in made.cases
+        ],
+    }  # fmt: skip
+
+
+def causes(made: Compared) -> list[tuple[str, int]]:
+    """Return the causes of admitted differences, the most frequent first."""
+    found = Counter(c.why for c in made.cases if c.told is Told.ALLOWED)
+    return found.most_common()
+
+
+# A comparison as text, and as one HTML page with a map by operator and class.
+
+TITLE: Final = "Devices compared"
+# Lines of a section for a terminal; the page and the JSON have more.
+_MOST, _MOST_OF_PAGE = 50, 1_000
+_TEMPLATE: Final = Path(__file__).parent / "page.html"
+# Classes of the reports' style: a share of a row, and of it what is reported.
+_SHARES: Final = ("w0", "w1", "w2", "w3")
+_CHARGED: Final = ("x1", "x2", "x3")
+
+
+def text(made: Compared) -> str:
+    """Return the page for a terminal."""
+    return "\n".join(text_page(TITLE, _facts(made), _sections(made, _MOST))) + "\n"
+
+
+def html(made: Compared) -> str:
+    """Return a self-contained page; it loads nothing and runs no script."""
+    columns = list(dict.fromkeys(_column(c) for told in Told for c in made.of(told)))
+    table: dict[str, Counter[str]] = {}
+    for case in made.cases:
+        table.setdefault(case.operator, Counter())[_column(case)] += 1
+    told = {_column(c): c.told for c in made.cases}
+    rows = [
+        (
+            one_line(operator),
+            [(row[c], _level(row[c], row.total(), told[c])) for c in columns],
+        )
+        for operator, row in sorted(table.items())
+    ]
+    content = {
+        "title": TITLE,
+        "facts": [(label, one_line(told)) for label, told in _facts(made)],
+        "columns": [one_line(column) for column in columns],
+        "rows": rows,
+        "sections": [s for s in _sections(made, _MOST_OF_PAGE) if s],
+    }
+    return page(_TEMPLATE, content)
+
+
+def _facts(made: Compared) -> list[tuple[str, str]]:
+    operators = len({c.operator for c in made.cases})
+    counts = [(str(told), str(count)) for told, count in made.counts.items()]
+    return [("cases", f"{len(made.cases)} over {operators} operators"), *counts]
+
+
+def _sections(made: Compared, most: int) -> list[Section]:
+    faults = [c for told in FAULTS for c in made.of(told)]
+    idle = Counter(f"{c.told}: {c.why[:100]}" for told in IDLE for c in made.of(told))
+    several = [
+        ("causes of allowed differences", [f"{n} x {why}" for why, n in causes(made)]),
+        ("faults", [f"{c.kernel} {c.key[:12]}: {c.told}: {c.why}" for c in faults]),
+        ("rejected or not judged", [f"{n} x {why}" for why, n in idle.most_common()]),
+        ("not in all recordings", list(made.unpaired)),
+        ("declared differently, which is no disagreement", list(made.declared)),
+        ("environment", list(made.environment)),
+    ]
+    return [
+        Section("devices", list(map(one_line, made.devices))),
+        *(Section(title, _cut(lines, most)) for title, lines in several),
+    ]
+
+
+def _cut(lines: list[str], most: int) -> list[str]:
+    more = len(lines) - most
+    rest = [f"… {more} more: `--format json` prints all"] if more > 0 else []
+    return [one_line(line) for line in lines[:most]] + rest
+
+
+def _column(case: Case) -> str:
+    return f"{case.contract} {case.told}" if case.contract else str(case.told)
+
+
+def _level(count: int, of: int, told: Told) -> str:
+    """Return the class that colours a cell."""
+    if not count:
+        return ""
+    if told in IDLE:
+        return "u"
+    levels = _CHARGED if told in FAULTS else _SHARES
+    return levels[min(count * len(levels) // of, len(levels) - 1)]

@@ -1,0 +1,567 @@
+"""Recordings as files: one folder, a header, and one file for each kernel.
+
+A kernel's file is written when its last case is done, at once or not at all, so that a
+recording that was killed goes on with the next kernel.
+"""
+
+import base64
+import hashlib
+import json
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.binding import BoundKernel, Derived
+from kfuzz.contracts.oracle import compare_all
+from kfuzz.core.arithmetic_facts import Observed
+from kfuzz.core.budget import Depth, SizeBudget
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.errors import BindingError, DecodeError, HarnessError, UsageError
+from kfuzz.core.finding import Fingerprint, safe_name, short_hash
+from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
+from kfuzz.engine.search.case_drawing import fuzz_target, round_seed, strategy_of
+from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.engine.workers.runner import Runner, runner_of
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.evaluation.calling import posed
+from kfuzz.execution.values.fills import HOST, logical_values
+from kfuzz.features.lab.grade.against import general
+from kfuzz.features.lab.grade.verb import claims_of
+from kfuzz.features.lab.probe.sums import Subject, data_format
+from kfuzz.features.lab.probe.verb import readings
+from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.compare import Comparison, Outcome
+from kfuzz.store import files
+from kfuzz.store.files import read_plain, replace_file
+from kfuzz.targets.load import LoadedKernel
+
+FORMAT: Final = 1
+HEADER: Final = "recording.json"
+_SUFFIX: Final = ".json.z"
+_UNFINISHED: Final = ".new-"
+# Stored and unpacked; a bomb of zeros packs a thousandfold.
+_MOST_BYTES: Final = 64 << 20
+_MOST_UNPACKED: Final = 256 << 20
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a whole recording has in common.
+
+    Attributes:
+        backend: "cpu", "cuda" or "interpret".
+        fingerprint: versions and device.
+        seed: of the drawn cases.
+        cases: cases drawn for each kernel, 0 where they are of another recording.
+        targets: what was recorded, as on the command line.
+        probed: whether the arithmetic was probed, too.
+        like: hash of the recording whose cases these are, "" where they were drawn.
+    """
+
+    backend: str
+    fingerprint: Fingerprint
+    seed: int
+    cases: int
+    targets: tuple[str, ...]
+    probed: bool = False
+    like: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One output of one case.
+
+    Attributes:
+        name: of the output.
+        dtype: its format.
+        shape: its sizes.
+        bits: hash of its bytes.
+        values: hash with one NaN and one zero.
+        flushed: the same hash with subnormals replaced by zero.
+        classes: counts of nan, +inf, -inf, +0, -0 and subnormal elements.
+        worst: greatest |error| / tolerance.
+        missed: elements outside what is allowed.
+        allowed: hash of the least and greatest allowed values.
+        exact: whether each element was decided, and one value alone admitted for it.
+        data: all bytes, where they are kept.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bits: str
+    values: str
+    flushed: str
+    classes: Mapping[str, int]
+    worst: float = 0.0
+    missed: int = 0
+    allowed: str = ""
+    exact: bool = False
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One case on one device.
+
+    Attributes:
+        key: hash of the recipe.
+        case: the recipe.
+        inputs: hash of the input bytes as made on the device.
+        subnormals: subnormal elements of the inputs.
+        outcome: "allowed", "outside", "refused" by the kernel, or "unjudged".
+        contract: the clause that it breaks, "" where none.
+        message: what shows it, what the kernel said, or why it is unjudged.
+        unlike: of the repeats those with other bits than the first.
+        results: the outputs, none where nothing could be read.
+    """
+
+    key: str
+    case: Case
+    inputs: str
+    subnormals: int
+    outcome: str
+    contract: str = ""
+    message: str = ""
+    unlike: int = 0
+    results: tuple[Result, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One kernel.
+
+    Attributes:
+        name: of the kernel; the full one where the recording has two of a name.
+        operator: what it computes.
+        claims: declarations that differ from the language's defaults, as text.
+        entries: its cases.
+        probes: what probes found, by "probe/dtype", or "probe/dtype/terms"; of an
+            order of additions with its hash.
+        problem: why cases are lacking, "" if none are.
+    """
+
+    name: str
+    operator: str
+    claims: Mapping[str, str]
+    entries: tuple[Entry, ...]
+    probes: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording as read: its header, and the kernels by operator and name."""
+
+    header: Header
+    kernels: Mapping[tuple[str, str], Recorded]
+
+    @property
+    def device(self) -> str:
+        """What it was made on, in words."""
+        print_ = self.header.fingerprint
+        where = print_.device or self.header.backend
+        return f"{where} ({self.header.backend}, torch {print_.torch})"
+
+
+def open_folder(folder: Path, header: Header) -> None:
+    """Begin a recording, or go on with one that was made in the same way.
+
+    Raises:
+        UsageError: if the folder holds another recording or other files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / HEADER
+    # Other parts may be begun at the same moment.
+    there = [f for f in folder.iterdir() if not f.name.startswith(_UNFINISHED)]
+    if path in there:
+        if read_header(folder) != header:
+            raise UsageError(
+                "another recording is there, of other targets, cases or versions",
+                where=str(folder),
+                fix="give another --out, or delete it",
+            )
+        return
+    if there:
+        raise UsageError(
+            "the folder is not empty, and no recording",
+            where=str(folder),
+            fix="give a new folder as --out",
+        )
+    text = files.dumps({"format": FORMAT, "header": encode(header)})
+    replace_file(path, text.encode(), prefix=_UNFINISHED)
+
+
+def path_of(folder: Path, operator: str, name: str) -> Path:
+    """Return the file of a kernel: of each its own, also where case is ignored."""
+    named = f"{operator}--{name}"
+    return folder / f"{safe_name(named)}-{short_hash(named)}{_SUFFIX}"
+
+
+def is_recorded(folder: Path, operator: str, name: str) -> bool:
+    """Whether a kernel's file is there, and has all that was to be in it.
+
+    Raises:
+        DecodeError: if it cannot be read.
+    """
+    path = path_of(folder, operator, name)
+    return path.exists() and not _read_kernel(path).problem
+
+
+def write_kernel(folder: Path, made: Recorded) -> None:
+    """Write a kernel's file at once."""
+    document = {"format": FORMAT, "kernel": encode(made)}
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    place = path_of(folder, made.operator, made.name)
+    replace_file(place, zlib.compress(text.encode(), 9), prefix=_UNFINISHED)
+
+
+def read_header(folder: Path) -> Header:
+    """Return the header of a recording.
+
+    Raises:
+        DecodeError: if there is none, or it is of another format.
+    """
+    path = folder / HEADER
+    fix = "`kfuzz record --out DIR` makes one"
+    return decode(Header, _part(read_plain(path, 1 << 20, fix=fix), "header", path))
+
+
+def read(folder: Path) -> Recording:
+    """Return a recording.
+
+    Raises:
+        DecodeError: if a file is missing, damaged, too large or of another format.
+    """
+    header = read_header(folder)
+    kernels = {}
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        kernel = _read_kernel(path)
+        if path != path_of(folder, kernel.operator, kernel.name):
+            what = f"holds {kernel.name} of {kernel.operator}"
+            raise DecodeError(what, where=str(path), fix="give it its own name back")
+        kernels[kernel.operator, kernel.name] = kernel
+    return Recording(header, kernels)
+
+
+def _read_kernel(path: Path) -> Recorded:
+    packed = read_plain(path, _MOST_BYTES, follow=False)
+    return decode(Recorded, _part(_unpacked(packed, path), "kernel", path))
+
+
+def _unpacked(packed: bytes, path: Path) -> bytes:
+    unpacking = zlib.decompressobj()
+    try:
+        text = unpacking.decompress(packed, _MOST_UNPACKED)
+    except zlib.error as error:
+        raise DecodeError(f"is damaged: {error}", where=str(path)) from None
+    if not unpacking.eof:
+        more = unpacking.unconsumed_tail
+        why = "unpacks to more than it can need" if more else "is cut off"
+        raise DecodeError(why, where=str(path))
+    return text
+
+
+def _part(text: bytes, name: str, path: Path) -> object:
+    where = str(path)
+    document = files.loads(text, where=where)
+    document = files.document(document, FORMAT, where=where)
+    if name not in document:
+        raise DecodeError(f"holds no {name}", where=where)
+    return document[name]
+
+
+# Making a recording: equal cases whatever the device, judged by its children.
+
+BUDGET: Final = SizeBudget(elements=1 << 14, rows=64)
+"""The same on every device: sizes are drawn within it. What scales blocks of 128 by 128
+has no smaller case."""
+
+REPEATS: Final = 3
+PROBES: Final = (
+    "order", "accumulator", "fused", "operands", "subnormals", "store", "intrinsics",
+)  # fmt: skip
+# One case of so many keeps all bits of its results.
+_KEPT: Final = 64
+# Fresh processes in which a failure must show, before a device is reported for it.
+_FRESH: Final = 2
+# Calls for the probes of one format.
+_CALLS: Final = 400
+# Bytes that a case is drawn from, and draws that may give none.
+_BYTES: Final = 4096
+_TRIES: Final = 8
+
+
+def key_of(case: Case) -> str:
+    """Return the hash of a recipe."""
+    return _hash(json.dumps(encode(case), sort_keys=True).encode())
+
+
+def drawn(kernel: BoundKernel, count: int, seed: int) -> list[Case]:
+    """Return the cases of a seed; what kernels compute has no part in it."""
+    found: dict[str, Case] = {}
+    strategy = strategy_of(kernel, BUDGET)
+    if strategy is None:
+        return []
+
+    def take(case: Case) -> None:
+        plain = replace(case, edge=NOWHERE, config=None)
+        if len(found) < count and kernel.operator.admits(plain, kernel.declaration):
+            found.setdefault(key_of(plain), plain)
+
+    # From bytes: what Hypothesis draws from a seed depends on the modules loaded.
+    once = fuzz_target(strategy, take)
+    chance = random.Random(round_seed(seed, kernel.name, 0))
+    for _ in range(_TRIES * count):
+        if len(found) == count:
+            break
+        once(chance.randbytes(_BYTES))
+    return list(found.values())
+
+
+def names_of(loaded: Sequence[LoadedKernel]) -> list[str]:
+    """Return each kernel's name, the full one where an operator has two of a name."""
+    places = Counter((k.kernel.operator.name, k.kernel.name) for k in loaded)
+    return [
+        k.full_name if places[k.kernel.operator.name, k.kernel.name] > 1
+        else k.kernel.name
+        for k in loaded
+    ]  # fmt: skip
+
+
+def cases_of(
+    kernel: BoundKernel, name: str, count: int, seed: int, like: Recording | None
+) -> Callable[[], Sequence[Case]] | None:
+    """Return what gives the cases of a kernel; None where the other recording has none.
+
+    Args:
+        kernel: the kernel.
+        name: its name in recordings.
+        count: cases to draw.
+        seed: of the drawn cases.
+        like: the recording to take them from instead.
+    """
+    if like is None:
+        return partial(drawn, kernel, count, seed)
+    place = kernel.operator.name, name
+    claims = claims_of(kernel.declaration)
+    of = like.kernels.get(place) or general(place, claims, like.kernels)
+    return None if of is None else lambda: [entry.case for entry in of.entries]
+
+
+def recorded(
+    loaded: LoadedKernel,
+    backend: Backend,
+    cases: Callable[[], Sequence[Case]],
+    *,
+    name: str,
+    root: Path,
+    probe: bool,
+    stopped: Callable[[], bool],
+) -> Recorded:
+    """Return what a kernel gives for cases.
+
+    What ends it before the last case is its problem, and no other kernel's.
+
+    Raises:
+        BackendError: if the device does no work.
+        Stopped: if it is told to stop before the last case.
+    """
+    kernel = loaded.kernel
+    runner = runner_of(loaded, backend, root=root, expired=stopped, budget=BUDGET)
+    entries: list[Entry] = []
+    probes: dict[str, str] = {}
+    problem = ""
+    try:
+        for case in cases():
+            if stopped():
+                raise Stopped
+            if kernel.operator.admits(case, kernel.declaration):
+                entries.append(_entry(kernel, runner, case))
+        if not entries:
+            problem = "its declaration allows none of the cases"
+        elif probe:
+            probes = _probes(kernel, runner)
+    except (BindingError, HarnessError) as error:
+        problem = str(error)
+    finally:
+        runner.close()
+    claims = claims_of(kernel.declaration)
+    return Recorded(name, kernel.operator.name, claims, tuple(entries), probes, problem)
+
+
+def _entry(kernel: BoundKernel, runner: Runner, case: Case) -> Entry:
+    key = key_of(case)
+    report = runner.judge(case, Depth.SEARCH)
+    outcome, contract, message = "allowed", "", ""
+    if report.failure is not None:
+        outcome, contract = "outside", report.failure.contract
+        message = report.failure.message
+        signature = report.failure.signature(kernel.name)
+        fresh = runner.judge_fresh(case, [Depth.SEARCH] * _FRESH)
+        if not all(each.shows(signature) for each in fresh):
+            outcome, contract = "unjudged", ""
+            message = f"not in each of {_FRESH} fresh processes: {message}"
+    elif report.refusal:
+        outcome, message = "refused", report.refusal
+    elif why := report.error or report.unsupported:
+        outcome, message = "unjudged", why
+    inputs = hashlib.sha256()
+    subnormals = 0
+    for name, spec in sorted(runner.pin(case).tensors.items()):
+        inputs.update(f"{name} {spec.dtype} {spec.shape}\n".encode())
+        inputs.update(spec.values or b"")
+        subnormals += _classes(_tensor(spec))["subnormal"]
+    seen = Observed()
+    if outcome in ("allowed", "outside"):
+        seen = runner.observe(case, REPEATS)
+    results = _results(kernel, case, seen.outputs, keep=outcome == "outside")
+    if outcome == "allowed" and (not results or any(r.missed for r in results)):
+        outcome = "unjudged"
+        message = seen.problem or "a repeat misses, which the judged call did not"
+    return Entry(
+        key, case, inputs.hexdigest()[:32], subnormals, outcome, contract, message,
+        seen.unlike, results,
+    )  # fmt: skip
+
+
+def _results(
+    kernel: BoundKernel, case: Case, outputs: Mapping[str, TensorSpec], *, keep: bool
+) -> tuple[Result, ...]:
+    if not outputs:
+        return ()
+    tensors = {name: _tensor(spec) for name, spec in outputs.items()}
+    values = {name: logical_values(case, name, HOST) for name in case.tensors}
+    derived = Derived(case, values)
+    accepted = posed(kernel.operator, kernel.declaration, derived).acceptance or {}
+    compared = compare_all(tensors, accepted)
+    keep = keep or int(key_of(case)[:8], 16) % _KEPT == 0
+    return tuple(
+        _result(name, spec, tensors[name], keep=keep)
+        if name not in compared
+        else _held(
+            _result(name, spec, tensors[name], keep=keep),
+            compared[name],
+            accepted[name],
+        )
+        for name, spec in outputs.items()
+    )
+
+
+def _result(name: str, spec: TensorSpec, x: Tensor, *, keep: bool) -> Result:
+    plain, flushed = _canonical(x)
+    raw = spec.values or b""
+    return Result(
+        name, spec.dtype, spec.shape, _hash(raw), _hash(_bytes(plain)),
+        _hash(_bytes(flushed)), _classes(x),
+        data=base64.b64encode(zlib.compress(raw)).decode() if keep else None,
+    )  # fmt: skip
+
+
+def _held(result: Result, made: Comparison, a: Acceptance) -> Result:
+    """Return a result with what comes of holding it against what is admitted."""
+    ratio = made.ratio
+    alone = (made.low == made.high) & made.low.isfinite()
+    if a.flush:  # zero is admitted besides a subnormal number
+        alone &= (made.low == 0) | (made.low.abs() >= a.output.min_normal)
+    decided = made.outcomes != Outcome.UNDECIDED
+    return replace(
+        result,
+        worst=float(ratio.max()) if ratio.numel() else 0.0,
+        missed=int(made.missed.sum()),
+        allowed=_hash(_bytes(made.low) + _bytes(made.high)),
+        exact=bool((alone & decided).all()),
+    )
+
+
+def _canonical(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values with one NaN and one zero, and without subnormals besides."""
+    if not x.dtype.is_floating_point:
+        return x, x
+    wide = x.to(torch.float64)
+    plain = torch.where(wide == 0, wide.abs(), wide)
+    plain = torch.where(wide.isnan(), torch.full_like(wide, float("nan")), plain)
+    flushed = torch.where(_is_subnormal(x, wide), torch.zeros_like(wide), plain)
+    return plain, flushed
+
+
+def _is_subnormal(x: Tensor, wide: Tensor) -> Tensor:
+    return (wide != 0) & (wide.abs() < torch.finfo(x.dtype).smallest_normal)
+
+
+def _classes(x: Tensor) -> dict[str, int]:
+    if not x.dtype.is_floating_point:
+        return {"subnormal": 0}
+    wide = x.to(torch.float64)
+    masks = {
+        "nan": wide.isnan(),
+        "+inf": wide == float("inf"),
+        "-inf": wide == float("-inf"),
+        "+0": (wide == 0) & ~wide.signbit(),
+        "-0": (wide == 0) & wide.signbit(),
+        "subnormal": _is_subnormal(x, wide),
+    }
+    return {name: int(mask.sum()) for name, mask in masks.items()}
+
+
+def _tensor(spec: TensorSpec) -> Tensor:
+    raw = torch.frombuffer(bytearray(spec.values or b""), dtype=torch.uint8) if (
+        spec.values
+    ) else torch.empty(0, dtype=torch.uint8)  # fmt: skip
+    return raw.view(getattr(torch, spec.dtype)).reshape(spec.shape)
+
+
+def _bytes(x: Tensor) -> bytes:
+    flat = x.detach().cpu().contiguous().reshape(-1)
+    return bytes(flat.view(torch.uint8).numpy().tobytes())
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _probes(kernel: BoundKernel, runner: Runner) -> dict[str, str]:
+    """Return what probes say, short enough to be compared; of a number of calls."""
+    found = {}
+    for dtype in kernel.declaration.dtypes:
+        subject = Subject(
+            kernel, data_format(kernel, dtype), _counted(runner), BUDGET, output=dtype,
+            most_terms=32, most_pairs=512,
+        )  # fmt: skip
+        for reading in readings(subject, PROBES):
+            if reading.found:
+                name = f"{reading.probe}/{dtype}"
+                if reading.terms:  # an order at each number of terms
+                    name += f"/{reading.terms}"
+                tree = reading.tree
+                told = "" if tree is None else f" ({_hash(repr(tree).encode())[:12]})"
+                found[name] = reading.found + told
+    return found
+
+
+def _counted(runner: Runner) -> Callable[[Case, int], Observed]:
+    """Return what asks a runner so often and no more: a count is alike everywhere."""
+    left = _CALLS
+
+    def ask(case: Case, times: int) -> Observed:
+        nonlocal left
+        left -= times
+        if left < 0:
+            return Observed(problem=f"a recording asks {_CALLS} times")
+        return runner.observe(case, times)
+
+    return ask
+
+
+def digest(source: Recording) -> str:
+    """Return a hash of the cases of a recording."""
+    keys = sorted(e.key for k in source.kernels.values() for e in k.entries)
+    return _hash("\n".join(keys).encode())

@@ -1,0 +1,587 @@
+"""Calls that the device gate looks at: before, after, and what it reported of them."""
+
+import copy
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.verdict import Verdict
+from kfuzz.execution.memory.slots import handed_back
+from kfuzz.features.monitor.compiled import is_compiling, traced
+from kfuzz.features.monitor.detectors import Detector, Statistics, statistics_of
+from kfuzz.features.monitor.gate.device import DeviceGate, Told
+from kfuzz.features.monitor.gate.host import HostGate, Reason
+from kfuzz.features.monitor.records import Options, Pending
+from kfuzz.features.monitor.runtime import Counts, log, runtime
+from kfuzz.features.monitor.seen import (
+    NOTHING,
+    Call,
+    Returned,
+    Seen,
+    can_copy,
+    parts_of,
+)
+from kfuzz.features.monitor.snapshot import capturing, compared, is_under_modes
+from kfuzz.features.monitor.subjects import Judged, Outside, Subject
+from kfuzz.features.monitor.violation import violation_of
+from kfuzz.numerics.formats import Footprint
+from kfuzz.store.life import utc_now
+
+if TYPE_CHECKING:
+    from kfuzz.features.monitor.gate.device import Underway
+
+
+def gated(
+    monitor: "Monitor",
+    gate: DeviceGate,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    number: int,
+) -> Any:
+    """Make a call that the host gate passed; what it does and raises is its own."""
+    if not gate.wants():
+        return function(*args, **kwargs)
+    device = _device_of(args, kwargs)
+    if device is None:
+        if not gate.on_cpu or not monitor.is_outlier(
+            (*args, *kwargs.values()), gate.flags, "the device gate failed"
+        ):
+            return function(*args, **kwargs)
+        return monitor.sampled(function, args, kwargs, number, Reason.OUTLIER)
+    call = monitor.call_of(args, kwargs)
+    underway = None
+    if call is not None:
+        try:
+            underway = gate.look([*call.tensors.values()], device, number)
+            if underway is not None:  # it holds nothing of the caller's memory
+                underway.names = (*call.tensors,)
+                underway.seen = Seen(
+                    {}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32
+                )
+            else:
+                why = "too many tensors, too large, with gaps, or no Triton"
+                monitor.tell("skipped", "not seen by the device gate", why)
+        except Exception as error:
+            monitor.tell("errors", "the device gate failed", str(error), error)
+    if call is None or underway is None:
+        return function(*args, **kwargs)
+    parts = None
+    try:
+        returned = function(*args, **kwargs)
+        try:
+            parts = monitor.results_of(call, returned)
+        except Exception as error:
+            monitor.tell("errors", "a result could not be copied", str(error), error)
+        return returned
+    except BaseException:
+        monitor.count("raised")
+        raise
+    finally:
+        try:
+            gate.after(underway, parts)
+        except Exception as error:
+            monitor.tell("errors", "the device gate failed", str(error), error)
+
+
+def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
+    """Return the GPU that a call's tensors lie on; None for none."""
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, Tensor) and x.is_cuda:
+            return x.device
+    return None
+
+
+def told(monitor: "Monitor", news: Told) -> None:
+    """Count what the device decided, and have what it kept checked."""
+    for name, count in (
+        ("outliers", news.flagged), ("dropped", news.lost), ("skipped", news.unfit),
+        ("sampled", len(news.kept)),
+    ):  # fmt: skip
+        for _ in range(count):
+            monitor.count(name)
+    for underway in news.kept:
+        if not runtime.offer(functools.partial(_check, monitor, underway, utc_now())):
+            monitor.count("dropped")
+            underway.lane.give(underway.slot)
+
+
+def _check(monitor: "Monitor", underway: "Underway", when: str) -> None:
+    """Judge a kept call; runs in the worker."""
+    try:
+        before, after = underway.copies()
+        seen = replace(
+            underway.seen,
+            tensors=dict(zip(underway.names, before, strict=True)),
+            returned=underway.seen.returned.filled(after),
+        )
+        monitor.check(seen, underway.number, Reason.OUTLIER, when)
+    finally:
+        underway.lane.give(underway.slot)
+
+
+# One monitored function: its gate, what is looked at, and what comes of it.
+
+# Reasons that calls lie outside the contract, or cannot be looked at, told once each.
+_MOST_TOLD: Final = 32
+_RAISED: Final = "a detector raised"
+_IDS: Final = itertools.count()
+
+
+class Monitor:
+    """Looks at calls of one function.
+
+    Attributes:
+        id: its number in this process.
+        name: the function's.
+        subject: what its calls are held to.
+        gate: which calls are looked at.
+        options: what its author chose.
+        has_more_gates: whether calls that the host gate passes meet others.
+    """
+
+    def __init__(
+        self, name: str, subject: Subject, gate: HostGate, options: Options
+    ) -> None:
+        self.id = next(_IDS)
+        self.name = name
+        self.subject = subject
+        self.gate = gate
+        self.options = options
+        at_gate = [d for d in options.detectors if d.at_gate]
+        self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
+        self.device_gate = options.device_gate
+        self.has_more_gates = bool(at_gate) or self.device_gate is not None
+        self._detectors = tuple(d for d in options.detectors if not d.at_gate)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget all calls."""
+        self._lock = threading.Lock()
+        self._numbers: dict[str, int] = {}
+        self._told: set[tuple[str, str]] = set()
+        self.gate.clear()
+        if self.device_gate is not None:
+            self.device_gate.begin_anew()
+            # Weakly: a gate is told of as long as its function lives.
+            self.device_gate.told_to(_teller(weakref.ref(self)))
+
+    @property
+    def kernel(self) -> Any:
+        """The function as a bound kernel, None where kfuzz cannot call it by itself."""
+        return self.subject.kernel
+
+    @property
+    def rate(self) -> float:
+        """Share of the calls looked at by chance; may be set at any time."""
+        return self.gate.rate
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        self.gate.rate = rate
+
+    def statistics(self) -> Counts:
+        """Return what became of the calls so far."""
+        with self._lock:
+            numbers = dict(self._numbers)
+        return Counts(self.name, seen=self.gate.calls, **numbers)
+
+    def count(self, name: str) -> None:
+        """Add one to a count."""
+        with self._lock:
+            self._numbers[name] = self._numbers.get(name, 0) + 1
+
+    def tell(self, count: str, what: str, why: str, error: Any = None) -> None:
+        """Count something that went wrong, and log it once for each kind."""
+        self.count(count)
+        key = (what, type(error).__name__ if error else why)
+        with self._lock:
+            if key in self._told or len(self._told) >= _MOST_TOLD:
+                return
+            self._told.add(key)
+        log.warning(
+            "%s: %s: %s (reported once)", self.name, what, why,
+            exc_info=error, extra={"kfuzz_function": self.name},
+        )  # fmt: skip
+
+    def is_outlier(
+        self,
+        tensors: Iterable[Tensor],
+        flags: Callable[[Sequence[Tensor]], bool],
+        failure: str,
+    ) -> bool:
+        """Whether tensors on the CPU are flagged; never raises.
+
+        Args:
+            tensors: of a call; what is none is left out.
+            flags: asked about the tensors.
+            failure: what it is if that raises.
+        """
+        try:
+            given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
+            flagged = flags([x for x in given if not x.is_cuda])
+        except Exception as error:
+            self.tell("errors", failure, str(error), error)
+            return False
+        if flagged:
+            self.count("outliers")
+        return flagged
+
+    def sampled(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        number: int,
+        why: Reason,
+    ) -> Any:
+        """Make a call that is looked at; what it does and raises is its own."""
+        pending = self.begin(args, kwargs, number, why)
+        if pending is None:
+            return function(*args, **kwargs)
+        try:
+            returned = function(*args, **kwargs)
+        except BaseException:
+            self.count("raised")
+            self.give_up(pending)
+            raise
+        self.finish(pending, returned)
+        return returned
+
+    def passed(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        number: int,
+    ) -> Any:
+        """Make a call that the host gate passed, past the others."""
+        detectors = self.gate_detectors
+        if detectors and self.is_outlier(
+            (*args, *kwargs.values()), functools.partial(_flagged, detectors), _RAISED
+        ):
+            return self.sampled(function, args, kwargs, number, Reason.OUTLIER)
+        if self.device_gate is None:
+            return function(*args, **kwargs)
+        return gated(self, self.device_gate, function, args, kwargs, number)
+
+    def begin(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], number: int, why: Reason
+    ) -> Pending | None:
+        """Copy the arguments of a call; None where it is not looked at after all."""
+        self.count("sampled")
+        if why is Reason.SIGNATURE:
+            self.count("new_signatures")
+        call = self.call_of(args, kwargs)
+        if call is None:
+            return None
+        try:
+            before = runtime.memory.take(list(call.tensors.values()))
+        except Exception as error:
+            self.tell("errors", "a call could not be looked at", str(error), error)
+            return None
+        if before is None:
+            self.count("dropped")
+            return None
+        return Pending(call, before, number, why)
+
+    def call_of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, later: bool = False
+    ) -> Call | None:
+        """Return the arguments of a call; None where it cannot be looked at.
+
+        Args:
+            args: passed by position.
+            kwargs: passed by name.
+            later: whether the call was made by now, and these are other tensors.
+        """
+        try:
+            if is_under_modes() and not later:
+                self.tell("skipped", "not looked at", "a mode of torch is active")
+                return None
+            call = self.subject.call(args, kwargs)
+            if later:
+                return call
+            self._require_plain(call)
+            if capturing([*call.tensors.values(), *call.written.values()]):
+                self.tell("skipped", "not looked at", "a CUDA graph is being captured")
+                return None
+        except Outside as error:
+            self.tell("outside", "outside the contract", str(error))
+            return None
+        except Exception as error:
+            self.tell("errors", "a call could not be looked at", str(error), error)
+            return None
+        return call
+
+    def _require_plain(self, call: Call) -> None:
+        """Raise Outside for a call whose arguments say nothing certain.
+
+        Autocast changes what an operator of torch computes; memory that is written
+        and another argument's too has no defined result.
+        """
+        if not self.options.autocast:
+            for kind in {x.device.type for x in call.tensors.values()}:
+                if torch.is_autocast_enabled(kind):
+                    raise Outside("under torch.autocast: see autocast=")
+        written = [x for x in call.written.values() if x.numel()]
+        for name, x in call.tensors.items():
+            for place in written:
+                same = x is place or x.data_ptr() == place.data_ptr()
+                if name in call.free and same:
+                    continue
+                a, b = Footprint.of(x), Footprint.of(place)
+                if a.address < b.stop and b.address < a.stop:
+                    raise Outside(f"{name} is in memory that the call writes to")
+
+    def finish_compiled(
+        self,
+        pending: Pending,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        returned: Any,
+    ) -> None:
+        """Finish a call of compiled code, whose arguments lie elsewhere by now.
+
+        Where results lie says nothing there.
+        """
+        pending.call = self.call_of(args, kwargs, later=True)
+        if pending.call is None:
+            self.give_up(pending)
+            return
+        places = tuple(pending.call.written.values())
+        if places:
+            returned = places if len(places) > 1 else places[0]
+        self.finish(pending, returned, is_compiled=True)
+
+    def finish(
+        self, pending: Pending, returned: Any, *, is_compiled: bool = False
+    ) -> None:
+        """Copy the results of a call and have it checked; never raises."""
+        try:
+            is_kept = self._keep(pending, returned, is_compiled)
+        except Exception as error:
+            self.tell("errors", "a result could not be copied", str(error), error)
+            self.give_up(pending)
+            return
+        if not is_kept:
+            self.count("dropped")
+            self.give_up(pending)
+
+    def _keep(self, pending: Pending, returned: Any, is_compiled: bool) -> bool:
+        """Copy what a call left and queue its check; whether there was room."""
+        call, memory = pending.call, runtime.memory
+        assert call is not None
+        handed, results, outline = self.results_of(call, returned)
+        originals = dict(zip(call.tensors, pending.before.originals, strict=True))
+        originals = {n: x for n, x in originals.items() if n not in call.free}
+        pending.compared = compared(originals, call.tensors, memory)
+        if pending.compared is None:
+            return False
+        pending.after = memory.take(results)
+        if pending.after is None:
+            return False
+        seen = Seen(
+            dict(zip(call.tensors, pending.before.copies, strict=True)),
+            call.scalars,
+            outline.filled(pending.after.copies),
+            {},
+            handed,
+            call.rest,
+            is_compiled,
+            call.tf32,
+        )
+        pending.call = None  # nothing of the caller's is held any more
+        for snapshot in pending.snapshots:
+            snapshot.originals.clear()
+        return runtime.offer(functools.partial(self._check, pending, seen))
+
+    def results_of(
+        self, call: Call, returned: Any
+    ) -> tuple[str, list[Tensor], Returned]:
+        """Return what is wrong with a returned object itself, and what is judged."""
+        if not call.written:
+            if self.options.results is not None:
+                returned = self.options.results(returned)
+            return "", *parts_of(self.subject.results(returned))
+        handed, places = "", list(call.written.values())
+        if not handed_back(returned, places):
+            handed = (
+                f"returns {type(returned).__name__} other than the memory that it "
+                f"was to write {', '.join(call.written)} to"
+            )
+        return handed, *parts_of(places[0] if len(places) == 1 else tuple(places))
+
+    def give_up(self, pending: Pending) -> None:
+        """Give the room of a call back that is not checked; never waits."""
+        for snapshot in pending.snapshots:
+            runtime.memory.give_up(snapshot)
+
+    def _check(self, pending: Pending, seen: Seen) -> None:
+        assert pending.compared is not None
+        try:
+            for snapshot in pending.snapshots:
+                snapshot.wait()
+            seen = replace(seen, changed=pending.compared.changes())
+            self.check(seen, pending.number, pending.why, pending.when)
+        finally:
+            for snapshot in pending.snapshots:
+                snapshot.wait()
+                snapshot.release()
+
+    def check(self, seen: Seen, number: int, why: Reason, when: str) -> None:
+        """Judge a call; runs in the worker."""
+        if self._detectors:
+            tensors = [c.values for c in seen.tensors.values()]
+            self.is_outlier(
+                tensors, functools.partial(_flagged, self._detectors), _RAISED
+            )
+        try:
+            judged = runtime.judge(self.subject, seen)
+        except Outside as error:
+            self.tell("outside", "outside the contract", str(error))
+            return
+        except Exception as error:
+            self.tell("errors", "a call could not be checked", str(error), error)
+            return
+        self.count("checked")
+        if judged is None:
+            return
+        if judged.report.failure is not None:
+            self.count("violations")
+            self._report(seen, judged, call=number, why=why, when=when)
+        elif Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
+            self.count("undecided")
+
+    def _report(self, seen: Seen, judged: Judged, **known: Any) -> None:
+        """Store and log a violation, and pass it on."""
+        failure, options = judged.report.failure, self.options
+        assert failure is not None
+        finding = path = ""
+        if options.store is not None:
+            try:
+                finding, path = options.store.save(self.subject, judged, seen)
+            except Exception as error:
+                self.tell("errors", "a finding was not stored", str(error), error)
+        violation = violation_of(
+            failure, seen,
+            keep=options.keep, function=self.name,
+            operator=self.subject.operator_name, scalars=judged.case.scalars,
+            finding=finding, path=path, **known,
+        )  # fmt: skip
+        log.error(
+            "%s breaks %s: %s", self.name, violation.contract, violation.message,
+            extra=violation.fields(),
+        )  # fmt: skip
+        if options.on_violation is None:
+            return
+        try:
+            options.on_violation(violation)
+        except Exception as error:
+            self.tell("errors", "on_violation raised", str(error), error)
+
+
+def _teller(monitor: "weakref.ref[Monitor]") -> Callable[[Told], None]:
+    def tell(news: Told) -> None:
+        there = monitor()
+        if there is not None:
+            told(there, news)
+
+    return tell
+
+
+def _flagged(detectors: Sequence[Detector], tensors: Sequence[Tensor]) -> bool:
+    """Whether a detector flags a call; each sees every call."""
+    found: tuple[Statistics, ...] = tuple(statistics_of(x) for x in tensors)
+    flags = [d.flags(found) for d in detectors]
+    return any(flags)
+
+
+# What stands in the place of a monitored function: the gate, then the function.
+
+
+def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any]:
+    """Return a function with the monitor's gate before it."""
+    gate = monitor.gate
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return traced(monitor, function, wrapper, args, kwargs)
+        if not gate.active:
+            return function(*args, **kwargs)
+        number, why = gate.look(args, kwargs)
+        if why is not None:
+            return monitor.sampled(function, args, kwargs, number, why)
+        if not monitor.has_more_gates:
+            return function(*args, **kwargs)
+        return monitor.passed(function, args, kwargs, number)
+
+    wrapper.monitor = monitor  # type: ignore[attr-defined]
+    return wrapper
+
+
+class MonitoredKernel(BoundKernel):
+    """A bound kernel whose calls are monitored; searches call what it binds.
+
+    Attributes:
+        monitor: looks at its calls.
+    """
+
+    def __init__(self, bound: BoundKernel, wrapper: Callable[..., Any]) -> None:
+        vars(self).update(vars(bound))
+        self._call = wrapper
+        self.monitor: Monitor = wrapper.monitor  # type: ignore[attr-defined]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the implementation, and look at the call."""
+        return self._call(*args, **kwargs)
+
+
+class Forward:
+    """The `forward` of one module, monitored; copies with it, and is pickled without.
+
+    Attributes:
+        module: whose it is.
+        monitor: looks at its calls; shared by copies of the module, None in one that
+            was pickled.
+    """
+
+    def __init__(self, module: torch.nn.Module, monitor: Monitor) -> None:
+        self.module = module
+        self.monitor: Monitor | None = monitor
+        self._guard()
+
+    def _guard(self) -> None:
+        function = type(self.module).forward
+        if self.monitor is not None:
+            function = guarded(function, self.monitor)
+        self._function = function
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module's own `forward`, and look at the call."""
+        return self._function(self.module, *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Forward":
+        made: Forward = object.__new__(Forward)
+        memo[id(self)] = made
+        made.module = copy.deepcopy(self.module, memo)
+        made.monitor = self.monitor
+        made._guard()
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"module": self.module}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.module, self.monitor = state["module"], None
+        self._guard()

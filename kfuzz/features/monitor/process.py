@@ -1,0 +1,129 @@
+"""Judging in a child process, which finds the calls that break their contract.
+
+It imports the monitored function's file, as `kfuzz run` does. Of the calls that break
+their contract this process gathers the evidence itself.
+"""
+
+import os
+import pickle
+import signal
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from kfuzz.core.errors import HarnessError
+from kfuzz.execution.processes.child import OwnProcess
+from kfuzz.features.monitor.seen import Seen, TensorCopy
+from kfuzz.features.monitor.subjects import Judged, Outside, Subject, is_plain
+
+# Monitored functions by file, module where that is one of a package, and name: what the
+# child looks up.
+SUBJECTS: Final[dict[tuple[str, str, str], Subject]] = {}
+
+CHILD: Final = "kfuzz.features.monitor.child"
+# The first answer takes the imports and a kernel's build, a minute at times. Beyond
+# twice that the child hangs; meanwhile calls wait, and are dropped if too many do.
+ANSWER_SECONDS = 120.0
+# What is killed ends at once, but where its driver holds it; that is not waited for.
+_REAP_SECONDS: Final = 5.0
+
+
+class JudgeProcess:
+    """A child that judges calls, one at a time; for the checking thread alone.
+
+    Only `close` may be called by another thread, while this one waits for an answer.
+    """
+
+    def __init__(self) -> None:
+        """Start no child yet."""
+        self._child: OwnProcess | None = None
+        # Held for the moments in which these change, never while a child is asked.
+        self._lock = threading.Lock()
+        self._is_asking = self._is_closed = False
+
+    def judge(self, subject: Subject, seen: Seen) -> Judged | None:
+        """Return what came of a call; None if the child found that it conforms.
+
+        Raises:
+            Outside: if the contract says nothing of it.
+            HarnessError: if the child ended, gave no answer for `ANSWER_SECONDS`, or
+                what it called raised; the next call has another child then.
+            Exception: whatever a reference raises here.
+        """
+        # A list, since other threads add functions meanwhile.
+        every = list(SUBJECTS.items())
+        home = next((k for k, s in every if s is subject), None)
+        leaves = () if seen.rest is None else seen.rest.scalars
+        if home is None or not all(map(is_plain, leaves)):
+            return subject.judge(seen)
+        match self._answer((home, pickle.dumps(_portable(seen)))):
+            case ("outside", str(why)):
+                raise Outside(why)
+            case ("error", str(what)):
+                raise HarnessError(what, where=subject.name)
+            case ("conforms", True):
+                return None
+        return subject.judge(seen)
+
+    def _answer(self, request: object) -> Any:
+        child = self._ready()
+        what = f"gave no answer for {ANSWER_SECONDS:g} s"
+        try:
+            child.send(request)
+            if child.ready(ANSWER_SECONDS):
+                answer = child.receive()
+                with self._lock:
+                    self._is_asking = False
+                    if self._is_closed:
+                        self._end()
+                return answer
+        except (OSError, EOFError):
+            what = f"ended: {child.ended(_REAP_SECONDS)}"
+        with self._lock:
+            self._is_asking = False
+            self._end()
+        raise HarnessError(f"the judging process {what}")
+
+    def _ready(self) -> OwnProcess:
+        """Return a child to be asked, which `close` leaves to this thread."""
+        with self._lock:
+            if self._is_closed:
+                raise HarnessError("the monitor was stopped")
+            if self._child is None:
+                self._child = OwnProcess(CHILD, os.environ, start_new_session=True)
+            self._is_asking = True
+            return self._child
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
+
+    def close(self) -> None:
+        """End the child.
+
+        Where another thread waits for an answer, it is killed alone: that thread reads
+        its end.
+        """
+        with self._lock:
+            self._is_closed = True
+            if not self._is_asking:
+                self._end()
+            elif self._child is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(self._child.pid, signal.SIGKILL)
+
+
+def _portable(seen: Seen) -> Seen:
+    """Return a call whose tensors hold no more than their elements."""
+
+    def alone(x: Any) -> Any:
+        return replace(x, values=x.values.clone()) if isinstance(x, TensorCopy) else x
+
+    returned = seen.returned
+    return replace(
+        seen,
+        tensors={name: alone(x) for name, x in seen.tensors.items()},
+        returned=replace(returned, leaves=tuple(map(alone, returned.leaves))),
+    )

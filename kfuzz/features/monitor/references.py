@@ -1,0 +1,896 @@
+"""Functions held to an operator's contract."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from kfuzz.contracts.binding import Arguments as Taken
+from kfuzz.contracts.binding import BoundKernel, match_signature
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import NARROW, reference, reference_bounds
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case, Scalar
+from kfuzz.core.verdict import CaseReport, Kind, Verdict
+from kfuzz.features.monitor import judged as slices
+from kfuzz.features.monitor.judged import judged
+from kfuzz.features.monitor.seen import (
+    LEAF,
+    Call,
+    Returned,
+    Seen,
+    TensorCopy,
+    can_copy,
+    flattened,
+    nest_of,
+)
+from kfuzz.features.monitor.subjects import (
+    Judged,
+    Outside,
+    OwnDraws,
+    Recurrences,
+    Subject,
+    case_of,
+    dtype_name,
+    is_plain,
+    named,
+    outside,
+    scalar_of,
+    signature_of,
+    tf32_allowed,
+)
+from kfuzz.numerics.acceptance import Acceptance, Problem, around
+from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.run import Metadata
+from kfuzz.numerics.shadow import in_float32
+from kfuzz.strategies.parameters import ScalarParameter, TensorParameter
+
+_EMPTY: Final = inspect.Parameter.empty
+_UNGIVEN: Final = object()  # the default of what has none that is known
+_POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+class OperatorSubject(Subject):
+    """A function whose calls are judged by an operator's contract.
+
+    Attributes:
+        operator: what it is to compute.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        operator: Operator,
+        declaration: Declaration,
+        **named: Any,
+    ) -> None:
+        """Find out how calls become those of the operator.
+
+        Args:
+            function: what is called.
+            operator: what it is to compute.
+            declaration: what it claims.
+            named: as for `Subject`: name, explicit, arguments and kernel.
+
+        Raises:
+            BindingError: if they do not.
+        """
+        super().__init__(
+            function, declaration, operator_name=operator.name_in_contracts, **named
+        )
+        self.operator = operator
+        self._binder = None if self.arguments else _Binder(self, function)
+        self._order = (*operator.tensors, *declaration.out, *operator.scalars)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Return the operator's arguments of a call; see `Subject.call`."""
+        if self.arguments is not None:
+            made = self.arguments(*args, **kwargs)
+            given = named(made, self._order, f"monitor of {self.name}")
+        else:
+            assert self._binder is not None
+            given = self._binder.given(args, kwargs)
+        return self._sorted(given)
+
+    def _sorted(self, given: Mapping[str, Any]) -> Call:
+        operator, claims = self.operator, self.declaration
+        tensors: dict[str, Tensor] = {}
+        for name, parameter in operator.tensors.items():
+            value = given.get(name)
+            if value is None:
+                if not parameter.optional:
+                    raise Outside(f"no tensor for {name}")
+                continue
+            if not isinstance(value, Tensor) or not can_copy(value):
+                raise Outside(f"{name} is {type(value).__name__}, no plain tensor")
+            tensors[name] = value
+        scalars = {n: given[n] for n in operator.scalars if n in given}
+        written: dict[str, Tensor] = {}
+        if claims.inplace:
+            several = len(operator.outputs) > 1
+            places = claims.inplace if several else operator.outputs
+            taken = [tensors[name] for name in claims.inplace]
+            written = dict(zip(places, taken, strict=True))
+        if claims.out:
+            for name in operator.outputs:
+                if name in written:
+                    continue
+                if not isinstance(given.get(name), Tensor) or not can_copy(given[name]):
+                    raise Outside(f"no tensor for {name}")
+                written[name] = given[name]
+        return Call(tensors, scalars, written, frozenset(claims.inplace))
+
+    def results(self, returned: Any) -> Any:
+        """Return what of a returned object the operator speaks of.
+
+        A backward function returns None for what has no gradient.
+        """
+        if self.operator.forward is None or not isinstance(returned, tuple):
+            return returned
+        return tuple(x for x in returned if x is not None)
+
+    def judge(self, seen: Seen) -> Judged:
+        """Judge a call by the operator's contract; see `Subject.judge`."""
+        operator, claims = self.operator, self.declaration
+        scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
+        whole: dict[str, Scalar] = {}
+        for name in operator.scalars:
+            whole[name] = scalars.get(name, operator.default_of(name))
+        if operator.dim is not None and type(whole[operator.dim]) is not int:
+            raise Outside(f"{operator.dim}={whole[operator.dim]!r:.40} is no axis")
+        if seen.verdict_only:
+            case = case_of(operator, seen, whole, valued=False)
+            fits = not outside(operator, claims, case)
+            if fits and slices.conforms(operator, claims, case, seen):
+                report = CaseReport({"K-VAL-01": Verdict.CONFORMS})
+                return Judged(case, report, replayable=False)
+        case = case_of(operator, seen, whole)
+        if why := outside(operator, claims, case):
+            raise Outside(why)
+        report = judged(operator, claims, self.explicit, case, seen)
+        return Judged(case, report, self._takes(case, scalars))
+
+    def _takes(self, case: Case, scalars: Mapping[str, Scalar]) -> bool:
+        """Whether the kernel can be called on the case as it was here."""
+        if self.kernel is None:
+            return False
+        takes = self.kernel.arguments
+        given = tuple(case.tensors)
+        passed = set(scalars) <= {*takes.scalars, *_defaults(self.operator, scalars)}
+        # Those at the end stay at their defaults, whatever these are.
+        complete = takes.tensors[: len(given)] == given
+        if not complete and set(given) <= set(takes.tensors):
+            complete = takes.nullable.issuperset(takes.lacking(given))
+        return complete and passed
+
+
+def _defaults(operator: Operator, scalars: Mapping[str, Scalar]) -> set[str]:
+    """Return the scalars that are at their defaults."""
+    return {n for n, v in scalars.items() if v == operator.default_of(n)}
+
+
+class _Binder:
+    """From a call's arguments to the operator's, by the function's signature."""
+
+    def __init__(self, subject: OperatorSubject, function: Callable[..., Any]) -> None:
+        self._where = f"monitor of {subject.name}"
+        self._operator = subject.operator
+        self._claims = subject.declaration
+        self._owner = subject.owner
+        self._rest: tuple[str, ...] = ()
+        signature = signature_of(function)
+        if signature is None:
+            # A builtin, torch.softmax for one: it takes what the operator takes.
+            inputs = subject.operator.inputs
+            self._signature = inspect.Signature(
+                [inspect.Parameter(n, _POSITIONAL[1], default=_UNGIVEN) for n in inputs]
+            )
+            self._names = {n: n for n in inputs}
+            return
+        self._signature = signature
+        self._names = self._of_method() if self._owner else self._of_function(function)
+
+    def _of_function(self, function: Callable[..., Any]) -> dict[str, str]:
+        """Return the operator's name of each parameter, as `kfuzz.kernel` passes it."""
+        claims = self._claims
+        takes: Taken = match_signature(
+            self._operator, function, self._where, claims.out, claims.configs
+        )
+        own = (*takes.scalars, *takes.destinations)
+        left = [n for n in takes.positional if n not in own]
+        found = {}
+        for p in self._signature.parameters.values():
+            if p.name in own:
+                found[p.name] = p.name
+            elif p.kind in _POSITIONAL and left:
+                found[p.name] = left.pop(0)
+        self._rest = tuple(left)  # of *args
+        return found
+
+    def _of_method(self) -> dict[str, str]:
+        """Return the operator's name of each parameter after the owner.
+
+        Its own name where the operator has it; the others are tensors, in order.
+        """
+        operator, claims = self._operator, self._claims
+        known = {*operator.inputs, *claims.out}
+        parameters = list(self._signature.parameters.values())[1:]
+        taken = {p.name for p in parameters if p.name in known}
+        left = [n for n in operator.tensors if n not in taken]
+        found = {}
+        for p in parameters:
+            if p.name in known:
+                found[p.name] = p.name
+            elif p.kind in _POSITIONAL and p.default is p.empty:
+                if not left:
+                    raise BindingError(
+                        f"{p.name!r} is no parameter of {operator.signature_text()}",
+                        where=self._where,
+                        fix="give arguments=, from its arguments to the operator's",
+                    )
+                found[p.name] = left.pop(0)
+        return found
+
+    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return a call's arguments by the operator's names.
+
+        Raises:
+            Outside: if a parameter of the function's own is not at its default.
+        """
+        bound = self._signature.bind(*args, **kwargs)
+        found: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            parameter = self._signature.parameters[name]
+            if name == self._owner:
+                continue
+            if name in self._names:
+                found[self._names[name]] = value
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                found.update(zip(self._rest, value, strict=False))
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                for key, each in value.items():
+                    known = key in self._operator.inputs or key in self._claims.out
+                    (found if known else own)[key] = each
+            elif not _is_default(value, parameter.default):
+                own[name] = value
+        for name, value in own.items():
+            if not any(c.get(name) == value for c in self._claims.configs):
+                raise Outside(f"{name}= is the function's own, and not at its default")
+        for name, own_name in self._names.items():  # the function's own defaults
+            default = self._signature.parameters[name].default
+            is_known = default is not _EMPTY and default is not _UNGIVEN
+            if is_known and name not in bound.arguments:
+                found.setdefault(own_name, default)
+        if self._owner == "self":  # what a method is not passed, it may have
+            for name in set(self._operator.inputs) - found.keys():
+                value = getattr(args[0], name, None)
+                if value is not None and not callable(value):
+                    found[name] = value
+        return found
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    alike = type(value) is type(default) and is_plain(value)
+    return value is default or (alike and bool(value == default))
+
+
+# Functions held to a plain reference, under the running-error shadow.
+#
+# A reference is any function in plain torch that takes what the monitored one takes,
+# nested structures too. It runs in float64, and each of its results is admitted within
+# four times the bound that its own steps give in the function's arithmetic; see
+# `kfuzz/numerics/README.md`.
+
+MAX_RANK: Final = 4
+FLOATS: Final = ("float32", "float16", "bfloat16")
+"""Dtypes whose arithmetic float64 is precise enough to judge."""
+
+Rebuild = Callable[
+    [Sequence[Tensor], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]
+]
+"""From tensors and scalars to what the reference is called with."""
+
+
+# Tuples, lists, named tuples and what `torch.topk` returns, in the text of a structure.
+_NAMED: Final = "|".join(x for x in dir(torch.return_types) if not x.startswith("_"))
+_SEQUENCES: Final = re.compile(
+    rf"\((?:(?:tuple|list|{_NAMED}), None|namedtuple, <class '[^']*'>),"
+)
+
+
+class _Hole:
+    """Stands where a tensor was; compared by `is`, in other processes too."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a call's arguments are made of besides tensors.
+
+    Attributes:
+        names: a name for each tensor, in order.
+        leaves: all leaves, `_Hole` for each tensor.
+        spec: the structure around them: of (args, kwargs).
+    """
+
+    names: tuple[str, ...]
+    leaves: tuple[Any, ...]
+    spec: Any
+
+    @classmethod
+    def of(
+        cls, bound: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> "tuple[Structure, list[Tensor]]":
+        """Take arguments apart; returns the structure and the tensors.
+
+        Args:
+            bound: names of what is passed, in order; values that are one tensor have
+                the name, others a name for each of theirs.
+            args: what is passed by position.
+            kwargs: what is passed by keyword.
+        """
+        leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
+        tensors = [x for x in leaves if isinstance(x, Tensor)]
+        names: dict[int, str] = {}
+        for name, value in bound.items():
+            parts = [x for x in pytree.tree_leaves(value) if isinstance(x, Tensor)]
+            for i, part in enumerate(parts):
+                alone = isinstance(value, Tensor)
+                names.setdefault(id(part), name if alone else f"{name}_{i}")
+        used: dict[str, int] = {}
+        chosen = []
+        for i, tensor in enumerate(tensors):
+            name = names.get(id(tensor), f"tensor{i}")
+            again = used.get(name, 0)
+            used[name] = again + 1
+            chosen.append(f"{name}_{again}" if again else name)
+        held = tuple(_Hole if isinstance(x, Tensor) else x for x in leaves)
+        return cls(tuple(chosen), held, spec), tensors
+
+    @property
+    def scalars(self) -> list[Any]:
+        """The leaves that are no tensors."""
+        return [x for x in self.leaves if x is not _Hole]
+
+    def rebuild(
+        self, tensors: Sequence[Tensor], scalars: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments of the structure with other tensors."""
+        left = iter(tensors)
+        leaves = [next(left) if x is _Hole else x for x in self.leaves]
+        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(
+            leaves, self.spec
+        )
+        return made
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a reference returned.
+
+    Attributes:
+        tensors: those among its leaves.
+        kinds: names of the types of all leaves.
+        form: the structure around them, as text.
+        changed: places of the arguments that it overwrote.
+        recurs: whether it called a recurrent layer.
+    """
+
+    tensors: tuple[Tensor, ...]
+    kinds: tuple[str, ...]
+    form: str
+    changed: tuple[int, ...] = ()
+    recurs: bool = False
+
+
+class Reference:
+    """A reference for arguments of one structure and of given dtypes.
+
+    Attributes:
+        operator: it as an operator, whose error model is its own shadow.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        dtypes: Mapping[str, str],
+        scalars: Mapping[str, Scalar],
+        rebuild: Rebuild,
+        outputs: tuple[str, ...],
+        results: int,
+        declaration: Declaration,
+        tf32: frozenset[str] = frozenset(),
+        known: Sequence[Tensor] | None = None,
+    ) -> None:
+        """Make the operator.
+
+        Args:
+            function: the reference.
+            name: of the operator.
+            dtypes: dtype of each tensor argument, "" for what the declaration says.
+            scalars: the other arguments that have a name, with their defaults.
+            rebuild: from tensors and scalars to the reference's arguments.
+            outputs: names of the results that are tensors.
+            results: how many these are; of another number than names they have others.
+            declaration: what the function claims.
+            tf32: kinds of float32 products that may take TF32 operands.
+            known: what the reference gives in its own arithmetic for the call that is
+                judged, if nothing else is to be admitted; floating tensors.
+
+        Raises:
+            BindingError: if no argument is a floating tensor.
+            Outside: if no result is a tensor.
+        """
+        if not results:
+            raise Outside("the reference returns no tensor")
+        if len(outputs) != results:
+            outputs = tuple(f"y{i}" for i in range(results))
+        self._function = function
+        self._rebuild = rebuild
+        self._tf32 = tf32
+        self._known = known
+        self._dtypes = tuple(dtypes.values())
+        self._inplace = [i for i, n in enumerate(dtypes) if n in declaration.inplace]
+        inputs: dict[str, Any] = {
+            n: TensorParameter("*", dtype=dtype) for n, dtype in dtypes.items()
+        }
+        inputs.update({n: ScalarParameter(v, ()) for n, v in scalars.items()})
+        self.operator = Operator(
+            name,
+            inputs=inputs,
+            oracle=self._oracle,
+            error_model=self._admitted,
+            outputs=outputs,
+            ranks=range(MAX_RANK + 1),
+            dtypes=FLOATS,
+            defaults=declaration,
+        )
+
+    def outcome(
+        self,
+        tensors: Sequence[Tensor],
+        scalars: Mapping[str, Any],
+        *,
+        compares: bool = False,
+        narrows: Declaration | None = None,
+    ) -> Outcome:
+        """Run the reference on copies of tensors in the dtypes that they have.
+
+        Args:
+            tensors: its tensor arguments, in order.
+            scalars: the others by name.
+            compares: whether what it overwrites is found by the bits too: torch counts
+                no write of `batch_norm` to its running statistics, or through `.data`.
+            narrows: a kernel's claims where scalars are passed as it may get them.
+        """
+        given = [x.clone() for x in tensors]
+        versions = [x._version for x in given]
+        args, kwargs = self._rebuild(given, scalars)
+        if narrows is not None:
+            args, kwargs = pytree.tree_map(
+                partial(in_float32, declared=narrows), (args, kwargs)
+            )
+        with torch.no_grad(), OwnDraws(), Recurrences() as recurrences:
+            returned = self._function(*args, **kwargs)
+        moved = [
+            i for i, x in enumerate(given)
+            if x._version != versions[i]
+            or (compares and not torch.equal(_bits(x), _bits(tensors[i])))
+        ]  # fmt: skip
+        for i in self._inplace:  # what it returns besides is the same, or nothing
+            returned = returned if isinstance(returned, Tensor) else given[i]
+        leaves, form = flattened(returned)
+        return Outcome(
+            tuple(x for x in leaves if isinstance(x, Tensor)),
+            tuple(_kind(x) for x in leaves),
+            form,
+            tuple(i for i in moved if i not in self._inplace),
+            recurrences.found,
+        )
+
+    def native(
+        self, values: Sequence[Tensor], scalars: Mapping[str, Any]
+    ) -> Outcome | None:
+        """Run the reference in the arguments' own dtypes; None where torch cannot.
+
+        Narrow formats lack some operators on the CPU.
+        """
+        try:
+            return self.outcome(values, scalars, compares=True)
+        except (NotImplementedError, RuntimeError):
+            return None
+
+    def _oracle(
+        self, *tensors: Tensor, narrows: Declaration | None = None, **scalars: Any
+    ) -> tuple[Tensor, ...]:
+        """The reference that was given, in float64; of narrow scalars if asked for."""
+        return self._computed(*self._typed(tensors, None), narrows=narrows, **scalars)
+
+    def _computed(
+        self, *tensors: Tensor, narrows: Declaration | None = None, **scalars: Any
+    ) -> tuple[Tensor, ...]:
+        found = self.outcome(tensors, scalars, narrows=narrows)
+        return tuple(_as_oracle(x) for x in found.tensors)
+
+    def _typed(
+        self, tensors: Sequence[Tensor], main: torch.dtype | None
+    ) -> list[Tensor]:
+        """Return arguments in dtypes of their own; floats in one where it is given."""
+        made = []
+        for x, name in zip(tensors, self._dtypes, strict=False):
+            if name and DTYPES[name].kind != "float":
+                x = x.to(getattr(torch, name))
+            elif main is not None and x.is_floating_point():
+                x = x.to(getattr(torch, name) if name else main)
+            made.append(x)
+        return made
+
+    def _admitted(self, problem: Problem) -> dict[str, Acceptance]:
+        """Return what is admitted of each result of one member, by the shadow.
+
+        In the formats that the reference gives in its own arithmetic.
+        """
+        if self._known is not None:
+            return {
+                name: around(
+                    problem, x[None].to(torch.float64), 0.0,
+                    output=FORMATS[dtype_name(x.dtype)],
+                )
+                for name, x in zip(self.operator.outputs, self._known, strict=True)
+            }  # fmt: skip
+        values = [x[0] for x in problem.tensors.values()]
+        typed = self._typed(values, problem.format.dtype)
+        native = self.native(typed, problem.scalars)
+        names = self.operator.outputs
+        formats = [problem.output.name] * len(names)
+        dtypes: list[torch.dtype] = []
+        if native is not None and len(native.tensors) == len(names):
+            dtypes = [x.dtype for x in native.tensors]
+            given = map(dtype_name, dtypes)
+            formats = [f if f in FORMATS else problem.output.name for f in given]
+        tf32 = self._tf32
+        if "recurrence" in tf32 and (native is None or native.recurs):
+            tf32 |= {"matmul"}  # what such a layer is made of
+        claims, narrowed = problem.declaration, None
+        passed = pytree.tree_leaves(self._rebuild(typed, problem.scalars))
+        if any(in_float32(x, claims) != x for x in passed if isinstance(x, float)):
+            narrowed = partial(self._oracle, narrows=claims)
+        return reference_bounds(
+            problem,
+            self._oracle,
+            names,
+            name=self.operator.name,
+            formats=formats,
+            tf32=tf32,
+            narrowed=narrowed,
+            computed=None if NARROW.isdisjoint(self._dtypes) else self._computed,
+            dtypes=dtypes,
+        )
+
+
+def _kind(leaf: Any) -> str:
+    return "Tensor" if isinstance(leaf, Tensor) else type(leaf).__name__
+
+
+def _as_oracle(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() or x.is_complex() else x.to(torch.int64)
+
+
+def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None:
+    """Return what is wrong with the type or dtype of a result, None if nothing.
+
+    Args:
+        seen: what the function returned.
+        native: what the reference returned, in its own arithmetic.
+        names: of the results that are tensors.
+    """
+    leaves = seen.returned.leaves
+    kinds = tuple("Tensor" if isinstance(x, TensorCopy) else x for x in leaves)
+    # Tuples of whatever kind and lists are alike.
+    form, wanted_form = (
+        _SEQUENCES.sub("(tuple,", f) for f in (seen.returned.form, native.form)
+    )
+    if kinds != native.kinds or form != wanted_form:
+        what = (
+            f"returns {seen.returned.kind} of {', '.join(kinds) or 'nothing'}, the "
+            f"reference {', '.join(native.kinds) or 'nothing'}"
+        )
+        if kinds == native.kinds:
+            what = "returns its results in another structure than the reference"
+        return Metadata(Kind.WRONG_TYPE, "", what)
+    for name, copy, wanted in zip(
+        names, seen.returned.copies, native.tensors, strict=True
+    ):
+        if copy.dtype != wanted.dtype:
+            what = f"{name} is {copy.dtype}, expected {wanted.dtype}"
+            return Metadata(Kind.WRONG_DTYPE, name, what)
+    return None
+
+
+def is_same(seen: Seen, native: Outcome) -> bool:
+    """Whether a function returned bit for bit what the reference does.
+
+    Args:
+        seen: what the function returned, of the same dtypes as
+        native: what the reference returned, in its own arithmetic.
+    """
+    return all(
+        copy.shape == tuple(x.shape) and torch.equal(_bits(copy.values), _bits(x))
+        for copy, x in zip(seen.returned.copies, native.tensors, strict=True)
+    )
+
+
+def _bits(x: Tensor) -> Tensor:
+    return x.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def numbers_of(seen: Seen) -> Seen:
+    """Return an observed call with its tensors alone as flat results.
+
+    Integers and truth values as int64: what an oracle gives.
+    """
+    copies = [replace(x, values=_as_oracle(x.values)) for x in seen.returned.copies]
+    form = LEAF if len(copies) == 1 else "flat"
+    kind, nest = seen.returned.kind, nest_of(len(copies))
+    return replace(seen, returned=Returned(tuple(copies), form, kind, nest))
+
+
+def main_dtype(dtypes: Mapping[str, str]) -> str:
+    """Return the dtype of the first floating argument.
+
+    Raises:
+        Outside: if there is none that float64 can judge.
+    """
+    for name in dtypes.values():
+        if DTYPES[name].kind == "float":
+            if name not in FLOATS:
+                raise Outside(f"{name} data: no oracle is precise enough")
+            return name
+    raise Outside("no argument is a floating tensor")
+
+
+# Functions whose calls are judged by a plain reference.
+
+# A reference may return its own argument, or say nothing of order and memory.
+WITHOUT: Final = frozenset({"K-MEM-04", "C-CMP-01", "K-OWN-01"})
+# Claims that say nothing of what is computed.
+_NO_ARITHMETIC: Final = frozenset({"inplace", "out", "dtypes"})
+
+
+class ReferenceSubject(Subject):
+    """A function whose calls are judged by a reference in plain torch."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        plain: Callable[..., Any],
+        declaration: Declaration,
+        *,
+        outputs: tuple[str, ...],
+        **named: Any,
+    ) -> None:
+        """Take a function and its reference.
+
+        Args:
+            function: what is called.
+            plain: the reference; takes the same arguments, without the owner and
+                the destinations.
+            declaration: what the function claims; `inplace` names parameters of the
+                reference, `out` of the function.
+            outputs: names of the results that are tensors.
+            named: as for `Subject`: name, explicit and arguments.
+        """
+        known_as = getattr(plain, "__name__", type(plain).__name__)
+        super().__init__(function, declaration, operator_name=known_as, **named)
+        self._reference = plain
+        self._outputs = outputs
+        self._signature = signature_of(function)
+        self._wanted = signature_of(plain)
+        if declaration.out and self._signature is None:
+            raise BindingError(
+                "out= of a function without signature", where=f"monitor of {self.name}"
+            )
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Return the arguments of a call; see `Subject.call`."""
+        written = self._destinations(args, kwargs)
+        if self.arguments is not None:
+            made: Any = self.arguments(*args, **kwargs)
+            if isinstance(made, Mapping):
+                args, kwargs = (), dict(made)
+            else:
+                args, kwargs = (made,) if isinstance(made, Tensor) else tuple(made), {}
+        else:
+            args, kwargs = self._without(args, kwargs, written)
+        bound = self._bound(args, kwargs)
+        structure, found = Structure.of(bound, args, kwargs)
+        for name, x in zip(structure.names, found, strict=True):
+            if not can_copy(x):
+                raise Outside(f"{name} is {type(x).__name__} of {x.dtype}")
+        tensors = dict(zip(structure.names, found, strict=True))
+        for name in self.declaration.inplace:
+            if name not in tensors:
+                raise Outside(f"no tensor for {name}")
+            written = {self._outputs[0]: tensors[name]}
+        scalars = {n: v for n, v in bound.items() if is_plain(v)}
+        return Call(
+            tensors, scalars, written, frozenset(self.declaration.inplace), structure,
+            self._products() if on_gpu(found) else frozenset(),
+        )  # fmt: skip
+
+    def _products(self) -> frozenset[str]:
+        """Return what torch's flags allow, unless an accumulator is declared."""
+        return frozenset() if "accumulator" in self.explicit else tf32_allowed()
+
+    def _destinations(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Tensor]:
+        if not self.declaration.out:
+            return {}
+        assert self._signature is not None
+        bound = self._signature.bind(*args, **kwargs)
+        given = {**bound.arguments, **kwargs}
+        found = {}
+        for output, name in zip(self._outputs, self.declaration.out, strict=True):
+            place = given.get(name)
+            if not isinstance(place, Tensor) or not can_copy(place):
+                raise Outside(f"no tensor for {name}")
+            found[output] = place
+        return found
+
+    def _without(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        written: Mapping[str, Tensor],
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return a call's arguments without the owner and the destinations."""
+        places = [id(x) for x in written.values()]
+        rest = args[1:] if self.owner else args
+        kept = tuple(x for x in rest if id(x) not in places)
+        return kept, {n: x for n, x in kwargs.items() if id(x) not in places}
+
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arguments by the reference's parameters, defaults left out."""
+        if self._wanted is None:
+            return {**{f"x{i}": x for i, x in enumerate(args)}, **kwargs}
+        return dict(self._wanted.bind(*args, **kwargs).arguments)
+
+    def judge(self, seen: Seen) -> Judged:
+        """Judge a call by the reference; see `Subject.judge`."""
+        if seen.handed:
+            raise Outside(seen.handed)
+        dtypes = {n: dtype_name(c.dtype) for n, c in seen.tensors.items()}
+        main = main_dtype(dtypes)
+        own = {n: "" if d == main else d for n, d in dtypes.items()}
+        scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
+        scalars = {n: v for n, v in scalars.items() if n not in own}
+        structure: Structure = seen.rest
+        of = partial(
+            Reference, self._reference, name=self.operator_name, dtypes=own,
+            scalars=scalars, rebuild=structure.rebuild, outputs=self._outputs,
+            declaration=self.declaration, tf32=seen.tf32,
+        )  # fmt: skip
+        made = of(results=len(seen.returned.copies))
+        native = made.native([c.values.contiguous() for c in seen.tensors.values()], {})
+        metadata = None
+        if native is not None:
+            if native.changed:
+                name = tuple(own)[native.changed[0]]
+                what = f"the reference overwrites {name}: declare inplace={name!r}"
+                raise Outside(what)
+            made = of(results=len(native.tensors))
+            metadata = misfit(seen, native, made.operator.outputs)
+            # A call that did to the bit what the reference does, of which no more is
+            # asked, needs no bound, which costs many passes over the data.
+            stored = {dtype_name(x.dtype) for x in native.tensors} <= FORMATS.keys()
+            plain = stored and self.explicit <= _NO_ARITHMETIC
+            if metadata is None and plain and is_same(seen, native):
+                made = of(results=len(native.tensors), known=native.tensors)
+        operator = made.operator
+        case = case_of(operator, seen, scalars, by_size=True)
+        if why := outside(operator, self.declaration, case):
+            raise Outside(why)
+        report = judged(
+            operator, self.declaration, self.explicit, case, numbers_of(seen),
+            without=WITHOUT, metadata=metadata,
+        )  # fmt: skip
+        return Judged(case, report, self._takes(own, main, scalars, native))
+
+    def _takes(
+        self,
+        dtypes: Mapping[str, str],
+        main: str,
+        scalars: Mapping[str, Scalar],
+        native: Outcome | None,
+    ) -> bool:
+        """Whether the kernel can be called on the case as it was here."""
+        if self.kernel is None or native is None:
+            return False
+        operator, takes = self.kernel.operator, self.kernel.arguments
+        fits = takes.tensors[: len(dtypes)] == tuple(dtypes)
+        fits = fits and len(dtypes) == len(takes.tensors)
+        fits = fits and not any(dtypes.values()) and set(scalars) <= set(takes.scalars)
+        # Such an operator stores all results in the format of its arguments.
+        plain = {dtype_name(x.dtype) for x in native.tensors} == {main}
+        return fits and plain and len(operator.outputs) == len(native.tensors)
+
+    def bind(self, function: Callable[..., Any], **place: Any) -> None:
+        """Make a kernel that kfuzz calls by itself, where the signatures tell how.
+
+        Args:
+            function: the monitored one.
+            place: module, line and top_level, as of `BoundKernel`.
+        """
+        if self.owner or self.arguments or self.declaration.out:
+            return
+        plain = self._reference
+        if self.declaration.inplace:
+            plain = _pure(plain, self.declaration.inplace[0])
+        try:
+            operator = reference(
+                plain, name=self.operator_name, outputs=self._outputs,
+                dtypes=FLOATS, ranks=range(MAX_RANK + 1), defaults=self.declaration,
+            )  # fmt: skip
+            arguments = match_signature(operator, function, f"monitor of {self.name}")
+        except BindingError:
+            return
+        self.kernel = BoundKernel(
+            function,
+            name=self.name,
+            operator=operator,
+            declaration=self.declaration,
+            explicit=self.explicit,
+            arguments=arguments,
+            **place,
+        )
+
+
+def _pure(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a function that returns what another one writes to a parameter."""
+
+    @wraps(function)
+    def pure(*tensors: Tensor, **scalars: Any) -> Any:
+        given = [x.clone() for x in tensors]
+        returned = function(*given, **scalars)
+        at = list(inspect.signature(function).parameters).index(name)
+        return returned if isinstance(returned, Tensor) else given[at]
+
+    return pure
+
+
+def reference_declaration(name: str, **claims: Any) -> Declaration:
+    """Return what a function held to a reference claims.
+
+    `out` and `inplace` name parameters here.
+
+    Raises:
+        BindingError: if a claim is unknown, or several parameters are overwritten.
+    """
+    claims.setdefault("dtypes", FLOATS)
+    made = Declaration().declare(f"monitor of {name}", **claims)
+    if len(made.inplace) > 1:
+        raise BindingError(
+            "inplace= names one parameter of a reference", where=f"monitor of {name}"
+        )
+    return made
+
+
+def on_gpu(tensors: Sequence[Tensor]) -> bool:
+    """Whether some tensors lie on a GPU."""
+    return any(x.is_cuda for x in tensors)

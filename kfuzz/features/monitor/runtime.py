@@ -1,0 +1,588 @@
+"""The monitor of one process: its settings, its memory, its beginning and end."""
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kfuzz.core.errors import DecodeError, HarnessError, UsageError
+from kfuzz.features.monitor.gate.device import living, poll_all
+from kfuzz.features.monitor.snapshot import Memory, Snapshot
+from kfuzz.store import files
+from kfuzz.store.files import read_plain
+from kfuzz.store.life import utc_now
+
+if TYPE_CHECKING:
+    from kfuzz.features.monitor.monitored import Monitor
+    from kfuzz.features.monitor.process import JudgeProcess
+    from kfuzz.features.monitor.seen import Seen
+    from kfuzz.features.monitor.subjects import Judged, Subject
+
+
+# Counts of monitored functions, and the file in which they outlive their process.
+#
+# Each flush appends one line of JSON: the counts of one process so far. The last line
+# of a process holds all that is known of it.
+
+FORMAT: Final = 1
+DEFAULT_PATH: Final = "kfuzz-monitor.jsonl"
+# A line a second for a week, of a hundred functions.
+_MOST_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the calls of one monitored function.
+
+    Attributes:
+        function: its name.
+        seen: calls.
+        sampled: calls chosen to be looked at.
+        new_signatures: of these, for a signature not seen before.
+        outliers: calls that a detector flagged.
+        dropped: calls chosen while there was no buffer for their data.
+        skipped: calls chosen whose data could not be copied: under CUDA graph capture,
+            of tensor subclasses, under other modes of torch.
+        outside: calls that the contract does not cover.
+        raised: calls chosen that raised.
+        checked: calls judged.
+        undecided: of these, with no element that could be judged.
+        violations: of these, that broke their contract.
+        errors: calls that a reference, a callback, or the monitor itself failed on.
+    """
+
+    function: str
+    seen: int = 0
+    sampled: int = 0
+    new_signatures: int = 0
+    outliers: int = 0
+    dropped: int = 0
+    skipped: int = 0
+    outside: int = 0
+    raised: int = 0
+    checked: int = 0
+    undecided: int = 0
+    violations: int = 0
+    errors: int = 0
+
+    @property
+    def judged(self) -> int:
+        """Calls of which something was decided."""
+        return self.checked - self.undecided
+
+
+# Why nothing was judged of calls that were chosen, in words, and what to do.
+_LOST: Final = {
+    "dropped": ("found no buffer for their data", "kfuzz.monitor.start(ring_bytes=…)"),
+    "skipped": ("could not be copied", ""),
+    "outside": ("are outside the contract", ""),
+    "raised": ("raised", ""),
+    "errors": ("met an error", ""),
+    "undecided": ("had no element that could be judged", ""),
+}
+_WAITED: Final = (
+    "waited for their check when the program ended",
+    "kfuzz.monitor.flush() before it does, or start(exit_seconds=…)",
+)
+
+
+def unjudged(counts: Counts) -> str:
+    """Return why nothing was judged of a function that was called; "" otherwise."""
+    if counts.judged or not counts.seen:
+        return ""
+    calls = "its one call" if counts.seen == 1 else f"its {counts.seen} calls"
+    if not counts.sampled:
+        return f"none of {calls} was chosen to be looked at: see rate="
+    lost = {why: getattr(counts, name) for name, why in _LOST.items()}
+    lost[_WAITED] = counts.sampled - sum(lost.values())
+    reasons = [
+        f"{n} {what}" + (f" ({remedy})" if remedy else "")
+        for (what, remedy), n in lost.items()
+        if n > 0
+    ]
+    return f"none of {calls} was judged: of {counts.sampled} chosen " + ", ".join(
+        reasons
+    )
+
+
+NUMBERS: Final = tuple(f.name for f in fields(Counts) if f.name != "function")
+
+
+@dataclass(frozen=True)
+class ProcessCounts:
+    """What one process has counted.
+
+    Attributes:
+        process: its id and the time of its beginning, as one text.
+        when: UTC time of the count, ISO 8601 to the second.
+        functions: its monitored functions.
+    """
+
+    process: str
+    when: str
+    functions: tuple[Counts, ...]
+
+
+def append_counts(path: Path, counts: ProcessCounts) -> None:
+    """Append a line to a file; several processes may do so at once.
+
+    Raises:
+        HarnessError: if the disk refuses.
+    """
+    line = (json.dumps({"format": FORMAT, **asdict(counts)}) + "\n").encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Without waiting: in its place there may be a pipe.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        handle = os.open(path, flags, 0o644)
+        try:
+            if (size := os.fstat(handle).st_size) and os.pread(
+                handle, 1, size - 1
+            ) != b"\n":
+                line = b"\n" + line  # after one that was cut short
+            os.write(handle, line)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise HarnessError(
+            f"cannot be written: {error.strerror}", where=str(path)
+        ) from None
+
+
+def read_counts(path: Path) -> tuple[ProcessCounts, ...]:
+    """Return the last counts of each process, in the order of their first lines.
+
+    A line without its end, of a process that was killed, is left out.
+
+    Raises:
+        DecodeError: if the file cannot be read or has no whole line; naming
+            the line, if one is malformed or of an unknown format.
+    """
+    fix = "name the file that kfuzz.monitor.start(state=…) was given"
+    text = read_plain(path, _MOST_BYTES, fix=fix).decode(errors="replace")
+    *lines, rest = text.split("\n")
+    found: dict[str, ProcessCounts] = {}
+    for number, line in enumerate(lines, start=1):
+        # One that a process could not finish: the next one begins a new line.
+        if line.strip() and (line.endswith("}") or not line.startswith("{")):
+            made = _parsed(line, f"{path}:{number}")
+            found[made.process] = made
+    if not found:
+        what = "is cut short: no line is whole" if rest.strip() else "holds no counts"
+        raise DecodeError(what, where=str(path), fix=fix)
+    return tuple(found.values())
+
+
+def _parsed(line: str, where: str) -> ProcessCounts:
+    document = files.loads(line, where=where)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DecodeError(f"not in format {FORMAT}", where=where)
+    functions = document.get("functions")
+    texts = [document.get("process"), document.get("when")]
+    if not isinstance(functions, list) or not all(isinstance(t, str) for t in texts):
+        raise DecodeError("a field is missing or of another type", where=where)
+    made = tuple(_counts(each, where) for each in functions)
+    return ProcessCounts(str(texts[0]), str(texts[1]), made)
+
+
+def _counts(data: Any, where: str) -> Counts:
+    if not isinstance(data, dict) or not isinstance(data.get("function"), str):
+        raise DecodeError("functions: one has no name", where=where)
+    numbers = {n: data.get(n, 0) for n in NUMBERS}
+    for name, n in numbers.items():
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise DecodeError(f"functions: {name} is no count", where=where)
+    return Counts(data["function"], **numbers)
+
+
+def total(processes: Iterable[ProcessCounts]) -> tuple[Counts, ...]:
+    """Return the sums over processes, one for each function, in order."""
+    sums: dict[str, Counts] = {}
+    for process in processes:
+        for counts in process.functions:
+            so_far = sums.get(counts.function, Counts(counts.function))
+            added = {n: getattr(so_far, n) + getattr(counts, n) for n in NUMBERS}
+            sums[counts.function] = replace(so_far, **added)
+    return tuple(sums.values())
+
+
+# The thread that checks, and its queue.
+
+Item = Callable[[], None] | Snapshot
+"""A check, or a snapshot to be released once its copies are there."""
+
+# How often the thread looks whether something else is due.
+_TICK_SECONDS: Final = 1.0
+
+
+class Checker:
+    """Does what is offered, one after the other, in a thread of its own.
+
+    Its locks are held for microseconds, and never during a check.
+    """
+
+    def __init__(
+        self,
+        *,
+        failed: Callable[[BaseException], None],
+        due: Callable[[], None],
+        every: float,
+        often: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Make a queue; the thread begins with the first item.
+
+        Args:
+            failed: told what an item, `due` or `often` raised.
+            due: called in the thread now and then.
+            every: seconds between two such calls.
+            often: called after each item, and each second.
+        """
+        self._failed = failed
+        self._due = due
+        self._every = every
+        self._often = often
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._settled = threading.Condition()
+        self._put_in = 0
+        self._done = 0
+        self._thread: threading.Thread | None = None
+        self._leaving = False
+
+    @property
+    def waiting(self) -> int:
+        """Items that are not done."""
+        return self._put_in - self._done
+
+    def put(self, item: Item) -> None:
+        """Have an item done; waits for nothing."""
+        with self._lock:
+            # Not alive where telling of a failure failed.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._work, name="kfuzz-monitor", daemon=True
+                )
+                self._thread.start()
+            self._put_in += 1
+        self._queue.put(item)
+
+    def flush(self, timeout: float | None) -> bool:
+        """Wait for all items so far; whether they are done, in time."""
+        if threading.current_thread() is self._thread:
+            return False  # what is being done asks
+        wanted = self._put_in
+        with self._settled:
+            return self._settled.wait_for(lambda: self._done >= wanted, timeout)
+
+    def end(self, timeout: float | None) -> None:
+        """Let the thread end once it has nothing left; the next item begins another."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is None:
+                return
+            self._put_in += 1
+        self._queue.put(None)
+        if thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def leave(self, timeout: float) -> None:
+        """Let the thread end after what it does now; what waits is left undone.
+
+        For the end of the process: a thread that is inside torch when the interpreter
+        ends takes the process with it, by an abort.
+        """
+        self._leaving = True
+        self.end(timeout)
+
+    def _work(self) -> None:
+        due = time.monotonic() + self._every
+        while not self._leaving:
+            with contextlib.suppress(queue.Empty):
+                item: Any = self._queue.get(timeout=_TICK_SECONDS)
+                if item is None:
+                    self._count()
+                    return
+                try:
+                    self._try(self._do, item)
+                finally:
+                    del item  # nothing of a call stays once a flush returns
+                    self._count()
+            self._try(self._often)
+            if time.monotonic() > due:
+                due = time.monotonic() + self._every
+                self._try(self._due)
+
+    def _try(self, what: Callable[..., object], *given: Any) -> None:
+        """Call something and tell what it raises; sys.exit in a callback does too."""
+        try:
+            what(*given)
+        except BaseException as error:
+            self._failed(error)
+
+    def _count(self) -> None:
+        with self._settled:
+            self._done += 1
+            self._settled.notify_all()
+
+    def _do(self, item: Item) -> None:
+        if isinstance(item, Snapshot):
+            item.wait()
+            item.release()
+        else:
+            item()
+
+
+log: Final = logging.getLogger("kfuzz.monitor")
+
+# Between two times that the thread writes the counts, where it is not asked.
+_WRITE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 1e-3
+# The end of a process waits so long at most for the one check that is under way.
+_LAST_CHECK_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a process monitors.
+
+    Attributes:
+        ring_bytes: room for snapshots; twice that where both CPU and GPU are used.
+        pending: calls that may wait for their check.
+        state: file that counts are appended to at each flush; None for none.
+        exit_seconds: how long the end of the process may wait for checks.
+        process: whether calls are judged in a child process.
+    """
+
+    ring_bytes: int = 64 << 20
+    pending: int = 256
+    state: Path | None = None
+    exit_seconds: float = 5.0
+    process: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            UsageError: if one is not positive.
+        """
+        for name in ("ring_bytes", "pending"):
+            if getattr(self, name) < 1:
+                raise UsageError("must be positive", where=f"monitor: {name}")
+
+
+class Runtime:
+    """Everything that monitored functions of a process share.
+
+    Attributes:
+        settings: how it monitors.
+        checker: the thread that checks.
+        memory: of snapshots.
+        monitors: those alive, by number.
+        running: whether calls are looked at.
+    """
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.monitors: weakref.WeakValueDictionary[int, Monitor] = (
+            weakref.WeakValueDictionary()
+        )
+        self.running = True
+        self._left: list[object] = []
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Start without calls, memory or thread."""
+        self.checker = Checker(
+            # What a check did not catch itself is a fault of kfuzz's own.
+            failed=lambda error: log.error("a check failed", exc_info=error),
+            due=self.write_state, every=_WRITE_SECONDS,
+            often=poll_all,
+        )  # fmt: skip
+        self.memory = Memory(self.settings.ring_bytes, self.checker.put)
+        self._owner = f"{os.getpid()}-{time.time_ns()}"
+        self._written: tuple[Counts, ...] = ()
+        self._child: JudgeProcess | None = None
+
+    def offer(self, check: Callable[[], None]) -> bool:
+        """Have a call checked; whether there is room. Never waits."""
+        if self.checker.waiting >= self.settings.pending:
+            return False
+        self.checker.put(check)
+        return True
+
+    def judge(self, subject: "Subject", seen: "Seen") -> "Judged | None":
+        """Judge a call; for the thread alone.
+
+        Returns:
+            What came of it; None if a child found that it conforms.
+
+        Raises:
+            Outside: as `Subject.judge`.
+            Exception: likewise.
+        """
+        if not self.settings.process:
+            return subject.judge(seen)
+        from kfuzz.features.monitor.process import JudgeProcess
+
+        if self._child is None:
+            self._child = JudgeProcess()
+        return self._child.judge(subject, seen)
+
+    def start(self, settings: Settings | None = None) -> None:
+        """Look at calls from now on.
+
+        Args:
+            settings: how; as before by default. Other ones end what is pending first.
+        """
+        if settings is not None and settings != self.settings:
+            self.stop(settings.exit_seconds)
+            self.settings = settings
+            self._begin_anew()
+        self.running = True
+        for monitor in living(self.monitors):
+            monitor.gate.active = True
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Look at no call any more; check what is pending.
+
+        Returns:
+            Whether everything was checked within the time.
+        """
+        self._pass_all()
+        settled = self.flush(timeout)
+        self.checker.end(timeout if settled else 0.0)
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
+        return settled
+
+    def leave(self) -> None:
+        """End with the process; log for which functions nothing was judged."""
+        self._pass_all()
+        if not self.flush(self.settings.exit_seconds):
+            self.checker.leave(_LAST_CHECK_SECONDS)
+        self.stop(0.0)
+        for counts in self.statistics():
+            if text := unjudged(counts):
+                log.warning("%s: %s", counts.function, text)
+
+    def _pass_all(self) -> None:
+        """Look at no call any more."""
+        self.running = False
+        for monitor in living(self.monitors):
+            monitor.gate.active = False
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until every call looked at so far is checked, and write the counts.
+
+        Returns:
+            Whether that was so within the time; False too where a callback asks.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        settled = _decided(until)
+        left = None if until is None else max(until - time.monotonic(), 0.0)
+        settled = self.checker.flush(left) and settled
+        self.write_state()
+        return settled
+
+    def write_state(self) -> None:
+        """Append the counts to the state file, where there is one."""
+        if self.settings.state is None:
+            return
+        counts = self.statistics()
+        if counts == self._written:
+            return
+        self._written = counts
+        try:
+            append_counts(
+                self.settings.state, ProcessCounts(self._owner, utc_now(), counts)
+            )
+        except HarnessError as error:
+            log.warning("%s", error)
+
+    def statistics(self) -> tuple[Counts, ...]:
+        """Return the counts of every monitored function, sorted by name."""
+        counts = (m.statistics() for m in living(self.monitors))
+        return tuple(sorted(counts, key=lambda each: each.function))
+
+    def after_fork(self) -> None:
+        """Start clean in a forked child: the thread, and what it was to do, is gone.
+
+        What was the parent's is kept: to free pinned memory, or to end the parent's
+        child, is not for this process.
+        """
+        self._left.append((self.checker, self.memory, self._child))
+        self._begin_anew()
+        for monitor in living(self.monitors):
+            monitor.begin_anew()
+
+
+def _decided(until: float | None) -> bool:
+    """Wait until devices have decided about all calls; whether that was in time."""
+    while not poll_all():
+        if until is not None and time.monotonic() > until:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+runtime: Final = Runtime()
+"""The one of this process."""
+
+
+os.register_at_fork(after_in_child=runtime.after_fork)
+atexit.register(runtime.leave)
+
+
+# Counts of monitored functions for Prometheus, by the extra `prometheus`.
+
+
+class Collector:
+    """Tells a registry of prometheus_client the counts at the time it asks."""
+
+    def __init__(self, family: Any) -> None:
+        """Take the class of metrics that counters are told as.
+
+        Args:
+            family: `prometheus_client.core.CounterMetricFamily`.
+        """
+        self._family = family
+
+    def collect(self) -> Iterable[Any]:
+        """Yield one counter per kind of count, labelled by function."""
+        counts = runtime.statistics()
+        for name in NUMBERS:
+            what = f"calls that kfuzz.monitor counted as {name}"
+            made = self._family(f"kfuzz_monitor_{name}", what, labels=["function"])
+            for each in counts:
+                made.add_metric([each.function], getattr(each, name))
+            yield made
+
+
+def register(registry: Any = None) -> Collector:
+    """Have the counts collected by a registry, prometheus_client's own by default.
+
+    Raises:
+        UsageError: if prometheus_client is not installed.
+    """
+    try:
+        from prometheus_client import REGISTRY
+        from prometheus_client.core import CounterMetricFamily
+    except ImportError:
+        raise UsageError(
+            "prometheus_client is not installed",
+            where="kfuzz.features.monitor.runtime",
+            fix="pip install 'kfuzz[prometheus]'",
+        ) from None
+    collector = Collector(CounterMetricFamily)
+    (REGISTRY if registry is None else registry).register(collector)
+    return collector

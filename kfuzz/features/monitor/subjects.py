@@ -1,0 +1,457 @@
+"""What is monitored: how a call's arguments become those of its contract."""
+
+import inspect
+import math
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.operator import Operator
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.errors import BindingError
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec
+from kfuzz.core.verdict import CaseReport
+from kfuzz.execution.values.fills import in_domain
+from kfuzz.features.monitor.seen import Call, Seen, TensorCopy
+from kfuzz.strategies.parameters import IndexParameter, ScalarParameter
+from kfuzz.targets.load import project_root
+
+Arguments = Callable[..., Mapping[str, Any] | Sequence[Any]]
+"""Takes what the function is called with; gives the contract's arguments, by name or
+in order."""
+
+OWNERS: Final = ("self", "ctx", "cls")
+"""Names of the parameter for what a function belongs to: its contract has none."""
+
+
+def home_of(kernel: BoundKernel) -> Target:
+    """Return where a kernel is found again: its file, or its module in a package.
+
+    A module of a package imports its neighbours by the package's name, which a file
+    loaded by its path has not. Asked where the kernel is bound: when a program ends,
+    its main module has no file any more.
+    """
+    module = sys.modules.get(kernel.module)
+    file = getattr(module, "__file__", None)
+    if not kernel.top_level or not file:
+        return Target("", kernel.name)
+    path, root = Path(file).resolve(), project_root()
+    packaged = bool(getattr(module, "__package__", "")) and kernel.module != "__main__"
+    if packaged or not path.is_relative_to(root):
+        known = kernel.module != "__main__"
+        return Target("", kernel.name, kernel.module if known else "")
+    return Target(path.relative_to(root).as_posix(), kernel.name)
+
+
+class Outside(Exception):
+    """A call that the contract says nothing of: counted, and not judged."""
+
+
+class Undefined(Outside):
+    """A call whose NaN or infinities the declaration leaves undefined."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of checking a call.
+
+    Attributes:
+        case: the call as a case, its values pinned.
+        report: verdicts and the failure, if there is one.
+        replayable: whether the kernel of the subject takes the case.
+    """
+
+    case: Case
+    report: CaseReport
+    replayable: bool
+
+
+class Subject(ABC):
+    """A function with what its calls are held to.
+
+    Attributes:
+        name: the function's.
+        operator_name: of what it is to compute.
+        declaration: what the function claims.
+        explicit: names of the claims that were written down.
+        arguments: from the function's arguments to the contract's; None where the
+            signatures tell.
+        owner: the parameter for what the function belongs to, "" if it has none.
+        kernel: it as a bound kernel, where kfuzz can call it by itself; None else.
+        target: where the kernel is found again, for findings.
+    """
+
+    target: Target
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        declaration: Declaration,
+        *,
+        name: str,
+        operator_name: str,
+        explicit: frozenset[str],
+        arguments: Arguments | None,
+        kernel: BoundKernel | None = None,
+    ) -> None:
+        """Take a function; see the attributes."""
+        self.name, self.operator_name = name, operator_name
+        self.declaration, self.explicit = declaration, explicit
+        self.arguments, self.kernel = arguments, kernel
+        self.owner = "" if arguments else owner_of(function)
+
+    @abstractmethod
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Return the arguments of a call.
+
+        Raises:
+            Outside: if the contract says nothing of such a call.
+            Exception: whatever functions of the user's raise.
+        """
+
+    @abstractmethod
+    def judge(self, seen: Seen) -> Judged:
+        """Judge a call; all tensors are on the CPU.
+
+        Raises:
+            Outside: if the contract says nothing of it.
+            Exception: whatever a reference of the user's raises.
+        """
+
+    def results(self, returned: Any) -> Any:
+        """Return what of a returned object the contract speaks of: all of it."""
+        return returned
+
+
+def owner_of(function: Callable[..., Any]) -> str:
+    """Return the parameter for what a function belongs to; "" if it has none.
+
+    A bound method has been given it already.
+    """
+    signature = signature_of(function)
+    first = next(iter(signature.parameters), "") if signature else ""
+    return first if first in OWNERS else ""
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return a function's signature; None for builtins that have none."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def scalar_of(value: Any, name: str) -> Scalar:
+    """Return an argument as recipes hold it; a dtype is its name.
+
+    Raises:
+        Outside: if it is none that a recipe can hold.
+    """
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if is_plain(value):
+        return value  # type: ignore[no-any-return]
+    raise Outside(f"{name} is {type(value).__name__}, no plain scalar")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether an argument is a scalar as recipes hold it, or a dtype."""
+    return type(value) in (bool, int, float, str, type(None), torch.dtype)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return torch's name of a dtype without the prefix."""
+    return str(dtype).removeprefix("torch.")
+
+
+def spec_of(
+    copy: TensorCopy,
+    axes: tuple[str, ...],
+    *,
+    below: str = "",
+    domain: str = "",
+    valued: bool = True,
+) -> TensorSpec:
+    """Return the recipe of a tensor with its values, or with zeros instead."""
+    data = raw(copy.values).numpy().tobytes() if valued else None
+    contiguous = TensorSpec(copy.shape, axes, "uint8", copy.strides).is_contiguous
+    return TensorSpec(
+        copy.shape,
+        axes,
+        dtype_name(copy.dtype),
+        None if contiguous else copy.strides,
+        copy.offset,
+        None if valued else Fill("zeros"),
+        values=data,
+        below=below,
+        domain=domain,
+    )
+
+
+def raw(values: Tensor) -> Tensor:
+    """Return the elements of a tensor in C order as bytes, uint8 [bytes], fresh.
+
+    One element may have any stride and count as contiguous.
+    """
+    whole = values.reshape(-1).clone(memory_format=torch.contiguous_format)
+    return whole.view(torch.uint8)
+
+
+def case_of(
+    operator: Operator,
+    seen: Seen,
+    scalars: Mapping[str, Scalar],
+    *,
+    by_size: bool = False,
+    valued: bool = True,
+) -> Case:
+    """Return a call as a pinned case of an operator.
+
+    Args:
+        operator: what was to be computed.
+        seen: the call.
+        scalars: all scalars.
+        by_size: whether the leading dimensions of "*" are named by their sizes: of a
+            reference it is not known which belong together, and equal ones shrink
+            together. Else as strategies name them.
+        valued: whether it holds the values; zeros stand for them else.
+
+    Raises:
+        Outside: if a rank does not fit.
+    """
+    specs, late = {}, []
+    for name, copy in seen.tensors.items():
+        parameter = operator.tensors[name]
+        below = parameter.below if isinstance(parameter, IndexParameter) else ""
+        count = len(copy.shape) - len(parameter.names)
+        if parameter.without:
+            late.append(name)
+        if count < 0 or (count and not parameter.variadic):
+            raise Outside(f"{name} has rank {len(copy.shape)}: {parameter.describe()}")
+        leading = [f"n{n}" if by_size else f"d{i}" for i, n in enumerate(copy.shape)]
+        axes = parameter.axes(leading[:count])
+        specs[name] = spec_of(
+            copy, axes, below=below, domain=parameter.domain, valued=valued
+        )
+    case = Case(specs, dict(scalars))
+    for name in late:
+        lead = case.lead.axes
+        axis = operator.reduced_axis(case)
+        kept = [a for i, a in enumerate(lead) if axis is None or i != len(lead) + axis]
+        if len(kept) != len(case.tensors[name].shape):
+            raise Outside(f"{name} does not fit the other arguments")
+        spec = replace(specs[name], axes=tuple(kept), below="", domain="")
+        case = case.with_tensor(name, spec)
+    return case
+
+
+def outside(operator: Operator, claims: Declaration, case: Case) -> str:
+    """Return why a kernel's contract says nothing of a case, "" if it does.
+
+    What its declaration asks of shapes, dtypes and layouts, and the operator's domain.
+    """
+    for name, spec in case.tensors.items():
+        if claims.layouts == "any":
+            continue
+        if spec.offset:
+            return f'{name} begins at an odd address: layouts="{claims.layouts}"'
+        if claims.layouts == "contiguous" and not spec.is_contiguous:
+            return f'{name} is not contiguous: layouts="contiguous"'
+        if claims.layouts == "inner_contiguous" and not _inner(spec):
+            return f'{name} has gaps in its rows: layouts="inner_contiguous"'
+    for name, scalar in operator.scalars.items():
+        if not isinstance(scalar, ScalarParameter) or name not in case.scalars:
+            continue
+        value, known = case.scalars[name], (scalar.default, *scalar.domain)
+        if isinstance(value, str) and value not in known:
+            return f"{name}={value!r} is not {scalar.describe()}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{name}={value} is no number"
+    for name in case.tensors:
+        if not in_domain(case, name):
+            return f"{name} is not {operator.tensors[name].describe()}"
+    if not operator.admits(case, claims):
+        shapes = ", ".join(
+            f"{n} {s.dtype}{list(s.shape)}" for n, s in case.tensors.items()
+        )
+        return f"outside what is declared: {shapes}"
+    return ""
+
+
+def _inner(spec: TensorSpec) -> bool:
+    """Whether rows are dense and no elements overlap."""
+    steps = zip(spec.shape, spec.element_strides, strict=True)
+    apart = all(step for n, step in steps if n > 1)
+    rows = not spec.shape or spec.shape[-1] <= 1 or spec.element_strides[-1] == 1
+    return apart and rows
+
+
+def named(given: Any, names: Sequence[str], where: str) -> dict[str, Any]:
+    """Return what `arguments=` gave, by name.
+
+    Raises:
+        BindingError: if it is neither a mapping nor a sequence that is short enough.
+    """
+    if isinstance(given, Mapping):
+        return dict(given)
+    if isinstance(given, Tensor):
+        given = (given,)
+    if not isinstance(given, tuple | list) or len(given) > len(names):
+        raise BindingError(
+            f"arguments= returned {type(given).__name__}, neither a mapping nor at "
+            f"most {len(names)} arguments",
+            where=where,
+        )
+    return dict(zip(names, given, strict=False))
+
+
+# What a plain reference's arithmetic depends on besides its arguments.
+#
+# TF32 that the process allows where it calls, and random numbers: a reference runs in
+# another thread, and takes none from the caller's generators.
+
+PRODUCTS: Final = {"matmul": "matmul", "convolution": "conv", "recurrence": "rnn"}
+"""Kinds of products, and what torch calls them."""
+
+# Read by torch when it is loaded.
+_OVERRIDE: Final = os.environ.get("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE") == "1"
+_SEED: Final = 0
+_GENERATOR: Final = "generator"
+_RECURRENT: Final = frozenset(
+    {"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell"}
+)
+
+
+def tf32_allowed() -> frozenset[str]:
+    """Return the kinds of float32 products for which torch may use TF32 on GPUs now."""
+    # What `torch.backends.cuda.matmul.fp32_precision` asks, at less cost.
+    of: Any = torch._C._get_fp32_precision_getter
+    return _allowed_at(of("cuda", "matmul"), of("cuda", "conv"), of("cuda", "rnn"))
+
+
+@cache
+def _allowed_at(*precisions: str) -> frozenset[str]:
+    """Return the kinds whose precision, in the order of `PRODUCTS`, is TF32."""
+    found = zip(PRODUCTS, precisions, strict=True)
+    allowed = {kind for kind, precision in found if precision == "tf32"}
+    return frozenset(allowed | {"matmul"} if _OVERRIDE else allowed)
+
+
+class OwnDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Random numbers come from generators of its own, the same in each run.
+
+    To save the state of torch's own generators and put it back would turn back what
+    other threads draw meanwhile.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run an operator, with a generator of its own if it draws."""
+        kwargs = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        made = _with_generator(func)
+        if made is None:
+            if not _draws(func, args, kwargs):
+                return func(*args, **kwargs)
+            raise Outside(f"the reference draws random numbers by {func}")
+        drawn, place = made
+        if len(args) > place and args[place] is not None:
+            return func(*args, **kwargs)
+        if kwargs.get(_GENERATOR) is not None:
+            return func(*args, **kwargs)
+        own = self._generator(args, kwargs)
+        if len(args) > place:
+            args = (*args[:place], own, *args[place + 1 :])
+        else:
+            kwargs[_GENERATOR] = own
+        return drawn(*args, **kwargs)
+
+    def _generator(self, args: tuple[Any, ...], kwargs: Any) -> torch.Generator:
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        device = kwargs.get("device") or (first.device if first is not None else "cpu")
+        device = torch.device(device)
+        if device not in self._generators:
+            made = torch.Generator(device)
+            self._generators[device] = made.manual_seed(_SEED)
+        return self._generators[device]
+
+
+class Recurrences(TorchFunctionMode):
+    """Notes whether a recurrent layer is called: torch decomposes it further below.
+
+    Attributes:
+        found: whether one was.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run a function of torch's."""
+        if getattr(func, "__name__", "") in _RECURRENT:
+            self.found = True
+        return func(*args, **(kwargs or {}))
+
+
+def _draws(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator without generator draws in a call: dropout may be off."""
+    names = [a.name for a in func._schema.arguments]
+    given = {a.name: a.default_value for a in func._schema.arguments}
+    given |= dict(zip(names, args, strict=False)) | kwargs
+    if "dropout_p" in given:
+        return bool(given["dropout_p"])
+    return given.get("train", given.get("training", True)) is not False
+
+
+@cache
+def _with_generator(func: Any) -> tuple[Callable[..., Any], int] | None:
+    """Return the overload of an operator that takes a generator, and at which place.
+
+    None where there is none.
+    """
+    packet = func.overloadpacket
+    wanted = [a.name for a in func._schema.arguments]
+    for overload in (func, *(getattr(packet, o) for o in packet.overloads())):
+        names = [a.name for a in overload._schema.arguments]
+        if _GENERATOR not in names:
+            continue
+        if [n for n in names if n != _GENERATOR] == [
+            n for n in wanted if n != _GENERATOR
+        ]:
+            positional = [
+                a.name for a in overload._schema.arguments if not a.kwarg_only
+            ]
+            place = len(names)
+            if _GENERATOR in positional:
+                place = positional.index(_GENERATOR)
+            return overload, place
+    return None

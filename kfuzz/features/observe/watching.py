@@ -1,0 +1,325 @@
+"""Hooks that see what a program launches; its results stay what they are.
+
+A launch leads to the function around it that takes and gives tensors: the `forward` of
+a torch.autograd.Function, else the outermost function of a library's module. From the
+next call on that function is seen from outside. Of the first call the arguments are
+those that its frame holds when it launches, and its result is awaited.
+"""
+
+import functools
+import inspect
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kfuzz.execution.calls.torch_state import Patches
+
+# What an observed program did, as one process hands it to another.
+
+FILE: Final = "seen.pickle"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tensor as a call got it.
+
+    Attributes:
+        sizes: of its dimensions.
+        strides: in elements.
+        dtype: "float32", ….
+        device: "cpu", "cuda:0", ….
+        values: the elements on the CPU; None where there were too many of them.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str
+    values: Any = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """Return it as a signature has it."""
+        return f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One call.
+
+    Attributes:
+        given: arguments by name, in order: `Shape` for tensors; others as they were, or
+            as `Unknown`.
+        results: the results; None where it raised or had none.
+    """
+
+    given: Mapping[str, Any]
+    results: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A value that no file of bindings can hold.
+
+    Attributes:
+        text: what it is, for people.
+    """
+
+    text: str
+
+
+@dataclass
+class Callee:
+    """A function that launches kernels, or a custom operator.
+
+    Attributes:
+        module: in which it lies.
+        name: in the module: "softmax", "SoftmaxFunction.apply"; of an operator its
+            qualified name, "ns::softmax".
+        launches: names of Triton functions, each with how often it was launched and the
+            options of the last launch.
+        calls: calls seen, the first few.
+        count: how many there were.
+    """
+
+    module: str
+    name: str
+    launches: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    calls: list[Seen] = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it is an operator of torch.library."""
+        return "::" in self.name
+
+
+def write(callees: Mapping[object, Callee], folder: Path) -> None:
+    """Keep what was seen, whole or not at all."""
+    made = folder / f"{FILE}.new"
+    made.write_bytes(pickle.dumps(list(callees.values())))
+    made.replace(folder / FILE)
+
+
+def read(folder: Path) -> list[Callee]:
+    """Return what was seen; nothing where the program was not begun."""
+    file = folder / FILE
+    # kfuzz's own process wrote it, into a folder of kfuzz's own.
+    found: list[Callee] = pickle.loads(file.read_bytes()) if file.exists() else []
+    return found
+
+
+MOST_CALLS: Final = 6
+"""Calls of one function that are kept; few of them with values."""
+VALUED: Final = 3
+MOST_ELEMENTS: Final = 1 << 18
+"""Elements of a tensor whose values are kept."""
+# Modules between a kernel and the function that a person would name.
+_BETWEEN: Final = ("torch", "triton", "kfuzz", "contextlib", "functools", "runpy")
+_OWN: Final = ("aten", "prims", "prim", "profiler", "c10d", "_c10d_functional")
+_PLAIN: Final = (bool, int, float, str, type(None), torch.dtype)
+
+
+class Watching:
+    """Sees what a program launches.
+
+    Attributes:
+        callees: what was seen, by module and name.
+    """
+
+    def __init__(self) -> None:
+        self.callees: dict[object, Callee] = {}
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """See what is launched while the block runs."""
+        patches = Patches()
+        for name, kind in (
+            ("triton.runtime.jit", "JITFunction"),
+            ("triton.runtime.interpreter", "InterpretedFunction"),
+        ):
+            module: Any = sys.modules.get(name)
+            if module is not None:
+                owner = getattr(module, kind)
+                patches.set(owner, "run", self._launching(owner.run))
+        try:
+            with _Operators(self):
+                yield
+        finally:
+            patches.undo()
+
+    def _launching(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)
+        def launch(function: Any, *args: Any, **kwargs: Any) -> Any:
+            callee = self._around(sys._getframe(1))
+            if callee is not None:
+                name = getattr(function, "__name__", "")
+                name = name or getattr(function.fn, "__name__", "?")
+                count, _ = callee.launches.get(name, (0, {}))
+                options = {k: v for k, v in kwargs.items() if k.startswith("num_")}
+                callee.launches[name] = count + 1, options
+            return run(function, *args, **kwargs)
+
+        return launch
+
+    def _around(self, frame: FrameType | None) -> Callee | None:
+        """Return the function around a launch, seen from now on."""
+        chosen: tuple[FrameType, Any, str] | None = None
+        while frame is not None and not _is_module(frame):
+            owner, name = _named(frame)
+            if name.endswith(".backward"):
+                return None  # the gradient of what its forward call leads to
+            if name and (chosen is None or not chosen[2].endswith(".apply")):
+                chosen = frame, owner, name
+            frame = frame.f_back
+        if chosen is None:
+            return None
+        frame, owner, name = chosen
+        module = str(frame.f_globals.get("__name__", ""))
+        key = module, name
+        if key not in self.callees:
+            self.callees[key] = Callee(module, name)
+            self._follow(frame, owner, self.callees[key])
+        return self.callees[key]
+
+    def _follow(self, frame: FrameType, owner: Any, callee: Callee) -> None:
+        """See further calls of a function, and how the one under way ends."""
+        is_class = callee.name.endswith(".apply")
+        function = owner.__dict__["forward"] if is_class else owner
+        function = getattr(function, "__func__", function)
+        given = kept(_of_frame(frame), callee)
+        wrapped = _seen_from_outside(function, callee)
+        if is_class:
+            owner.forward = staticmethod(wrapped)
+        else:
+            for module in list(sys.modules.values()):
+                names = getattr(module, "__dict__", {})
+                for name in [n for n, v in names.items() if v is function]:
+                    names[name] = wrapped
+        if sys.getprofile() is not None:
+            return
+
+        def returns(at: FrameType, event: str, value: Any) -> None:
+            if event == "return" and at is frame:
+                sys.setprofile(None)
+                note(callee, given, value)
+
+        sys.setprofile(returns)
+
+
+def _seen_from_outside(
+    function: Callable[..., Any], callee: Callee
+) -> Callable[..., Any]:
+    """Return a function that keeps its calls, the first few."""
+    signature = inspect.signature(function)
+    skipped = 1 if callee.name.endswith(".apply") else 0
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(callee.calls) >= MOST_CALLS:
+            callee.count += 1
+            return function(*args, **kwargs)
+        given = None
+        # Before the call, which may write to them.
+        with suppress(TypeError):  # the function says so itself
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = kept(dict(list(bound.arguments.items())[skipped:]), callee)
+        result = function(*args, **kwargs)
+        if given is not None:
+            note(callee, given, result)
+        return result
+
+    return call
+
+
+def kept(given: Mapping[str, Any], callee: Callee) -> dict[str, Any]:
+    """Return arguments of a call as they are kept; {} where no more calls are."""
+    if len(callee.calls) >= MOST_CALLS:
+        return {}
+    return {name: _kept(value, callee) for name, value in given.items()}
+
+
+def note(callee: Callee, given: Mapping[str, Any], result: Any) -> None:
+    """Count a call, and keep it."""
+    callee.count += 1
+    if len(callee.calls) < MOST_CALLS:
+        results = result if isinstance(result, tuple | list) else (result,)
+        callee.calls.append(Seen(given, tuple(_kept(v, callee) for v in results)))
+
+
+def _kept(value: Any, callee: Callee) -> Any:
+    if isinstance(value, Tensor):
+        return shape_of(value, with_values=len(callee.calls) < VALUED)
+    return value if isinstance(value, _PLAIN) else Unknown(type(value).__name__)
+
+
+def shape_of(x: Tensor, *, with_values: bool) -> Shape:
+    """Return a tensor as a call got it."""
+    values = None
+    if with_values and x.numel() <= MOST_ELEMENTS:
+        values = x.detach().to("cpu", copy=True)
+    return Shape(
+        tuple(x.shape), tuple(x.stride()), str(x.dtype).removeprefix("torch."),
+        str(x.device), values,
+    )  # fmt: skip
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees calls of operators that are not torch's own."""
+
+    def __init__(self, watching: Watching) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._watching = watching
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace in _OWN:
+            return func(*args, **kwargs)
+        name = func._schema.name
+        callee = self._watching.callees.setdefault(name, Callee("torch.ops", name))
+        names = [a.name for a in func._schema.arguments]
+        given = kept(dict(zip(names, args, strict=False)) | kwargs, callee)
+        result = func(*args, **kwargs)
+        note(callee, given, result)
+        return result
+
+
+def _is_module(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "<module>"
+
+
+def _named(frame: FrameType) -> tuple[Any, str]:
+    """Return the function of a frame, or its class, and how a module names it."""
+    module = str(frame.f_globals.get("__name__", ""))
+    if module.partition(".")[0] in _BETWEEN:
+        return None, ""
+    parts = frame.f_code.co_qualname.split(".")
+    if len(parts) == 1:
+        function = frame.f_globals.get(parts[0])
+        return (function, parts[0]) if callable(function) else (None, "")
+    if len(parts) == 2 and parts[1] in ("forward", "backward"):
+        owner = frame.f_globals.get(parts[0])
+        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+            last = "apply" if parts[1] == "forward" else "backward"
+            return owner, f"{parts[0]}.{last}"
+    return None, ""
+
+
+def _of_frame(frame: FrameType) -> dict[str, Any]:
+    """Return the arguments of a call under way, as its frame holds them now."""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    skipped = ("ctx", "self") if code.co_qualname.endswith(".forward") else ()
+    held = frame.f_locals
+    return {n: held[n] for n in names if n in held and n not in skipped}

@@ -1,0 +1,357 @@
+"""A file of bindings for what an observed program launched."""
+
+import itertools
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.features import needed
+from kfuzz.features.observe.watching import Callee, Seen, Shape, Unknown
+
+# Which operator a function computes: one with whose bound its seen results agree.
+
+# Names that arguments have elsewhere, by the operators' own.
+_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
+    "x": ("input", "inputs", "hidden", "hidden_states", "_input", "src", "a"),
+    "weight": ("w", "gamma", "scale", "affine_scaling_weight"),
+    "bias": ("b", "beta", "affine_shifting_bias"),
+    "eps": ("epsilon", "variance_epsilon", "rms_norm_eps"),
+    "dim": ("axis",),
+    "target": ("targets", "labels", "label", "y_true", "y"),
+    "logits": ("input", "_input", "x"),
+    "residual": ("r", "res"),
+    "num_groups": ("groups",),
+}
+# Trials of one operator's arguments on one function.
+_TRIALS: Final = 12
+
+
+@dataclass(frozen=True)
+class Guess:
+    """An operator with which all calls agree that could be compared.
+
+    Attributes:
+        operator: its name.
+        given: the function's argument for each of the operator's parameters.
+        result: which of the results it is.
+        claims: what has to be declared for that.
+        calls: how many calls agreed.
+        others: operators with which they agree as well.
+    """
+
+    operator: str
+    given: Mapping[str, str]
+    result: int
+    claims: Mapping[str, str]
+    calls: int
+    others: tuple[str, ...] = field(default=())
+
+
+def guess(callee: Callee) -> Guess | None:
+    """Return the operator that a function seems to compute, None if none agrees."""
+    calls = [c for c in callee.calls if _is_whole(c)]
+    if not calls:
+        return None
+    # What needs no declaration first.
+    for declared in (False, True):
+        found = [
+            made
+            for operator in OPERATORS.values()
+            if (made := _of_operator(operator, calls, declared=declared)) is not None
+        ]
+        if found:
+            break
+    else:
+        return None
+    # What has a part of its own for more of the arguments says more.
+    found.sort(key=lambda g: (-len(g.given), len(OPERATORS[g.operator].inputs)))
+    best, *rest = found
+    alike = tuple(g.operator for g in rest if len(g.given) == len(best.given))
+    return replace(best, others=alike)
+
+
+def agreeing_with(operator: Operator, callee: Callee) -> Guess | None:
+    """Return how a function's calls agree with one operator, None if they do not."""
+    calls = [c for c in callee.calls if _is_whole(c)]
+    for declared in (False, True):
+        if calls and (made := _of_operator(operator, calls, declared=declared)):
+            return made
+    return None
+
+
+def _of_operator(
+    operator: Operator, calls: list[Seen], *, declared: bool
+) -> Guess | None:
+    """Return how an operator agrees with all calls, None if it does not."""
+    claims: list[dict[str, str]] = [{}]
+    if declared:
+        claims = [{"algorithm": name} for name in operator.algorithms]
+        claims.append({"intermediates": "output"})
+    for given in itertools.islice(_matches(operator, calls[0]), _TRIALS):
+        for claim in claims:
+            result = _agreeing(operator, given, calls, claim)
+            if result is not None:
+                return Guess(operator.name, given, result, claim, len(calls))
+    return None
+
+
+def _is_whole(call: Seen) -> bool:
+    """Whether all elements of a call are known, and no argument was left out."""
+    if call.results is None or any(isinstance(v, Unknown) for v in call.given.values()):
+        return False
+    shapes = [v for v in (*call.given.values(), *call.results) if isinstance(v, Shape)]
+    return bool(shapes) and all(s.values is not None for s in shapes)
+
+
+def _matches(operator: Operator, call: Seen) -> Iterator[dict[str, str]]:
+    """Yield ways to give a function's arguments to an operator's parameters.
+
+    All tensors are given; numbers where their names say so.
+    """
+    tensors = [n for n, v in call.given.items() if isinstance(v, Shape)]
+    scalars = {}
+    for name in operator.scalars:
+        own = next((n for n in call.given if _is_called(n, name)), None)
+        if own is not None and not isinstance(call.given[own], Shape):
+            scalars[name] = own
+    names = list(operator.tensors)
+    if len(tensors) > len(names):
+        return
+    needed = {n for n in names if not operator.tensors[n].optional}
+    chosen = [c for c in itertools.combinations(names, len(tensors)) if needed <= {*c}]
+    ordered = []
+    for places in chosen:
+        for order in itertools.permutations(tensors):
+            pairs = dict(zip(places, order, strict=True))
+            fit = all(
+                operator.tensors[p].variadic
+                or len(operator.tensors[p].names) == len(call.given[n].sizes)
+                for p, n in pairs.items()
+            )
+            if fit:
+                named = sum(_is_called(n, p) for p, n in pairs.items())
+                in_order = [*order] == tensors
+                ordered.append((-named, not in_order, pairs))
+    ordered.sort(key=lambda o: o[:2])
+    for _, _, pairs in ordered:
+        yield {**pairs, **scalars}
+
+
+def _is_called(name: str, parameter: str) -> bool:
+    """Whether an argument of that name is a parameter's, as names go."""
+    plain = re.sub(r"[^a-z]", "", name.lower())
+    known = (parameter, *_ALSO.get(parameter, ()))
+    return plain in {re.sub(r"[^a-z]", "", k) for k in known}
+
+
+def _agreeing(
+    operator: Operator,
+    given: Mapping[str, str],
+    calls: list[Seen],
+    claims: Mapping[str, str],
+) -> int | None:
+    """Return which result agrees with an operator in every call, None if none does."""
+    assert calls[0].results is not None
+    for number, first in enumerate(calls[0].results):
+        if not isinstance(first, Shape):
+            continue
+        if all(_agrees(operator, given, call, number, claims) for call in calls):
+            return number
+    return None
+
+
+def _agrees(
+    operator: Operator,
+    given: Mapping[str, str],
+    call: Seen,
+    number: int,
+    claims: Mapping[str, str],
+) -> bool:
+    values = {
+        p: v.values if isinstance(v := call.given.get(n), Shape) else v
+        for p, n in given.items()
+    }
+    if call.results is None or len(call.results) <= number:
+        return False
+    result = call.results[number]
+    if not isinstance(result, Shape) or not _says_something(result.values):
+        return False
+    tensors = [values.get(n) for n in operator.tensors]
+    while tensors and tensors[-1] is None:
+        tensors.pop()
+    scalars = {n: values[n] for n in operator.scalars if n in values}
+    conforms = needed("assert_conforms", "kfuzz observe")
+    try:
+        conforms(result.values, operator, *tensors, **scalars, **claims)
+    except Exception:  # whatever it is: it does not agree
+        return False
+    return True
+
+
+def _says_something(values: torch.Tensor) -> bool:
+    """Whether a result is such that agreement means anything."""
+    return bool(values.numel()) and bool((values != 0).any())
+
+
+MOST_SIZES: Final = 24
+_SHOWN: Final = 3
+
+
+def bindings(found: Iterable[tuple[Callee, Guess | None]], *, command: str) -> str:
+    """Return the file.
+
+    Args:
+        found: functions with the operator that each seems to compute.
+        command: how it was made.
+    """
+    named, rest, modules = [], [], set()
+    taken: set[str] = set()
+    for callee, guess in found:
+        name = _free(_plain(callee), taken)
+        if is_bound(callee, guess):
+            assert guess is not None
+            named += ["", "", *_binding(callee, guess, name)]
+            modules.add("torch" if callee.is_operator else callee.module)
+        else:
+            rest += ["", *_stub(callee, guess, name)]
+    head = [
+        '"""Kernels that a program launched, bound to the operators they agree with.',
+        "",
+        f"Written by `{command}`. An operator was chosen because the seen results lie",
+        "within its bound: check each, and declare what the kernel claims.",
+        '"""',
+        "",
+        *(f"import {m}" for m in sorted(modules | {"torch"})),
+        "",
+        "import kfuzz",
+        "from kfuzz.contracts import operators as ops",
+    ]
+    return "\n".join([*head, *named, *(["", *rest] if rest else [])]) + "\n"
+
+
+def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
+    call = next(c for c in callee.calls if c.results is not None)
+    operator = OPERATORS[guess.operator]
+    tensors = [p for p in operator.tensors if p in guess.given]
+    scalars = [p for p in operator.scalars if p in guess.given]
+    yield from _comments(callee)
+    if guess.others:
+        yield f"# Agrees as well with {', '.join(guess.others)}."
+    if guess.calls < _ENOUGH:
+        yield "# One call alone could be compared."
+    sizes = sorted(seen_sizes(callee))[:MOST_SIZES]
+    dtypes = tuple(sorted(seen_dtypes(callee, guess)))
+    claims = {**guess.claims, "dtypes": dtypes, "sizes": tuple(sizes)}
+    told = ", ".join(f"{key}={value!r}" for key, value in claims.items())
+    yield "# Seen data types and sizes; without dtypes= the others are searched too."
+    yield f"@kfuzz.kernel(ops.{guess.operator}, {told})"
+    yield f"def {name}({', '.join([*tensors, *scalars])}):"
+    back = {argument: parameter for parameter, argument in guess.given.items()}
+    words = [
+        back[argument] if argument in back else _constant(value)
+        for argument, value in call.given.items()
+    ]
+    result = f"[{guess.result}]" if len(call.results or ()) > 1 else ""
+    yield f"    return {_target(callee)}({', '.join(words)}){result}"
+
+
+_ENOUGH: Final = 2
+
+
+def is_bound(callee: Callee, guess: Guess | None) -> bool:
+    """Whether a function can be bound: its operator is known, it can be imported."""
+    return guess is not None and callee.module != "__main__"
+
+
+def _stub(callee: Callee, guess: Guess | None, name: str) -> Iterator[str]:
+    yield from _comments(callee)
+    if callee.module == "__main__":
+        what = "" if guess is None else f", and bind it to ops.{guess.operator}"
+        yield f"# TODO: it is the program's own: move it to a module{what}."
+    else:
+        yield "# TODO: name the operator."
+    call = callee.calls[0] if callee.calls else Seen({}, None)
+    yield "# @kfuzz.kernel(ops.…)"
+    yield f"# def {name}({', '.join(call.given)}):"
+    yield f"#     return {_target(callee)}({', '.join(call.given)})"
+
+
+def _comments(callee: Callee) -> Iterator[str]:
+    yield f"# {_target(callee)}: {callee.count} calls"
+    for kernel, (count, options) in callee.launches.items():
+        told = ", ".join(f"{k}={v}" for k, v in options.items())
+        yield f"#     launches {kernel} {count} times{f' ({told})' if told else ''}"
+    shown: dict[str, None] = {}
+    for call in callee.calls:
+        given = ", ".join(f"{n}: {_shown(v)}" for n, v in call.given.items())
+        shown.setdefault(given)
+    for given in list(shown)[:_SHOWN]:
+        yield f"#     on {given}"[:160]
+
+
+def seen_sizes(callee: Callee) -> set[int]:
+    """Return the sizes of dimensions that calls had."""
+    return {
+        size
+        for call in callee.calls
+        for value in call.given.values()
+        if isinstance(value, Shape)
+        for size in value.sizes
+        if size > 1
+    }
+
+
+def seen_dtypes(callee: Callee, guess: Guess) -> set[str]:
+    """Return the floating data types that calls had."""
+    return {
+        value.dtype
+        for call in callee.calls
+        for name, value in call.given.items()
+        if isinstance(value, Shape)
+        and name in guess.given.values()
+        and DTYPES[value.dtype].kind == "float"
+    }
+
+
+def _shown(value: Any) -> str:
+    return value.text if isinstance(value, Unknown) else str(value)
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, torch.dtype | bool | int | str | type(None)):
+        return str(value) if isinstance(value, torch.dtype) else repr(value)
+    if isinstance(value, float):
+        return repr(value) if value == value and abs(value) != float("inf") else (
+            f'float("{value}")'
+        )  # fmt: skip
+    raise ValueError(f"{value!r} is no constant")
+
+
+def _target(callee: Callee) -> str:
+    if callee.is_operator:
+        return f"torch.ops.{callee.name.replace('::', '.')}"
+    return f"{callee.module}.{callee.name}"
+
+
+def _plain(callee: Callee) -> str:
+    """Return a name for the binding, as Python likes it."""
+    name = callee.name.removesuffix(".apply").rpartition("::")[2]
+    name = name.removesuffix("Function")
+    parts = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W"
+    return re.sub(parts, "_", name).strip("_").lower() or "seen"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    made, number = name, 1
+    while made in taken or keyword.iskeyword(made):
+        number += 1
+        made = f"{name}_{number}"
+    taken.add(made)
+    return made

@@ -1,0 +1,571 @@
+"""What single operations of Triton's IR do to symbolic values.
+
+An operation that is not listed and makes integers, pointers or conditions, or has an
+effect, is not understood. `PURE` lists what only computes: its floats carry no address,
+its integers may be anything.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Final
+
+from kfuzz.features.prove.ir.ttir import parse_type, split_outer
+from kfuzz.features.prove.ir.values import (
+    ATOMIC,
+    FALSE,
+    LANE,
+    LOAD,
+    NO_CHECKS,
+    STORE,
+    TRUE,
+    Access,
+    Checks,
+    Cond,
+    Descriptor,
+    Hint,
+    Number,
+    Other,
+    Pointer,
+    Poly,
+    Rewriter,
+    Shape,
+    Step,
+    Truth,
+    Unsupported,
+    Value,
+    all_of,
+    any_of,
+    as_poly,
+    at_most,
+    below,
+    equal,
+    greatest,
+    grid,
+    itemsize_of,
+    lane,
+    least,
+    moved,
+    negated,
+    number_of,
+    program,
+    quotient,
+    remainder,
+)
+
+# What loads, stores, atomics and tensor descriptors do: accesses of the graph.
+
+
+def _access(step: Step, kind: str, pointer: Value, mask: Value | None) -> None:
+    if not isinstance(pointer, Pointer):
+        raise Unsupported(f"a {kind} through what is no pointer")
+    if mask is not None and not isinstance(mask, Truth):
+        raise Unsupported("a mask that is none")
+    held = TRUE if mask is None else mask.cond
+    guards = step.where.checks | (NO_CHECKS if mask is None else mask.checks)
+    line = step.graph.line_of(step.operation)
+    step.graph.graph.accesses.append(
+        Access(
+            kind, pointer.base, pointer.offset, held, step.where.path, pointer.shape,
+            pointer.checks, guards, line, pointer.why,
+        )
+    )  # fmt: skip
+
+
+def _load(step: Step) -> list[Value]:
+    graph, where = step.graph, step.where
+    pointer, *rest = step.given
+    mask = rest[0] if rest else None
+    _access(step, LOAD, pointer, mask)
+    assert isinstance(pointer, Pointer)
+    kinds = map(parse_type, split_outer(step.operation.types.strip("()")))
+    pointee = next(kind.pointee for kind in kinds if kind.element == "ptr")
+    kind = replace(parse_type(pointee), shape=pointer.shape)
+    held = graph.loaded_below(pointer.base)
+    if kind.bits > 1 and held is not None:
+        bound, other_ = held
+        made: Value = graph.unknown(
+            kind.bits, kind.shape, where, low=as_poly(0), high=bound - 1, other=other_
+        )  # fmt: skip
+    else:
+        made = graph.fresh(kind, where, f"what {pointer.base or 'memory'} holds")
+    if isinstance(mask, Truth) and not isinstance(made, Other):
+        unread = rest[1:2] or [graph.fresh(kind, where, "a masked load")]
+        made = graph.chosen(mask, made, unread[0])
+    return [made]
+
+
+def _store(step: Step) -> list[Value]:
+    pointer, _, *rest = step.given
+    _access(step, STORE, pointer, rest[0] if rest else None)
+    return []
+
+
+def _atomic(step: Step) -> list[Value]:
+    pointer, *rest = step.given
+    masked = step.operation.name == "tt.atomic_rmw" and len(rest) > 1
+    _access(step, ATOMIC, pointer, rest[1] if masked else None)
+    return step._replace(given=()).fresh("what an atomic gives")
+
+
+def _descriptor(step: Step) -> list[Value]:
+    base, types = step.given[0], step.operation.types
+    lists = re.findall(r"\[([^\]]*)\]", step.operation.words)
+    names = iter(step.given[1:])
+    groups = [
+        tuple(number_of(next(names)) for _ in split_outer(text)) for text in lists[:2]
+    ]
+    found = re.search(r"<((?:\d+x)+)", types.rpartition(",")[2])
+    found = found or re.search(r"tensor<((?:\d+x)+)", types)
+    if not isinstance(base, Pointer) or found is None:
+        raise Unsupported("a tensor descriptor")
+    block = tuple(int(n) for n in found[1].split("x") if n)
+    return [Descriptor(base, groups[0], groups[1], block)]
+
+
+def _block_access(step: Step, kind: str, offsets: Sequence[Value]) -> list[Value]:
+    """Access the part of a block that lies in the tensor; the rest is left out."""
+    tensor = step.given[0]
+    if not isinstance(tensor, Descriptor):
+        raise Unsupported("a tensor descriptor made on the host")
+    pointer = replace(tensor.base, shape=tensor.block)
+    offset, masks, checks, guards = as_poly(0), [], pointer.checks, step.where.checks
+    for dim, (size, stride, start) in enumerate(
+        zip(tensor.sizes, tensor.strides, map(number_of, offsets), strict=True)
+    ):
+        place = start.poly
+        if tensor.block[dim] > 1:
+            place = place + as_poly(lane(dim))
+        offset = offset + place * stride.poly
+        checks = checks | start.checks | stride.checks
+        masks += [at_most(0, place), below(place, size.poly)]
+        guards = guards | start.checks | size.checks
+    mask = Truth(all_of(masks), tensor.block, guards)
+    moved = replace(pointer, offset=pointer.offset + offset, checks=checks)
+    _access(step, kind, moved, mask)
+    made = step._replace(given=()).fresh(f"what {pointer.base} holds")
+    return made[: len(step.operation.results)]
+
+
+def _descriptor_load(step: Step) -> list[Value]:
+    return _block_access(step, LOAD, step.given[1:])
+
+
+def _descriptor_store(step: Step) -> list[Value]:
+    kind = ATOMIC if "reduce" in step.operation.name else STORE
+    _block_access(step, kind, step.given[1:-1])
+    return []
+
+
+HANDLERS: Final[dict[str, Any]] = {
+    "tt.load": _load,
+    "tt.store": _store,
+    "tt.atomic_rmw": _atomic,
+    "tt.atomic_cas": _atomic,
+    "tt.make_tensor_descriptor": _descriptor,
+    "tt.descriptor_load": _descriptor_load,
+    "tt.descriptor_store": _descriptor_store,
+    "tt.descriptor_reduce": _descriptor_store,
+}
+
+
+# What a source promises the compiler: `tl.multiple_of` and its like, `tl.assume`.
+
+_LISTED = r"\d+(?:, \d+)*"
+
+
+def assumed(step: Step) -> list[Value]:
+    """Note what `tl.assume` promises."""
+    (truth,) = step.given
+    assert isinstance(truth, Truth)
+    _promise(step, truth.cond, (), truth.checks, "tl.assume")
+    return []
+
+
+def _promise(step: Step, goal: Cond, shape: Shape, needs: Checks, text: str) -> None:
+    line = step.graph.line_of(step.operation)
+    needs |= step.where.checks
+    step.graph.graph.hints.append(Hint(goal, step.where.path, shape, needs, line, text))
+
+
+def note(step: Step, value: Number) -> None:
+    """Note what `tl.multiple_of` and `tl.max_contiguous` promise of a value."""
+    attributes = step.operation.attributes
+    promised = {
+        name: [int(n) for n in found[1].split(",")]
+        for name in ("divisibility", "contiguity", "constancy")
+        if (found := re.search(rf"tt\.{name} = (?:dense<\[?)?({_LISTED})", attributes))
+    }
+    rank = max(len(value.shape), 1)
+    for name, numbers in promised.items():
+        goals = []
+        runs = promised.get("contiguity", [1] * rank)
+        for dim, number in enumerate((numbers * rank)[:rank]):
+            if name == "divisibility":
+                goals.append(_divisible(value, dim, number, runs))
+            elif number > 1 and value.shape:
+                goals.append(_runs(value, dim, number, int(name == "contiguity")))
+        words = {"divisibility": "multiple_of", "contiguity": "max_contiguous",
+                 "constancy": "max_constancy"}  # fmt: skip
+        text = f"tl.{words[name]}({', '.join(map(str, numbers))})"
+        _promise(step, all_of(goals), value.shape, value.checks, text)
+
+
+def _next(value: Number, dim: int) -> Poly:
+    """Return a block's value one place further along a dimension."""
+    moved = as_poly(lane(dim)) + 1
+    return Rewriter(lambda a: moved if a is lane(dim) else None).poly(value.poly)
+
+
+def _divisible(value: Number, dim: int, number: int, runs: Sequence[int]) -> Cond:
+    """Return that the first element of each run of neighbours is a multiple."""
+    goal = equal(remainder(value.poly, as_poly(number)), 0)
+    if not value.shape:
+        return goal
+    run = (list(runs) * len(value.shape))[dim]
+    if (_next(value, dim) - value.poly).constant == 1:
+        run = max(run, value.shape[dim])
+    start = remainder(as_poly(lane(dim)), as_poly(run)) if run > 1 else as_poly(0)
+    return any_of([negated(equal(start, 0)), goal])
+
+
+def _runs(value: Number, dim: int, number: int, step: int) -> Cond:
+    """Return that neighbours within a run differ by `step`."""
+    last = equal(remainder(as_poly(lane(dim)), as_poly(number)), number - 1)
+    return any_of([last, equal(_next(value, dim) - value.poly, step)])
+
+
+# Nothing that an address could depend on comes of these, or only an unknown integer.
+PURE: Final = (
+    "math.", "arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.remf",
+    "arith.negf", "arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf",
+    "arith.truncf", "arith.extf", "arith.sitofp", "arith.uitofp", "arith.fptosi",
+    "arith.fptoui", "tt.dot", "tt.fp_to_fp", "tt.clampf", "tt.precise_",
+    "tt.mulhiui", "tt.extern_elementwise", "tt.histogram", "tt.gather", "ub.poison",
+    "tt.bitcast", "tt.cat", "arith.mulsi_extended", "arith.mului_extended",
+)  # fmt: skip
+_SILENT: Final = (
+    "tt.print", "tt.assert", "ttg.barrier", "gpu.barrier", "tt.debug_barrier",
+)  # fmt: skip
+# Of operands that are at least 0 these are what they are of unbounded integers.
+_POSITIVE: Final = frozenset(
+    f"arith.{name}"
+    for name in ("divui", "remui", "shrui", "shrsi", "andi", "maxui", "minui")
+)
+_SUMS: Final = {
+    "arith.addi": "sum",
+    "arith.subi": "difference",
+    "arith.muli": "product",
+}
+
+
+def evaluate(step: Step) -> list[Value]:
+    """Return the results of an operation.
+
+    Raises:
+        Unsupported: if what it does is not understood.
+    """
+    operation, name = step.operation, step.operation.name
+    if (handler := _HANDLERS.get(name)) is not None:
+        made: list[Value] = handler(step)
+    elif name in _SILENT:
+        made = []
+    elif name.startswith(PURE):
+        made = step.fresh(f"a result of {name}")
+    else:
+        raise Unsupported(f"{name} (line {step.graph.line_of(operation)})")
+    if operation.attributes and made and isinstance(made[0], Number):
+        note(step, made[0])
+    return made
+
+
+def _constant(step: Step) -> list[Value]:
+    text = step.operation.words
+    if not step.operation.made and text.strip() in ("true", "false"):  # prints no type
+        return [Truth(TRUE if text.strip() == "true" else FALSE)]
+    (kind,) = step.operation.made
+    if found := re.fullmatch(r"dense<(.*)>", text, re.DOTALL):
+        text = found[1]
+    if kind.bits == 1 and text in ("true", "false"):
+        return [Truth(TRUE if text == "true" else FALSE, kind.shape)]
+    if kind.bits and re.fullmatch(r"-?\d+", text):
+        if kind.bits == 1:
+            return [Truth(TRUE if int(text) else FALSE, kind.shape)]
+        return [Number(as_poly(int(text)), kind.bits, kind.shape)]
+    return step.fresh("a constant block")
+
+
+def _program(step: Step) -> list[Value]:
+    which = program if step.operation.name == "tt.get_program_id" else grid
+    return [Number(as_poly(which("xyz".index(step.operation.words.strip()))), 32)]
+
+
+def _range(step: Step) -> list[Value]:
+    start = _attribute(step, "start")
+    (kind,) = step.operation.made
+    place = as_poly(lane(0)) if kind.shape[0] > 1 else as_poly(0)
+    return [Number(place + start, 32, kind.shape)]
+
+
+def _attribute(step: Step, name: str) -> int:
+    found = re.search(rf"\b{name} = (-?\d+)", step.operation.attributes)
+    if found is None:
+        raise KeyError(name)
+    return int(found[1])
+
+
+def _reshaped(
+    value: Value, shape: Shape, places: Callable[[int], Poly | None] = lambda dim: None
+) -> Value:
+    """Return a block's value in another shape.
+
+    Args:
+        value: the block.
+        shape: the new one.
+        places: returns what the place along an old dimension is in the new block; None
+            where it is the same.
+    """
+    if not isinstance(value, Number | Truth | Pointer):
+        return Other(shape)
+    rewriter = Rewriter(lambda a: places(a.parts[0]) if a.kind == LANE else None)
+    stays = all(
+        size == 1 or rewriter.atom(lane(dim)).single is lane(dim)
+        for dim, size in enumerate(value.shape)
+    )
+    checks = value.checks if stays else moved(value.checks)
+    match value:
+        case Number():
+            poly = rewriter.poly(value.poly)
+            return replace(value, poly=poly, shape=shape, checks=checks)
+        case Truth():
+            cond = rewriter.cond(value.cond)
+            return replace(value, cond=cond, shape=shape, checks=checks)
+    offset = rewriter.poly(value.offset)
+    return replace(value, offset=offset, shape=shape, checks=checks)
+
+
+def _splat(step: Step) -> list[Value]:
+    return [_reshaped(step.given[0], step.operation.made[0].shape)]
+
+
+def _expand(step: Step) -> list[Value]:
+    axis, shape = _attribute(step, "axis"), step.operation.made[0].shape
+    return [
+        _reshaped(step.given[0], shape, lambda dim: as_poly(lane(dim + (dim >= axis))))
+    ]
+
+
+def _transposed(step: Step) -> list[Value]:
+    found = re.search(r"order = array<i32: ([\d, ]*)>", step.operation.attributes)
+    assert found is not None
+    order, shape = [int(n) for n in found[1].split(",")], step.operation.made[0].shape
+    return [
+        _reshaped(step.given[0], shape, lambda dim: as_poly(lane(order.index(dim))))
+    ]
+
+
+def _reshape(step: Step) -> list[Value]:
+    shape = step.operation.made[0].shape
+    old = getattr(step.given[0], "shape", ())
+    if isinstance(step.given[0], Other):
+        return [Other(shape)]
+    if "allow_reorder" in step.operation.words + step.operation.attributes:
+        return step.fresh("a reordered block")
+    flat = as_poly(0)
+    for dim, size in enumerate(shape):
+        place = as_poly(lane(dim)) if size > 1 else as_poly(0)
+        flat = flat * size + place
+
+    def placed(dim: int) -> Poly:
+        inner = prod(old[dim + 1 :])
+        upper = remainder(flat, as_poly(inner * old[dim])) if dim else flat
+        return quotient(upper, as_poly(inner))
+
+    return [_reshaped(step.given[0], shape, placed)]
+
+
+def _unsplat(step: Step) -> list[Value]:
+    return [_reshaped(step.given[0], (), lambda dim: as_poly(0))]
+
+
+def _join(step: Step) -> list[Value]:
+    shape = step.operation.made[0].shape
+    last = equal(as_poly(lane(len(shape) - 1)), 0)
+    first, second = (_reshaped(value, shape) for value in step.given)
+    return [step.graph.chosen(Truth(last, shape), first, second)]
+
+
+def _split(step: Step) -> list[Value]:
+    shape = getattr(step.given[0], "shape", ())
+
+    def half(which: int) -> Value:
+        places = [None] * (len(shape) - 1) + [as_poly(which)]
+        return _reshaped(step.given[0], shape[:-1], places.__getitem__)
+
+    return [half(0), half(1)]
+
+
+def _addptr(step: Step) -> list[Value]:
+    pointer, number = step.given
+    if not isinstance(pointer, Pointer):
+        raise Unsupported("a pointer that is none")
+    number = number_of(number)
+    offset, checks = pointer.offset + number.poly, pointer.checks | number.checks
+    return [replace(pointer, offset=offset, checks=checks)]
+
+
+def _arithmetic(step: Step) -> list[Value]:
+    if all(isinstance(v, Truth) for v in step.given):
+        return step.fresh(f"{step.operation.name} of conditions")
+    left, right = map(number_of, step.given)
+    checks, wide = left.checks | right.checks, left.wide | right.wide
+    a, b = left.poly, right.poly
+    what = _SUMS.get(step.operation.name)
+    bits, shape = left.bits, left.shape
+    if what is not None:
+        made = a + b if what == "sum" else a - b if what == "difference" else a * b
+        checks = step.check(made, bits, what, shape, checks, wide)
+        return [Number(made, bits, shape, checks, wide)]
+    if step.operation.name == "arith.shli":
+        if (by := b.constant) is None or not 0 <= by < bits:
+            # Noted all the same: loops count checks.
+            step.check(as_poly(0), bits, "shift", shape, (), wide)
+            return [step.graph.unknown(bits, shape, step.where, wide=wide)]
+        made = a * (1 << by)
+        checks = step.check(made, bits, "shift", shape, checks, wide)
+        return [Number(made, bits, shape, checks, wide)]
+    if step.operation.name in _POSITIVE:
+        for each in (a, b):
+            checks = step.check(each, 0, "unsigned operand", shape, checks, wide)
+    match step.operation.name:
+        case "arith.divsi" | "arith.divui":
+            made = quotient(a, b)
+        case "arith.remsi" | "arith.remui":
+            made = remainder(a, b)
+        case "arith.minsi" | "arith.minui":
+            made = least(a, b)
+        case "arith.maxsi" | "arith.maxui":
+            made = greatest(a, b)
+        case "arith.shrsi" | "arith.shrui" if b.constant is not None:
+            made = quotient(a, as_poly(1 << b.constant))
+        case "arith.andi" if (mask := b.constant or 0) > 0 and not mask & (mask + 1):
+            made = remainder(a, b + 1)
+        case _:
+            return [step.graph.unknown(bits, shape, step.where, wide=wide)]
+    return [Number(made, bits, shape, checks, wide)]
+
+
+def _logic(step: Step) -> list[Value]:
+    left, right = step.given
+    if not (isinstance(left, Truth) and isinstance(right, Truth)):
+        return _arithmetic(step)
+    checks = left.checks | right.checks
+    match step.operation.name:
+        case "arith.andi" | "arith.muli" | "arith.minui":
+            made = all_of([left.cond, right.cond])
+        case "arith.ori" | "arith.maxui":
+            made = any_of([left.cond, right.cond])
+        case _:  # arith.xori
+            one = all_of([left.cond, negated(right.cond)])
+            made = any_of([one, all_of([negated(left.cond), right.cond])])
+    return [Truth(made, left.shape, checks)]
+
+
+def _compared(step: Step) -> list[Value]:
+    left, right = step.given
+    shape = getattr(left, "shape", ())
+    if not all(isinstance(v, Number | Truth) for v in step.given):
+        return [step.graph.doubt(shape, step.where)]
+    how = step.operation.words.partition(",")[0].strip()
+    first, second = number_of(left), number_of(right)
+    checks = first.checks | second.checks
+    a, b = first.poly, second.poly
+    if how.startswith("u"):
+        for each in (a, b):
+            checks = step.check(each, 0, "unsigned operand", shape, checks, first.wide)
+        how = f"s{how[1:]}"
+    made = {
+        "eq": lambda: equal(a, b),
+        "ne": lambda: negated(equal(a, b)),
+        "slt": lambda: below(a, b),
+        "sle": lambda: at_most(a, b),
+        "sgt": lambda: below(b, a),
+        "sge": lambda: at_most(b, a),
+    }[how]()
+    return [Truth(made, shape, checks)]
+
+
+def _select(step: Step) -> list[Value]:
+    condition, then, other = step.given
+    assert isinstance(condition, Truth)
+    return [step.graph.chosen(condition, then, other)]
+
+
+def _cast(step: Step) -> list[Value]:
+    (kind,) = step.operation.made
+    value = step.given[0]
+    if not isinstance(value, Number | Truth):
+        return step.fresh(f"a result of {step.operation.name}")
+    number = number_of(value)
+    signed = step.operation.name == "arith.extsi" and isinstance(value, Truth)
+    poly = -number.poly if signed else number.poly
+    checks = number.checks
+    if step.operation.name == "arith.extui" and not isinstance(value, Truth):
+        what = "unsigned operand"
+        checks = step.check(poly, 0, what, kind.shape, checks, number.wide)
+    if step.operation.name == "arith.trunci":
+        if kind.bits == 1:
+            return [step.graph.doubt(kind.shape, step.where)]
+        checks = step.check(poly, kind.bits, "narrowed integer", kind.shape, checks)
+        return [Number(poly, kind.bits, kind.shape, checks)]
+    return [Number(poly, kind.bits, kind.shape, checks, number.wide)]
+
+
+def _bitcast(step: Step) -> list[Value]:
+    (kind,) = step.operation.made
+    value = step.given[0]
+    if isinstance(value, Number) and kind.bits == value.bits:
+        return [value]
+    if isinstance(value, Truth) and kind.bits == 1:
+        return [value]
+    size = itemsize_of(kind.pointee) if kind.element == "ptr" else 0
+    if isinstance(value, Pointer) and size == value.itemsize:
+        return [value]
+    return step.fresh(f"a result of {step.operation.name}")
+
+
+_HANDLERS: Final[dict[str, Any]] = {
+    "arith.constant": _constant,
+    "tt.get_program_id": _program,
+    "tt.get_num_programs": _program,
+    "tt.make_range": _range,
+    "tt.splat": _splat,
+    "tt.broadcast": _splat,
+    "tt.unsplat": _unsplat,
+    "tt.expand_dims": _expand,
+    "tt.trans": _transposed,
+    "tt.reshape": _reshape,
+    "tt.join": _join,
+    "tt.split": _split,
+    "tt.addptr": _addptr,
+    "arith.select": _select,
+    "arith.cmpi": _compared,
+    "arith.cmpf": _compared,
+    "arith.bitcast": _bitcast,
+    "tt.bitcast": _bitcast,
+    "llvm.intr.assume": assumed,
+    **HANDLERS,
+    **{
+        f"arith.{name}": _cast for name in ("extsi", "extui", "trunci", "index_cast")
+    },
+    **{f"arith.{name}": _logic for name in ("andi", "ori", "xori")},
+    **{
+        f"arith.{name}": _arithmetic
+        for name in (
+            "addi", "subi", "muli", "divsi", "divui", "remsi", "remui", "minsi",
+            "minui", "maxsi", "maxui", "shli", "shrsi", "shrui", "ceildivsi",
+            "floordivsi",
+        )
+    },
+}  # fmt: skip

@@ -1,0 +1,678 @@
+"""What is proved of a kernel: goals for the solver, from its access graph.
+
+In a layout that a goal holds in, an access is to elements of the tensor, strides
+included. All goals are about numbers without a limit; `safe` proves the checks on which
+they depend, without which nothing else is proved.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from kfuzz.features.prove.fitting import MOST_ELEMENTS, Layout, Relations
+from kfuzz.features.prove.ir.values import (
+    ATOMIC,
+    ITERATION,
+    LANE,
+    LOAD,
+    PROGRAM,
+    QUOTIENT,
+    REMAINDER,
+    STORE,
+    TRUE,
+    Access,
+    Atom,
+    Check,
+    Checks,
+    Cond,
+    Graph,
+    Monomial,
+    Poly,
+    Rewriter,
+    all_of,
+    any_of,
+    as_poly,
+    at_most,
+    atoms_in,
+    below,
+    equal,
+    fits,
+    grid,
+    moved,
+    program,
+    quotient,
+    recomposed,
+    remainder,
+    symbol,
+)
+from kfuzz.features.prove.solver import Reply, Solver
+
+# Which program, iteration and lane stores a given element: a witness for each one.
+#
+# An index is a sum of places, each with its step: a program's number times the block,
+# an iteration's times another, a lane. So the place with the largest step is the index
+# divided by it, and the others share what is left, as digits of a number do. That this
+# finds a program that exists, with its mask set, is then a goal without quantifiers.
+
+
+def element_of(layout: Layout) -> tuple[Poly, ...]:
+    """Return the indices of any one element in a layout, as symbols."""
+    return tuple(as_poly(symbol(f"element.{d}")) for d in range(len(layout.sizes)))
+
+
+def witness(
+    access: Access, layout: Layout, indices: tuple[Poly, ...], fix: Rewriter
+) -> Cond | None:
+    """Return what has to hold where an element is stored: by the program chosen for it.
+
+    Returns:
+        None where no witness is found by this method.
+    """
+    indices = tuple(recomposed(fix.poly(index)) for index in indices)
+    elements = element_of(layout)
+    chosen: dict[Atom, Poly] = {}
+    for index, element in zip(indices, elements, strict=True):
+        if not _digits(index, element, chosen):
+            return None
+    # The program whose quotient and remainder were chosen.
+    divided: dict[tuple[Poly, Poly], Poly] = {}
+    while True:
+        pending = [
+            a
+            for a in chosen
+            if a.kind in (QUOTIENT, REMAINDER) and a.parts not in divided
+        ]
+        if not pending:
+            break
+        # What is made of others was made after them.
+        last = max(pending, key=lambda a: a.number)
+        made = _composed(last, chosen)
+        if made is None:
+            return None
+        divided[last.parts] = made
+    free = {
+        atom
+        for part in (*indices, access.path, access.mask)
+        for atom in atoms_in(fix.any(part))
+        if atom.kind in (PROGRAM, LANE, ITERATION) and atom not in chosen
+    }
+    for atom in free:
+        chosen[atom] = as_poly(0)
+    put = Rewriter(lambda atom: chosen.get(atom))
+    goals = [
+        equal(put.poly(index), element)
+        for index, element in zip(indices, elements, strict=True)
+    ]
+    for (left, right), dividend in divided.items():
+        goals.append(at_most(1, fix.poly(right)))
+        goals.append(equal(put.poly(fix.poly(left)), dividend))
+    for atom, place in chosen.items():
+        goals.append(at_most(0, place))
+        if atom.kind == REMAINDER:
+            goals.append(below(place, fix.poly(atom.parts[1])))
+        if atom.kind == PROGRAM:
+            goals.append(below(place, fix.poly(as_poly(grid(atom.parts[0])))))
+        elif atom.kind == LANE:
+            goals.append(below(place, access.shape[atom.parts[0]]))
+    goals += [put.cond(fix.cond(access.path)), put.cond(fix.cond(access.mask))]
+    return all_of(goals)
+
+
+def _digits(index: Poly, element: Poly, chosen: dict[Atom, Poly]) -> bool:
+    """Choose the places of one index; return whether that could be done."""
+    rest = element
+    places: list[tuple[Poly, Atom]] = []
+    for monomial, factor in index.terms.items():
+        moving = [atom for atom in monomial if _moves(atom)]
+        steps = [atom for atom in monomial if not _moves(atom)]
+        step = as_poly(factor)
+        for atom in steps:
+            step = step * as_poly(atom)
+        if not moving:
+            rest = rest - step
+        elif len(moving) == 1:
+            places.append((step, moving[0]))
+        else:
+            return False
+    if len({atom for _, atom in places}) != len(places):
+        return False
+    places.sort(key=_size, reverse=True)
+    for step, atom in places:
+        if atom in chosen:
+            rest = rest - step * chosen[atom]
+            continue
+        if step.constant is not None and step.constant <= 0:
+            return False
+        chosen[atom] = quotient(rest, step)
+        rest = remainder(rest, step)
+    return True
+
+
+def _size(place: tuple[Poly, Atom]) -> tuple[int, int, bool]:
+    step, atom = place
+    degree = max((len(m) for m in step.terms), default=0)
+    return degree, max(step.terms.values(), default=0), atom.kind != LANE
+
+
+def _moves(atom: Atom) -> bool:
+    """Whether an atom differs between programs, iterations or lanes."""
+    return any(a.kind in (PROGRAM, LANE, ITERATION) for a in atoms_in(atom))
+
+
+def _composed(atom: Atom, chosen: dict[Atom, Poly]) -> Poly | None:
+    """Choose what a quotient and a remainder that were chosen divide, and return it.
+
+    That the dividend has them follows where the remainder is below the divisor; that
+    its places make it up is for the caller to show. None where they cannot be chosen.
+    """
+    left, right = atom.parts
+    whole, rest = Atom(QUOTIENT, left, right), Atom(REMAINDER, left, right)
+    upper = chosen.setdefault(whole, as_poly(0))
+    lower = chosen.setdefault(rest, as_poly(0))
+    dividend = upper * right + lower
+    return dividend if _digits(left, dividend, chosen) else None
+
+
+# Offsets as indices: the lemma of row-major chains.
+#
+# An offset q * stride + r with 0 <= q < size, for each dimension, is an element of a
+# tensor of these sizes and strides, and two such offsets are equal only where all
+# indices are, if no two elements share memory. So what the solver is asked of is single
+# indices, which are sums, and not offsets, which are products.
+
+_STEPS = 64
+
+
+def indices_of(offset: Poly, layout: Layout) -> tuple[Poly, ...] | None:
+    """Return the index along each dimension whose element an offset is.
+
+    The indices times the strides give the offset, whatever they are; whether they are
+    within the sizes is another question. None where no such are found.
+    """
+    rest, made = offset, [as_poly(0)] * len(layout.strides)
+    order = sorted(
+        range(len(layout.strides)), key=lambda d: _rank(layout.strides[d]), reverse=True
+    )
+    last = order[-1] if order else None
+    for dim in order:
+        stride = layout.strides[dim]
+        if stride == as_poly(1) and dim == last:
+            made[dim], rest = made[dim] + rest, as_poly(0)
+            continue
+        if not stride.terms:
+            continue
+        lead = max(stride.terms, key=lambda m: (len(m), stride.terms[m]))
+        factor = stride.terms[lead]
+        for _ in range(_STEPS):
+            part = _divisible(rest, lead, factor)
+            if part is None:
+                break
+            made[dim] = made[dim] + part
+            rest = rest - part * stride
+    return None if rest.terms else tuple(made)
+
+
+def _rank(stride: Poly) -> tuple[int, int]:
+    degree = max((len(m) for m in stride.terms), default=0)
+    return degree, max(stride.terms.values(), default=0)
+
+
+def _divisible(rest: Poly, lead: Monomial, factor: int) -> Poly | None:
+    """Return the terms that a monomial divides, divided by it."""
+    found: dict[Monomial, int] = {}
+    for monomial, amount in rest.terms.items():
+        left = list(monomial)
+        try:
+            for atom in lead:
+                left.remove(atom)
+        except ValueError:
+            continue
+        whole = amount // factor if amount % factor == 0 else 0
+        if not whole and not lead and abs(amount) > factor:
+            whole = amount // factor
+        if whole:
+            found[tuple(left)] = whole
+    return Poly(found) if found else None
+
+
+def inside(indices: tuple[Poly, ...], layout: Layout) -> Cond:
+    """Return that all indices are within the sizes."""
+    return all_of(
+        part
+        for index, size in zip(indices, layout.sizes, strict=True)
+        for part in (at_most(0, index), below(index, size))
+    )
+
+
+def products(indices: tuple[Poly, ...], layout: Layout) -> Iterator[Cond]:
+    """Yield what follows of the products of indices that are within the sizes.
+
+    An index times its stride lies within the span, and so do sums of these. In a dense
+    tensor so does an index times the sizes of some of the dimensions after its own,
+    which are parts of that.
+    """
+    offset = as_poly(0)
+    for dim, index in enumerate(indices):
+        steps = [layout.strides[dim]]
+        if layout.dense:
+            step = as_poly(1)
+            for size in layout.sizes[dim + 1 :]:
+                steps.append(step)
+                step = step * size
+        for step in dict.fromkeys(steps):
+            yield at_most(0, index * step)
+            yield below(index * step, layout.span)
+            yield at_most(index * step, MOST_ELEMENTS)
+        offset = offset + index * layout.strides[dim]
+    yield below(offset, layout.span)
+
+
+_NARROW: Final = 32
+
+
+class Property(StrEnum):
+    """What is proved, by the name that reports give it."""
+
+    LOADS = "loads in bounds"
+    STORES = "stores in bounds"
+    APART = "stores of programs apart"
+    COVERED = "results stored whole"
+    INT32 = "no 32-bit overflow"
+    HINTS = "hints true"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one property.
+
+    Attributes:
+        reply: proved, refuted or unknown.
+        line: at which it is not proved.
+        why: why not, "" where it is.
+    """
+
+    reply: Reply
+    line: int = 0
+    why: str = ""
+
+
+PROVED: Final = Verdict(Reply.PROVED)
+
+
+class Prover:
+    """Proves the properties of one kernel with the same constants.
+
+    Args:
+        graph: its accesses.
+        relations: the premises.
+        solver: answers.
+        fixed: values of symbols, where sizes are concrete.
+        preferred: places of the layouts that are tried first, by access; those that an
+            access is proved in are noted.
+    """
+
+    def __init__(
+        self, graph: Graph, relations: Relations, solver: Solver, *,
+        fixed: Mapping[Atom, int], preferred: dict[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        self._graph, self._relations, self._solver = graph, relations, solver
+        self._preferred = {} if preferred is None else preferred
+
+        def put(atom: Atom) -> Poly | None:
+            if atom in fixed:
+                return as_poly(fixed[atom])
+            known = relations.known.get(atom)
+            return None if known is None else fix.poly(known)
+
+        fix = Rewriter(put)
+        given = [c for p in relations.premises if (c := fix.cond(p.holds)) != TRUE]
+        alone = {
+            axis for axis in range(3)
+            if fixed.get(grid(axis)) == 1 or equal(grid(axis), 1) in given
+        }  # fmt: skip
+
+        def placed(atom: Atom) -> Poly | None:
+            if atom.kind == PROGRAM and atom.parts[0] in alone:
+                return as_poly(0)
+            return put(atom)
+
+        self._fix = Rewriter(placed)
+        # What the solver is told of programs and of loaded numbers names these.
+        named = [grid(axis) for axis in range(3)]
+        named += [
+            atom
+            for known in graph.data.values()
+            for atom in atoms_in((known.low, known.high))
+        ]
+        for atom in dict.fromkeys(named):
+            made = put(atom)
+            if made is not None:
+                given.append(equal(as_poly(atom), made))
+        linear = [c for c in given if _is_linear(c)]
+        single = [c for c in linear if len(set(atoms_in(c))) == 1]
+        stages = (single, linear, given)
+        self._stages = [s for i, s in enumerate(stages) if s not in stages[:i]]
+        self._facts: dict[int, list[Cond]] = {}
+        self._checked: dict[int, Verdict] = {}
+        self._insides: dict[int, Verdict] = {}
+        self._fitting: dict[int, tuple[Layout, tuple[Poly, ...]] | None] = {}
+
+    def verdict(self, wanted: Property) -> Verdict | None:
+        """Return what becomes of a property; None where it says nothing.
+
+        Of results that are stored whole `covered` tells.
+        """
+        match wanted:
+            case Property.LOADS:
+                return self._bounds(LOAD)
+            case Property.STORES:
+                return self._bounds(STORE, ATOMIC)
+            case Property.APART:
+                return self._apart()
+            case Property.INT32:
+                return self._overflow()
+        return self._hints()
+
+    # Checks.
+
+    def _safe(self, needs: Checks, guard: Cond | None = None) -> Verdict:
+        """Return whether numbers are what their formulas say.
+
+        Args:
+            needs: the checks that they depend on.
+            guard: what holds where they matter; their own way there by default.
+        """
+        for number in sorted(self._closure(needs)):
+            if guard is None or max(number, -1 - number) in self._checked:
+                made = self._check(number)
+                if guard is None or made.reply is Reply.PROVED:
+                    if made.reply is not Reply.PROVED:
+                        return made
+                    continue
+            made = self._check_under(number, guard)
+            if made.reply is not Reply.PROVED:
+                return made
+        return PROVED
+
+    def _closure(self, needs: Iterable[int]) -> set[int]:
+        found: set[int] = set()
+        pending = list(needs)
+        while pending:
+            number = pending.pop()
+            if number not in found:
+                found.add(number)
+                needs = self._numbered(number).needs
+                pending += needs if number >= 0 else moved(needs)
+        return found
+
+    def _numbered(self, number: int) -> Check:
+        """Return a check; of those in other lanes see `moved`."""
+        return self._graph.checks[max(number, -1 - number)]
+
+    def _check(self, number: int) -> Verdict:
+        number = max(number, -1 - number)
+        if number not in self._checked:
+            self._checked[number] = self._check_under(number, TRUE)
+        return self._checked[number]
+
+    def _check_under(self, number: int, guard: Cond) -> Verdict:
+        check = self._numbered(number)
+        goal = _goal_of(check)
+        if fits(self._fix.poly(check.poly), check.bits, check.shape):
+            return PROVED
+        if number < 0:
+            guard = _elsewhere.cond(guard)
+        # A guard has lanes where what is checked has but one.
+        shape = tuple(size if size > 1 else 0 for size in check.shape)
+        reply = self._ask(goal, [check.path, guard], shape)
+        if reply is Reply.PROVED:
+            return PROVED
+        why = (
+            f"a {check.what} may be negative"
+            if not check.bits
+            else f"a {check.what} may leave the range of {check.bits} bits"
+        )
+        return Verdict(reply, check.line, why)
+
+    def _ask(
+        self, goal: Cond, given: Iterable[Cond], *shapes: tuple[int, ...]
+    ) -> Reply:
+        own, wanted = [self._fix.cond(c) for c in given], self._fix.cond(goal)
+        # What is not needed costs time, products most of all.
+        for premises in self._stages:
+            reply = self._solver.prove(wanted, [*premises, *own], shapes=shapes)
+            if reply is Reply.PROVED:
+                break
+        return reply
+
+    # Properties.
+
+    def _accesses(self, *kinds: str) -> Iterator[tuple[int, Access]]:
+        return (
+            (number, access)
+            for number, access in enumerate(self._graph.accesses)
+            if access.kind in kinds
+        )
+
+    def _bounds(self, *kinds: str) -> Verdict | None:
+        found = list(self._accesses(*kinds))
+        for number, access in found:
+            made = self._access(number, access)
+            if made.reply is not Reply.PROVED:
+                return made
+        return PROVED if found else None
+
+    def _access(self, number: int, access: Access) -> Verdict:
+        """Return whether an access stays within its tensor."""
+        layouts = self._relations.layouts.get(access.base, ())
+        if not layouts:
+            why = access.why or f"the address of a {access.kind} is not understood"
+            return Verdict(Reply.UNKNOWN, access.line, why)
+        made = self._inside(number, access, layouts)
+        if made.reply is not Reply.PROVED:
+            return made
+        given = [access.path, access.mask]
+        safe = self._safe(access.guards)
+        if safe.reply is Reply.PROVED:
+            known = all_of([*given, *self._facts.get(number, ())])
+            safe = self._safe(access.checks - access.guards, known)
+        return safe
+
+    def _inside(
+        self, number: int, access: Access, layouts: Sequence[Layout]
+    ) -> Verdict:
+        """Return whether an access's formula stays within its tensor."""
+        if number in self._insides:
+            return self._insides[number]
+        self._insides[number] = made = self._tried(number, access, layouts)
+        return made
+
+    def _tried(self, number: int, access: Access, layouts: Sequence[Layout]) -> Verdict:
+        given = [access.path, access.mask]
+        offset = self._fix.poly(access.offset)
+        first = self._preferred.get(number)
+        for place in sorted(range(len(layouts)), key=lambda place: place != first):
+            layout = self._fixed(layouts[place])
+            indices = indices_of(offset, layout)
+            if indices is None:
+                continue
+            reply = self._ask(inside(indices, layout), given, access.shape)
+            if reply is Reply.PROVED:
+                self._fitting[number] = layout, indices
+                self._preferred[number] = place
+                self._facts[number] = list(products(indices, layout))
+                return PROVED
+        # A load may touch what lies between elements too; what leaves the span of them
+        # is no element, whatever the indices are taken to be.
+        span = self._fixed(layouts[0]).span
+        whole = all_of([at_most(0, offset), below(offset, span)])
+        reply = self._ask(whole, given, access.shape)
+        if reply is Reply.PROVED:
+            if access.kind == LOAD:
+                self._facts[number] = [
+                    at_most(0, offset),
+                    at_most(offset, MOST_ELEMENTS),
+                ]
+                return PROVED
+            reply = Reply.UNKNOWN
+        why = f"a {access.kind} may leave {access.base}"
+        return Verdict(reply, access.line, why)
+
+    def _fixed(self, layout: Layout) -> Layout:
+        poly = self._fix.poly
+        return replace(
+            layout,
+            sizes=tuple(map(poly, layout.sizes)),
+            strides=tuple(map(poly, layout.strides)),
+            span=poly(layout.span),
+        )
+
+    def _apart(self) -> Verdict | None:
+        stores = list(self._accesses(STORE, ATOMIC))
+        if all(access.kind == ATOMIC for _, access in stores):
+            return None
+        for place, (number, access) in enumerate(stores):
+            safe = self._access(number, access)
+            if safe.reply is not Reply.PROVED:
+                return replace(safe, reply=Reply.UNKNOWN)
+            for other, second in stores[place:]:
+                if access.kind == second.kind == ATOMIC:
+                    continue
+                if access.base != second.base and (
+                    (access.base, second.base) not in self._relations.shared
+                ):
+                    continue
+                self._access(other, second)
+                reply = self._pair(number, access, other, second)
+                if reply is not Reply.PROVED:
+                    why = "stores of two programs may be to one element"
+                    return Verdict(reply, second.line, why)
+        return PROVED
+
+    def _pair(self, number: int, one: Access, other: int, two: Access) -> Reply:
+        """Return whether two stores of different programs are to different elements."""
+        first, second = self._fitting.get(number), self._fitting.get(other)
+        same = equal(one.offset, _second.poly(two.offset))
+        alike = first and second and one.base == two.base and first[0] == second[0]
+        if first and second and alike and first[0].distinct:
+            same = all_of(
+                equal(a, _second.poly(b))
+                for a, b in zip(first[1], second[1], strict=True)
+            )
+        elif one.base != two.base:
+            return Reply.UNKNOWN  # how they lie in one storage is not known
+        apart = all_of(
+            equal(as_poly(program(axis)), _second.poly(as_poly(program(axis))))
+            for axis in range(3)
+        )
+        given = [
+            one.path, one.mask, _second.cond(two.path), _second.cond(two.mask), same,
+        ]  # fmt: skip
+        return self._ask(apart, given, one.shape, two.shape)
+
+    def covered(self, name: str) -> Verdict:
+        """Return whether every element of an argument is stored."""
+        stores = [(n, a) for n, a in self._accesses(STORE) if a.base == name]
+        line = stores[-1][1].line if stores else 0
+        why = f"{name} may have elements that no program stores"
+        worst = Verdict(Reply.UNKNOWN, line, why)
+        # By all stores together: each element by one of them.
+        ways: dict[Layout, list[Cond]] = {}
+        for number, access in stores:
+            if self._access(number, access).reply is not Reply.PROVED:
+                continue
+            for layout, indices in self._enumerations(number, access):
+                stored = witness(access, layout, indices, self._fix)
+                if stored is not None:
+                    ways.setdefault(layout, []).append(stored)
+        for layout, stored_by in ways.items():
+            given = [inside(element_of(layout), layout)]
+            if self._ask(any_of(stored_by), given, ()) is Reply.PROVED:
+                return PROVED
+        return worst
+
+    def _enumerations(
+        self, number: int, access: Access
+    ) -> Iterator[tuple[Layout, tuple[Poly, ...]]]:
+        """Yield layouts with an access's indices in them: each counts all elements."""
+        first = self._fitting.get(number)
+        if first is not None:
+            yield first
+        offset = recomposed(self._fix.poly(access.offset))
+        for layout in map(self._fixed, self._relations.layouts.get(access.base, ())):
+            indices = indices_of(offset, layout)
+            if indices is None or (layout, indices) == first:
+                continue
+            # An index that is one number is that of all elements of a single one alone.
+            pairs = zip(indices, layout.sizes, strict=True)
+            if all(i.constant is None or n.constant == 1 for i, n in pairs):
+                yield layout, indices
+
+    def _overflow(self) -> Verdict | None:
+        needs = {
+            n
+            for access in self._graph.accesses
+            for n in self._closure(access.checks | access.guards)
+        }
+        narrow = [n for n in sorted(needs) if self._numbered(n).bits == _NARROW]
+        if not narrow:
+            return PROVED if self._graph.accesses else None
+        for access in self._graph.accesses:
+            given = all_of([access.path, access.mask])
+            guards = self._closure(access.guards)
+            for number in sorted(guards | self._closure(access.checks)):
+                check = self._numbered(number)
+                if check.bits != _NARROW:
+                    continue
+                if number in guards:
+                    made = self._check(number)
+                else:
+                    made = self._check_under(number, given)
+                if made.reply is not Reply.PROVED:
+                    return made
+        return PROVED
+
+    def _hints(self) -> Verdict | None:
+        for hint in self._graph.hints:
+            safe = self._safe(hint.needs)
+            if safe.reply is not Reply.PROVED:
+                return replace(safe, reply=Reply.UNKNOWN)
+            reply = self._ask(hint.goal, [hint.path], hint.shape)
+            if reply is not Reply.PROVED:
+                why = f"{hint.text} may be false"
+                return Verdict(reply, hint.line, why)
+        return PROVED if self._graph.hints else None
+
+
+def _goal_of(check: Check) -> Cond:
+    if not check.bits:
+        return at_most(0, check.poly)
+    low, high = -(1 << check.bits - 1), (1 << check.bits - 1) - 1
+    goal = all_of([at_most(low, check.poly), at_most(check.poly, high)])
+    if check.bits == _NARROW:
+        # With a wider argument the compiler makes it of 64 bits.
+        wider = (at_most(1 << 31, atom) for atom in sorted(check.wide, key=str))
+        return any_of([goal, *wider])
+    return goal
+
+
+def _is_linear(condition: Cond) -> bool:
+    """Whether no product of two atoms occurs outside quotients and choices."""
+    if condition.kind in ("le", "eq"):
+        return all(len(monomial) < 2 for monomial in condition.parts[0].terms)
+    return all(_is_linear(part) for part in condition.parts if isinstance(part, Cond))
+
+
+def _other(atom: Atom) -> Poly | None:
+    if atom.kind in (PROGRAM, LANE, ITERATION) and len(atom.parts) == 1:
+        return as_poly(Atom(atom.kind, atom.parts[0], 1))
+    return None
+
+
+def _other_lane(atom: Atom) -> Poly | None:
+    return _other(atom) if atom.kind == LANE else None
+
+
+_second: Final = Rewriter(_other)
+_elsewhere: Final = Rewriter(_other_lane)

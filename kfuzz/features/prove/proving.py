@@ -1,0 +1,640 @@
+"""Proving one bound kernel: launches, premises, properties, counterexamples."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
+from typing import Final, TypeVar
+
+from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.event import Event, KernelProof, Proven, ProvenProperty
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CHARGED, VALUE_KINDS, Kind
+from kfuzz.engine.search.campaign import Keep
+from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.execution.launches.building import NotCompiledError
+from kfuzz.execution.launches.capture import IntArgument, Launch, TensorArgument
+from kfuzz.features.prove.fitting import (
+    SMALL,
+    Premise,
+    Relations,
+    quantities,
+    within_grid,
+)
+from kfuzz.features.prove.ir.concrete import difference
+from kfuzz.features.prove.ir.graph import NARROW, WIDE, graph_of, ttir
+from kfuzz.features.prove.ir.ttir import Function, UnreadableError, read
+from kfuzz.features.prove.ir.values import LOAD, Atom, Graph, all_of, grid
+from kfuzz.features.prove.observing import Counterexample, Observed, Outcome
+from kfuzz.features.prove.properties import PROVED, Property, Prover, Verdict
+from kfuzz.features.prove.sampling import (
+    Constants,
+    Grouping,
+    Groups,
+    Key,
+    Made,
+    Sampling,
+    Watch,
+    grouped,
+    numbers,
+    variants_of,
+)
+from kfuzz.features.prove.solver import STEPS, Reply, Solver, Spent
+from kfuzz.strategies.layouts import layout_name
+
+SECONDS: Final = 60.0
+"""Processor time of one kernel."""
+
+LAUNCHES: Final = 3
+"""Single launches of each variant for which what is not proved for all is tried."""
+
+OBSERVE_SECONDS: Final = 15.0
+"""How long real launches may take, in all."""
+
+_OBSERVED_CASES: Final = 12
+_OBSERVED_ELEMENTS: Final = 1500
+_TRIED: Final = 48
+_PER_PROPERTY: Final = 4
+_SINGLE_STEPS: Final = 2_000_000
+_FAILED: Final = 4
+
+Place = tuple[Key, Constants]
+Wanted = TypeVar("Wanted", Property, str)
+
+
+@dataclass
+class _Variant:
+    """Launches of a group with the same constants.
+
+    Attributes:
+        made: the launches, of small cases first.
+        graph: what they access, or why that is not known.
+        verdicts: by property; None where it says nothing.
+        covered: by argument whether it is stored whole.
+    """
+
+    made: list[Made]
+    graph: Graph | str
+    verdicts: dict[Property, Verdict | None] = field(default_factory=dict)
+    covered: dict[str, Verdict] = field(default_factory=dict)
+
+
+class KernelProver:
+    """Proves the properties of one kernel.
+
+    Args:
+        kernel: the kernel.
+        node_id: its name in a run.
+        seconds: of the processor that it may take.
+        observe: runs a case in the interpreter; None where graphs are not held against
+            real launches.
+        pause: called every now and then.
+    """
+
+    def __init__(
+        self, kernel: BoundKernel, node_id: str, *, seconds: float = SECONDS,
+        observe: Callable[[Case], list[Observed] | None] | None = None,
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._kernel, self._node_id = kernel, node_id
+        self._seconds = seconds
+        self._end = time.process_time() + seconds
+        self._observe, self._observed, self._differs = observe, 0, ""
+        self._spent, self._pause = Spent(), pause
+        until = self._end - seconds / 2
+        self._sampling = Sampling(kernel, until=until, pause=pause)
+        self._held: dict[Key, Relations] = {}
+        self._variants: dict[Place, _Variant] = {}
+        self._failed: dict[tuple[object, ...], list[Verdict]] = {}
+        self._preferred: dict[Key, dict[int, int]] = {}
+        self._refused: set[Place] = set()
+        self._alike: dict[object, _Variant] = {}
+        self._casts: dict[object, bool] = {}
+        self._graphs: dict[int, tuple[Launch, Graph | str]] = {}
+
+    def run(self) -> Outcome:
+        """Return what is proved."""
+        began = time.process_time()
+        self._sampling.capture()
+        if why := self._sampling.nothing():
+            named = (p for p in Property if p is not Property.HINTS)
+            found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
+            return Outcome(KernelProof(self._node_id, found))
+        grouping = Grouping.of(
+            launch for call in self._sampling.calls for launch in call.launches
+        )
+        groups = grouped(self._sampling.calls, grouping)
+        if self._forget_overwritten(groups):
+            groups = grouped(self._sampling.calls, grouping)
+        for key, group in groups.items():
+            relations = self._sampling.fit(group)
+            if self._kernel.declaration.offsets == "int32":  # it claims no more
+                relations = relations.below(SMALL)
+            self._held[key] = relations
+            for constants, made in variants_of(group).items():
+                self._variants[key, constants] = self._proved(key, made)
+        self._drop_refused()
+        known = {
+            key: frozenset(c for k, c in (*self._variants, *self._refused) if k == key)
+            for key in groups
+        }
+        watch = Watch(grouping, self._held, known)
+        self._hold_against_launches(watch)
+        properties, examples = self._answers(groups)
+        proof = KernelProof(
+            self._node_id,
+            tuple(properties),
+            self._premises(groups),
+            len(self._variants),
+            self._observed,
+            self._spent.queries,
+            self._spent.seconds,
+        )
+        return Outcome(proof, examples, watch, time.process_time() - began)
+
+    def _forget_overwritten(self, groups: Groups) -> bool:
+        """Forget what indices are in memory that a kernel stores to; whether any is."""
+        calls = self._sampling.calls
+        if not any(map(_has_indices, (n for call in calls for n in call.launches))):
+            return False
+        written: dict[int, set[int]] = {}
+        for group in groups.values():
+            for variant in variants_of(group).values():
+                graph = self._graph(variant[0])
+                if isinstance(graph, str):
+                    continue
+                stored = {a.base for a in graph.accesses if a.kind != LOAD}
+                for made in variant:
+                    given = made.launch.arguments
+                    places = (given.get(name) for name in stored)
+                    written.setdefault(made.call, set()).update(
+                        a.storage for a in places if isinstance(a, TensorArgument)
+                    )
+        changed = False
+        for number, storages in written.items():
+            for place, launch in enumerate(calls[number].launches):
+                made_ = launch.unknown_in(storages)
+                changed |= made_ is not launch
+                calls[number].launches[place] = made_
+        return changed
+
+    # Variants.
+
+    def _proved(self, key: Key, made: list[Made]) -> _Variant:
+        graph = self._graph(made[0])
+        variant = _Variant(made, graph)
+        if isinstance(graph, str):
+            return variant
+        fixed = numbers(made[0].launch)
+        # The same of other data types as a rule.
+        same = key, tuple(fixed.items()), tuple(outputs(made)), graph.signature()
+        if (known := self._alike.get(same)) is not None:
+            return replace(known, made=made)
+        self._alike[same] = variant
+        preferred = self._preferred.setdefault(key, {})
+        prover = self._prover(graph, self._held[key], fixed, preferred=preferred)
+        overflow = self._tried(key, Property.INT32, prover.verdict)
+        if overflow is not None and overflow.reply is not Reply.PROVED:
+            # Of tensors that 32-bit offsets reach the rest may hold all the same.
+            self._held[key] = small = self._held[key].below(SMALL)
+            prover = self._prover(graph, small, fixed, preferred=preferred)
+        for wanted in Property:
+            self._pause()
+            if time.process_time() > self._end:
+                break
+            if wanted is Property.INT32:
+                variant.verdicts[wanted] = overflow
+            elif wanted is not Property.COVERED:
+                variant.verdicts[wanted] = self._tried(key, wanted, prover.verdict)
+        for name in outputs(made):
+            if time.process_time() <= self._end:
+                covered = self._tried(key, name, prover.covered)
+                if covered is not None:
+                    variant.covered[name] = covered
+        return variant
+
+    def _tried(
+        self, key: Key, wanted: Wanted, verdict: Callable[[Wanted], Verdict | None]
+    ) -> Verdict | None:
+        """Return what becomes of a property, or of a result that is stored.
+
+        Where it is open for several variants of a kernel it is not tried for others:
+        that costs the most, and time is left for the other properties.
+        """
+        failed = self._failed.setdefault((*key[:2], wanted), [])
+        if len(failed) >= _FAILED:
+            return replace(failed[0], reply=Reply.UNKNOWN)
+        made = verdict(wanted)
+        if made is not None and made.reply is not Reply.PROVED:
+            failed.append(made)
+        return made
+
+    def _graph(self, made: Made) -> Graph | str:
+        """Return what a launch accesses, or why that is not known."""
+        known = self._graphs.get(id(made.launch))
+        if known is None:
+            known = made.launch, self._evaluated(made)
+            self._graphs[id(made.launch)] = known
+        return known[1]
+
+    def _evaluated(self, made: Made) -> Graph | str:
+        try:
+            functions = read(ttir(made.function, made.launch, integers=NARROW))
+            graph = graph_of(functions, made.launch)
+        except NotCompiledError as error:
+            return f"{_REFUSED}: {error}"
+        except UnreadableError as error:
+            return f"its IR is not understood: {str(error)[:80]}"
+        if graph.open:
+            return f"not understood: {graph.open}"
+        if self._narrows(made, functions):
+            return "an argument of 64 bits is made narrower"
+        return graph
+
+    def _narrows(self, made: Made, narrow: Mapping[str, Function]) -> bool:
+        """Whether a kernel casts an argument of 64 bits to fewer.
+
+        The widths of results are followed from those of arguments; such a cast breaks
+        that.
+        """
+        arguments = made.launch.arguments.values()
+        if not any(isinstance(a, IntArgument) and not a.declared for a in arguments):
+            return False
+        place = made.launch.line, made.launch.constants
+        if place not in self._casts:
+            try:
+                wide = read(ttir(made.function, made.launch, integers=WIDE))
+                self._casts[place] = _casts(wide) > _casts(narrow)
+            except NotCompiledError:  # no such launch is possible
+                self._casts[place] = False
+        return self._casts[place]
+
+    def _prover(
+        self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
+        steps: int = STEPS, preferred: dict[int, int] | None = None,
+    ) -> Prover:  # fmt: skip
+        solver = Solver(graph.data, steps=steps, spent=self._spent)
+        return Prover(graph, relations, solver, fixed=fixed, preferred=preferred)
+
+    def _hold_against_launches(self, watch: Watch) -> None:
+        """Compare graphs and premises with what the interpreter records."""
+        if self._observe is None:
+            return
+        seen: set[Place] = set()
+        end = time.monotonic() + OBSERVE_SECONDS
+        tried = 0
+        for call in self._sampling.calls:
+            places = set(map(watch.place, call.launches))
+            if not places or call.case.elements > _OBSERVED_ELEMENTS:
+                continue
+            if places <= seen or tried >= _OBSERVED_CASES or time.monotonic() > end:
+                continue
+            tried += 1
+            seen |= places
+            self._pause()
+            for observed in self._observe(call.case) or ():
+                self._observed += 1
+                if why := self._difference(observed, watch):
+                    self._differs = why
+                    return
+
+    def _drop_refused(self) -> None:
+        """Forget launches that no compiler takes, where it takes others of the kernel.
+
+        They raise, and access nothing.
+        """
+        fine = {
+            key[:2]
+            for (key, _), variant in self._variants.items()
+            if not isinstance(variant.graph, str)
+        }
+        for place, variant in list(self._variants.items()):
+            why = variant.graph if isinstance(variant.graph, str) else ""
+            if why.startswith(_REFUSED) and place[0][:2] in fine:
+                del self._variants[place]
+                self._refused.add(place)
+
+    def _difference(self, observed: Observed, watch: Watch) -> str:
+        launch = observed.launch
+        if launch.vacuous:
+            return ""
+        if why := watch.broken_by([launch], partly=True):
+            return f"really, {why}"
+        variant = self._variants.get(watch.place(launch))
+        # What no compiler takes is interpreted all the same.
+        if variant is None or isinstance(variant.graph, str):
+            return ""
+        return difference(variant.graph, launch, observed.touched, observed.unowned)
+
+    # Answers.
+
+    def _answers(
+        self, groups: Groups
+    ) -> tuple[list[ProvenProperty], list[Counterexample]]:
+        made, examples = [], []
+        for wanted in Property:
+            failing = self._failing(wanted)
+            if failing is None:
+                continue
+            if self._differs:
+                made.append(ProvenProperty(wanted, Proven.OPEN, self._differs))
+                continue
+            bare = self._bare() if wanted is Property.COVERED else []
+            if not failing and not bare:
+                made.append(ProvenProperty(wanted, Proven.ALL_SIZES))
+                continue
+            found = bare or list(islice(self._examples(wanted, failing), _PER_PROPERTY))
+            examples += found
+            if found:
+                first = found[0]
+                made.append(ProvenProperty(wanted, Proven.OPEN, first.why, first.line))
+            else:
+                made.append(self._single(wanted, failing))
+        return made, examples
+
+    def _failing(self, wanted: Property) -> list[tuple[Place, Verdict]] | None:
+        """Return the variants for which a property is not proved, with why.
+
+        None where it says nothing of any.
+        """
+        if wanted is Property.COVERED:
+            return self._uncovered()
+        every = self._variants.items()
+        if wanted is Property.HINTS and not any(
+            not isinstance(v.graph, str) and v.graph.hints for _, v in every
+        ):
+            return None
+        verdicts = [
+            (place, Verdict(Reply.UNKNOWN, 0, v.graph))
+            if isinstance(v.graph, str)
+            else (place, v.verdicts.get(wanted, _LATE))
+            for place, v in every
+        ]
+        said = [(place, verdict) for place, verdict in verdicts if verdict is not None]
+        found = [(place, v) for place, v in said if v.reply is not Reply.PROVED]
+        return found if said else None
+
+    def _uncovered(self) -> list[tuple[Place, Verdict]] | None:
+        """Return the results that no launch of their call is proved to store whole."""
+        by_call: dict[int, list[tuple[Place, Made]]] = {}
+        for place, variant in self._variants.items():
+            for made in variant.made:
+                by_call.setdefault(made.call, []).append((place, made))
+        found: dict[Place, Verdict] = {}
+        said = False
+        for launches in by_call.values():
+            stored: dict[int, bool] = {}
+            last: dict[int, tuple[Place, Verdict]] = {}
+            for place, made in launches:
+                variant = self._variants[place]
+                for name, argument in made.launch.arguments.items():
+                    if not isinstance(argument, TensorArgument) or not argument.output:
+                        continue
+                    said = True
+                    if argument.filled:
+                        verdict = PROVED
+                    elif isinstance(variant.graph, str):
+                        verdict = Verdict(Reply.UNKNOWN, 0, variant.graph)
+                    else:
+                        verdict = variant.covered.get(name, _LATE)
+                    number = argument.storage
+                    proved = verdict.reply is Reply.PROVED and (
+                        argument.filled or whole(argument)
+                    )
+                    stored[number] = stored.get(number, False) or proved
+                    last[number] = place, verdict
+            for number, stored_whole in stored.items():
+                if not stored_whole:
+                    place, verdict = last[number]
+                    found.setdefault(place, verdict)
+        return list(found.items()) if said else None
+
+    def _bare(self) -> list[Counterexample]:
+        """Return cases of which a result is given to no kernel."""
+        calls = [call for call in self._sampling.calls if call.unstored]
+        calls.sort(key=lambda call: call.case.elements)
+        why = "a result is given to no kernel, and holds nothing"
+        return [
+            Counterexample(Property.COVERED, call.case, 0, why)
+            for call in calls[:_PER_PROPERTY]
+        ]
+
+    def _single(
+        self, wanted: Property, failing: Sequence[tuple[Place, Verdict]]
+    ) -> ProvenProperty:
+        """Try a property for single launches where it is not proved for all."""
+        shown: list[str] = []
+        _, first = failing[0]
+        for place, _ in failing:
+            variant = self._variants[place]
+            if isinstance(variant.graph, str):
+                return ProvenProperty(wanted, Proven.OPEN, variant.graph)
+            for made in spread(variant.made):
+                self._pause()
+                if time.process_time() > self._end:
+                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
+                values = quantities(made.launch)
+                fixed = {a: n for a, n in values.items() if a not in _GRIDS}
+                verdicts = self._of_launch(wanted, made, place, fixed)
+                if any(v.reply is not Reply.PROVED for v in verdicts):
+                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
+                shown.append(described(made))
+        text = "; ".join(dict.fromkeys(shown[:LAUNCHES]))
+        return ProvenProperty(wanted, Proven.LAUNCH, first.why, first.line, launch=text)
+
+    def _examples(
+        self, wanted: Property, failing: Sequence[tuple[Place, Verdict]]
+    ) -> Iterator[Counterexample]:
+        """Yield cases on which a property does not hold, by its formula."""
+        launches = [
+            (made, place)
+            for place, _ in failing
+            for made in self._variants[place].made
+            if not isinstance(self._variants[place].graph, str)
+        ]
+        for tried, (made, place) in enumerate(varied(launches)):
+            self._pause()
+            if tried >= _TRIED or time.process_time() > self._end + self._seconds / 4:
+                return
+            # Of what is stored whole there is a proof or none.
+            fails = {Reply.REFUTED}
+            if wanted is Property.COVERED:
+                fails.add(Reply.UNKNOWN)
+            verdicts = self._of_launch(wanted, made, place, quantities(made.launch))
+            found = next((v for v in verdicts if v.reply in fails), None)
+            if found is not None:
+                yield Counterexample(wanted, made.case, found.line, found.why)
+
+    def _of_launch(
+        self, wanted: Property, made: Made, place: Place, fixed: Mapping[Atom, int]
+    ) -> list[Verdict]:
+        """Return what becomes of a property for a launch of these numbers."""
+        graph, relations = self._variants[place].graph, self._held[place[0]]
+        assert isinstance(graph, Graph)
+        bounds = all_of(within_grid(axis) for axis in range(3))
+        relations = replace(relations, premises=(Premise(bounds, ""),), known={})
+        prover = self._prover(graph, relations, fixed, _SINGLE_STEPS)
+        if wanted is Property.COVERED:
+            return [prover.covered(name) for name in outputs([made])]
+        verdict = prover.verdict(wanted)
+        return [] if verdict is None else [verdict]
+
+    def _premises(self, groups: Groups) -> dict[str, tuple[str, ...]]:
+        made: dict[str, dict[str, None]] = {}
+        for key, group in groups.items():
+            texts = made.setdefault(group[0].launch.kernel, {})
+            for premise in self._held[key].premises:
+                if premise.text:
+                    texts[premise.text] = None
+            for constants in variants_of(group):
+                shown = ", ".join(f"{n}={text}" for n, text in constants)
+                if shown:
+                    texts[f"constants: {shown}"] = None
+        return {kernel: tuple(texts) for kernel, texts in made.items()}
+
+
+_REFUSED: Final = "Triton's frontend rejects it"
+_LATE: Final = Verdict(Reply.UNKNOWN, 0, "for want of time")
+_GRIDS: Final = frozenset(grid(axis) for axis in range(3))
+
+
+def _has_indices(launch: Launch) -> bool:
+    made = launch.arguments.values()
+    return any(isinstance(a, TensorArgument) and a.below is not None for a in made)
+
+
+def _casts(functions: Mapping[str, Function]) -> int:
+    count = 0
+    pending = [block for f in functions.values() for block in f.blocks]
+    while pending:
+        for operation in pending.pop().operations:
+            count += operation.name == "arith.trunci"
+            pending += [block for region in operation.regions for block in region]
+    return count
+
+
+def spread(made: Sequence[Made]) -> list[Made]:
+    """Return a few launches: a small one, a middling one, a large one."""
+    last = len(made) - 1
+    places = dict.fromkeys(last * i // (LAUNCHES - 1) for i in range(LAUNCHES))
+    return [made[place] for place in places]
+
+
+def outputs(made: Iterable[Made]) -> list[str]:
+    """Return the arguments that hold results in some launches, and held nothing."""
+    return list(
+        dict.fromkeys(
+            name
+            for each in made
+            for name, argument in each.launch.arguments.items()
+            if isinstance(argument, TensorArgument)
+            if argument.output and not argument.filled
+        )
+    )
+
+
+def whole(argument: TensorArgument) -> bool:
+    """Whether a tensor is all of its storage that is a result's."""
+    return argument.before == 0 and argument.after <= argument.span
+
+
+def varied(
+    launches: Iterable[tuple[Made, Place]],
+) -> Iterator[tuple[Made, Place]]:
+    """Yield launches of different numbers, of each kind of layouts small ones first."""
+    kinds: dict[tuple[str, ...], list[tuple[Made, Place]]] = {}
+    seen = set()
+    for pair in sorted(launches, key=lambda p: (p[0].case.elements, p[0].call)):
+        made, place = pair
+        same = place, frozenset(quantities(made.launch).items())
+        if same not in seen:
+            seen.add(same)
+            layouts = tuple(map(layout_name, made.case.tensors.values()))
+            kinds.setdefault(layouts, []).append(pair)
+    for row in zip_longest(*kinds.values()):
+        yield from (pair for pair in row if pair is not None)
+
+
+def described(made: Made) -> str:
+    """Return a launch in words: its kernel, and the shapes of the case."""
+    shapes = ", ".join(
+        f"{name}{list(spec.shape)}" for name, spec in made.case.tensors.items()
+    )
+    return f"{made.launch.kernel} on {shapes}"
+
+
+# Counterexamples that were run: what each refutes.
+
+_ENDS: Final = frozenset({Kind.CRASH, Kind.DEVICE_FAULT})
+_OUTSIDE: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}) | _ENDS
+
+REFUTING: Final = {
+    "loads in bounds": _ENDS | {Kind.READ_OUTSIDE},
+    "stores in bounds": _ENDS | {Kind.WRITE_OUTSIDE},
+    "stores of programs apart": frozenset({Kind.RACE}),
+    "results stored whole": frozenset({Kind.UNWRITTEN}),
+    "no 32-bit overflow": _OUTSIDE | VALUE_KINDS,
+    "hints true": _OUTSIDE | VALUE_KINDS,
+}
+"""How a failure shows that refutes a property, by the property's name."""
+
+
+class Examined:
+    """Runs the counterexamples of a kernel, and tells what they refute.
+
+    Args:
+        kernel: the kernel's search.
+    """
+
+    def __init__(self, kernel: KernelSearch) -> None:
+        self._kernel = kernel
+        self._refuted: dict[str, str] = {}
+        self._passed: dict[str, int] = {}
+
+    def run(
+        self,
+        examples: Iterable[Counterexample],
+        this_round: Callable[[], Round],
+        keep: Keep,
+    ) -> Iterator[Event]:
+        """Judge each, keep what fails, and yield what happens.
+
+        Raises:
+            KfuzzError: what keeps kfuzz from judging.
+        """
+        for example in examples:
+            if example.property in self._refuted:
+                continue
+            judging = this_round()
+            report = judging.judge(example.case)
+            if judging.error is not None:
+                raise judging.error
+            if report is None:
+                continue
+            if judging.found is not None:
+                yield from keep(self._kernel, *judging.found)
+            found = report.failure
+            if found is None or found.kind not in REFUTING[example.property]:
+                count = self._passed.get(example.property, 0)
+                self._passed[example.property] = count + 1
+                continue
+            symptom = found.signature(self._kernel.name).symptom
+            for finding in self._kernel.findings.values():
+                if finding.signature.symptom == symptom and finding.state in CHARGED:
+                    self._refuted[example.property] = finding.id
+
+    def applied(self, proof: KernelProof) -> KernelProof:
+        """Return a proof with what the counterexamples showed."""
+        return replace(
+            proof, properties=tuple(self._applied(p) for p in proof.properties)
+        )
+
+    def _applied(self, found: ProvenProperty) -> ProvenProperty:
+        if found.answer is not Proven.OPEN:
+            return found
+        if identifier := self._refuted.get(found.name):
+            return replace(found, answer=Proven.REFUTED, finding=identifier)
+        if count := self._passed.get(found.name):
+            cases = "case does" if count == 1 else "cases do"
+            return replace(found, why=f"{found.why}; {count} {cases} not show it")
+        return found

@@ -1,0 +1,241 @@
+"""Proving kernels one after the other; counterexamples are judged like any case."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import Scale
+from kfuzz.core.errors import BuildError
+from kfuzz.core.event import (
+    Event,
+    KernelFinished,
+    KernelProof,
+    Notice,
+    Proven,
+    ProvenProperty,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import Keep, Proofs
+from kfuzz.engine.search.found import first_finding, taken_to_minimum
+from kfuzz.engine.search.preconditions import named_apart
+from kfuzz.engine.search.record import Record
+from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.search.schedule import outside_notices, outside_of
+from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.features.prove import solver
+from kfuzz.features.prove.observing import Outcome, Proving, Task
+from kfuzz.features.prove.proving import Examined
+from kfuzz.features.prove.solver import installed
+from kfuzz.store.corpus import Corpus
+from kfuzz.store.life import utc_now
+from kfuzz.targets.load import LoadedKernel, load_all
+
+# For one finding to be reduced and explained.
+REDUCE_SECONDS: Final = 30.0
+
+
+class ProofRun:
+    """Proves kernels, and runs their counterexamples.
+
+    Args:
+        task: what to prove.
+        corpus: folder of findings.
+        device: where counterexamples run.
+    """
+
+    def __init__(self, task: Task, corpus: Path, device: str) -> None:
+        self.proofs: list[KernelProof] = []
+        self._task, self._corpus, self._device = task, corpus, device
+        self._stop = threading.Event()
+
+    def events(self, *, stop: threading.Event) -> Iterator[Event]:
+        """Prove, and yield what happens, ending with one `RunFinished`.
+
+        Raises:
+            BackendError: if no solver is installed, or the device is missing.
+            KfuzzError: on targets that cannot be obeyed.
+        """
+        solver.required()
+        task, began, self._stop = self._task, time.monotonic(), stop
+        backend = Backend(self._device)
+        proving: Proving | None = None
+        try:
+            loaded = load_all(task.targets, root=task.root)
+            corpus = Corpus(self._corpus)
+            corpus.require_writable()
+            proving = Proving(task)
+            loaded = named_apart(loaded, corpus.homes, task.root)
+            names = tuple(k.node_id for k in loaded)
+            outside = outside_of(loaded)
+            yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
+            yield from outside_notices(outside)
+            for kernel in loaded:
+                outcome = proving.outcome(kernel.node_id, stop=stop)
+                if outcome is None:
+                    why = proving.failed or "it was interrupted"
+                    outcome = nothing(kernel.node_id, why)
+                yield from self._settled(kernel, outcome, backend, corpus)
+        finally:
+            if proving is not None:
+                proving.close()
+            backend.close()
+        elapsed = time.monotonic() - began
+        yield RunFinished(elapsed, stop.is_set(), 0, backend.name)
+
+    def _settled(
+        self, loaded: LoadedKernel, outcome: Outcome, backend: Backend, corpus: Corpus
+    ) -> Iterator[Event]:
+        """Run the counterexamples of a kernel, and yield what it came to."""
+        runner = runner_of(
+            loaded, backend, root=self._task.root, expired=self._stop.is_set,
+            budget=backend.on.limits.sizes, quiet=lambda: kernel.quiet,
+        )  # fmt: skip
+        record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
+        kernel = KernelSearch(loaded, runner, backend.on.limits.sizes, record)
+        proof = outcome.proof
+        try:
+            examined = Examined(kernel)
+            yield from examined.run(
+                outcome.counterexamples,
+                lambda: Round(kernel, stop=self._stop, deadline=float("inf")),
+                lambda kernel, case, report: self._kept(kernel, case, report, corpus),
+            )
+            proof = examined.applied(proof)
+        except (Stopped, BuildError) as error:
+            yield Notice(kernel.node_id, f"counterexamples were not run: {error}")
+        finally:
+            runner.close()
+        self.proofs.append(proof)
+        yield KernelFinished(
+            kernel=kernel.node_id,
+            operator=loaded.kernel.operator.name,
+            cases=record.cases,
+            cases_per_s=0.0,
+            contracts={},
+            findings=tuple(kernel.findings.values()),
+            paths=dict(kernel.paths),
+            proof=proof,
+        )
+
+    def _kept(
+        self, kernel: KernelSearch, case: Case, report: CaseReport, corpus: Corpus
+    ) -> Iterator[Event]:
+        finding = first_finding(kernel, case, report, seed=0)
+        yield from taken_to_minimum(
+            kernel, finding, corpus, seconds=lambda: REDUCE_SECONDS,
+            stopped=self._stop.is_set,
+        )  # fmt: skip
+
+
+def nothing(node_id: str, why: str) -> Outcome:
+    """Return the outcome of a kernel of which nothing is known."""
+    from kfuzz.features.prove.properties import Property
+
+    found = tuple(
+        ProvenProperty(p, Proven.OPEN, why) for p in Property if p is not Property.HINTS
+    )
+    return Outcome(KernelProof(node_id, found))
+
+
+# Proofs beside a search: counterexamples come first, proofs into the verdicts.
+
+_NEVER: Final = threading.Event()
+SHARE: Final = 0.25
+"""Of a run's time so much of the processor's is for proofs at most."""
+SECONDS: Final = 20.0
+"""Of the processor's time, for each kernel at most."""
+LEAST_SECONDS: Final = 20.0
+"""Runs that end sooner are not proved unless that is asked for: to begin costs 5 s."""
+# A kernel's counterexamples are waited for so long before its first case, and its proof
+# after its last one; of a limited time for less.
+_WAIT_SECONDS: Final = 8.0
+_WAIT_SHARE: Final = 0.05
+# Of a run's time a kernel's counterexamples get so much.
+_EXAMPLES_SHARE: Final = 0.1
+
+
+class BesideSearch:
+    """The proofs of one run, see `kfuzz.engine.search.campaign.Proofs`.
+
+    Args:
+        config: the run.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._limit = limit = config.budget.max_time
+        seconds = SECONDS if limit is None else min(SECONDS, SHARE * limit)
+        task = Task(config.targets, config.root, seconds)
+        self._proving = Proving(task, idle=True)
+        self._examined: dict[str, Examined] = {}
+        # When waiting for proofs ends; None while the search goes on.
+        self._until: float | None = None
+
+    def examples(
+        self, kernel: KernelSearch, this_round: Callable[[float], Round], keep: Keep, *,
+        end: float,
+    ) -> Iterator[Event]:  # fmt: skip
+        """Judge a kernel's counterexamples, once they are there."""
+        until = now = time.monotonic()
+        if self._limit is not None:  # the search goes on meanwhile
+            end = min(end, now + _EXAMPLES_SHARE * self._limit)
+        elif not kernel.rounds:
+            until += _WAIT_SECONDS
+        self._proving.watch(kernel.node_id, list(kernel.tried.values()))
+        if kernel.node_id in self._examined:
+            return
+        outcome = self._proving.outcome(kernel.node_id, stop=_NEVER, until=until)
+        if outcome is None:
+            return
+        examined = self._examined[kernel.node_id] = Examined(kernel)
+        most = kernel.budget.elements
+        few = [e for e in outcome.counterexamples if e.case.elements <= most]
+        yield from examined.run(few, lambda: this_round(end), keep)
+
+    def proof(self, kernel: KernelSearch) -> KernelProof | None:
+        """Return what is proved of a kernel; None where nothing is known of it."""
+        if self._until is None:
+            most = math.inf if self._limit is None else _WAIT_SHARE * self._limit
+            self._until = time.monotonic() + min(_WAIT_SECONDS, most)
+            self._proving.enough()
+        outcome = self._proving.outcome(kernel.node_id, stop=_NEVER, until=0.0)
+        if outcome is None:
+            return None
+        proof = outcome.proof
+        if examined := self._examined.get(kernel.node_id):
+            proof = examined.applied(proof)
+        cases = list(kernel.tried.values())
+        self._proving.watch(kernel.node_id, cases)
+        seen, broken = self._proving.watched(kernel.node_id, until=self._until)
+        proof = replace(proof, watched=seen, unwatched=len(cases) - seen)
+        return proof.without(broken) if broken else proof
+
+    def close(self) -> None:
+        """End the processes."""
+        self._proving.close()
+
+
+def prover(config: RunConfig) -> Proofs | None:
+    """Return the proofs of a run, none where it asks for none, or nothing can prove.
+
+    By default a run is proved that only its time ends: of others the seed alone says
+    which cases there are.
+    """
+    usual = config.scale is Scale.USUAL and config.isolate != "none"
+    wanted, budget = config.prove, config.budget
+    if wanted is None:
+        timed = budget.max_time is not None and budget.max_cases is None
+        wanted = timed and (budget.max_time or 0.0) >= LEAST_SECONDS
+    if not (wanted and usual and installed()):
+        return None
+    return BesideSearch(config)

@@ -1,0 +1,106 @@
+"""kfuzz prove: memory and race properties of Triton kernels, for all sizes."""
+
+import sys
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+from kfuzz.cli import settings
+from kfuzz.cli.project import open_project
+from kfuzz.cli.settings import (
+    CorpusOption,
+    DeviceOption,
+    FailOnOption,
+    FormatOption,
+    QuietOption,
+    TargetsArgument,
+    shared,
+)
+from kfuzz.cli.streams import ExitCode, Outcome, consume, report_stream, stopping
+from kfuzz.core.event import Event, KernelFinished
+from kfuzz.engine.workers import zygotes
+from kfuzz.store.files import keep_proof
+from kfuzz.targets import load
+
+
+def prove(
+    targets: TargetsArgument = None,
+    max_time: Annotated[
+        str | None, shared("max-time", "For each kernel. Default: 60s.")
+    ] = None,
+    device: DeviceOption = "auto",
+    corpus: CorpusOption = None,
+    fail_on: FailOnOption = "new",
+    format: FormatOption = "text",
+    quiet: QuietOption = False,
+    verbose: Annotated[bool, shared("verbose", "The premises, too.")] = False,
+) -> int:
+    """Prove that Triton kernels stay in bounds, do not race and do not overflow.
+
+    From Triton's IR and the launches that the wrapper makes, for all sizes at once:
+    loads and stores in bounds, stores of programs apart, results stored whole, no
+    32-bit overflow, hints true. What cannot be proved is tried on single launches. A
+    counterexample is run; where it fails, it is a finding like any other. Needs the
+    extra: pip install 'kfuzz[prove]'.
+
+    Exit codes: 0 nothing is refuted (what is not proved is printed as open), 1 a
+    counterexample fails, 2 usage, 3 internal error, 4 no kernel, 5 no solver, or the
+    device is missing, 130 interrupted.
+    """
+    project = open_project(corpus)
+    wanted = project.targets(targets)
+    from kfuzz.features.prove.solver import required
+
+    required()
+    zygotes.expect(device)  # it imports torch while this process does
+
+    from kfuzz.features.prove.observing import Task
+    from kfuzz.features.prove.proving import SECONDS
+    from kfuzz.features.prove.search import ProofRun
+    from kfuzz.report import json_report
+    from kfuzz.report.promises import proof_lines
+    from kfuzz.report.terminal import TerminalReport
+    from kfuzz.report.text import one_line
+
+    seconds = SECONDS
+    if max_time is not None:
+        seconds = settings.duration(max_time)
+        load.limit_to(seconds)
+    task = Task(tuple(wanted), project.root, seconds)
+    run = ProofRun(task, project.corpus, device)
+    outcome = Outcome(fail_on_any=fail_on == "any")
+    made: list[dict[str, Any]] = []
+    with report_stream() as out, ExitStack() as stack:
+        stop = stack.enter_context(stopping())
+        as_json = format == "json"
+        terminal = TerminalReport(
+            sys.stderr if as_json else out,
+            quiet=quiet,
+            corpus=project.corpus_option,
+            summary=False,
+        )
+        told = stack.enter_context(terminal)
+
+        def feed(event: Event) -> None:
+            outcome.feed(event)
+            told.feed(event)
+            if not isinstance(event, KernelFinished) or event.proof is None:
+                return
+            keep_proof(project.corpus, event.proof)
+            findings = [
+                json_report.finding_summary(f, event.paths.get(f.id, ""))
+                for f in event.findings
+            ]
+            document = json_report.proof_document(event.proof)
+            made.append({"kernel": event.kernel, **document, "findings": findings})
+            if not as_json:
+                print(one_line(event.kernel), file=out)
+                for line in proof_lines(event.proof, premises=verbose):
+                    print(f"  {line}", file=out, flush=True)
+
+        consume(run.events(stop=stop), feed, stop)
+        if as_json:
+            json_report.write({"interrupted": stop.is_set(), "kernels": made}, out)
+    code = outcome.code()
+    if code is ExitCode.NOTHING_TO_RUN and run.proofs:
+        return ExitCode.OK
+    return code

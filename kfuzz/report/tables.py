@@ -1,0 +1,428 @@
+"""The end of a run as text: a table of kernels, then each one's contracts."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from kfuzz.core.event import (
+    ContractTally,
+    Event,
+    Exited,
+    FindingReplayed,
+    FindingSaved,
+    KernelFinished,
+    Note,
+    Notice,
+    Progress,
+    Refusal,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Finding, Severity
+from kfuzz.core.statement import Graded
+from kfuzz.core.verdict import CHARGED, FAILING, Evidence, State, Tried, Verdict
+from kfuzz.report.promises import proof_summary, titled
+from kfuzz.report.text import counted, one_line, table
+
+# The verdicts that are printed by themselves, in order, each with its word.
+_NAMED: Final = {
+    Verdict.VIOLATES: "violates",
+    Verdict.ERROR: "error",
+    Verdict.UNDER_SPECIFIED: "undecided",
+}
+
+
+def overview(kernels: Sequence[KernelFinished]) -> list[str]:
+    """Return one line per kernel below a header."""
+    header = ("kernel", "operator", "cases", "cases/s", "findings", "worst ratio")
+    rows: list[Sequence[str]] = [header]
+    for k in kernels:
+        name, operator = one_line(k.kernel), one_line(k.operator)
+        counts = (str(k.cases), f"{k.cases_per_s:.1f}", str(len(k.findings)))
+        rows.append((name, operator, *counts, f"{k.worst_ratio:.2g}"))
+    return table(rows, numbers=range(2, len(header)))
+
+
+def kernel_lines(kernel: KernelFinished, *, verbose: bool = False) -> list[str]:
+    """Return a kernel's verdicts, its rejections and its notes.
+
+    Args:
+        kernel: the kernel.
+        verbose: whether contracts that hold, or do not apply, are named, too.
+    """
+    lines = [one_line(kernel.kernel)]
+    unsettled = (f for f in kernel.findings if f.state not in CHARGED)
+    open_ = {finding.signature.contract for finding in unsettled}
+    if verbose:
+        verdicts = verdict_lines(kernel.contracts, open_, tried=kernel.tried)
+    else:
+        verdicts = verdict_block(kernel, open_)
+    if kernel.uncompared:
+        lines.append(f"  {nothing_compared(kernel)}")
+    lines += [f"  {line}" for line in verdicts]
+    if kernel.bursts:
+        lines.append(
+            f"  {kernel.screened} of {counted(kernel.cases, 'case')} ran in batches of "
+            f"{counted(kernel.bursts, 'structure')}, with the checks that are always on"
+        )
+    return lines + [f"  {remark}" for remark in remarks(kernel)]
+
+
+def verdict_block(
+    kernel: KernelFinished, unsettled: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield a line for each contract that is violated, open or wrong; count the rest.
+
+    Args:
+        kernel: the kernel.
+        unsettled: the classes of which a failure was seen, and not confirmed.
+    """
+    tallies = kernel.contracts
+    width = max(map(len, _NAMED.values()))
+    for verdict, word in _NAMED.items():
+        for name, tally in tallies.items():
+            if tally.verdict is not verdict:
+                continue
+            is_open = name in unsettled or verdict is not Verdict.UNDER_SPECIFIED
+            if is_open or not kernel.uncompared:  # else all are, for one reason
+                counts = _counts(tally, name in unsettled)
+                if tally.decided and not is_open:
+                    counts += "; there was no time to attribute a failure"
+                yield f"{word:<{width}}  {titled(name)}" + (
+                    f" ({counts})" if counts else ""
+                )
+    held = sum(t.verdict is Verdict.CONFORMS for t in tallies.values())
+    off = sum(t.verdict is Verdict.NOT_APPLICABLE for t in tallies.values())
+    texts = []
+    if held:
+        few = barely(kernel.tried)
+        texts.append(
+            f"{counted(held, 'contract')} hold{'s' * (held == 1)}"
+            + (f" ({few})" if few else "")
+        )
+    if off:
+        of = "" if held else counted(off, "contract").removeprefix(f"{off}")
+        texts.append(f"{off}{of} do{'es' * (off == 1)} not apply")
+    if texts:
+        yield f"{', '.join(texts)} (-v lists them)"
+
+
+def verdict_lines(
+    contracts: Mapping[str, ContractTally | Graded],
+    unsettled: Collection[str] = (),
+    *,
+    tried: Tried | None = None,
+) -> Iterator[str]:
+    """Yield each verdict with its contracts, and how many cases decided them.
+
+    Args:
+        contracts: by their classes.
+        unsettled: those of which a failure was seen, and not confirmed.
+        tried: what the verdicts rest on, where it is known.
+    """
+    width = max(map(len, Verdict))
+    for verdict in Verdict:
+        chosen = {n: t for n, t in contracts.items() if t.verdict is verdict}
+        if chosen:
+            texts = (_tally(n, t, n in unsettled) for n, t in chosen.items())
+            few = barely(tried) if verdict is Verdict.CONFORMS else ""
+            head = f"{verdict} ({few})" if few else verdict
+            yield f"{head:<{width}}  {', '.join(texts)}"
+
+
+def nothing_compared(kernel: KernelFinished) -> str:
+    """Return that no value of a kernel was compared, and why; "" if one was."""
+    why = one_line(kernel.uncompared)
+    return f"no value was compared: {why}" if why else ""
+
+
+def barely(tried: Tried | None) -> str:
+    """Return how little a kernel was tried, "" where that is enough or unknown."""
+    if tried is None or tried.evidence is Evidence.ENOUGH:
+        return ""
+    text = f"barely tried: {counted(tried.cases, 'case')}"
+    if tried.few_cases:
+        return text
+    return f"{text} of {counted(tried.structures, 'structure')}"
+
+
+def remarks(kernel: KernelFinished) -> list[str]:
+    """Return what is proved of a kernel, its refusals and notes, one line each."""
+    proved = [] if kernel.proof is None else [f"proof: {proof_summary(kernel.proof)}"]
+    return [*proved, *map(_refusal, kernel.refusals), *map(_note, kernel.notes)]
+
+
+def _tally(name: str, tally: ContractTally | Graded, is_open: bool) -> str:
+    if tally.verdict is Verdict.NOT_APPLICABLE:
+        return name
+    return f"{name} ({_counts(tally, is_open) or '0 decided'})"
+
+
+def _counts(tally: ContractTally | Graded, is_open: bool) -> str:
+    """Return how many failed of how many decided, "" where nothing was counted."""
+    failed = tally.failed if isinstance(tally, ContractTally) else 0
+    texts = []
+    if failed:
+        texts.append(f"{failed} of {tally.decided} decided cases failed")
+    elif tally.decided:
+        texts.append(f"{tally.decided} decided")
+    if tally.undecided:
+        texts.append(f"{tally.undecided} undecided")
+    text = ", ".join(texts)
+    if is_open and tally.verdict is Verdict.UNDER_SPECIFIED:
+        text += "; a failure was not confirmed"
+    return text.removeprefix("; ")
+
+
+def _refusal(refusal: Refusal) -> str:
+    text = f"rejects {one_line(refusal.reason)} ({counted(refusal.cases, 'case')})"
+    if refusal.remedy:
+        text += f"; to make it explicit, declare {one_line(refusal.remedy)}"
+    if refusal.example:
+        text += f"; it raised {one_line(refusal.example)}"
+    return text
+
+
+def _note(note: Note) -> str:
+    return f"note: {one_line(note.note)} ({counted(note.cases, 'case')})"
+
+
+# What is known of a run: one fold over its events, for all reports made at its end.
+
+# Which findings come first: those that fail a run, then those that may.
+_ORDER: Final = (
+    State.REGRESSED, State.CONFIRMED, State.WITNESSED, State.NEW, State.FLAKY,
+    State.UNREPRODUCED, State.KNOWN, State.FIXED,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A finding as the reports show it.
+
+    Attributes:
+        kernel: node id.
+        finding: as last told.
+        path: its folder, "" where it is unknown.
+        is_new: False if the corpus already held it.
+        whole: whether the run came to its end with it: reduced and explained.
+        outside: what `--target` takes for its kernel, where that lies outside the
+            project; "" where it does not, or this is unknown.
+    """
+
+    kernel: str
+    finding: Finding
+    path: str
+    is_new: bool = True
+    whole: bool = True
+    outside: str = ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails a run by itself."""
+        return self.finding.state in FAILING
+
+    @property
+    def known(self) -> bool:
+        """Whether people marked it as known."""
+        return self.finding.state is State.KNOWN
+
+    @property
+    def reason(self) -> str:
+        """Why it is in its state: as its mark says, with its link, or its history."""
+        mark = self.finding.mark
+        if mark is not None:
+            return " ".join(filter(None, (mark.reason, mark.link)))
+        notes = [c.note for c in self.finding.history if c.state is self.finding.state]
+        return notes[-1] if notes else ""
+
+
+@dataclass
+class Gathered:
+    """Folds events to what is known so far; any beginning of a stream will do.
+
+    Attributes:
+        started: how the run began; None before, and for a corpus.
+        finished: how it ended; None if it did not come to its end.
+        exited: how the command ended, where that was told.
+        timeline: counters over time, at most `MAX_POINTS`.
+        replayed: what came of the findings that were stored before.
+        notices: what a person should know.
+        kernels: the result for each kernel that came to its end, by node id.
+    """
+
+    started: RunStarted | None = None
+    finished: RunFinished | None = None
+    exited: Exited | None = None
+    progress: Progress | None = None
+    replayed: list[FindingReplayed] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    kernels: dict[str, KernelFinished] = field(default_factory=dict)
+    _shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
+    _pending: dict[str, Shown] = field(default_factory=dict)
+    _outside: dict[str, str] = field(default_factory=dict)
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case RunStarted():
+                self.started, self.finished, self.exited = event, None, None
+                self.progress = None
+                self._outside |= event.outside
+            case Progress():
+                self.progress = event
+            case FindingReplayed():
+                self.replayed.append(event)
+            case Notice():
+                self.notices.append(event)
+            case FindingSaved():
+                self._save(event)
+            case KernelFinished():
+                self._finish(event)
+            case RunFinished():
+                self.finished = event
+            case Exited():
+                self.exited = event
+
+    @property
+    def findings(self) -> list[Shown]:
+        """Every finding, those that fail a run first, then the gravest, by kernel."""
+        every = [*self._shown.values(), *self._pending.values()]
+
+        def place(shown: Shown) -> tuple[int, Severity, str, str, str]:
+            finding = shown.finding
+            rank = _ORDER.index(finding.state) if finding.state in _ORDER else 0
+            contract = finding.signature.contract
+            return rank, finding.severity, shown.kernel, contract, finding.id
+
+        return sorted(every, key=place)
+
+    def nodes(self) -> list[str]:
+        """Return the node ids of all kernels, in the order in which they came."""
+        names = list(self.started.kernels) if self.started else []
+        names += list(self.kernels)
+        names += [shown.kernel for shown in self.findings]
+        return list(dict.fromkeys(names))
+
+    @property
+    def seed(self) -> int | None:
+        """The run's seed."""
+        told = self.finished or self.started
+        return told.seed if told else None
+
+    @property
+    def device(self) -> str:
+        """The backend, "" where there was no run."""
+        told = self.finished or self.started
+        return told.device if told else ""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that the run took, as far as is known."""
+        if self.finished:
+            return self.finished.elapsed_s
+        return self.progress.elapsed_s if self.progress else 0.0
+
+    @property
+    def startup_s(self) -> float:
+        """Seconds of these that were start-up; 0 where that is not known."""
+        return self.finished.startup_s if self.finished else 0.0
+
+    @property
+    def cases(self) -> int:
+        """Cases run, as far as is known."""
+        counted = sum(k.cases for k in self.kernels.values())
+        return max(counted, self.progress.cases if self.progress else 0)
+
+    @property
+    def ending(self) -> str:
+        """How the run ended in words, "" if it came to its end."""
+        if self.exited and self.exited.error:
+            return f"ended by: {self.exited.error}"
+        if self.finished and self.finished.interrupted:
+            return "interrupted; everything found by then is saved"
+        if self.started and not self.finished:
+            return "cut off before its end"
+        return ""
+
+    def _save(self, event: FindingSaved) -> None:
+        whole = event.stage == "done"
+        shown = Shown(
+            event.kernel, event.finding, event.path, event.is_new, whole,
+            self._outside.get(event.kernel, ""),
+        )  # fmt: skip
+        if not whole:
+            self._pending[event.kernel] = shown
+            return
+        self._pending.pop(event.kernel, None)
+        if event.replaces != event.finding.id:
+            self._shown.pop((event.kernel, event.replaces), None)
+        key = event.kernel, event.finding.id
+        # Told once more, by another run or a corpus, it is as new as it was.
+        is_new = event.is_new or (key in self._shown and self._shown[key].is_new)
+        self._shown[key] = replace(shown, is_new=is_new)
+
+    def _finish(self, event: KernelFinished) -> None:
+        self.kernels[event.kernel] = event
+        if event.findings:
+            self._pending.pop(event.kernel, None)
+        for finding in event.findings:
+            key = event.kernel, finding.id
+            old = self._shown.get(key)
+            is_new = old is None or old.is_new
+            path = event.paths.get(finding.id, old.path if old else "")
+            outside = self._outside.get(event.kernel, "")
+            self._shown[key] = Shown(
+                event.kernel, finding, path, is_new, outside=outside
+            )
+
+
+def uncompared(kernels: int) -> str:
+    """Return of how many kernels no value was compared, in words."""
+    return f"no value compared for {kernels} kernel{'s' if kernels > 1 else ''}"
+
+
+def headline(run: Gathered) -> list[tuple[Verdict | State, str]]:
+    """Return what was found: what it comes to, and how often, in words."""
+    counts = Counter(map(_comes_to, run.findings))
+    more = "s" if counts[Verdict.VIOLATES] > 1 else ""
+    words: dict[Verdict | State, str] = {
+        Verdict.VIOLATES: f"violation{more}",
+        State.KNOWN: "known",
+        Verdict.UNDER_SPECIFIED: "not confirmed",
+        Verdict.CONFORMS: "fixed",
+    }
+    told = [(k, f"{counts[k]} {text}") for k, text in words.items() if counts[k]]
+    idle = sum(bool(kernel.uncompared) for kernel in run.kernels.values())
+    if not told:
+        verdict = Verdict.UNDER_SPECIFIED if idle else Verdict.CONFORMS
+        told.append((verdict, "no finding"))
+    if idle:
+        told.append((Verdict.UNDER_SPECIFIED, uncompared(idle)))
+    return told
+
+
+def _comes_to(shown: Shown) -> Verdict | State:
+    if shown.fails:
+        return Verdict.VIOLATES
+    if shown.known:
+        return State.KNOWN
+    is_fixed = shown.finding.state is State.FIXED
+    return Verdict.CONFORMS if is_fixed else Verdict.UNDER_SPECIFIED
+
+
+def by_contract(findings: Iterable[Shown]) -> dict[tuple[str, str], list[Shown]]:
+    """Return the findings by kernel and contract class."""
+    found: dict[tuple[str, str], list[Shown]] = {}
+    for shown in findings:
+        key = shown.kernel, shown.finding.signature.contract
+        found.setdefault(key, []).append(shown)
+    return found
+
+
+def is_known_only(verdict: Verdict, findings: Iterable[Shown]) -> bool:
+    """Whether a contract is violated in known ways alone."""
+    shown = list(findings)
+    known = any(s.known for s in shown) and not any(s.fails for s in shown)
+    return verdict is Verdict.VIOLATES and known

@@ -1,0 +1,86 @@
+"""`kfuzz doctor`: what this machine has and lacks."""
+
+from typing import Any
+
+import pytest
+
+from kfuzz.app import main
+from kfuzz.cli import doctor as doctor_module
+from kfuzz.cli.doctor import Health, pair_check, version_check
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "health"),
+    [
+        ("torch", "2.11.0+cu128", Health.OK),
+        ("torch", "2.10.9", Health.BROKEN),
+        ("torch", "2.14.0", Health.OK),
+        ("torch", "", Health.MISSING),
+        ("triton", "3.5.1", Health.BROKEN),
+        ("numpy", "2", Health.OK),
+        ("hypothesis", "6.9.1", Health.BROKEN),
+    ],
+)
+def test_versions_out_of_range_come_with_the_way_out(
+    package: str, version: str, health: Health
+) -> None:
+    check = version_check(package, version)
+    assert check.health is health
+    assert bool(check.fix) == (health is not Health.OK or version == "2.14.0")
+
+
+def test_numpy_and_triton_that_do_not_fit_are_told() -> None:
+    (check,) = pair_check("2.4.6", "3.6.0")
+    assert check.health is Health.BROKEN
+    assert "numpy<2.4" in check.fix
+    assert pair_check("2.3.9", "3.6.0") == pair_check("2.4.6", "3.9.0") == []
+
+
+@pytest.mark.parametrize(("health", "code"), [(Health.OK, 0), (Health.BROKEN, 5)])
+def test_doctor_exits_5_where_no_kernel_can_run(
+    health: Health,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    child = doctor_module.Check("child process", health, "text", "a way out")
+    monkeypatch.setattr(doctor_module, "_in_children", lambda: iter([child]))
+    interpreter = doctor_module.Check("triton interpreter", Health.OK, "runs a kernel")
+    monkeypatch.setattr(doctor_module, "_interpreter", lambda: interpreter)
+    assert main(["doctor"]) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{health:<7}  child process: text. a way out" in lines
+    assert all(line.split()[0] in list(Health) for line in lines)
+
+
+class _Asked:
+    """A zygote whose children give the replies that they are told to."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+
+    def fork(self) -> "_Asked":
+        return self
+
+    def __enter__(self) -> "_Asked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the child."""
+
+    def request(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return dict(reply)
+
+
+@pytest.mark.slow
+def test_doctor_tries_everything_for_real(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    out = capfd.readouterr().out
+    for name in ("child process", "guard zones", "guard pages", "corpus"):
+        assert f"ok       {name}: " in out
+    assert "untrusted code: contained: memory" in out

@@ -1,0 +1,210 @@
+"""Coverage-guided search: changing bytes, keeping inputs, reading a kernel's code."""
+
+import hashlib
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfuzz.core.budget import Scale
+from kfuzz.core.errors import UsageError
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import CaseReport, Failure, Kind
+from kfuzz.engine.atheris import Atheris, KeptInputs, inputs_in
+from kfuzz.engine.atheris_child import Mutator, padded, signs
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
+from kfuzz.targets.load import load_all
+from kfuzz.targets.own_code import named_sizes, own_functions
+from tests.helpers.budgets import SIZE_BUDGETS
+
+ROOT = Path(__file__).parents[2]
+BRANCHES = "tests.helpers.branching"
+
+
+def _name(data: bytes) -> str:
+    return hashlib.sha1(data).hexdigest()
+
+
+def _config(**changes: object) -> RunConfig:
+    given: dict[str, object] = {
+        "targets": (), "root": ROOT, "corpus": ROOT, "engine": Engine.ATHERIS,
+    }  # fmt: skip
+    return RunConfig(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def _drawn(name: str, inputs: list[bytes], sizes: tuple[int, ...] = ()) -> list[Case]:
+    [loaded] = load_all((f"{BRANCHES}:{name}",), root=ROOT)
+    strategy = strategy_of(loaded.kernel, SIZE_BUDGETS["cpu"], sizes=sizes)
+    assert strategy is not None
+    found: list[Case] = []
+    target = fuzz_target(strategy, found.append)
+    for data in inputs:
+        target(padded(data))
+    return found
+
+
+def test_bytes_give_the_same_case_whoever_draws_it() -> None:
+    inputs = [bytes([n, n * 7 % 256]) for n in range(50)]
+    cases = _drawn("softmax_tuned_shape", inputs)
+    assert len(cases) >= 45  # padded, so that hardly any is too short
+    assert cases == _drawn("softmax_tuned_shape", inputs)
+    assert len({str(case) for case in cases}) > 40
+
+
+def test_what_a_case_read_gives_that_case() -> None:
+    [loaded] = load_all((f"{BRANCHES}:relu_odd_shape",), root=ROOT)
+    strategy = strategy_of(loaded.kernel, SIZE_BUDGETS["cpu"])
+    assert strategy is not None
+    found: list[Case] = []
+    target = fuzz_target(strategy, found.append)
+    read = target(padded(b"\x05"))
+    assert read is not None
+    assert target(padded(read)) == read
+    assert found[0] == found[1]
+
+
+def test_sizes_that_the_code_names_are_drawn() -> None:
+    inputs = [n.to_bytes(2, "big") for n in range(400)]
+    without = _drawn("relu_odd_shape", inputs)
+    named = _drawn("relu_odd_shape", inputs, sizes=(777, 11))
+    assert not any(777 in case.data.shape for case in without)
+    assert sum(777 in case.data.shape for case in named) > 10
+    assert sum(case.data.shape == (777,) for case in named) < 100
+
+
+def test_a_changed_input_is_mostly_near_the_old_one() -> None:
+    mutator = Mutator(lambda data, most: data[:1])
+    mutator.learn(b"short", bytes(range(40)))
+    made = [mutator.mutate(b"short", 64, seed) for seed in range(300)]
+    assert made == [mutator.mutate(b"short", 64, seed) for seed in range(300)]
+    near = [
+        new
+        for new in made
+        if len(new) == 40 and sum(a != b for a, b in zip(new, range(40))) <= 3  # noqa: B905
+    ]
+    assert len(near) > 150
+    assert len({len(new) for new in made}) > 10  # others are cut short, or drawn afresh
+    assert all(
+        len(new) <= 16 for new in (mutator.mutate(b"short", 16, n) for n in range(99))
+    )
+
+
+def test_a_cross_has_the_beginning_of_one_and_the_end_of_the_other() -> None:
+    mutator = Mutator(lambda data, most: data)
+    for seed in range(50):
+        made = mutator.cross(b"a" * 9, b"b" * 12, 64, seed)
+        assert made == b"a" * made.count(b"a") + b"b" * (12 - made.count(b"a"))
+
+
+def test_inputs_that_others_stand_for_are_dropped(tmp_path: Path) -> None:
+    kept = KeptInputs(tmp_path, "k", "file.py::k", "cpu")
+    first = {_name(data): data for data in (b"one", b"two", b"four")}
+    kept.merge(first, set(first))
+    assert kept.shortest(None) == sorted(
+        first.values(), key=lambda d: (len(d), _name(d))
+    )
+    assert [len(data) for data in kept.shortest(2)] == [3, 3]
+    # A run began with two of them and came upon another one.
+    ran = {_name(data): data for data in (b"one", b"two", b"new")}
+    kept.merge(ran, {_name(b"one"), _name(b"new"), _name(b"not run")})
+    assert set(kept.shortest(None)) == {b"one", b"new", b"four"}
+    assert (tmp_path / ".inputs" / ".gitignore").read_text() == "*\n"
+
+
+def test_each_backend_has_inputs_of_its_own(tmp_path: Path) -> None:
+    one = KeptInputs(tmp_path, "k", "file.py::k", "cpu")
+    one.merge({_name(b"one"): b"one"}, {_name(b"one")})
+    assert KeptInputs(tmp_path, "k", "file.py::k", "interpret").shortest(None) == []
+    assert KeptInputs(tmp_path, "k", "other.py::k", "cpu").shortest(None) == []
+
+
+def test_strange_files_among_the_inputs_are_no_inputs(tmp_path: Path) -> None:
+    kept = KeptInputs(tmp_path, "k", "file.py::k", "cpu")
+    kept.merge({_name(b"one"): b"one"}, {_name(b"one")})
+    (kept.folder / _name(b"cut short")).write_bytes(b"cut")
+    (kept.folder / "notes.txt").write_bytes(b"mine")
+    (kept.folder / "folder").mkdir()
+    assert kept.shortest(None) == [b"one"]
+    assert b"mine" in inputs_in(kept.folder).values()
+    kept.merge({}, set())
+    assert (kept.folder / "notes.txt").exists()
+
+
+def test_a_kernels_own_functions_and_the_sizes_they_name(tmp_path: Path) -> None:
+    (tmp_path / "helper_of_own_code.py").write_text(
+        "def helper(x):\n    return x if x.shape == (5, 4321) else x\n"
+    )
+    (tmp_path / "own_code_kernels.py").write_text(
+        "import torch\n"
+        "from helper_of_own_code import helper\n"
+        "from kfuzz.contracts import kernel\n"
+        "from kfuzz.contracts import operators as ops\n"
+        "LIMIT = 1777\n"
+        "@kernel(ops.relu)\n"
+        "def mine(x, block=96):\n"
+        "    inner = lambda n: n > LIMIT\n"
+        "    return torch.relu(helper(x)) if inner(x.numel()) else torch.relu(x)\n"
+    )
+    [loaded] = load_all((str(tmp_path / "own_code_kernels.py"),), root=tmp_path)
+    names = {f.__name__ for f in own_functions(loaded.kernel)}
+    assert names == {"helper", "mine"}
+    sizes = named_sizes(loaded.kernel)
+    assert {5, 4320, 4321, 4322, 1776, 1777, 1778, 95, 96, 97} <= set(sizes)
+    assert len(sizes) == len(set(sizes)) < 20
+
+
+def test_bodies_are_python_in_the_interpreter_alone() -> None:
+    # TRITON_INTERPRET is read when triton is imported: a fresh process.
+    text = f"""
+from pathlib import Path
+from kfuzz.targets.load import load_all
+from kfuzz.targets.own_code import own_functions
+[loaded] = load_all(("{BRANCHES}:relu_narrow_body",), root=Path("."))
+body = loaded.kernel.function.__globals__["branching_kernel"]
+print(body.rewrite() in own_functions(loaded.kernel))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"]  # the copy that runs
+    [loaded] = load_all((f"{BRANCHES}:relu_narrow_body",), root=ROOT)
+    body = loaded.kernel.function.__globals__["branching_kernel"]
+    if type(body).__name__ == "JITFunction":
+        assert body.fn not in own_functions(loaded.kernel)
+
+
+def test_reports_differ_by_the_octave_of_their_error_and_by_what_failed() -> None:
+    def of(ratio: float, **more: object) -> set[object]:
+        return set(signs(CaseReport({}, ratio=ratio, **more)))  # type: ignore[arg-type]
+
+    assert of(0.3) == of(0.4) != of(0.6)
+    assert of(2.0**-30) == of(2.0**-9)
+    assert of(0.0) == of(float("inf")) == set()
+    both = CaseReport({}, ratio=0.7, ratios={"y": 0.3, "index": 0.7})
+    other = CaseReport({}, ratio=0.7, ratios={"y": 0.7, "index": 0.3})
+    assert len(set(signs(both)) | set(signs(other))) == 4
+    failed = Failure("K-VAL-01", Kind.UNWRITTEN, "wrong")
+    assert of(0.3, failure=failed) > of(0.3)
+    assert of(0.3, refusal="float64") > of(0.3)
+
+
+def test_what_the_engine_cannot_do_is_said_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    Atheris().require(_config())
+    with pytest.raises(UsageError, match="a process of its own"):
+        Atheris().require(_config(isolate="none"))
+    with pytest.raises(UsageError, match="too few cases"):
+        Atheris().require(_config(scale=Scale.LARGE))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"atheris is not installed.*pip install"):
+        Atheris().require(_config())

@@ -1,0 +1,109 @@
+"""What the units of a kernel come to together: what one of them compared counts."""
+
+from functools import reduce
+
+import pytest
+
+from kfuzz.cli.streams import ExitCode, Outcome
+from kfuzz.core.event import ContractTally, KernelFinished
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import Compared, State, Verdict
+from kfuzz.features.fleet.driver import added, closed
+from kfuzz.report.text import EventLines, read_events
+from tests.helpers.events import UNDECIDED, finished
+from tests.helpers.findings import finding
+
+OPEN = {"K-VAL-01": ContractTally(Verdict.UNDER_SPECIFIED, 3, 4)}
+
+
+def unit(decided: bool, **results: bool) -> KernelFinished:
+    """Return what a unit comes to that compared some results and lacked others."""
+    compared = Compared(results, decided)
+    why = compared.lacking or ("" if decided else "the kernel rejected every case")
+    if not why:
+        return finished(compared=compared)
+    contracts = OPEN if decided else UNDECIDED
+    return finished(contracts=contracts, uncompared=why, compared=compared)
+
+
+def together(
+    *units: KernelFinished, findings: tuple[Finding, ...] = ()
+) -> tuple[KernelFinished, ExitCode]:
+    made = closed(reduce(added, units), findings, {})
+    outcome = Outcome(fail_on_any=False)
+    outcome.feed(made)
+    return made, outcome.code()
+
+
+WITHOUT_Z = unit(True, y=True, z=False)
+WITHOUT_Y = unit(True, y=False, z=True)
+NOTHING = unit(False)
+
+
+@pytest.mark.parametrize("units", [(WITHOUT_Z, WITHOUT_Y), (WITHOUT_Y, WITHOUT_Z)])
+def test_units_that_lacked_other_results_compared_all(
+    units: tuple[KernelFinished, ...],
+) -> None:
+    made, code = together(*units)
+    assert (made.uncompared, code) == ("", ExitCode.OK)
+    assert made.contracts["K-VAL-01"].verdict is Verdict.CONFORMS
+
+
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [
+        ((NOTHING, NOTHING), "rejected every case"),
+        ((WITHOUT_Z, WITHOUT_Z), "no element of z "),
+        ((WITHOUT_Z, NOTHING), "no element of z "),
+        ((unit(True), unit(False, y=False)), "no element of y "),
+        ((unit(False, y=True, z=False), unit(False, y=False, z=True)), "element of"),
+        (
+            (unit(True, y=False, z=False, w=True), unit(True, y=True, z=False)),
+            "no element of z ",
+        ),
+    ],
+)
+def test_what_no_unit_compared_is_not_green(
+    units: tuple[KernelFinished, ...], said: str
+) -> None:
+    for order in (units, units[::-1]):
+        made, code = together(*order)
+        assert said in made.uncompared
+        assert code is ExitCode.NOTHING_TO_RUN
+        assert made.contracts["K-VAL-01"].verdict is Verdict.UNDER_SPECIFIED
+
+
+def test_a_unit_that_compared_all_stands_for_one_that_had_nothing() -> None:
+    made, code = together(NOTHING, unit(True, y=True), NOTHING)
+    assert (made.uncompared, code) == ("", ExitCode.OK)
+
+
+def test_a_violation_that_does_not_count_leaves_no_green_run() -> None:
+    """Of a quarantined device: what the unit held for enough is gone."""
+    charged = finding()
+    crashed = finished(charged, contracts=UNDECIDED, compared=Compared())
+    assert together(crashed, findings=(charged,))[1] is ExitCode.VIOLATION
+    for units in ((crashed,), (crashed, NOTHING), (crashed, crashed)):
+        made, code = together(*units)
+        assert made.uncompared
+        assert code is ExitCode.NOTHING_TO_RUN
+
+
+def test_what_was_not_confirmed_stays_open() -> None:
+    flaky = finding(state=State.FLAKY)
+    found = finished(
+        flaky, contracts=OPEN, uncompared=WITHOUT_Z.uncompared,
+        compared=WITHOUT_Z.compared,
+    )  # fmt: skip
+    made, _ = together(found, WITHOUT_Y, findings=(flaky,))
+    assert made.contracts["K-VAL-01"].verdict is Verdict.UNDER_SPECIFIED
+
+
+def test_files_of_before_are_read() -> None:
+    line = EventLines().line(finished(uncompared="time was up"))
+    assert '"compared": null' in line
+    old = line.replace(', "compared": null', "")
+    (read,) = read_events([old], where="run")
+    assert isinstance(read, KernelFinished)
+    assert read.compared is None
+    assert read.uncompared == "time was up"

@@ -1,0 +1,52 @@
+"""The statements kept as examples: readable, honest about findings, in agreement."""
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from kfuzz.core.statement import Statement
+from kfuzz.core.verdict import CHARGED
+from kfuzz.features.lab.grade.against import Outcome, compare
+from kfuzz.features.lab.grade.statement_text import standing_of, statement_markdown
+from kfuzz.store.files import read_statement
+
+FOLDER = Path(__file__).parents[3] / "contracts" / "platform" / "statements"
+KEPT = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
+
+
+@pytest.fixture(scope="module")
+def statements() -> dict[str, Statement]:
+    return {name: read_statement(path) for name, path in KEPT.items()}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_kept_statement_is_whole_and_its_page_has_every_kernel(
+    name: str, statements: dict[str, Statement]
+) -> None:
+    made = statements[name]
+    assert made.platform
+    assert not made.interrupted
+    page = statement_markdown(made)
+    for kernel in made.kernels:
+        row = f"| {kernel.name} | {kernel.operator} |"
+        assert any(line.startswith(row) for line in page)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_every_finding_in_a_kept_statement_is_a_listed_defect(
+    name: str, statements: dict[str, Statement]
+) -> None:
+    for kernel in statements[name].kernels:
+        charged = [f for f in kernel.findings if f.state in CHARGED]
+        assert [f.message for f in charged if not f.listed] == []
+        if charged:
+            assert standing_of(statements[name], kernel).level < 3
+
+
+def test_kept_statements_differ_by_listed_defects_alone(
+    statements: dict[str, Statement],
+) -> None:
+    for here, there in combinations(statements.values(), 2):
+        for found in compare(here, there).of(Outcome.DIFFER):
+            assert "(a listed defect)" in found.why

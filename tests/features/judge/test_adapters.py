@@ -1,0 +1,568 @@
+"""kfuzz behind others' interfaces, on files of their published formats."""
+
+import asyncio
+import io
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import kfuzz
+from kfuzz.app import main
+from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.features.judge.adapters import (
+    backendbench,
+    flashinfer,
+    helpers,
+    hub,
+    kernelbench,
+    kernelbot,
+    rewards,
+)
+from kfuzz.features.judge.adapters.rewards import judge_with
+from tests.features.judge.judging import SERVED
+from tests.features.judge.test_service import PAIRS
+
+SOFTMAX = PAIRS / "softmax"
+
+
+@pytest.fixture(scope="module")
+def judge() -> kfuzz.Judge:
+    """The judge of this process with these options: one for all adapters here."""
+    return judge_with(**SERVED)
+
+
+# KernelBench ------------------------------------------------------------------------
+
+
+def evaluated(candidate: str, **more: Any) -> kernelbench.KernelExecResult:
+    reference = (SOFTMAX / "reference.py").read_text()
+    return kernelbench.eval_kernel_against_ref(
+        reference, candidate, seed_num=3, num_correct_trials=5, backend="triton",
+        device="cpu", options=SERVED, **more,
+    )  # fmt: skip
+
+
+def test_kernelbench_gets_its_result(judge: kfuzz.Judge) -> None:
+    wrong = evaluated((SOFTMAX / "zeros.py").read_text())
+    assert (wrong.compiled, wrong.correctness) == (True, False)
+    assert "K-VAL-01" in wrong.metadata["correctness_issue"]
+    broken = evaluated("import (")
+    assert (broken.compiled, broken.correctness) == (False, False)
+    assert "SyntaxError" in broken.metadata["compilation_error"]
+    assert wrong.model_dump()["runtime"] == -1.0
+    assert json.dumps(wrong.model_dump())
+    with pytest.raises(UsageError, match="measures no performance"):
+        evaluated("", measure_performance=True)
+
+
+@pytest.mark.slow
+def test_kernelbench_may_convert_a_reference(judge: kfuzz.Judge) -> None:
+    for precision in (torch.float32, torch.bfloat16):
+        right = evaluated((SOFTMAX / "honest.py").read_text(), precision=precision)
+        assert (right.compiled, right.correctness) == (True, True), right
+
+
+# KernelBot --------------------------------------------------------------------------
+
+TASK = """
+files:
+  - {"name": "submission.py", "source": "@SUBMISSION@"}
+  - {"name": "task.py", "source": "task.py"}
+  - {"name": "utils.py", "source": "../utils.py"}
+  - {"name": "reference.py", "source": "reference.py"}
+  - {"name": "eval.py", "source": "../eval.py"}
+lang: "py"
+description: |
+  Add two tensors.
+config:
+  main: "eval.py"
+tests:
+  - {"size": 12, "seed": 4242}
+benchmarks:
+  - {"size": 1024, "seed": 31232}
+"""
+UTILS = """
+import torch
+
+def make_match_reference(reference, rtol=1e-5, atol=1e-8):
+    def check(data, output):
+        return torch.allclose(reference(data), output, rtol, atol), ""
+    return check
+"""
+REFERENCE = """
+import torch
+from task import input_t, output_t
+from utils import make_match_reference
+
+def ref_kernel(data: input_t) -> output_t:
+    A, B = data
+    return A + B
+
+def generate_input(size: int, seed: int) -> input_t:
+    gen = torch.Generator()
+    gen.manual_seed(seed)
+    return tuple(torch.randn(size, size, generator=gen) for _ in range(2))
+
+check_implementation = make_match_reference(ref_kernel, rtol=0.1, atol=0.1)
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    folder = tmp_path / "problems" / "add_py"
+    folder.mkdir(parents=True)
+    (folder / "task.yml").write_text(TASK)
+    (folder / "reference.py").write_text(REFERENCE)
+    (folder / "task.py").write_text(
+        "import torch\ninput_t = output_t = tuple[torch.Tensor, torch.Tensor]\n"
+    )
+    (folder.parent / "utils.py").write_text(UTILS)
+    return folder
+
+
+def test_kernelbot_checks_with_a_derived_bound(task: Path) -> None:
+    check = kernelbot.check_implementation(task)
+    data = torch.randn(6, 6), torch.randn(6, 6)
+    assert check(data, data[0] + data[1]) == (True, "")
+    good, why = check(data, data[0] + data[1] + 1e-3)  # its own tolerance is 0.1
+    assert not good
+    assert "36 of 36" in why
+
+
+def test_kernelbot_prefilters_submissions(
+    task: Path, judge: kfuzz.Judge, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    right = (
+        "from __future__ import annotations\nfrom task import input_t, output_t\n"
+        "import utils\n\ndef custom_kernel(data: input_t) -> output_t:\n"
+        "    a, b = data\n    return b + a\n"
+    )
+    score = kernelbot.judge_submission(judge, task, right)
+    assert kernelbot.prefiltered(score) == {
+        "classification": "valid", "should_filter": False, "filter_reason": "",
+        "matched_patterns": [],
+    }  # fmt: skip
+    wrong = right.replace("b + a", "b + a + 1e-3")
+    monkeypatch.setattr(kernelbot, "Judge", lambda **options: Kept(judge))
+    monkeypatch.setattr("sys.stdin", io.StringIO(wrong))
+    assert kernelbot.main([str(task), "--profile", "strict", "--api-mode"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["should_filter"] is True
+    assert told["classification"] == "violates"
+    assert told["matched_patterns"][0]["pattern"] == "K-VAL-01"
+    assert kernelbot.main([str(task.parent)]) == 2
+    assert "task.yml" in capsys.readouterr().err
+
+
+class Kept:
+    """A judge that a block does not close."""
+
+    def __init__(self, judge: kfuzz.Judge) -> None:
+        self._judge = judge
+
+    def __enter__(self) -> kfuzz.Judge:
+        return self._judge
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lang: cu\nfiles: []\n", "no task in Python"),
+        ("lang: py\nfiles: []\n", "there is no test 0"),
+        ("lang: py\nfiles: [a.py]\n", "files is no list of mappings"),
+        ("lang: py\nfiles: []\nmulti_gpu: true\n", "for several GPUs"),
+        ("lang: py\nfiles: []\ntests: [{seed: 1}]\n", "no reference.py"),
+        ("{", "no YAML"),
+        ("1", "no task"),
+        ("a: &a [1, 1]\nb: [*a, *a]\n", "no YAML: an alias"),
+    ],
+)
+def test_a_folder_that_is_no_task_is_said(text: str, says: str, task: Path) -> None:
+    (task / "task.yml").write_text(text)
+    with pytest.raises(UsageError, match=says):
+        kernelbot.task_of(task)
+
+
+def test_a_pipe_in_the_place_of_a_task_does_not_hang(task: Path) -> None:
+    for name in ("reference.py", "task.yml"):
+        (task / name).unlink()
+        os.mkfifo(task / name)
+        with pytest.raises(DecodeError, match=f"{name}: is not a plain file"):
+            kernelbot.task_of(task)
+
+
+# Rewards ----------------------------------------------------------------------------
+
+ANSWER = (
+    "So:\n```python\nimport torch\ndef f(x):\n    return torch.relu(x){}\n```\nDone."
+)
+TRUTH = json.dumps({"operator": "relu", "inputs": {"x": "float32[6, 9]"}})
+
+
+def test_verl_gets_a_score(judge: kfuzz.Judge) -> None:
+    def scored(answer: str, truth: str = TRUTH) -> dict[str, Any]:
+        return rewards.compute_score("kernels", answer, truth, {"entry": "f"}, **SERVED)
+
+    right = scored(ANSWER.format(""))
+    assert (right["score"], right["verdict"], right["drop"]) == (1.0, "conforms", False)
+    assert scored(ANSWER.format(" + 1"))["score"] == 0.0
+    with pytest.raises(UsageError, match="ground truth is no task"):
+        scored(ANSWER, '{"operator"')
+    with pytest.raises(UsageError, match="no operator"):
+        scored(ANSWER, '{"operator": "nothing"}')
+
+
+def test_verifiers_get_a_reward(judge: kfuzz.Judge) -> None:
+    reward = rewards.reward_function(judge)
+    messages = [{"role": "assistant", "content": ANSWER.format("*2")}]
+    state: dict[str, Any] = {}
+    of_rubric = reward(
+        completion=messages, answer=TRUTH, info={"entry": "f"}, state=state
+    )
+    trace = SimpleNamespace(last_reply=ANSWER.format(""))
+    of_task = reward(
+        task=SimpleNamespace(answer=TRUTH, info={"entry": "f"}), trace=trace
+    )
+
+    async def both() -> list[float]:
+        return list(await asyncio.gather(of_rubric, of_task))
+
+    assert asyncio.run(both()) == [0.0, 1.0]
+    assert state["kfuzz"]["verdict"] == "violates"
+
+
+def test_the_program_of_an_answer_is_its_last_closed_block() -> None:
+    assert rewards.code_of("x = 1") == "x = 1"
+    two = "```py\na\n```\n```cpp\nb\n```\n```\nc\n```\n```python\ncut"
+    assert rewards.code_of(two) == "c\n"
+
+
+# FlashInfer-Bench and SOL-ExecBench -------------------------------------------------
+
+DEFINITION: dict[str, Any] = {
+    "name": "rmsnorm_h24", "op_type": "rmsnorm", "description": "RMSNorm.",
+    "axes": {
+        "batch": {"type": "var"}, "hidden": {"type": "const", "value": 24},
+        "half": {"type": "expr", "expression": "hidden // 2"},
+    },
+    "inputs": {
+        "x": {"shape": ["batch", "hidden"], "dtype": "float32"},
+        "weight": {"shape": ["hidden"], "dtype": "float32"},
+        "eps": {"shape": None, "dtype": "float32"},
+    },
+    "outputs": {"y": {"shape": ["batch", "hidden"], "dtype": "float32"}},
+    "reference": "import torch\n\ndef run(x, weight, eps):\n"
+    "    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight\n",
+}  # fmt: skip
+WORKLOAD: dict[str, Any] = {
+    "definition": "rmsnorm_h24", "solution": None, "evaluation": None,
+    "workload": {
+        "uuid": "a1", "axes": {"batch": 6},
+        "inputs": {
+            "x": {"type": "random"}, "weight": {"type": "random"},
+            "eps": {"type": "scalar", "value": 1e-6},
+        },
+    },
+}  # fmt: skip
+
+
+def solution(factor: str, *, into: bool) -> dict[str, Any]:
+    """A solution of two files, which relies on the constant axis."""
+    told = "def run(x, weight, eps{}):\n    assert x.shape[1] == 24\n    made = {}\n{}"
+    value = f"norm(x, eps) * weight{factor}"
+    end = "    y.copy_(made)\n" if into else "    return {'y': made}\n"
+    return {
+        "name": "mine", "definition": "rmsnorm_h24", "author": "me",
+        "spec": {
+            "language": "python", "target_hardware": ["cpu"], "dependencies": [],
+            "entry_point": "main.py::run", "destination_passing_style": into,
+        },
+        "sources": [
+            {"path": "main.py", "content": "from lib.norms import norm\n"
+             + told.format(", y" if into else "", value, end)},
+            {"path": "lib/norms.py", "content": "def norm(x, eps):\n"
+             "    return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt()\n"},
+        ],
+    }  # fmt: skip
+
+
+def test_flashinfer_solutions_are_judged(judge: kfuzz.Judge) -> None:
+    right = solution("", into=False)
+    made = flashinfer.judge_solution(judge, DEFINITION, WORKLOAD, right)
+    assert made.verdict == "conforms", made
+    wrong = solution(" + 1e-3", into=True)
+    assert flashinfer.judge_solution(judge, DEFINITION, WORKLOAD, wrong).reward == 0
+
+
+@pytest.mark.slow
+def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
+    wrong = solution(" + 1e-3", into=False)
+    options = {**SERVED, "corpus": tmp_path / "corpus"}
+    with kfuzz.Judge(**options) as judge:
+        made = flashinfer.judge_solution(judge, DEFINITION, WORKLOAD, wrong)
+        assert made.finding is not None
+        path = Path(made.finding["path"])
+        trace = flashinfer.workload_of(DEFINITION, path, tmp_path, workload=WORKLOAD)
+        stored = trace["workload"]["inputs"]["x"]
+        assert (tmp_path / stored["path"]).is_file()
+        assert trace["workload"]["axes"] == {"batch": 6}
+        space: dict[str, Any] = {}
+        exec(flashinfer.task_of(DEFINITION, trace, root=tmp_path).reference, space)
+        x, weight, eps = space["get_inputs"]()
+        expected = space["Model"]()(x, weight, eps)
+        exec(flashinfer.candidate_of(DEFINITION, wrong), space)
+        assert not torch.allclose(space["ModelNew"]()(x, weight, eps), expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"inputs": {"x": {"shape": ["batch"], "dtype": "float4_e2m1"}}},
+            "float4_e2m1 is not supported. two numbers share a byte",
+        ),
+        ({"inputs": {"x": {"shape": ["batch"], "dtype": "f32"}}}, "unknown dtype"),
+        ({"inputs": {"x": {"shape": ["rows"], "dtype": "float32"}}}, "no axis 'rows'"),
+        ({"axes": {"batch": {"type": "fixed"}}}, "no axis"),
+        ({"outputs": {"y": "float32"}}, "y is 'float32', no object"),
+        ({"reference": None}, "reference is missing"),
+        ({"inputs": {"x)": {"shape": [], "dtype": "float32"}}}, "its name is no name"),
+        ({"custom_inputs_entrypoint": "f()"}, "is no name"),
+        ({"axes": {**DEFINITION["axes"], "n": {"type": "var"}}}, "no size of axis n"),
+    ],
+)
+def test_a_definition_that_is_none_is_said(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        flashinfer.task_of({**DEFINITION, **change}, WORKLOAD)
+
+
+def test_a_solution_that_is_none_is_said() -> None:
+    for change, says in (
+        ({"spec": {"entry_point": "a.cu::b"}}, "no entry point in Python: 'a.cu::b'"),
+        ({"spec": {"entry_point": "no.py::run"}}, "no entry point in Python"),
+        ({"sources": [{"path": "../a.py", "content": ""}]}, "'../a.py' lies outside"),
+        ({"sources": 1}, "sources is missing"),
+        ({"sources": ["main.py"]}, "a source is 'main.py', no object"),
+        ({"sources": [{"path": "main.py"}]}, "main.py: content is missing"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            flashinfer.candidate_of(DEFINITION, {**solution("", into=True), **change})
+
+
+# BackendBench -----------------------------------------------------------------------
+
+
+def test_backendbench_gets_a_suite_of_drawn_tests() -> None:
+    suite = backendbench.TestSuite(["relu", "add.Tensor", "sum.dim_IntList"], cases=8)
+    assert suite.name == "kfuzz"
+    shapes = set()
+    for optest in suite:
+        assert len(optest.correctness_tests) == 8
+        for test in optest.correctness_tests:
+            first, again = test.args, test.args
+            assert torch.equal(first[0], again[0]) or first[0].isnan().any()
+            assert first[0] is not again[0]
+            optest.op(*test.args, **test.kwargs)
+            shapes.add(first[0].shape)
+    assert len(shapes) > 5
+    assert next(o.op for o in suite) is torch.ops.aten.relu.default
+
+
+@pytest.mark.slow
+def test_a_folder_of_generated_kernels_is_searched(tmp_path: Path) -> None:
+    folder = tmp_path / "generated_kernels"
+    for name, body in (("relu", "x.clamp(min=0.1)"), ("sigmoid", "x.sigmoid()")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / f"{name}_implementation_v1.py").write_text(
+            f"def {name}_kernel_impl(x):\n    return {body}\n"
+        )
+    (folder / "nothing").mkdir()
+    file = tmp_path / "targets.py"
+    assert backendbench.write_targets(folder, file) == ["nothing: no source"]
+    corpus = tmp_path / "corpus"
+    options = ["--device", "cpu", "--max-cases", "20", "--corpus", str(corpus)]
+    assert main(["run", str(file), *options, "--quiet"]) == 1
+    assert [p.name for p in corpus.iterdir() if p.is_dir()] == ["relu"]
+    with pytest.raises(UsageError, match="no kernel that can be bound"):
+        backendbench.write_targets(folder / "nothing", file)
+
+
+# Hugging Face kernels ---------------------------------------------------------------
+
+
+def test_a_kernel_of_the_hub_is_checked() -> None:
+    module = SimpleNamespace(
+        relu=lambda x: x.clamp(min=0), leaky=lambda x: torch.relu(x) + 1e-3
+    )
+
+    def get_kernel(repo_id: str, *, version: int) -> Any:
+        assert (repo_id, version) == ("org/activation", 1)
+        return module
+
+    def of(name: str) -> Any:
+        return hub.hub_kernel(
+            "org/activation", name, "relu", version=1, get_kernel=get_kernel,
+            nonfinite="undefined",
+        )  # fmt: skip
+
+    with pytest.raises(AssertionError, match="K-VAL-01"):
+        hub.check(of("leaky"), max_time=10, seed=1, device="cpu")
+    with pytest.raises(UsageError, match="no function 'gelu'"):
+        of("gelu")
+    with pytest.raises(UsageError, match="no operator"):
+        hub.check(module.relu)
+
+
+@pytest.mark.slow
+def test_a_correct_kernel_passes_within_its_time() -> None:
+    hub.check(torch.relu, "relu", max_time=5, device="cpu")
+
+
+# The helpers of Liger-Kernel and fla ------------------------------------------------
+
+
+def layer_norm_and_gradients(factor: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The reference's results and a kernel's, of a layer norm and its gradients."""
+    x, w = torch.randn(5, 40), torch.rand(40) + 0.5
+    pairs = []
+    for scale in (1.0, factor):
+        inputs = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+        y = torch.nn.functional.layer_norm(inputs[0], (40,), inputs[1]) * scale
+        y.tanh().sum().backward()
+        pairs.append([y.detach(), *(i.grad for i in inputs)])
+    return list(zip(*pairs, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["liger", "fla"])
+def test_the_helpers_have_derived_bounds(kind: str) -> None:
+    torch.manual_seed(0)
+
+    def compare(ref: torch.Tensor, tri: torch.Tensor, name: str) -> None:
+        if kind == "fla":
+            helpers.assert_close(name, ref, tri.clone(), 0.005)
+        else:
+            helpers.assert_verbose_allclose(tri.clone(), ref, rtol=0.1, extra_info=name)
+
+    for factor in (1.0, 1.0003):
+        with helpers.references():
+            pairs = layer_norm_and_gradients(factor)
+            # What a kernel returns was made by no operator that is recorded.
+            kernels = [tri.numpy().copy() for _, tri in pairs]
+            for name, (ref, _), tri in zip(
+                ("y", "dx", "dw"), pairs, kernels, strict=True
+            ):
+                result = torch.from_numpy(tri)
+                if factor == 1.0:
+                    compare(ref, result, name)
+                    continue
+                with pytest.raises(AssertionError, match=f"^{name}: "):
+                    compare(ref, result, name)
+
+
+def test_references_may_write_in_place_and_what_is_not_theirs_is_no_reference() -> None:
+    x = torch.randn(4, 6)
+    with helpers.references():
+        ref = torch.zeros_like(x)
+        for i in range(4):
+            ref[i] = x[i] * 2 if i % 2 else x[i].exp()
+        ref += x
+        tri = torch.empty_like(x)
+        tri.numpy()[:] = ref.numpy()  # written by no operator, as by a kernel
+        helpers.assert_close("y", ref, tri, 0.1)
+        helpers.assert_verbose_allclose(ref, tri)
+        helpers.assert_verbose_allclose(tri, ref)
+        tri.numpy()[2, 3] *= 1.001
+        with pytest.raises(AssertionError, match=r"y\[2, 3\]"):
+            helpers.assert_verbose_allclose(tri, ref)
+        with pytest.raises(UsageError, match="not made alike again"):
+            helpers.assert_close("y", tri, ref, 0.1)
+    with pytest.raises(UsageError, match="not known how"):
+        helpers.assert_close("y", x * 2, x, 0.1)
+
+
+def test_a_kernel_may_run_first_on_the_inputs_and_store_narrower_numbers() -> None:
+    x = torch.randn(4, 6)
+    with helpers.references():
+        w = torch.full_like(x, 3.0)
+        y = torch.empty_like(x, dtype=torch.float16)
+        # As Triton's interpreter takes arguments.
+        given, made = (
+            t.new_empty(0).set_(t.untyped_storage(), 0, t.shape, t.stride()).numpy()
+            for t in (w, y)
+        )
+        made[:] = given * x.numpy()
+        ref = x * w
+        helpers.assert_verbose_allclose(y.float(), ref)
+        helpers.assert_close("y", ref, y.float(), 0.1)
+        made[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(y.float(), ref)
+        given[0, 0] = 5.0
+        with pytest.raises(UsageError, match="not known how"):
+            helpers.assert_close("y", x * w, y.float(), 0.1)
+
+
+def test_what_else_reads_the_inputs_is_no_step_of_the_reference() -> None:
+    """As Triton's interpreter reads the bits of a number that it hands to a kernel."""
+    scale, x = torch.tensor(3.0), torch.randn(4, 6)
+    with helpers.references():
+        scale.view(torch.int32).item()
+        ref = x * scale
+        made = torch.from_numpy(ref.numpy().copy())
+        helpers.assert_verbose_allclose(made, ref)
+        made[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(made, ref)
+
+
+def test_what_a_test_takes_gradients_of_is_given_as_it_is_stored() -> None:
+    with helpers.references():
+        x = torch.randn(4, 64)
+        w = (torch.randn(64, 8, dtype=torch.float16) * 0.02).requires_grad_()
+        ref = x @ w.float()
+        made = torch.from_numpy((x.double() @ w.detach().double()).float().numpy())
+        helpers.assert_verbose_allclose(made, ref)
+        made[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(made, ref)
+        ref.sum().backward()
+        with torch.no_grad():
+            w -= 0.5 * w.grad
+        helpers.assert_verbose_allclose(w.detach().clone(), w)
+
+
+def test_gradients_begin_with_results_as_the_kernel_stored_them() -> None:
+    with helpers.references():
+        x = torch.randn(4, 64, requires_grad=True)
+        ref = x * 3
+        made = torch.from_numpy(ref.detach().numpy().astype("float16"))
+        helpers.assert_verbose_allclose(made.float(), ref)
+        ref.square().sum().backward()
+        assert x.grad is not None
+        gradient = torch.from_numpy(6 * made.numpy().astype("float32"))
+        helpers.assert_verbose_allclose(gradient, x.grad)
+        gradient[1, 2] *= 1.01
+        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
+            helpers.assert_verbose_allclose(gradient, x.grad)
+
+
+def test_kernels_of_a_suite_may_declare_what_they_compute_in() -> None:
+    x = torch.randn(4, 64)
+    result = x.bfloat16().float().exp().bfloat16().sum(-1, dtype=torch.float32).numpy()
+    for claims in ({}, {"accumulator": "bfloat16"}):
+        with helpers.references(**claims):
+            ref, made = x.exp().sum(-1), torch.from_numpy(result.copy())
+            if claims:
+                helpers.assert_verbose_allclose(made, ref)
+                continue
+            with pytest.raises(AssertionError, match="allowed"):
+                helpers.assert_verbose_allclose(made, ref)

@@ -1,0 +1,384 @@
+"""The device gate: its statistic, its decision and its copies, in the interpreter."""
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import kfuzz
+from kfuzz.core.errors import UsageError
+from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.features.monitor import DeviceGate, Violation
+from kfuzz.features.monitor import monitored as gated
+from kfuzz.features.monitor.detectors import (
+    Statistics,
+    Usual,
+    coordinates,
+    statistics_of,
+)
+from kfuzz.features.monitor.seen import parts_of
+from tests.helpers import monitors
+from tests.helpers.monitors import settled
+
+fresh = monitors.fresh
+CPU = torch.device("cpu")
+interpreted = pytest.mark.skipif(
+    not interpreting(), reason="Triton compiles kernels here"
+)
+
+
+# As in `gate_kernel`, which is imported with Triton alone.
+WARM, FIRST, STEP = 100, 10, 0.5
+LEAST, MOST_DISTANT = 1e-30, 1e30
+
+
+class Running:
+    """The arithmetic of `gate_kernel`: where calls usually lie, and the threshold."""
+
+    def __init__(self, share: float, decay: float) -> None:
+        self._share = share
+        self.usual = Usual(decay)
+        self.threshold = math.log(LEAST)
+
+    def exceeds(self, tensors: list[Statistics]) -> bool:
+        calls = self.usual.calls
+        point = [x for s in tensors for x in coordinates(s, LEAST)]
+        total = self.usual.moved(point, unscaled=MOST_DISTANT)
+        distance = math.log(min(max(total, LEAST), MOST_DISTANT))
+        beyond = calls >= WARM and distance > self.threshold
+        if calls >= WARM:
+            self.threshold += STEP * (beyond - self._share)
+        elif calls >= FIRST:
+            self.threshold = max(self.threshold, distance)
+        return beyond
+
+
+class OnDevice:
+    """Calls a monitored function as if its CPU tensors lay on a GPU."""
+
+    def __init__(self, gate: DeviceGate, contract: Any, function: Any, **given: Any):
+        from kfuzz.features.monitor.gate.device import Lane
+
+        self.told: list[Violation] = []
+        self.gate, self.function = gate, function
+        self.made = kfuzz.monitor(
+            contract, rate=0.0, signatures=False, device_gate=gate,
+            name="on_device", on_violation=self.told.append, **given,
+        )(function)  # fmt: skip
+        self.lane = Lane(gate, CPU, 0)
+        gate._lanes[None, 0] = self.lane
+
+    def __call__(self, *args: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gated, "_device_of", lambda *args: CPU)
+            return gated.gated(self.made.monitor, self.gate, self.function, args, {}, 1)
+
+    def warm(self) -> None:
+        """Let the next call be one that can be flagged for its distance."""
+        from kfuzz.features.monitor.gate import gate_kernel as at
+
+        for half in (0, at.STATE.value):
+            self.lane._numbers[half + at.CALLS.value] = float(WARM)
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_statistic_is_that_of_numpy(dtype: torch.dtype) -> None:
+    from kfuzz.features.monitor.gate import gate_kernel as at
+
+    gate = DeviceGate(special=False)
+    call = OnDevice(gate, lambda x, w, i: x.sum() + w.sum() + i.sum(),
+                    lambda x, w, i: x.sum() + w.sum() + i.sum())  # fmt: skip
+    running = Running(gate.share, gate.decay)
+    draw = torch.Generator().manual_seed(0)
+    for number in range(13):
+        x = torch.randn(3, 700, generator=draw).mul(1.0 + number).to(dtype)
+        w = torch.randn(5, generator=draw).to(dtype)
+        if number == 11:
+            x[0, :3] = torch.tensor([math.nan, math.inf, -math.inf])
+        call(x, w, torch.arange(4))
+        sums = call.lane._numbers[at.SUMS.value :].view(-1, 4, 4).numpy()
+        for k, given in ((0, x), (1, w)):
+            wide = given.to(torch.float64).numpy()
+            kept = wide[np.isfinite(wide)]
+            got = sums[:, k]
+            assert got[:, 0].sum() == wide.size - kept.size
+            assert got[:, 1].max() == np.abs(kept).max()
+            np.testing.assert_allclose(got[:, 2].sum(), kept.sum(), atol=1e-3)
+            np.testing.assert_allclose(got[:, 3].sum(), (kept**2).sum(), rtol=1e-5)
+        running.exceeds([statistics_of(x), statistics_of(w)])
+    half = (1 - 13 % 2) * at.STATE.value  # written last
+    state = call.lane._numbers[half : half + at.STATE.value]
+    assert state[at.CALLS.value] == running.usual.calls == 13
+    assert float(state[at.THRESHOLD.value]) == pytest.approx(running.threshold, 1e-2)
+    centres = state[at.CENTRES.value :][:6].tolist()
+    assert centres == pytest.approx(running.usual.centre, rel=1e-4, abs=1e-5)
+    assert call.lane.news() is None
+
+
+@interpreted
+def test_flagged_calls_are_copied_before_they_are_overwritten() -> None:
+    def wrong_far_out(x: Tensor, i: Tensor) -> Tensor:
+        y = x * i
+        y[x > 50.0] += 1.0
+        x.fill_(-1.0)  # as what follows the call does
+        return y
+
+    def reference(x: Tensor, i: Tensor) -> Tensor:
+        return x * i
+
+    gate = DeviceGate(slots=2, room_bytes=1 << 15)
+    call = OnDevice(gate, reference, wrong_far_out)
+    i = torch.arange(6)
+    for n in range(11):
+        call(torch.full((5, 6), 1.0 + n / 10).t().contiguous().t(), i[:6])
+    call.warm()
+    x = torch.ones(5, 6)
+    x[2, 3] = 100.0
+    call(x, i)
+    y = torch.ones(5, 6)
+    y[0, 0] = math.nan
+    call(y, i)
+    assert settled(call.made).outliers == 2
+    assert call.made.monitor.statistics().checked == 2
+    [violation] = call.told
+    assert violation.index == (2, 3)
+    assert violation.actual == 301.0
+    assert violation.why == "outlier"
+    assert violation.values is not None
+    assert violation.values["x"][2].tolist() == [1.0, 1.0, 1.0, 100.0, 1.0, 1.0]
+    assert violation.values["i"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@interpreted
+def test_room_is_used_again_and_what_finds_none_is_counted() -> None:
+    gate = DeviceGate(slots=1, room_bytes=1 << 12)
+    call = OnDevice(gate, lambda x: x * 1.0, lambda x: x * 1.0)
+    lane, bad = call.lane, torch.tensor([math.inf, 1.0])
+    held: list[Any] = []
+    gate.told_to(held.append)
+    call(bad)
+    call(bad * 1.0)  # its room is taken, and not given back
+    assert [(t.flagged, t.lost, len(t.kept)) for t in held] == [(1, 0, 1), (1, 1, 0)]
+    assert gate.poll()
+    [underway] = held[0].kept
+    (copy,), (result,) = underway.copies()
+    assert copy.values.tolist() == result.values.tolist() == [math.inf, 1.0]
+    lane.give(underway.slot)
+    lane.give(underway.slot)  # twice changes nothing
+    call(bad)
+    assert (held[2].flagged, held[2].lost, len(held[2].kept)) == (1, 0, 1)
+    lane.give(0)
+    looked = gate.look([bad], CPU, 9)
+    assert looked is not None
+    gate.after(looked, None)  # it raised
+    assert (held[3].flagged, held[3].unfit, held[3].kept) == (1, 1, ())
+    call(bad)
+    assert len(held[4].kept) == 1
+    gate.told_to(lambda told: None)
+
+
+@interpreted
+def test_room_of_a_call_that_could_not_be_reported_is_used_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = DeviceGate(slots=2, room_bytes=1 << 12)
+    call = OnDevice(gate, lambda x: x * 1.0, lambda x: x * 1.0)
+    bad = torch.tensor([math.inf, 1.0])
+
+    def refuses(*given: Any) -> Any:
+        raise RuntimeError("no such kernel")
+
+    looked = gate.look([bad], CPU, 1)
+    assert looked is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(call.lane, "_launch", refuses)
+        with pytest.raises(RuntimeError, match="no such"):
+            gate.after(looked, None)
+    for number in range(3):
+        call(bad)
+        assert settled(call.made).checked == number + 1
+    assert call.made.monitor.statistics().dropped == 0
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float64, torch.bool])
+def test_what_no_statistic_is_made_of_is_kept_bit_for_bit(dtype: torch.dtype) -> None:
+    gate = DeviceGate(slots=1, room_bytes=1 << 12)
+    held: list[Any] = []
+    call = OnDevice(gate, lambda x, z: z, lambda x, z: z)
+    gate.told_to(held.append)
+    z = torch.tensor([[1.5, -0.0, 0.0], [2.0, 1.0, 0.0]]).to(dtype).t()
+    call(torch.tensor([math.inf]), z)
+    [underway] = held[0].kept
+    (_, copy), (result,) = underway.copies()
+    for kept in (copy.values, result.values):
+        assert (kept.dtype, kept.stride()) == (dtype, z.stride())
+        assert kept.double().tolist() == z.double().tolist()
+    gate.told_to(lambda told: None)
+
+
+@interpreted
+def test_results_in_given_memory_and_named_arguments_are_judged() -> None:
+    def halved(x: Tensor, out: Tensor, by: float = 2.0) -> Tensor:
+        return out.copy_(x / by + (x > 50.0))
+
+    gate = DeviceGate()
+    call = OnDevice(gate, lambda x, by=2.0: x / by, halved, out="out")
+    out = torch.empty(3, dtype=torch.float32)
+    call(torch.tensor([1.0, math.inf, 3.0]), out, 4.0)
+    out.fill_(7.0)
+    assert settled(call.made).checked == 1
+    assert not call.told
+    call(torch.tensor([100.0, math.inf, 3.0]), out, 4.0)
+    out.fill_(7.0)
+    assert settled(call.made).violations == 1
+    assert (call.told[0].actual, call.told[0].scalars) == (26.0, {"by": 4.0})
+
+
+@interpreted
+def test_what_a_method_reads_from_its_owner_is_that_of_the_call() -> None:
+    class Scaled:
+        by = 3.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.by
+
+    def annealed(owner: Scaled, x: Tensor) -> Tensor:
+        y = owner.forward(x)
+        owner.by += 1.0  # before anybody knows what the device decided
+        return y
+
+    gate = DeviceGate()
+    call = OnDevice(
+        gate, lambda x, by: x * by, annealed,
+        arguments=lambda owner, x: {"x": x, "by": owner.by},
+    )  # fmt: skip
+    owner = Scaled()
+    for number in range(3):
+        call(owner, torch.tensor([1.0, math.inf]))
+        assert settled(call.made).checked == number + 1
+    assert not call.told, call.told[0].message
+    wrong = OnDevice(
+        DeviceGate(), lambda x, by: x * by, lambda owner, x: x * owner.by + 1.0,
+        arguments=lambda owner, x: {"x": x, "by": owner.by},
+    )  # fmt: skip
+    wrong(owner, torch.tensor([1.0, math.inf]))
+    assert settled(wrong.made).violations == 1
+
+
+@interpreted
+def test_calls_within_calls_keep_their_own_data() -> None:
+    gate = DeviceGate(slots=2)
+    call: Any = None
+
+    def nested(x: Tensor) -> Tensor:
+        if float(x[1]) < 3.0:
+            call(x + 1.0)
+        return x * 2.0 + (x == 1.0)  # wrong for the outermost alone
+
+    call = OnDevice(gate, lambda x: x * 2.0, nested)
+    for _ in range(2):
+        call(torch.tensor([math.inf, 1.0]))
+        found = settled(call.made)
+    assert found.outliers == 6, found
+    assert found.checked + found.dropped == 6, found
+    assert [v.values["x"][1] for v in call.told if v.values] == [1.0, 1.0]
+
+
+@interpreted
+def test_a_long_call_is_not_taken_for_one_made_meanwhile() -> None:
+    from kfuzz.features.monitor.gate import gate_kernel as at
+
+    lane = OnDevice(DeviceGate(), lambda x: x * 2.0, lambda x: x * 2.0).lane
+    x = torch.ones(3)
+    first = lane.look([x], 0)
+    assert first is not None
+    for n in range(1, at.ENTRIES.value):
+        lane.after(lane.look([x], n), None)  # type: ignore[arg-type]
+    x[0] = math.inf
+    flagged = lane.look([x], at.ENTRIES.value)
+    assert flagged is not None
+    assert flagged.id % 2 == 1  # after an even one
+    lane.after(first, ("", *parts_of(x)))
+    lane.after(flagged, ("", *parts_of(x)))
+    told = lane.news()
+    assert told is not None
+    assert [u.number for u in told.kept] == [at.ENTRIES.value]
+
+
+def test_what_the_function_raises_reaches_the_caller_once() -> None:
+    calls = []
+
+    def raising(x: Tensor) -> Tensor:
+        calls.append(x)
+        raise ValueError("its own")
+
+    made = kfuzz.monitor(
+        torch.relu, rate=0.0, signatures=False, name="raising",
+        device_gate=DeviceGate(on_cpu=True),
+    )(raising)  # fmt: skip
+    for x in (torch.ones(3), torch.tensor([math.nan])):
+        with pytest.raises(ValueError, match="its own"):
+            made(x)
+    assert len(calls) == 2
+
+
+@interpreted
+def test_what_cannot_be_kept_is_not_looked_at() -> None:
+    gate = DeviceGate(room_bytes=1 << 10)
+    call = OnDevice(gate, lambda *x: x[0], lambda *x: x[0])
+    x = torch.ones(4)
+    for args in ([torch.ones(5000)], [x] * 5, [torch.ones(4, 4)[:, ::2]], [x.long()]):
+        assert gate.look(args, CPU, 1) is None
+    call(*[x] * 5)
+    call([x], x)
+    found = settled(call.made)
+    assert (found.skipped, found.errors) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", ["gauss", "lognormal", "drifting"])
+def test_the_share_of_calls_flagged_is_the_one_asked_for(kind: str) -> None:
+    draw = random.Random(3)
+    share, flagged, calls = 0.05, 0, 4000
+    running = Running(share, 0.99)
+    for n in range(calls):
+        mean = draw.gauss(0.0, 0.1) + (n / 500 if kind == "drifting" else 0.0)
+        rms = math.exp(draw.gauss(0.0, 1.0 if kind == "lognormal" else 0.01))
+        point = Statistics(100, mean, rms, rms * draw.uniform(2.5, 4.0), 0)
+        flagged += running.exceeds([point])
+    assert 0.8 * share < flagged / calls < 1.2 * share
+
+
+def test_calls_on_the_cpu_are_seen_where_that_is_asked_for() -> None:
+    def made(gate: DeviceGate) -> Any:
+        return kfuzz.monitor(
+            torch.relu, rate=0.0, signatures=False, name="cpu", device_gate=gate
+        )(lambda x: torch.relu(x))
+
+    seen, unseen = made(DeviceGate(on_cpu=True)), made(DeviceGate())
+    draw = torch.Generator().manual_seed(1)
+    for function in (seen, unseen):
+        for _ in range(300):
+            function(torch.randn(64, generator=draw))
+        function(torch.full((64,), 1e6))
+        function(torch.tensor([1.0, math.nan]))
+    found, none = settled(seen), settled(unseen)
+    assert 2 <= found.outliers <= 8, found
+    assert found.checked == found.sampled == found.outliers
+    assert (none.outliers, none.sampled) == (0, 0)
+    seen.monitor.device_gate.rate = 0.0
+    seen(torch.full((64,), 1e9))
+    assert settled(seen).outliers == found.outliers
+
+
+@pytest.mark.parametrize(
+    "given", [{"share": 0.0}, {"decay": 1.0}, {"rate": 2.0}, {"slots": 0}]
+)
+def test_an_impossible_gate_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        DeviceGate(**given)

@@ -1,0 +1,280 @@
+"""Parts of the monitor: the ring of bytes, the gate, detectors, kept counts."""
+
+import json
+import random
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfuzz.app import main
+from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.features.monitor.detectors import Centroid, NonFinite, statistics_of
+from kfuzz.features.monitor.gate.host import HostGate, signature_of
+from kfuzz.features.monitor.runtime import (
+    Checker,
+    Counts,
+    ProcessCounts,
+    Runtime,
+    append_counts,
+    read_counts,
+)
+from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot, Snapshot
+from tests.helpers.monitors import SECONDS
+
+
+@given(
+    st.integers(1, 20),
+    st.lists(st.one_of(st.integers(1, 900), st.tuples(st.integers(0, 30)))),
+)
+@settings(max_examples=200, derandomize=True, database=None)
+def test_slots_of_a_ring_never_overlap_and_all_room_comes_back(
+    blocks: int, steps: list[Any]
+) -> None:
+    ring = ByteRing(blocks * ALIGNMENT)
+    held: list[Slot] = []
+    for step in steps:
+        if isinstance(step, tuple):  # give one back, in any order
+            if held:
+                ring.give(held.pop(step[0] % len(held)))
+            continue
+        slot = ring.take(step)
+        if slot is None:
+            assert held or step > ring.capacity
+            continue
+        assert slot.start % ALIGNMENT == 0
+        assert slot.size >= step
+        assert 0 <= slot.start <= ring.capacity - slot.size
+        for other in held:
+            apart = slot.start + slot.size <= other.start
+            assert apart or other.start + other.size <= slot.start
+        held.append(slot)
+        assert sum(s.size for s in held) <= ring.used <= ring.capacity
+    for slot in held:
+        ring.give(slot)
+    assert ring.used == 0
+    assert ring.take(ring.capacity) is not None
+
+
+def test_room_is_free_again_only_when_no_copy_is_on_its_way() -> None:
+    """As from a GPU: a number in memory tells when the copies are there."""
+    waiting: list[Snapshot] = []
+    memory = Memory(4 * ALIGNMENT, waiting.append)
+    slot = memory.plain.take(ALIGNMENT)
+    assert slot is not None
+    made = Snapshot(memory.plain, slot)
+    made.flags = memory.plain.bytes_of(slot)[:16].view(torch.int64).zero_()
+    flags = made.flags
+    memory.give_up(made)
+    assert waiting == [made]
+    assert memory.used == ALIGNMENT
+    arriving = threading.Timer(0.01, lambda: flags.fill_(1))
+    arriving.start()
+    made.wait()
+    arriving.join()
+    assert made.is_there
+    memory.give_up(made)
+    assert memory.used == 0
+
+
+def test_snapshots_hold_every_layout_and_nothing_of_the_original() -> None:
+    memory = Memory(1 << 16, lambda _: None)
+    base = torch.randn(6, 8)
+    views = [
+        base, base.t(), base[:, ::3], base[1], base[2, 3], base[:1].expand(5, 8),
+        base.half(), base > 0, base.as_strided((3, 4), (1, 1)), torch.zeros(0, 3),
+        base.as_strided((1,), (7,), 2), base.to(torch.float8_e5m2),
+    ]  # fmt: skip
+    made = memory.take(views)
+    assert made is not None
+    wanted = [v.clone() for v in views]
+    base.zero_()
+    for copy, was, view in zip(made.copies, wanted, views, strict=True):
+        assert (copy.shape, copy.strides) == (tuple(view.shape), view.stride())
+        assert torch.equal(copy.values.float(), was.float())
+    assert memory.take([torch.zeros(1 << 15)]) is None
+    made.release()
+    assert memory.used == 0
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan"), "0.1", True])
+def test_what_is_no_share_is_no_rate(rate: Any) -> None:
+    with pytest.raises(UsageError):
+        HostGate(rate, signatures=True, seed=0)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.5, 1.0])
+def test_calls_are_chosen_at_the_rate(rate: float) -> None:
+    gate = HostGate(rate, signatures=False, seed=1)
+    chosen = sum(gate.look((), {})[1] is not None for _ in range(20_000))
+    deviation = (20_000 * rate * (1 - rate)) ** 0.5
+    assert abs(chosen - 20_000 * rate) <= 4 * deviation
+    assert gate.calls == 20_000
+    assert gate.calls == 20_000  # asking counts nothing
+
+
+def test_signatures_differ_where_a_kernel_may_branch() -> None:
+    x = torch.zeros(4, 4)
+    shifted = torch.zeros(17)[1:].view(4, 4)
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((x,), {}),
+        ((x.t(),), {}),
+        ((x.half(),), {}),
+        ((x[:2],), {}),
+        ((shifted,), {}),
+        (([x],), {}),
+        ((x,), {"y": x}),
+        ((x, True), {}),
+        ((x, "mean"), {}),
+        ((x, "sum"), {}),
+        (({"a": x, "b": [x, x.t()]},), {}),
+    ]
+    found = [tuple(signature_of(*call)) for call in calls]
+    assert len(set(found)) == len(found)
+    assert signature_of((x, 1), {}) == signature_of((torch.ones(4, 4), 2), {})
+
+
+def test_ordinary_calls_are_outliers_about_as_often_as_asked() -> None:
+    """Of Gaussian batches of one kind: the quantile is that of the data's own."""
+    detector, generator = Centroid(0.01), torch.Generator().manual_seed(0)
+    batches = torch.randn(6000, 64, generator=generator)
+    flags = [detector.flags([statistics_of(x)]) for x in batches]
+    share = sum(flags[1000:]) / 5000
+    assert 0.005 <= share <= 0.02
+
+
+def test_a_batch_of_another_kind_is_an_outlier() -> None:
+    detector, generator = Centroid(0.01), torch.Generator().manual_seed(1)
+    for x in torch.randn(1000, 64, generator=generator):
+        detector.flags([statistics_of(x)])
+    strange = [torch.full((64,), 3.0), torch.randn(64, generator=generator) * 50]
+    for x in strange:
+        assert detector.flags([statistics_of(x)])
+    assert NonFinite().flags([statistics_of(torch.tensor([1.0, float("nan")]))])
+    assert not NonFinite().flags([statistics_of(torch.tensor([1, 2]))])
+
+
+def test_statistics_survive_what_tensors_hold() -> None:
+    for x in (torch.zeros(0), torch.tensor([1e30, -1e30]), torch.tensor([True])):
+        assert statistics_of(x).count == x.numel()
+    made = statistics_of(torch.tensor([3.0, -4.0, float("inf"), float("nan")]))
+    assert (made.nonfinite, made.greatest) == (2, 4.0)
+    assert made.rms == pytest.approx((25 / 2) ** 0.5)
+
+
+def _counts(n: int) -> Counts:
+    return Counts("f", seen=n, sampled=n, checked=n, violations=n % 2)
+
+
+def test_counts_outlive_their_process(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "state.jsonl"
+    for process, n in (("a", 1), ("b", 10), ("a", 3)):
+        append_counts(path, ProcessCounts(process, f"2026-01-0{n % 9}", (_counts(n),)))
+    with path.open("a") as file:
+        file.write('{"format": 1, "pro')  # killed while it wrote
+    found = read_counts(path)
+    assert [p.functions[0].seen for p in found] == [3, 10]
+    with path.open("a") as file:
+        file.write("\n")  # as the next process does
+    assert read_counts(path) == found
+    with path.open("a") as file:
+        file.write('{"format": 9}\n')
+    with pytest.raises(DecodeError, match=":5"):
+        read_counts(path)
+
+
+def test_monitor_report_sums_over_processes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "state.jsonl"
+    for process, n in (("a", 2), ("b", 10)):
+        append_counts(path, ProcessCounts(process, "2026-01-01", (_counts(n),)))
+    assert main(["monitor-report", str(path)]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    assert shown[1].split() == ["f", "12", "12", "0", "12", "0"]
+    append_counts(path, ProcessCounts("c", "2026-01-01", (_counts(1),)))
+    assert main(["monitor-report", str(path), "--format", "json"]) == 1
+    document = json.loads(capfd.readouterr().out)
+    assert document["functions"][0]["violations"] == 1
+    assert len(document["processes"]) == 3
+    assert main(["monitor-report", str(tmp_path / "none")]) == 2
+
+
+def test_counts_are_told_to_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Family:
+        def __init__(self, name: str, what: str, labels: list[str]) -> None:
+            self.name, self.rows = name, list[tuple[list[str], int]]()
+
+        def add_metric(self, labels: list[str], value: int) -> None:
+            self.rows.append((labels, value))
+
+    registry = SimpleNamespace(collectors=[])
+    registry.register = registry.collectors.append
+    package, core = ModuleType("prometheus_client"), ModuleType("core")
+    package.REGISTRY = registry  # type: ignore[attr-defined]
+    core.CounterMetricFamily = Family  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "prometheus_client", package)
+    monkeypatch.setitem(sys.modules, "prometheus_client.core", core)
+    import kfuzz
+    from kfuzz.features.monitor import runtime as prometheus
+
+    name = f"told_{random.random()}"
+    told = kfuzz.monitor("relu", rate=0.0, name=name)(torch.relu)
+    told(torch.ones(2))
+    prometheus.register()
+    [collector] = registry.collectors
+    metrics = {
+        m.name: dict((r[0][0], r[1]) for r in m.rows) for m in collector.collect()
+    }
+    assert metrics["kfuzz_monitor_seen"][name] == 1
+    assert kfuzz.monitor.flush(20.0)
+
+
+def checker(**given: Any) -> Checker:
+    return Checker(
+        **{"failed": lambda _: None, "due": lambda: None, "every": 60.0, **given}
+    )
+
+
+def test_checking_goes_on_whatever_an_item_raises() -> None:
+    told: list[BaseException] = []
+
+    def due() -> None:
+        raise RuntimeError("Set changed size during iteration")
+
+    working = checker(failed=told.append, due=due, every=0.0)
+    done: list[int] = []
+    for i in range(2):
+        working.put(lambda i=i: done.append(i))  # type: ignore[misc]
+        working.put(sys.exit)  # as a callback may
+        assert working.flush(SECONDS)
+    working.end(SECONDS)
+    assert done == [0, 1]
+    assert {type(error) for error in told} == {SystemExit, RuntimeError}
+
+
+def test_monitors_are_counted_while_others_are_added() -> None:
+    class Fake:
+        def __init__(self, adds: bool = False) -> None:
+            self.adds = adds
+
+        def statistics(self) -> Counts:
+            if self.adds:
+                kept.append(Fake())
+                process.monitors[id(kept[-1])] = kept[-1]  # type: ignore[assignment]
+            return Counts("f")
+
+    process, kept = Runtime(), [Fake(adds=True) for _ in range(3)]
+    for fake in kept[:3]:
+        process.monitors[id(fake)] = fake  # type: ignore[assignment]
+    assert len(process.statistics()) == 3
+    assert len(process.statistics()) == 6
+    del fake
+    kept.clear()
+    assert process.statistics() == ()

@@ -1,0 +1,326 @@
+"""Probes on emulated arithmetic: what is there is said, and nothing else."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from kfuzz.core.arithmetic_facts import Outcome, Reading
+from kfuzz.features.lab.probe import orders as trees
+from kfuzz.features.lab.probe.sums import rounded
+from kfuzz.features.lab.probe.verb import NAMES, readings
+from tests.helpers.emulated_adders import (
+    H100_FP8,
+    UNITS,
+    Adder,
+    Machine,
+    compensated,
+    drawn,
+    pairwise,
+    serial,
+    split,
+    strided,
+    subject_of,
+    tf32,
+    tiled,
+    truncated,
+    unit,
+)
+
+
+def read(machine: Machine, *probes: str, terms: int = 64, **claims: object) -> Reading:
+    """Return the last reading of the probes: that of the longest sums."""
+    made = list(readings(subject_of(machine, terms=terms, **claims), probes or NAMES))
+    return made[-1]
+
+
+def fused(terms: list[float]) -> float:
+    """Products that are exact when they are added."""
+    total = 0.0
+    for term in terms:
+        total = rounded(total + term, "float32")
+    return total
+
+
+@pytest.mark.parametrize(
+    ("add", "found", "height"),
+    [
+        (serial, "serial, height 63", 63),
+        (pairwise, "balanced tree, height 6", 6),
+        (strided, "2 parts of 32 (height 9), height 10", 10),
+        (split, "4 parts of 16 (serial, height 15), height 18", 18),
+    ],
+)
+def test_the_order_of_additions_is_found_and_gives_the_very_bits(
+    add: Adder, found: str, height: int
+) -> None:
+    made = read(Machine(add), "order")
+    assert made.found == f"{found}; its bits are those of additions in float32"
+    assert made.tree is not None
+    assert trees.height(made.tree) == height
+    assert sorted(trees.leaves(made.tree)) == list(range(64))
+    assert made.outcome is Outcome.AS_DECLARED
+
+
+@pytest.mark.parametrize(
+    ("name", "block", "bits", "dtype"),
+    [
+        ("V100", 4, 23, "float16"),
+        ("A100", 8, 24, "bfloat16"),
+        ("H100", 16, 25, "float16"),
+        ("H100", 16, 25, "bfloat16"),
+    ],
+)
+def test_published_matrix_units_are_recognised(
+    name: str, block: int, bits: int, dtype: str
+) -> None:
+    machine = Machine(UNITS[name], "matmul", dtype)
+    order = read(machine, "order", terms=32)
+    assert f"up to {block + 1} terms at once" in order.found
+    assert order.claims == {}, "such nodes do not round as a height counts"
+    assert f"{bits} bits below" in read(machine, "alignment").found
+    assert read(machine, "fused").found == "several at once, then truncated"
+    assert read(machine, "accumulator").found == "at least 23 bits"
+
+
+def test_the_8_bit_path_of_hopper_is_recognised() -> None:
+    machine = Machine(H100_FP8, "scaled_matmul", "float8_e4m3fn", output="float32")
+    claims = {"accumulator": "any_tensor_core"}
+    assert "13 bits below" in read(machine, "alignment", **claims).found
+    width = read(machine, "accumulator", **claims)
+    assert width.found == "14 bits"
+    assert width.outcome is Outcome.UNDECIDED, "it is another one on each unit"
+    # Ada's blocks are of 16.
+    blocks = replace(machine, add=partial(unit, block=16, fraction=13, kept=14))
+    order = read(blocks, "order", terms=32, **claims)
+    assert "up to 17 terms at once" in order.found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_narrow_accumulator_differs_from_a_declared_float32(dtype: str) -> None:
+    made = read(Machine(partial(serial, dtype=dtype), "sum", dtype), "accumulator")
+    assert made.outcome is Outcome.DIFFERS
+    assert made.witnesses
+    assert f"as {dtype}" in made.found
+    assert made.claims == {"accumulator": dtype}
+    declared = read(
+        Machine(partial(serial, dtype=dtype), "sum", dtype),
+        "accumulator", accumulator=dtype,
+    )  # fmt: skip
+    assert declared.outcome is Outcome.AS_DECLARED
+    wider = read(Machine(serial, "sum", dtype), "accumulator", accumulator=dtype)
+    assert wider.outcome is Outcome.BETTER
+
+
+def test_a_declared_float64_is_held_to_more_bits_than_float32_has() -> None:
+    made = read(Machine(serial), "accumulator", accumulator="float64")
+    assert (made.outcome, made.found) == (Outcome.DIFFERS, "24 bits, as float32")
+    assert made.claims == {"accumulator": "float32"}
+    wide = Machine(partial(serial, dtype="float64"))
+    kept = read(wide, "accumulator", accumulator="float64")
+    assert kept.outcome is Outcome.AS_DECLARED
+
+
+def test_many_units_do_not_make_an_accumulator_narrower_than_it_is() -> None:
+    machine = Machine(partial(serial, dtype="bfloat16"), dtype="bfloat16")
+    made = read(machine, "accumulator", terms=256)
+    assert made.found == "8 bits, as bfloat16"
+
+
+def test_an_accumulator_that_is_narrow_between_tiles_alone_is_seen() -> None:
+    made = read(Machine(tiled, "matmul", "float16"), "accumulator")
+    assert made.outcome is Outcome.DIFFERS
+    assert "11 bits" in made.found
+
+
+@pytest.mark.parametrize(
+    ("operand", "found"),
+    [
+        (tf32, "TF32, rounded"),
+        (partial(tf32, cut=True), "TF32, truncated"),
+        (partial(rounded, dtype="bfloat16"), "bfloat16"),
+        (partial(rounded, dtype="float16"), "float16"),
+        (lambda x: x, "float32"),
+    ],
+)
+def test_the_format_of_operands(operand: Callable[[float], float], found: str) -> None:
+    machine = Machine(serial, "matmul", operand=operand)
+    made = read(machine, "operands")
+    assert made.found == found
+    differs = found != "float32"
+    assert (made.outcome is Outcome.DIFFERS) == differs == bool(made.witnesses)
+    if found.startswith("TF32"):
+        declared = read(machine, "operands", accumulator="tf32")
+        assert declared.outcome is Outcome.AS_DECLARED
+
+
+def test_sums_that_are_none_are_said_to_be_none() -> None:
+    def dropped(terms: Sequence[float]) -> float:
+        return serial(terms[:-4]) if len(terms) > 4 else math.nan
+
+    made = read(Machine(dropped), "accumulator")
+    assert made.outcome is Outcome.DIFFERS
+    assert "no sum of the terms" in made.found
+    assert made.claims == {}
+    nothing = Machine(lambda terms: math.nan)
+    assert read(nothing, "operands").outcome is Outcome.UNDECIDED
+    assert read(nothing, "order").outcome is Outcome.UNDECIDED
+
+
+def test_contraction_is_told_and_accuses_nobody() -> None:
+    for add, exact, found in (
+        (serial, False, "products are rounded"),
+        (fused, True, "products are added unrounded, as by fused multiply-add"),
+    ):
+        made = read(Machine(add, "matmul", fused=exact), "contraction")  # type: ignore[arg-type]
+        assert made.found == found
+        assert made.outcome is Outcome.NOT_APPLICABLE
+    narrow = read(Machine(serial, "matmul", operand=tf32), "contraction")
+    assert narrow.outcome is Outcome.UNDECIDED
+
+
+def test_what_tf32_rounds_away_is_not_flushed() -> None:
+    machine = Machine(serial, "matmul", operand=tf32)
+    made = read(machine, "subnormals", accumulator="tf32", subnormals="preserve")
+    assert (made.found, made.outcome) == ("kept", Outcome.AS_DECLARED)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_flushed_subnormal_numbers(dtype: str) -> None:
+    machine = Machine(serial, "matmul", dtype, flush=True)
+    made = read(machine, "subnormals", subnormals="preserve")
+    assert made.found == "flushed"
+    assert made.outcome is Outcome.DIFFERS
+    assert read(machine, "subnormals").outcome is Outcome.AS_DECLARED
+    kept = read(Machine(serial, "matmul", dtype), "subnormals", subnormals="preserve")
+    assert (kept.found, kept.outcome) == ("kept", Outcome.AS_DECLARED)
+
+
+def test_how_results_are_stored() -> None:
+    cut = Machine(serial, "sum", "bfloat16", store=partial(truncated, bits=8))
+    made = read(cut, "store")
+    assert (made.found, made.outcome) == ("towards zero", Outcome.DIFFERS)
+    assert made.claims == {"store": "rz"}
+    assert read(cut, "store", store="rz").outcome is Outcome.AS_DECLARED
+    chance = Machine(serial, "sum", "bfloat16", store=drawn("bfloat16"))
+    made = read(chance, "stochastic")
+    assert made.outcome is Outcome.DIFFERS
+    assert "%" in made.found
+    declared = read(chance, "stochastic", store="stochastic", determinism="none")
+    assert declared.outcome is Outcome.AS_DECLARED
+    assert read(Machine(serial), "store").outcome is Outcome.NOT_APPLICABLE
+
+
+def test_an_order_that_changes_is_no_order() -> None:
+    machine = Machine(serial, reorder=True)
+    made = read(machine, "order")
+    assert made.outcome is Outcome.UNDECIDED
+    assert "changes" in made.reason
+    repeats = read(machine, "determinism")
+    assert repeats.outcome is Outcome.DIFFERS
+    assert repeats.witnesses
+    assert read(machine, "determinism", determinism="none").outcome is (
+        Outcome.AS_DECLARED
+    )
+
+
+def test_batches_and_the_number_of_rows() -> None:
+    machine = Machine(serial, by_rows=lambda rows: pairwise if rows <= 4 else serial)
+    made = read(machine, "batch", batch_invariant=True)
+    assert made.outcome is Outcome.DIFFERS
+    assert "the first 1, the first 2, the first 3, the first 4 of" in made.found
+    assert read(machine, "batch").outcome is Outcome.NOT_APPLICABLE
+    shape = read(machine, "split")
+    assert "64 terms: one part" in shape.found
+    assert "16 terms, 4 rows: 2 parts of 8" in shape.found
+    assert not any(r.claims for r in readings(subject_of(machine), ("order",)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_results_show_that_another_order_was_replayed(dtype: str) -> None:
+    few = Machine(pairwise, dtype=dtype, by_rows=lambda n: serial if n < 5 else strided)
+    assert "its bits are" not in read(few, "order").found
+    alike = read(Machine(strided, dtype=dtype), "order")
+    assert "its bits are those of additions in float32" in alike.found
+
+
+def test_compensated_sums_hide_their_order() -> None:
+    machine = Machine(compensated)
+    made = read(machine, "order")
+    assert made.outcome is Outcome.BETTER
+    assert "wider than any format" in made.found
+    wide = Machine(partial(serial, dtype="float64"), dtype="float16")
+    assert "or kept in float64" in read(wide, "order").found
+    declared = read(machine, "order", accumulator="compensated")
+    assert declared.outcome is Outcome.AS_DECLARED
+
+
+def test_a_height_is_held_to_the_declared_one() -> None:
+    for declared, outcome in (
+        (18, Outcome.AS_DECLARED), (20, Outcome.BETTER), (9, Outcome.DIFFERS)
+    ):  # fmt: skip
+        made = read(Machine(split), "order", accumulator=f"blocked({declared})")
+        assert made.outcome is outcome
+        assert bool(made.witnesses) == (outcome is Outcome.DIFFERS)
+
+
+def test_a_height_is_claimed_with_the_sizes_at_which_it_was_found() -> None:
+    made = read(Machine(pairwise), "order", shape_class="N >= 4")
+    assert made.claims == {
+        "accumulator": "blocked(6)", "shape_class": "(N >= 4) and N <= 64"
+    }  # fmt: skip
+    for before in ("N <= 640", "N <= 64 or N == 4096"):
+        made = read(Machine(pairwise), "order", shape_class=before)
+        assert made.claims["shape_class"] == f"({before}) and N <= 64"
+    within = read(Machine(pairwise), "order", shape_class="N >= 4 and N <= 64")
+    assert within.claims["shape_class"] == "N >= 4 and N <= 64"
+    assert read(Machine(serial), "order").claims == {}, "any order may be as high"
+    single = Machine(pairwise, by_rows=lambda rows: serial if rows == 1 else pairwise)
+    assert read(single, "order").claims == {}, "a row alone is added otherwise"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("product", ["sum", "matmul"])
+@pytest.mark.parametrize("add", [serial, pairwise, split, UNITS["A100"]])
+def test_nothing_differs_where_a_declaration_is_kept(
+    add: Adder, product: str, dtype: str
+) -> None:
+    made = list(readings(subject_of(Machine(add, product, dtype), terms=16)))
+    assert [r for r in made if r.outcome is Outcome.DIFFERS] == []
+    assert {r.probe for r in made} == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        ((((0, 1), 2), 3), 4),
+        ((0, 1), (2, 3)),
+        ((0, 1, 2, 3), 4, 5, 6),
+        ((0, 4), (1, 5), (2, 6), (3, 7)),
+        (((3, 0), (1, 2)), 4),
+    ],
+)
+def test_a_tree_is_rebuilt_from_what_pairs_share(tree: trees.Tree) -> None:
+    n = trees.size_of(tree)
+
+    def shared(pair: trees.Pair, node: trees.Tree = tree) -> int:
+        while not isinstance(node, int):
+            below = [c for c in node if set(pair) <= set(trees.leaves(c))]
+            if not below:
+                return trees.size_of(node)
+            [node] = below
+        raise AssertionError
+
+    sizes = trees.discover(n, lambda pairs: [shared(p) for p in pairs], limit=99)
+    made = trees.build(n, sizes)
+    assert all(
+        shared((i, j), made) == shared((i, j)) for i in range(n) for j in range(i)
+    )
+
+
+def test_sums_that_no_order_explains_are_refused() -> None:
+    sizes = {(0, 1): 2, (0, 2): 4, (0, 3): 4, (2, 3): 3}
+    with pytest.raises(trees.Inconsistent, match="share a subtree"):
+        trees.build(4, sizes)

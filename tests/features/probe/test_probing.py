@@ -1,0 +1,250 @@
+"""Probing kernels in children: what is read, what becomes a finding, what is drawn."""
+
+import io
+import json
+import shutil
+import threading
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import kfuzz
+from kfuzz.app import main
+from kfuzz.core.arithmetic_facts import KernelReadings, Outcome
+from kfuzz.core.event import FindingSaved
+from kfuzz.core.finding import Finding
+from kfuzz.engine.config import ReplayOutcome
+from kfuzz.features.lab.probe import orders
+from kfuzz.features.lab.probe import verb as readings
+from kfuzz.features.lab.probe.search import ProbeConfig, Probing
+from kfuzz.store.corpus import Corpus
+
+HERE = Path(__file__).parents[2]
+SCHEMA = json.loads((HERE / "data" / "probe.schema.json").read_text())
+HEADER = """\
+import torch
+from kfuzz.contracts import kernel
+from kfuzz.contracts import operators as ops
+"""
+# Declares what is not so: sums stay in float16.
+NARROW = """
+@kernel(ops.sum, dtypes="float16", dims={-1}, shape_class="N >= 1")
+def narrow(x, dim=-1):
+    total = torch.zeros_like(x[..., 0])
+    for column in x.unbind(-1):
+        total = total + column
+    return total
+"""
+PAIRED = """
+def pairs(x):
+    n = x.shape[-1]
+    if n == 1:
+        return x[..., 0]
+    return pairs(x[..., : n - n // 2]) + pairs(x[..., n - n // 2 :])
+
+@kernel(ops.sum, dtypes="float32", dims={-1}, shape_class="N >= 1")
+def paired(x, dim=-1):
+    return pairs(x)
+"""
+
+
+def probed(
+    folder: Path, *targets: str, **settings: Any
+) -> tuple[list[KernelReadings], list[Finding]]:
+    """Probe, and return the readings, as a valid document too, and the findings."""
+    settings = {"device": "cpu", **settings}
+    config = ProbeConfig(targets, folder, folder / "corpus", **settings)
+    probing = Probing(config)
+    found = {}
+    for event in probing.events(stop=threading.Event()):
+        if isinstance(event, FindingSaved) and event.stage == "done":
+            found[event.finding.id] = event.finding
+    made = readings.document(probing.kernels, probing.device, interrupted=False)
+    for kernel in made["kernels"]:
+        kernel["findings"] = []
+    written_down = json.loads(json.dumps({"format": 1, **made}))
+    jsonschema.validate(written_down, SCHEMA)
+    return probing.kernels, list(found.values())
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(HEADER + text)
+    return str(path)
+
+
+@pytest.mark.slow
+def test_serial_tree_and_split_sums_are_told_apart(tmp_path: Path) -> None:
+    target = tmp_path / "probed_kernels.py"
+    shutil.copy(HERE / "helpers" / "probed_kernels.py", target)
+    kernels, findings = probed(
+        tmp_path, str(target), device="interpret", terms=16, probes=("order", "split")
+    )
+    assert findings == []
+    found = {}
+    for kernel in kernels:
+        order, split = kernel.readings
+        found[kernel.kernel.partition("::")[2]] = order.found.partition(";")[0]
+        assert order.found.endswith("its bits are those of additions in float32")
+        assert order.outcome is Outcome.AS_DECLARED
+        assert split.outcome is Outcome.NOT_APPLICABLE
+        assert kernel.calls > 0
+    assert found == {
+        "serial_sum": "serial, height 15",
+        "tree_sum": "balanced tree, height 4",
+        "split_sum": "4 parts of 4 (serial, height 3), height 6",
+    }
+    drawing = ET.fromstring(readings.drawing(kernels))
+    assert len(list(drawing.iter("{http://www.w3.org/2000/svg}path"))) == 3
+    circles = list(drawing.iter("{http://www.w3.org/2000/svg}circle"))
+    assert len(circles) == 3 * 15, "one for each addition"
+
+
+@pytest.mark.slow
+def test_a_narrow_accumulator_is_a_finding_that_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "narrow.py", NARROW)
+    words = "probe narrow.py --device cpu --terms 32 --format json --svg orders.svg"
+    only = "--probe accumulator --probe order"
+    assert main([*words.split(), *only.split()]) == 1
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    [kernel] = document["kernels"]
+    order, *_, reading = kernel["readings"]
+    assert order["is"].endswith("its bits are those of additions in float16")
+    assert reading["is"].startswith("11 bits, as float16")
+    assert (reading["declares"], reading["verdict"]) == ("24 bits", "differs")
+    assert kernel["claims"] == {"accumulator": "float16"}
+    [told] = kernel["findings"]
+    assert (told["contract"], told["state"]) == ("C-PRC-01", "confirmed")
+    assert reading["finding"] == told["id"]
+    assert ET.parse(tmp_path / "orders.svg").getroot().tag.endswith("svg")
+    finding = Corpus(tmp_path / "corpus").find(told["id"]).finding
+    assert kfuzz.replay(finding, times=1).outcome is ReplayOutcome.FAILS
+
+    # What it is may be declared: then nothing differs, and the finding is no more.
+    honest = NARROW.replace("dims=", 'accumulator="float16", dims=')
+    (tmp_path / "narrow.py").unlink()  # else there would be two kernels of one name
+    target = written(tmp_path, "honest.py", honest)
+    settings = {"terms": 32, "probes": ("accumulator", "order")}
+    [made], findings = probed(tmp_path, target, **settings)
+    assert findings == []
+    assert {r.outcome for r in made.readings} == {Outcome.AS_DECLARED}
+    again = kfuzz.replay(finding, times=1, target=f"{target}::narrow")
+    assert again.outcome is ReplayOutcome.FIXED
+
+
+@pytest.mark.slow
+def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
+    target = written(tmp_path, "paired.py", PAIRED)
+    settings = {"terms": 64, "probes": ("order",)}
+    kernels, _ = probed(tmp_path, target, **settings)
+    out = io.StringIO()
+    readings.print_readings(kernels, readings.console(out), adopt=True)
+    assert "0 to 63 in pairs" in out.getvalue()
+    assert "  accumulator='blocked(6)',\n" in out.getvalue()
+    assert "Nothing is changed" in out.getvalue()
+    claims = kernels[0].claims
+    assert claims["shape_class"] == "(N >= 1) and N <= 64"
+
+    listed = ", ".join(f"{key}={value!r}" for key, value in claims.items())
+    adopted = PAIRED.replace('shape_class="N >= 1"', listed)
+    target = written(tmp_path, "adopted.py", adopted)
+    [kernel], findings = probed(tmp_path, target, **settings)
+    assert findings == []
+    assert kernel.readings[-1].declared == "height 6 at most"
+    assert kernel.readings[-1].outcome is Outcome.AS_DECLARED
+    # A serial sum of the same declaration loses more than it admits.
+    serial = adopted.replace("return pairs(x)", "return sum(x.unbind(-1))")
+    target = written(tmp_path, "serial.py", serial)
+    [kernel], findings = probed(tmp_path, target, **settings)
+    last = kernel.readings[-1]
+    assert last.found.startswith("serial, height 63")
+    assert last.outcome is Outcome.DIFFERS
+    assert last.finding in {f.id for f in findings}
+
+
+def test_what_dies_or_raises_is_left_undecided(tmp_path: Path) -> None:
+    text = """
+import os
+
+@kernel(ops.sum, dtypes="float32", dims={-1})
+def dies(x, dim=-1):
+    os._exit(7)
+
+@kernel(ops.sum, dtypes="float32", dims={-1})
+def raises(x, dim=-1):
+    raise ValueError("not today")
+
+@kernel(ops.embedding, dtypes="float32")
+def moves(weight, indices):
+    return weight[indices]
+"""
+    target = written(tmp_path, "broken.py", text)
+    settings = {"terms": 16, "probes": ("order", "operands")}
+    (dies, raises, moves), findings = probed(tmp_path, target, **settings)
+    assert findings == []
+    for kernel, why in ((dies, "ends its process"), (raises, "ValueError: not today")):
+        assert {r.outcome for r in kernel.readings} == {Outcome.UNDECIDED}
+        assert all(why in r.reason for r in kernel.readings)
+    assert {r.outcome for r in moves.readings} == {Outcome.NOT_APPLICABLE}
+    assert moves.calls == 0
+
+
+def test_functions_of_torch_are_probed_as_the_platform_binds_them(
+    tmp_path: Path,
+) -> None:
+    targets = ("torch.add", "torch.sum", "torch._scaled_mm")
+    kernels, findings = probed(tmp_path, *targets, dtypes=("float32",), terms=16)
+    assert [k.kernel.rpartition(":")[2] for k in kernels] == [
+        "torch_add", "torch_sum", "torch_scaled_mm", "torch_scaled_mm_fast"
+    ]  # fmt: skip
+    assert findings == []
+    assert {r.outcome for k in kernels for r in k.readings} >= {Outcome.AS_DECLARED}
+    assert all(r.dtype == "float8_e4m3fn" for r in kernels[2].readings)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--probe", "ordre"), "did you mean 'order'"),
+        (("--dtype", "float99"), "no kernel here declares float99"),
+        (("--svg", "nowhere/t.svg"), "cannot be written here: No such file"),
+        (("torch.matmull",), "torch_matmul"),
+        (("torch.nn.functional.linear",), "calls it: kfuzz.contracts.platform.torch"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_said(
+    words: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    target = written(tmp_path, "kernels.py", NARROW)
+    assert main(["probe", target, "--device", "cpu", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tree", "lines"),
+    [
+        (((0, 1), 2), ["0 to 2 in turn"]),
+        (((0, 1), (2, 3)), ["0 to 3 in pairs"]),
+        ((0, 1, 2, 3), ["0 to 3 at once"]),
+        (((0, 2, 4), 1, 3, 5), ["6 terms, in turn:", "  0, 2, … 4 at once",
+                                "  1, 3, … 5 at once"]),
+        (((((0, 1), 2), 3), (((4, 5), 6), 7)), ["8 terms, in turn:", "  0 to 3 in turn",
+                                      "  4 to 7 in turn"]),
+    ],
+)  # fmt: skip
+def test_an_order_as_an_outline(tree: Any, lines: list[str]) -> None:
+    assert orders.outline(tree) == lines

@@ -1,0 +1,183 @@
+"""What is proved of small kernels, and what is not: from their IR and launches."""
+
+import pytest
+
+from kfuzz.execution.launches.capture import Launch
+from kfuzz.features.prove.fitting import Fit
+from kfuzz.features.prove.ir.graph import graph_of
+from kfuzz.features.prove.ir.ttir import read
+from kfuzz.features.prove.properties import Property, Prover
+from kfuzz.features.prove.sampling import numbers
+from kfuzz.features.prove.solver import Reply, Solver
+from tests.features.prove.kernels import copy_ir, launch, rows_ir, rows_launch
+
+pytest.importorskip("z3")
+
+SIZES = (1, 2, 3, 17, 63, 64, 65, 100, 128, 1000, 4096, 100_000)
+CONTIGUOUS = [launch(n) for n in SIZES]
+STEPPED = [launch(n, step=1 + n % 5) for n in SIZES]
+
+
+def verdicts(
+    text: str, launches: list[Launch], *, varied: bool = False
+) -> dict[str, Reply]:
+    """Return what becomes of each property, that of whole results with them."""
+    graph = graph_of(read(text), launches[0])
+    assert not graph.open, graph.open
+    fixed = numbers(launches[0])
+    relations = Fit(launches, varied=varied).fitted()
+    prover = Prover(graph, relations, Solver(graph.data), fixed=fixed)
+    found = {}
+    for wanted in Property:
+        verdict = prover.verdict(wanted)
+        if wanted is not Property.COVERED and verdict is not None:
+            found[str(wanted)] = verdict.reply
+    return found | {str(Property.COVERED): prover.covered("y").reply}
+
+
+def test_a_masked_copy_is_proved_whole() -> None:
+    found = verdicts(copy_ir(), CONTIGUOUS)
+    assert set(found.values()) == {Reply.PROVED}
+    assert len(found) == 5
+
+
+def test_a_mask_that_lets_one_more_through_is_refuted() -> None:
+    found = verdicts(copy_ir(compare="sle"), CONTIGUOUS)
+    assert found[Property.LOADS] is Reply.REFUTED
+    assert found[Property.STORES] is Reply.REFUTED
+
+
+def test_a_store_without_a_mask_is_refuted() -> None:
+    found = verdicts(copy_ir(mask=""), CONTIGUOUS)
+    assert found[Property.LOADS] is Reply.PROVED
+    assert found[Property.STORES] is Reply.REFUTED
+
+
+def test_programs_that_overlap_are_refuted() -> None:
+    found = verdicts(copy_ir(block=32), CONTIGUOUS)
+    assert found[Property.STORES] is Reply.PROVED
+    assert found[Property.APART] is Reply.REFUTED
+
+
+def test_elements_between_blocks_are_missed() -> None:
+    found = verdicts(copy_ir(block=128), CONTIGUOUS)
+    assert found[Property.APART] is Reply.PROVED
+    assert found[Property.COVERED] is not Reply.PROVED
+
+
+def test_a_result_longer_than_what_is_stored_is_not_covered() -> None:
+    longer = [launch(n, extra=1) for n in SIZES]
+    found = verdicts(copy_ir(), longer)
+    assert found[Property.STORES] is Reply.PROVED
+    assert found[Property.COVERED] is not Reply.PROVED
+
+
+def test_a_32_bit_product_with_a_stride_is_refuted() -> None:
+    found = verdicts(copy_ir(bits=32), STEPPED)
+    assert found[Property.LOADS] is Reply.PROVED
+    assert found[Property.INT32] is Reply.REFUTED
+    assert found[Property.STORES] is not Reply.PROVED  # it rests on that product
+
+
+def test_strides_in_64_bits_are_proved_whatever_they_are() -> None:
+    found = verdicts(copy_ir(), STEPPED)
+    assert set(found.values()) == {Reply.PROVED}
+
+
+def test_a_grid_that_is_too_small_leaves_elements() -> None:
+    short = [launch(n, programs=max(n // 64, 1)) for n in SIZES]
+    assert verdicts(copy_ir(), short)[Property.COVERED] is not Reply.PROVED
+
+
+@pytest.mark.parametrize(
+    ("promise", "reply"),
+    [
+        ("tt.divisibility = dense<64> : tensor<1xi64>", Reply.PROVED),
+        ("tt.divisibility = dense<128> : tensor<1xi64>", Reply.REFUTED),
+        ("tt.contiguity = dense<64> : tensor<1xi64>", Reply.PROVED),
+        ("tt.constancy = dense<2> : tensor<1xi64>", Reply.REFUTED),
+    ],
+)
+def test_promises_to_the_compiler(promise: str, reply: Reply) -> None:
+    more = f"%h = arith.addi %firsts, %wide {{{promise}}} : tensor<64xi64> loc(#loc5)"
+    assert verdicts(copy_ir(more=more), CONTIGUOUS)[Property.HINTS] is reply
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        '%z = tt.elementwise_inline_asm "mov.b32 $0, $1;" {constraints = "=r,r", '
+        "packed_element = 1 : i32, pure = false} %lane : tensor<64xi32> -> "
+        "tensor<64xi32> loc(#loc5)",
+        "%z = tt.never_heard_of %lane : tensor<64xi32> loc(#loc5)",
+    ],
+)
+def test_what_is_not_understood_is_open_with_its_line(more: str) -> None:
+    graph = graph_of(read(copy_ir(more=more)), CONTIGUOUS[0])
+    assert "line 5" in graph.open
+
+
+def test_an_address_from_data_is_not_proved() -> None:
+    more = """%i = tt.bitcast %v : tensor<64xf32> -> tensor<64xi32> loc(#loc5)
+    %to2 = tt.addptr %ys, %i : tensor<64x!tt.ptr<f32>>, tensor<64xi32> loc(#loc5)
+    tt.store %to2, %v, %mask : tensor<64x!tt.ptr<f32>> loc(#loc5)"""
+    found = verdicts(copy_ir(more=more), CONTIGUOUS)
+    assert found[Property.STORES] is not Reply.PROVED
+    assert found[Property.APART] is not Reply.PROVED
+
+
+def test_a_narrowed_product_is_not_proved() -> None:
+    more = """%ww = arith.muli %offs, %offs : tensor<64xi64> loc(#loc5)
+    %t = arith.trunci %ww : tensor<64xi64> to tensor<64xi32> loc(#loc5)
+    %to2 = tt.addptr %xs, %t : tensor<64x!tt.ptr<f32>>, tensor<64xi32> loc(#loc5)
+    %v2 = tt.load %to2, %mask : tensor<64x!tt.ptr<f32>> loc(#loc5)"""
+    found = verdicts(copy_ir(more=more), CONTIGUOUS)
+    assert found[Property.LOADS] is not Reply.PROVED
+    assert found[Property.INT32] is not Reply.PROVED
+
+
+@pytest.mark.parametrize(("above", "whole"), [("sge", True), ("sgt", False)])
+def test_two_stores_together_store_all_or_all_but_one(
+    above: str, *, whole: bool
+) -> None:
+    halves = f"""%h = arith.constant dense<10> : tensor<64xi64> loc(#loc5)
+    %low = arith.cmpi slt, %offs, %h : tensor<64xi64> loc(#loc5)
+    %high = arith.cmpi {above}, %offs, %h : tensor<64xi64> loc(#loc5)
+    %first = arith.andi %mask, %low : tensor<64xi1> loc(#loc5)
+    %second = arith.andi %mask, %high : tensor<64xi1> loc(#loc5)
+    tt.store %to, %v, %first : tensor<64x!tt.ptr<f32>> loc(#loc5)"""
+    found = verdicts(copy_ir(more=halves, mask=", %second"), CONTIGUOUS)
+    assert found[Property.STORES] is Reply.PROVED
+    assert (found[Property.COVERED] is Reply.PROVED) is whole
+
+
+@pytest.mark.parametrize(
+    ("width", "across", "whole"), [(4, 1, True), (3, 1, False), (4, 0, False)]
+)
+def test_rows_shorter_than_a_block_are_stored_by_one_program_each(
+    width: int, across: int, *, whole: bool
+) -> None:
+    launches = [rows_launch(rows, across or 1 + rows % 3) for rows in SIZES]
+    # With several programs all store the same block: of which program x is no part.
+    text = rows_ir(width, block="%block" if across else "%none")
+    found = verdicts(text, launches, varied=True)
+    assert found[Property.STORES] is Reply.PROVED
+    if across:
+        assert found[Property.APART] is Reply.PROVED
+        assert (found[Property.COVERED] is Reply.PROVED) is whole
+    else:
+        assert found[Property.APART] is not Reply.PROVED
+
+
+@pytest.mark.parametrize(("which", "reply"), [("true", True), ("false", False)])
+def test_a_choice_by_a_constant_needs_what_is_chosen_alone(
+    which: str, *, reply: bool
+) -> None:
+    more = f"""%t = arith.constant {which} loc(#loc5)
+    %square = arith.muli %narrow, %narrow : tensor<64xi32> loc(#loc5)
+    %far = arith.extsi %square : tensor<64xi32> to tensor<64xi64> loc(#loc5)
+    %one = arith.select %t, %offs, %far : tensor<64xi64> loc(#loc5)
+    %from2 = tt.addptr %xs, %one : tensor<64x!tt.ptr<f32>>, tensor<64xi64> loc(#loc5)
+    %v2 = tt.load %from2, %mask : tensor<64x!tt.ptr<f32>> loc(#loc5)"""
+    found = verdicts(copy_ir(more=more), CONTIGUOUS)
+    assert (found[Property.LOADS] is Reply.PROVED) is reply
