@@ -130,6 +130,7 @@ def test_every_module_belongs_to_a_layer() -> None:
     assert not strays, f"add them to LAYERS and ARCHITECTURE.md: {sorted(strays)}"
 
 
+@pytest.mark.slow
 def test_imports_point_down() -> None:
     found = [
         fault

@@ -162,6 +162,7 @@ def test_the_sdist_holds_every_tracked_file(dist: Path) -> None:
     assert set(tracked()) - links <= names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["kfuzz", "kfuzz.core.codec", "kfuzz.store.corpus", "kfuzz.strategies",
                "kfuzz.contracts"],

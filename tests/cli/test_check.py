@@ -65,6 +65,7 @@ def line_of(text: str, label: str) -> str:
     return next(ln for ln in text.splitlines() if ln.split()[:1] == label.split()[:1])
 
 
+@pytest.mark.slow
 def test_what_will_be_judged_and_what_will_not(checked: Checked) -> None:
     code, out, _ = checked(RIGHT)
     assert code == ExitCode.OK

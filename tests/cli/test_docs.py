@@ -99,6 +99,7 @@ def test_the_kernels_of_the_readme_can_be_bound() -> None:
     assert space["my_softmax"].operator.name == "softmax"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cast", "found"), [(True, set()), (False, {"C-PRC-01"})])
 def test_the_example_of_an_operator_is_searched(cast: bool, found: set[str]) -> None:
     page = (ROOT / "contracts" / "operators" / "README.md").read_text()

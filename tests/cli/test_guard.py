@@ -52,6 +52,7 @@ def test_what_ends_it_is_said() -> None:
     assert "kfuzz: error: its own process was ended by SIGSEGV" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_comes_once(number: signal.Signals) -> None:
     body = (

@@ -75,6 +75,7 @@ def in_state(kernel: str, state: State) -> Finding:
     return finding(kernel=kernel, state=state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "outcome", "result"),
     [
@@ -183,6 +184,7 @@ def test_options_that_cannot_be_obeyed(
     done.stderr.fnmatch_lines([f"*{said}*"])
 
 
+@pytest.mark.slow
 def test_loading_the_plugin_imports_nothing_slow(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

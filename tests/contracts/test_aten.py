@@ -252,6 +252,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
     name, function = FAULTS[fault]

@@ -35,6 +35,7 @@ def each(
     return pytest.mark.parametrize(("name", "dtype"), made)
 
 
+@pytest.mark.slow
 @each()
 def test_correct_algorithms_are_admitted_on_every_family(name: str, dtype: str) -> None:
     subject = EVERY[name]

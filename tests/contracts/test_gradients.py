@@ -279,6 +279,7 @@ def test_each_other_way_of_asking_shows_what_it_is_for(name: str, detail: str) -
     assert judged(made, tensors, Depth.BASE, **scalars).failure is None
 
 
+@pytest.mark.slow
 def test_right_functions_of_autograd_pass_in_every_way() -> None:
     for name in ("softmax", "matmul", "gelu"):
         made = getattr(gradients, f"gradient_{name}").backward
@@ -444,6 +445,7 @@ def test_faulty_witnesses_pass_with_contiguous_gradients() -> None:
         assert passes_functional(witness), witness.kernel
 
 
+@pytest.mark.slow
 def test_rows_whose_norm_is_below_eps_are_differentiated_as_scaled() -> None:
     """The search draws an eps above the norms of its data, so that this shows."""
     assert max(ops.l2_normalize.scalars["eps"].domain) > 16

@@ -227,6 +227,7 @@ def algorithm(log_sum: LogSum, *, cancels: bool = False) -> Callable[..., Tensor
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_correct_losses_are_admitted_on_every_family(dtype: str) -> None:
     decided = 0

@@ -104,6 +104,7 @@ def test_what_is_not_the_list_that_the_reference_gives_is_a_violation(
     assert "[" not in failure.signature("k").output
 
 
+@pytest.mark.slow
 def test_a_right_kernel_conforms_in_batches_and_a_wrong_one_does_not() -> None:
     right = kfuzz.kernel(ROWS, name="right")(lambda x, size: list(_rows(x, size=size)))
     made = tallied(right, 80)
@@ -166,6 +167,7 @@ def test_a_reference_that_returns_several_says_how_to_name_them() -> None:
         InProcess(kernel, budget="interpret").evaluator.judge(case, Depth.SEARCH)
 
 
+@pytest.mark.slow
 def test_hundreds_of_results_take_no_time_that_grows_with_their_square() -> None:
     def late(x: Tensor, size: int) -> list[Tensor]:
         return [2 * p if i != 2 else 1.5 * p for i, p in enumerate(x.split(size))]

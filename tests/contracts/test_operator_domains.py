@@ -52,6 +52,7 @@ def share(cases: list[Case], holds: Callable[[Case], bool]) -> float:
     return sum(map(holds, cases)) / len(cases)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["interpret", usual("cpu", is_usual=False)])
 @pytest.mark.parametrize("name", sampled(RELATED, one_in=2))
 def test_drawn_cases_lie_in_the_domain_and_the_budget(name: str, backend: str) -> None:
@@ -66,6 +67,7 @@ def test_drawn_cases_lie_in_the_domain_and_the_budget(name: str, backend: str) -
             assert made <= SIZE_BUDGETS[backend].elements
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "claims"),
     [
@@ -91,6 +93,7 @@ def test_no_draw_is_given_up(
         assert all(kernel.operator.admits(c, kernel.declaration) for c in cases)
 
 
+@pytest.mark.slow
 def test_attention_is_drawn_with_groups_and_unequal_lengths() -> None:
     cases = drawn(kernel_of(ops.attention), 400)
     assert share(cases, lambda c: c.dims["H"] > c.dims["G"]) > 0.1
@@ -103,6 +106,7 @@ def test_attention_is_drawn_with_groups_and_unequal_lengths() -> None:
     assert {"ninf_mask", "ninf_all", "zeros"} <= masks
 
 
+@pytest.mark.slow
 def test_conv2d_is_drawn_with_every_filter_and_padding() -> None:
     cases = drawn(kernel_of(ops.conv2d), 300)
     assert {c.dims["R"] for c in cases} >= {1, 2, 3, 4, 5, 7}
@@ -123,6 +127,7 @@ def test_an_omitted_scalar_counts_with_its_default() -> None:
         assert set(case.scalars) == {"stride"}
 
 
+@pytest.mark.slow
 def test_tables_are_drawn_as_wide_as_heads_or_half_as_wide() -> None:
     cases = drawn(kernel_of(ops.rope), 200)
     for case in cases:
@@ -194,6 +199,7 @@ def test_an_operators_shape_class_is_parsed() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["interpret", "cpu"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operator_has_friendly_shapes(name: str, backend: str) -> None:

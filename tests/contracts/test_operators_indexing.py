@@ -92,6 +92,7 @@ def test_a_forgotten_factor_is_refused(dtype: str) -> None:
         assert refused("index_add", dtype, wrong, "randn", table(9, 32, 4, 0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), ADDING)
 def test_additions_in_memory_are_admitted_where_declared(name: str, dtype: str) -> None:
     """Every sum rounded to the data's format, as atomics on 16 bits do."""

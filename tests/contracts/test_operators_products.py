@@ -95,6 +95,7 @@ def by_tiles(**claims: str) -> Subject:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "m"),
     [usual(d, m, is_usual=(d, m) == ("float16", 2)) for d in DTYPES for m in (2, 4)],

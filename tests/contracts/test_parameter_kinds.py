@@ -108,6 +108,7 @@ def test_drawn_cases_hold_each_kind_and_survive_json() -> None:
     assert any(m.offset for m in masks)
 
 
+@pytest.mark.slow
 def test_a_kernel_gets_dtypes_and_texts_and_is_judged() -> None:
     judge = evaluator(blend)
     SEEN.clear()
@@ -222,6 +223,7 @@ def row(values: list[float]) -> Case:
     return Case({"x": TensorSpec((len(values),), ("N",), "float32", values=raw)})
 
 
+@pytest.mark.slow
 def test_any_answer_that_the_relation_admits_is_right() -> None:
     judge = evaluator(last_of_equals)
     for values in ([1.0, 3.0, 3.0], [0.0] * 9, [2.0], [float("nan"), 1.0]):

@@ -386,6 +386,7 @@ BY_CHANCE: Final = {
 ON_CPU: Final = [d for d in DEFECTS if d.device != "cuda"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", ON_CPU, ids=lambda d: f"{d.contract} {d.kernels[0]}")
 def test_a_listed_defect_is_still_there(defect: Defect) -> None:
     """If it is gone, it was mended: give the entry an `until`."""

@@ -1,5 +1,6 @@
 """How references are called, and what follows where they raise."""
 
+import pytest
 from torch import Tensor
 
 import kfuzz
@@ -8,6 +9,7 @@ from kfuzz.core.budget import Depth
 from tests.helpers.in_process import InProcess, drawn
 
 
+@pytest.mark.slow
 def test_a_reference_is_given_none_for_what_a_case_leaves_out() -> None:
     def shifted(x: Tensor, bias: Tensor | None) -> Tensor:
         return x if bias is None else x + bias

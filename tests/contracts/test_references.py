@@ -398,6 +398,7 @@ KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sampled(KINDS, one_in=2))
 def test_cases_keep_the_domain_and_a_right_kernel_conforms(kind: str) -> None:
     tried = KINDS[kind]
@@ -414,6 +415,7 @@ def test_cases_keep_the_domain_and_a_right_kernel_conforms(kind: str) -> None:
     assert decided > 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sampled(KINDS, one_in=2))
 def test_a_wrong_kernel_is_found_and_its_minimum_is_a_valid_case(kind: str) -> None:
     tried = KINDS[kind]
@@ -442,6 +444,7 @@ def test_a_wrong_kernel_is_found_and_its_minimum_is_a_valid_case(kind: str) -> N
     assert least.dims == wanted
 
 
+@pytest.mark.slow
 def test_the_page_is_followed() -> None:
     source = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)[0]
     assert len(source.splitlines()) <= 60  # one screen
@@ -578,6 +581,7 @@ def _in_int64(function: Callable[..., Any]) -> Callable[..., Any]:
     return wide
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "kernel", "dtype", "conforms"),
     [
@@ -648,6 +652,7 @@ def test_what_no_number_of_a_declared_type_is_leaves_open() -> None:
     assert misses(total, y, x=top, z=doubles(0, 0)) == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 def test_integers_wrap_in_the_type_of_an_index_too(right: bool) -> None:
     operator = kfuzz.reference(
@@ -785,6 +790,7 @@ def test_a_reference_of_another_type_than_declared_is_refused_by_name() -> None:
         accept(operator, posed(x=doubles(1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("a", [0.999, 0.99, 0.9])
 def test_a_scalar_that_a_kernel_gets_in_float32_may_be_computed_with(a: float) -> None:
     """1 - a is the oracle's own step, which the shadow does not see."""

@@ -206,6 +206,7 @@ def test_every_witness_passes_the_plain_functional_test(witness: Witness) -> Non
     assert passes_functional(witness, device=device)
 
 
+@pytest.mark.slow
 @named(VIOLATING, every=2)
 def test_a_planted_fault_is_charged_to_its_class(witness: Witness) -> None:
     report = judged(witness, minimal_case(witness))
@@ -216,6 +217,7 @@ def test_a_planted_fault_is_charged_to_its_class(witness: Witness) -> None:
     assert report.verdicts[witness.contract] is Verdict.VIOLATES
 
 
+@pytest.mark.slow
 @named(VIOLATING, every=3)
 def test_the_correct_twin_passes_where_the_fault_shows(witness: Witness) -> None:
     case = minimal_case(witness)
@@ -244,6 +246,7 @@ def word(spec: TensorSpec) -> torch.dtype:
 
 
 # Torch warns of variances of one element.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:var")
 @named(CONFORMING, every=20)
 def test_conforming_witnesses_conform_over_layouts_and_families(

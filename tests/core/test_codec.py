@@ -23,12 +23,14 @@ def through_json(value: Any) -> Any:
     return strict_json.loads(strict_json.dumps(encode(value)))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(findings())
 def test_a_finding_survives_json(value: Finding) -> None:
     assert decode(Finding, through_json(value)) == value
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(cases())
 def test_a_case_survives_json_and_keeps_scalar_types(value: Case) -> None:

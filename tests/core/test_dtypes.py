@@ -93,6 +93,7 @@ def test_a_value_that_the_dtype_lacks_is_refused(value: float, dtype: str) -> No
         number_to_bits(value, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(data=st.data())
 def test_packing_and_unpacking_are_inverse(dtype: str, data: st.DataObject) -> None:

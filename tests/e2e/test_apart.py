@@ -17,6 +17,7 @@ print("torch" in sys.modules, code)
 """
 
 
+@pytest.mark.slow
 def test_the_command_line_imports_no_torch(project: Project) -> None:
     project.write("kernels.py", HEADER + RIGHT)
     done = project.python("-c", LIGHT)

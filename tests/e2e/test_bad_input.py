@@ -104,6 +104,7 @@ CORPORA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [usual(n, is_usual=n == "nobody's") for n in CORPORA])
 def test_a_corpus_that_cannot_be_written(name: str, project: Project) -> None:
     file, code, part = CORPORA[name]

@@ -263,6 +263,7 @@ SOUND = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "code", "told"),
     [
@@ -285,6 +286,7 @@ def test_a_result_that_is_infinite_alone_is_compared_beside_another(
     assert told in out
 
 
+@pytest.mark.slow
 def test_a_run_that_compared_nothing_is_not_green(
     searched: Searched, project: Project
 ) -> None:
@@ -323,6 +325,7 @@ def test_one_result_does_not_stand_for_another(
     assert searched(text, "--contracts", "K-MEM-*")[0] == 0, "memory needs no number"
 
 
+@pytest.mark.slow
 def test_indices_of_well_separated_numbers_are_judged(searched: Searched) -> None:
     """A router that sends each token to its worst experts, with right weights."""
     reference = (
@@ -364,6 +367,7 @@ def test_falsify_raises_where_nothing_was_compared() -> None:
         kfuzz.falsify(bound, max_cases=3, device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_reference_is_searched(name: str, searched: Searched) -> None:
     code, out, err = searched(SOUND[name])

@@ -15,6 +15,7 @@ from tests.helpers.tiers import usual
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kills", "disks", "clocks"),
     [
@@ -36,6 +37,7 @@ def test_nothing_announced_is_lost_and_nothing_is_left(
         assert words_ in done.stdout
 
 
+@pytest.mark.slow
 def test_what_is_lost_left_or_damaged_is_seen(tmp_path: Path) -> None:
     code = f"""
 import os, subprocess, sys

@@ -33,6 +33,7 @@ SAYS = {
 VERBS = ("run", "check", "grade", "probe", "contracts show", "judge")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "name"),
     [
@@ -116,6 +117,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb",
     [
@@ -163,6 +165,7 @@ def get_init_inputs():
 ENDLESS = "while True: torch.zeros(1000).normal_()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "inputs"), [(ENDLESS, ""), ("pass", ENDLESS)])
 def test_a_reference_that_takes_too_long_to_open_decides_nothing(
     build: str, inputs: str, project: Project

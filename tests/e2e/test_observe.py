@@ -75,6 +75,7 @@ def test_a_program_becomes_bindings_that_can_be_searched(project: Project) -> No
     assert run.returncode in (0, 1), run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [

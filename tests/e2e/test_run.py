@@ -57,6 +57,7 @@ FINDING_FIELDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", sampled(["K // BK", "tl.cdiv(K, BK)"], one_in=2))
 def test_a_fault_at_the_tail_of_a_tiled_product_is_confirmed_in_half_a_minute(
     project: Project, steps: str

@@ -68,6 +68,7 @@ def right(x):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

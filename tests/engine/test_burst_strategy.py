@@ -77,6 +77,7 @@ def test_masks_truth_values_and_indices_have_theirs():
             assert INDEX_FAMILIES[group["index"]].group == "index"
 
 
+@pytest.mark.slow
 def test_what_copies_another_argument_may_go_on_doing_so():
     copying = 0
     found = [b for start in range(8) for b in drawn(MATMUL, 60, from_seed=start)]

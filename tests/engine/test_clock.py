@@ -97,6 +97,7 @@ def ended(
     return notices, kernel, next(e for e in told if isinstance(e, RunFinished))
 
 
+@pytest.mark.slow
 def test_a_short_run_searches_however_long_its_kernel_takes_to_import(
     tmp_path: Path,
 ) -> None:

@@ -66,6 +66,7 @@ def test_what_a_case_read_gives_that_case() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_sizes_that_the_code_names_are_drawn() -> None:
     inputs = [n.to_bytes(2, "big") for n in range(400)]
     without = _drawn("relu_odd_shape", inputs)
@@ -133,6 +134,7 @@ def test_strange_files_among_the_inputs_are_no_inputs(tmp_path: Path) -> None:
     assert (kept.folder / "notes.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_kernels_own_functions_and_the_sizes_they_name(tmp_path: Path) -> None:
     (tmp_path / "helper_of_own_code.py").write_text(
         "def helper(x):\n    return x if x.shape == (5, 4321) else x\n"
@@ -156,6 +158,7 @@ def test_a_kernels_own_functions_and_the_sizes_they_name(tmp_path: Path) -> None
     assert len(sizes) == len(set(sizes)) < 20
 
 
+@pytest.mark.slow
 def test_bodies_are_python_in_the_interpreter_alone() -> None:
     # TRITON_INTERPRET is read when triton is imported: a fresh process.
     text = f"""

@@ -229,6 +229,7 @@ def test_what_is_known_of_a_kernel_hides_nothing_of_its_namesake(
     assert run(capsys, "three.py", "--max-cases", "9")[0] == 0
 
 
+@pytest.mark.slow
 def test_two_files_of_one_run_may_have_kernels_of_one_name(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def lookup(values: list[int], rows: int, columns: int = 1) -> Case:
 # --- drawing ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["embedding", "gather", "cross_entropy"])
 def test_drawn_cases_are_possible_and_a_few_are_hostile(name: str) -> None:
     budget, hostile, dtypes = SIZE_BUDGETS["interpret"], 0, Counter()
@@ -118,6 +119,7 @@ def test_drawn_cases_are_possible_and_a_few_are_hostile(name: str) -> None:
     assert set(dtypes) == {"float32", "float16", "bfloat16"}
 
 
+@pytest.mark.slow
 def test_some_targets_are_ignored_also_all_of_them() -> None:
     shares = Counter()
     for case in drawn(ops.cross_entropy):  # the scalar is not taken: its default
@@ -130,6 +132,7 @@ def test_some_targets_are_ignored_also_all_of_them() -> None:
     assert shares[False, True] > 20
 
 
+@pytest.mark.slow
 def test_declarations_settle_hostility_and_dtype() -> None:
     for case in drawn(ops.embedding, out_of_bounds="undefined"):
         fill = index_of(case)[1].fill

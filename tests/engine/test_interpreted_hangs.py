@@ -70,6 +70,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(running, name, 1.0)
 
 
+@pytest.mark.slow
 def test_a_grid_that_takes_longer_than_a_hang_is_none(tmp_path: Path) -> None:
     assert run("time.sleep(0.1)", tmp_path) == (1, [])
 

@@ -92,6 +92,7 @@ def runner(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runner]:
     backend.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fresh", [True, False])
 @pytest.mark.parametrize("runner", ["hangs_elsewhere", "dies_elsewhere"], indirect=True)
 def test_what_a_kernel_does_on_other_shapes_is_not_charged_to_the_case(

@@ -218,6 +218,7 @@ def test_a_clean_run_and_a_tool_that_fails(
     assert "half of what it saw" in result["problem"]
 
 
+@pytest.mark.slow
 def test_without_the_tool_or_a_gpu_nothing_runs(
     finding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

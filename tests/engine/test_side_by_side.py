@@ -162,6 +162,7 @@ def test_events_are_one_stream_in_which_each_kernels_are_in_order(
     assert cases[-1] == sum(e.cases for e in told if isinstance(e, KernelFinished))
 
 
+@pytest.mark.slow
 def test_what_breaks_in_one_kernels_turn_is_an_error_of_that_kernel(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_device_that_is_gone_ends_the_run(
         list(events(kernels, 3, cases=4000))
 
 
+@pytest.mark.slow
 def test_no_more_findings_than_were_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "kernels.py"
     one = KERNELS.partition("@kernel")[0]
@@ -221,6 +223,7 @@ def test_no_more_findings_than_were_asked_for(tmp_path: Path) -> None:
     assert sum(isinstance(e, FindingSaved) and e.stage == "found" for e in told) == 2
 
 
+@pytest.mark.slow
 def test_what_the_disk_refuses_is_told_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

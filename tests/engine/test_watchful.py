@@ -144,6 +144,7 @@ def told(kernel: Any) -> list[tuple[str, str]]:
     return [(n.about, n.message) for n in watched(kernel, Scale.USUAL)]
 
 
+@pytest.mark.slow
 def test_an_ordinary_search_gives_no_cause_to_warn(many: list[Case]) -> None:
     assert told(turns(searched(RELU, many), RELU)) == []
     for bound in (

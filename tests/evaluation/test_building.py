@@ -86,6 +86,7 @@ def built(file: Path, name: str, *targets: str) -> Builds:
         return builder(case(*targets), lambda: None)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_beyond_the_memory_of_one_gpu_and_not_of_another(
     file: Path,
 ) -> None:

@@ -87,6 +87,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(KERNELS, one_in=2))
 def test_a_right_kernel_passes_with_the_counts_of_the_bench(name: str) -> None:
     right = bind(KERNELS[name], getattr(ops, name))

@@ -131,6 +131,7 @@ def test_programs_in_order_or_in_agreement_do_not_race(mode: str) -> None:
     assert report.verdicts["C-ORD-02"] is Verdict.CONFORMS
 
 
+@pytest.mark.slow
 def test_an_order_in_which_programs_wait_for_ever_is_no_evidence() -> None:
     report = judged("turns")
     assert (report.failure, report.unsupported, report.error) == (None, None, None)

@@ -59,6 +59,7 @@ def test_readable_fences_are_memory_like_the_rest(driver):
     made.memory.fill_(3)
 
 
+@pytest.mark.slow
 def test_a_range_is_given_back_once_when_its_last_tensor_goes(driver):
     memory = fenced_memory(1, CPU, driver=driver).memory
     view = memory[8:16].view(torch.float32)

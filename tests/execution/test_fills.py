@@ -83,6 +83,7 @@ def index_checksum(family, dtype):
     return digest.hexdigest()[:16]
 
 
+@pytest.mark.slow
 def test_bits_of_every_family_are_those_recorded():
     # Written by this very loop: whoever changes a family on purpose replaces
     # the file, and with it every stored recipe changes its meaning.
@@ -97,6 +98,7 @@ def test_bits_of_every_family_are_those_recorded():
     assert found == golden
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_are_finite_unless_special(family, dtype):

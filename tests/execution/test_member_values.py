@@ -79,6 +79,7 @@ def assert_members_agree(burst):
             assert same, f"{name} of member {number} is not its recipe's: {where}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", sampled(FAMILIES, one_in=3))
 def test_values_of_all_are_those_of_each(family):
     for i, dtype in enumerate(FLOATS):
@@ -217,6 +218,7 @@ def test_plants_differ_and_lie_at_ends_and_tile_edges(finite):
     assert (batch_values(burst, CPU)["a"].abs() < 4).all()
 
 
+@pytest.mark.slow
 def test_the_later_of_two_plants_of_one_element_counts():
     # Elements are few, so that plants of one member meet.
     for strides, shape in ((None, (2,)), ((0, 1), (3, 2)), (None, ())):
@@ -275,6 +277,7 @@ def test_host_arithmetic_is_that_of_one_grid():
         assert torch.equal(grids.words(stream), words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "shape", "axis"),
     [
@@ -312,6 +315,7 @@ def test_one_kernel_makes_the_bits_of_every_family(dtype, shape, axis):
     assert (made[left_out[0] : left_out[1]] == 7).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_one_kernel_plants_and_copies_as_torch_does(dtype, monkeypatch):
     pytest.importorskip("triton")

@@ -393,6 +393,7 @@ def test_leaving_ends_hung_children():
         children[0].wait(PATIENCE)
 
 
+@pytest.mark.slow
 def test_many_forks_leak_nothing():
     before = len(os.listdir("/proc/self/fd"))
     threads = threading.active_count()

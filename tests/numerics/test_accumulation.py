@@ -210,6 +210,7 @@ MODELS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("claim", "dtype", "multiply"), MODELS)
 def test_a_kernel_of_a_model_is_admitted_on_every_family(
     claim: str, dtype: str, multiply: Callable[..., np.ndarray]
@@ -227,6 +228,7 @@ def test_a_kernel_of_a_model_is_admitted_on_every_family(
     assert decided > 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claim", "dtype", "multiply", "families"),
     [

@@ -111,6 +111,7 @@ def test_where_the_exactness_test_holds_every_order_is_exact(
         assert float(sum_error(wide(*values), -1, HALF, flush=False)) == 0
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.integers(-600, 600), min_size=3, max_size=3), min_size=1),
     st.integers(-1075, 960),

@@ -83,6 +83,7 @@ finite = st.floats(-1e4, 1e4)
 width = st.floats(0, 100)
 
 
+@pytest.mark.slow
 @given(finite, width, st.sampled_from(NARROW))
 @settings(max_examples=200, deadline=None)
 def test_the_rounded_ends_pass_and_the_next_values_fail(
@@ -99,6 +100,7 @@ def test_the_rounded_ends_pass_and_the_next_values_fail(
     assert outcome(neighbour(low, fmt, up=False), a) is Outcome.VALUE
 
 
+@pytest.mark.slow
 @given(finite, width, st.sampled_from(NARROW))
 @settings(max_examples=200, deadline=None)
 def test_whatever_lies_in_the_interval_passes_once_stored(

@@ -150,6 +150,7 @@ def check_members(operator: Operator, *given_: dict[str, str]) -> None:
                     assert not bool(wrong.any()), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(OPERATORS, one_in=3))
 def test_members_are_admitted_what_each_is_alone(name: str) -> None:
     check_members(OPERATORS[name], *CLAIMS)

@@ -13,6 +13,7 @@ from tests.helpers.acceptances import within_one
 STEPS = (-2.0, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float64"])
 def test_the_short_way_gives_the_outcome_of_the_long_one(name: str) -> None:
     fmt, draw = FORMATS[name], random.Random(7)

@@ -21,6 +21,7 @@ NAMES: Final = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_found(name: str) -> None:
     made, is_proven = proven(everywhere()[name], CASES)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.quality.guard_page_sweep import (
     ALIGNMENTS,
     DTYPES,
@@ -21,6 +23,7 @@ PLACEMENTS = len(DTYPES) * len(LAYOUTS) * len(SIDES) * len(ALIGNMENTS)
 CALLS = PLACEMENTS * (len(MATRICES) * (len(OPERATORS) - 1) + len(IMAGES))
 
 
+@pytest.mark.slow
 def test_torch_operators_do_not_fault_and_an_over_read_does() -> None:
     words = [sys.executable, "-m", "tests.quality.guard_page_sweep", "control"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

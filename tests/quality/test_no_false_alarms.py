@@ -81,6 +81,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [usual(n, is_usual=n != "many") for n in SEARCHES],
@@ -132,6 +133,7 @@ def test_torch_declared_honestly_shows_listed_defects_only(tmp_path: Path) -> No
         report_torch(strange.values())
 
 
+@pytest.mark.slow
 def test_a_listed_defect_of_torch_is_found(tmp_path: Path) -> None:
     # One that shows on every processor, or finding no other would mean nothing.
     target = f"{torch_cpu.__name__}:torch_take_along_dim"

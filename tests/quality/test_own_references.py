@@ -53,6 +53,7 @@ def test_a_right_kernel_conforms(kernel: Kernel) -> None:
     assert made.counts["decided"] > 0.7 * CASES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", each(right=False), ids=named)
 def test_a_wrong_kernel_is_found(kernel: Kernel) -> None:
     made = tallied(kernel.bound, FOUND, budget=SMALLEST, explained=0, stops=True)

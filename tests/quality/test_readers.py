@@ -8,6 +8,7 @@ from tests.benchmarks.readers import READERS, Reader, Row, table
 from tests.helpers.tiers import usual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inputs", [usual(150, is_usual=True), usual(100_000, is_usual=False)]
 )
@@ -22,6 +23,7 @@ def test_no_reader_raises_hangs_or_writes(inputs: int) -> None:
         assert row.taken + row.news > 2
 
 
+@pytest.mark.slow
 def test_what_no_reader_may_do_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def bad(path: object) -> None:
         match len(readers.Path(str(path)).read_bytes()) % 4:

@@ -31,6 +31,7 @@ BOUNDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [usual(n, is_usual=n == "sum_samples_half_of_the_rows") for n in BOUNDS],

@@ -118,6 +118,7 @@ def test_hostile_texts_are_shown_as_text() -> None:
     assert "\x1b" not in html.document(gathered(told))
 
 
+@pytest.mark.slow
 def test_a_thousand_findings_fit_ten_megabytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

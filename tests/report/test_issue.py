@@ -63,6 +63,7 @@ def test_an_issue_says_what_where_why_and_with_which_versions(incident: str) -> 
     assert re.search(r"\| kfuzz \(installed now\) \| \d", incident)
 
 
+@pytest.mark.slow
 def test_its_script_fails_as_it_says(incident: str, tmp_path: Path) -> None:
     file = tmp_path / "repro.py"
     file.write_text(script_of(incident))

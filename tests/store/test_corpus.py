@@ -53,6 +53,7 @@ def unexplained(n: int = 3) -> Finding:
     return finding(n=n, explanation=None, state=State.NEW)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(findings())
 def test_any_finding_comes_back_equal(tmp_path_factory: Any, value: Finding) -> None:
@@ -482,6 +483,7 @@ def test_dying_while_a_merged_entry_is_removed_leaves_no_damage(
     assert found(corpus) == [finding()]
 
 
+@pytest.mark.slow
 def test_two_writers_at_once_leave_whole_entries(tmp_path: Path) -> None:
     code = WRITER.replace("10**6", "15")
     writers = [

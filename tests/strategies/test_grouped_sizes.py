@@ -1,11 +1,14 @@
 """Sizes of which one is a multiple of another."""
 
+import pytest
+
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from tests.helpers.in_process import drawn
 from tests.helpers.judged_cases import COUNTER
 
 
+@pytest.mark.slow
 def test_grouped_queries_are_drawn_about_as_often_as_equal_heads() -> None:
     def attention(q, k, v, mask=None, causal=False, scale=None):
         return q

@@ -67,6 +67,7 @@ def reduced_axis(operator, case):
     return -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_case_is_possible_and_sizes_are_shared(operator, plain):
     for case in plain[operator]:
@@ -80,6 +81,7 @@ def test_every_case_is_possible_and_sizes_are_shared(operator, plain):
         assert len({spec.dtype for spec in case.tensors.values()}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("backend", SIZE_BUDGETS)
 def test_budgets_are_kept(operator, backend):
@@ -214,6 +216,7 @@ def test_plants_are_specials_at_interesting_places(plain):
     assert places[True] > places[False]
 
 
+@pytest.mark.slow
 def test_undefined_nonfinite_excludes_nan_and_infinities():
     for operator in ("softmax", "matmul"):
         for case in drawn(operator, 500, nonfinite="undefined"):
@@ -224,6 +227,7 @@ def test_undefined_nonfinite_excludes_nan_and_infinities():
                     assert math.isfinite(bits_to_number(plant.bits, spec.dtype))
 
 
+@pytest.mark.slow
 def test_declared_layouts_are_kept():
     for operator in OPERATORS:
         for case in drawn(operator, 200, layouts="contiguous"):
@@ -242,6 +246,7 @@ def test_declared_layouts_are_kept():
         assert not overlapping(first(case))
 
 
+@pytest.mark.slow
 def test_a_few_views_reach_past_2_31_elements_where_that_costs_no_memory(plain):
     found = [s for cases in plain.values() for c in cases for s in c.tensors.values()]
     huge = [s for s in found if layout_name(s) == "huge"]
@@ -274,6 +279,7 @@ def overlapping(spec):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "text"),
     [
@@ -333,6 +339,7 @@ def counting(cases_, calls):
     return counted()
 
 
+@pytest.mark.slow
 def test_declared_dims_and_omitted_arguments():
     for case in drawn("softmax", 200, dims=(-1,)):
         assert case.scalars == {"dim": -1}
@@ -362,6 +369,7 @@ def test_a_declaration_that_leaves_nothing_is_an_error(claims):
         strategy("softmax", **claims)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_cases_in_every_process():
     script = str(Path(__file__).parents[1] / "helpers" / "strategies_draws.py")
     root = str(Path(__file__).parents[2])

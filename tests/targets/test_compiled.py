@@ -106,6 +106,7 @@ def test_eager_execution_in_place_of_compiled_is_an_error_of_the_run() -> None:
         made(torch.ones(3))
 
 
+@pytest.mark.slow
 def test_more_shapes_than_torch_compiles_by_default_are_compiled() -> None:
     counted: list[int] = []
 

@@ -89,6 +89,7 @@ def verified(
     return code, " ".join((out + err).split())
 
 
+@pytest.mark.slow
 def test_it_says_what_was_found_in_the_field_s_own_form(folder: Path) -> None:
     document = json.loads((folder / "signed.json").read_text())
     payload = base64.b64decode(document["payload"])
@@ -205,6 +206,7 @@ def test_a_sample_runs_again(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "no violation" in text
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_fails_and_its_sample_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ def evaluated(candidate: str, **more: Any) -> kernelbench.KernelExecResult:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_kernelbench_gets_its_result(judge: kfuzz.Judge) -> None:
     wrong = evaluated((SOFTMAX / "zeros.py").read_text())
     assert (wrong.compiled, wrong.correctness) == (True, False)

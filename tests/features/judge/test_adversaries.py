@@ -42,6 +42,7 @@ def zygotes() -> Iterator[Callable[[str], Zygote]]:
         yield opener(stack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidate", chosen(LIARS, wrong=True), ids=LIARS)
 def test_a_liar_violates(
     candidate: Candidate, zygotes: Callable[[str], Zygote]

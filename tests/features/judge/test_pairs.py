@@ -77,6 +77,7 @@ def some(names: Iterable[str]) -> list[Any]:
     return sampled(names, one_in=6, first=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(CHEATS))
 def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None:
     made = judged(*cheat(name), zygote, tmp_path)
@@ -85,6 +86,7 @@ def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None
     assert finding.signature.contract in CHEATS[name], finding.failure.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(HONEST))
 def test_an_honest_one_conforms(name: str, zygote: Zygote, tmp_path: Path) -> None:
     pair = PAIRS / name
@@ -98,6 +100,7 @@ def test_an_honest_one_conforms(name: str, zygote: Zygote, tmp_path: Path) -> No
     assert len(made.coverage.families) > 5
 
 
+@pytest.mark.slow
 def test_library_calls_are_told_and_charged_on_demand(
     zygote: Zygote, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def judge() -> kfuzz.Judge:
     return judge_with(**SERVED)
 
 
+@pytest.mark.slow
 def test_what_a_process_lacks_to_begin_is_told_each_time() -> None:
     with kfuzz.Judge(RELU, device="cuda:7", max_time=5) as judge:
         for _ in range(2):
@@ -69,6 +70,7 @@ def relu(judge: kfuzz.Judge) -> Task:
     return judge.task(RELU, entry="relu")
 
 
+@pytest.mark.slow
 def test_a_cheat_violates_and_its_honest_twin_conforms(judge: kfuzz.Judge) -> None:
     task = judge.task(PAIRS / "softmax" / "reference.py")
     wrong = judge.judge(PAIRS / "softmax" / "zeros.py", task=task)
@@ -101,6 +103,7 @@ def test_what_is_judged_next_gets_the_weights_as_built() -> None:
         assert right.verdict is Ruling.CONFORMS, right.reason
 
 
+@pytest.mark.slow
 def test_an_operator_is_a_problem_and_explaining_reduces(judge: kfuzz.Judge) -> None:
     task = judge.task("softmax", INPUTS, entry="softmax")
     assert judge.judge(SOFTMAX.format(""), task=task).reward == 1.0

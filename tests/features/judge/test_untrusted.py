@@ -84,6 +84,7 @@ def neighbour(zygote: Zygote) -> Iterator[Callable[[], bool]]:
         yield works
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", list(WAYS))
 def test_an_honest_kernel_answers_however_it_is_contained(
     zygote: Zygote, way: str
@@ -109,6 +110,7 @@ def test_an_honest_kernel_may_run_programs_and_write_to_its_folders(
         assert called.returned.operators == ("aten::relu", "aten::mul")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["all", "watched"])
 @pytest.mark.parametrize(
     ("build", "ends"),
@@ -233,6 +235,7 @@ def test_a_daemon_does_not_outlive_its_child(zygote: Zygote) -> None:
         assert not found.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", ["patches_torch", "follows_every_line"])
 def test_patches_inside_do_not_reach_the_bytes_outside(
     zygote: Zygote, neighbour: Callable[[], bool], build: str
@@ -294,6 +297,7 @@ def test_a_bench_judges_a_remote_kernel_as_any_other(
         assert not remote.late
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "contract", "kind"),
     [
@@ -433,6 +437,7 @@ def g(x):
 """
 
 
+@pytest.mark.slow
 def test_children_are_prepared_before_they_are_called(
     zygote: Zygote, tmp_path: Path
 ) -> None:
@@ -490,6 +495,7 @@ def test_one_that_was_ended_while_it_waited_leaves_the_next_as_contained(
         assert box.containment == told
 
 
+@pytest.mark.slow
 def test_what_holds_is_told_for_each_way(zygote: Zygote) -> None:
     subjects = {"files", "network", "other processes"}
     for way in WAYS:

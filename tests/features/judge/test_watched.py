@@ -51,6 +51,7 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "verdict", "part"),
     [

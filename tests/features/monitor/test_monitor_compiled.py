@@ -40,6 +40,7 @@ def step(x: Tensor, dim: int) -> Tensor:
     return wrong(a + b, dim)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_code_has_no_graph_break_and_is_judged(backend: str) -> None:
     torch._dynamo.reset()
@@ -85,6 +86,7 @@ def network(first: Any, second: Any, third: Any, x: Tensor, scale: float) -> Ten
     return third(torch.sin(a)) * b
 
 
+@pytest.mark.slow
 @given(
     rows=st.integers(0, 5),
     columns=st.integers(1, 9),

@@ -85,6 +85,7 @@ class OnDevice:
             self.lane._numbers[half + at.CALLS.value] = float(WARM)
 
 
+@pytest.mark.slow
 @interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_statistic_is_that_of_numpy(dtype: torch.dtype) -> None:
@@ -120,6 +121,7 @@ def test_the_statistic_is_that_of_numpy(dtype: torch.dtype) -> None:
     assert call.lane.news() is None
 
 
+@pytest.mark.slow
 @interpreted
 def test_flagged_calls_are_copied_before_they_are_overwritten() -> None:
     def wrong_far_out(x: Tensor, i: Tensor) -> Tensor:
@@ -290,6 +292,7 @@ def test_calls_within_calls_keep_their_own_data() -> None:
     assert [v.values["x"][1] for v in call.told if v.values] == [1.0, 1.0]
 
 
+@pytest.mark.slow
 @interpreted
 def test_a_long_call_is_not_taken_for_one_made_meanwhile() -> None:
     from kfuzz.features.monitor.gate import gate_kernel as at

@@ -48,6 +48,7 @@ def tried(pytester: pytest.Pytester, call: str) -> pytest.RunResult:
     )
 
 
+@pytest.mark.slow
 def test_a_right_kernel_passes_and_its_result_comes_back(
     pytester: pytest.Pytester,
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_right_kernel_passes_and_its_result_comes_back(
     done.assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_a_fault_beyond_the_test_s_own_input_fails_it(
     pytester: pytest.Pytester,
 ) -> None:
@@ -64,6 +66,7 @@ def test_a_fault_beyond_the_test_s_own_input_fails_it(
     done.stdout.fnmatch_lines(["*FAIL wrong_tail: wrong value in y*", "*C-CMP-03*"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "text"),
     [

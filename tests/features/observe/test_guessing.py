@@ -48,6 +48,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_the_operator_is_found(name):
     function, shapes, scalars, claims = CALLS[name]
@@ -63,6 +64,7 @@ def test_arguments_in_another_order_are_told_apart():
     assert dict(made.given) == {"a": "first", "b": "second"}
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_and_an_unknown_one_agree_with_none():
     assert guess(seen(lambda x: x.softmax(-1) * 1.01, (4, 9))) is None
     assert guess(seen(lambda x: torch.zeros_like(x), (4, 9))) is None

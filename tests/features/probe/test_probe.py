@@ -281,6 +281,7 @@ def test_a_height_is_claimed_with_the_sizes_at_which_it_was_found() -> None:
     assert read(single, "order").claims == {}, "a row alone is added otherwise"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("product", ["sum", "matmul"])
 @pytest.mark.parametrize("add", [serial, pairwise, split, UNITS["A100"]])

@@ -170,6 +170,7 @@ def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
     assert last.finding in {f.id for f in findings}
 
 
+@pytest.mark.slow
 def test_what_dies_or_raises_is_left_undecided(tmp_path: Path) -> None:
     text = """
 import os

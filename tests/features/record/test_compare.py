@@ -91,6 +91,7 @@ def compared(
     return made
 
 
+@pytest.mark.slow
 def test_a_recording_equals_itself(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +106,7 @@ def test_flushed_subnormals_are_told(
     assert list(made["causes"]) == ["flushed subnormals"]
 
 
+@pytest.mark.slow
 def test_a_wrong_element_is_charged_to_its_device(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
