@@ -30,7 +30,14 @@ DOCUMENTATION = sorted(
 
 
 @pytest.mark.parametrize(
-    "folder", ["contracts", "strategies", "kfuzz/cuda", "kfuzz/monitor", "kfuzz/judge"]
+    "folder",
+    [
+        "contracts",
+        "strategies",
+        "kfuzz/cuda",
+        "kfuzz/features/monitor",
+        "kfuzz/features/judge",
+    ],
 )
 def test_a_folders_readme_names_its_files_and_no_others(folder: str) -> None:
     place = ROOT / folder
