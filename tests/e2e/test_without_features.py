@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+WITHOUT_INSTALLATION = """
+import sys
+
+sys.meta_path[:] = [
+    finder for finder in sys.meta_path
+    if "__editable__" not in getattr(finder, "__module__", "")
+]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +28,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=hidden)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, root / name)
+    # An editable installation finds what a checkout before it lacks.
+    (root / "sitecustomize.py").write_text(WITHOUT_INSTALLATION)
     return root
 
 
