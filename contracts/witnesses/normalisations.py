@@ -1,6 +1,5 @@
 """Normalisations of rows in Triton: a pass or two for the statistics, one to write."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -11,10 +10,7 @@ from kfuzz.contracts.witnesses.rows import as_rows, empty_rows, few_tiles, resto
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
-SIZES = (
-    "stride_m", "stride_n", "stride_rm", "stride_rn", "stride_w", "stride_b", "m", "n",
-    "groups", "channels", "length",
-)  # fmt: skip
+SIZES = ("stride_m", "stride_n", "stride_rm", "stride_rn", "stride_w", "m", "n")
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -58,31 +54,6 @@ def rms_norm_kernel(
 
 
 @triton.jit(do_not_specialize=SIZES)
-def l2_normalize_kernel(
-    x_ptr, y_ptr, stride_m, stride_n, m, n, eps,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """y[i, :] = x[i, :] / max(|x[i, :]|, eps)."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
-    x_rows = x_ptr + rows * stride_m
-    squares = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        x = tl.load(x_rows + offs * stride_n, mask=mask, other=0.0).to(tl.float32)
-        squares += x * x
-    norm = tl.sqrt(tl.sum(squares, axis=1)[:, None])
-    norm = tl.where(norm < eps, eps, norm)  # NaN stays
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        x = tl.load(x_rows + offs * stride_n, mask=mask, other=0.0).to(tl.float32)
-        y = x / norm
-        tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit(do_not_specialize=SIZES)
 def log_softmax_kernel(
     x_ptr, y_ptr, stride_m, stride_n, m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -110,51 +81,6 @@ def log_softmax_kernel(
         x = tl.load(x_rows + offs * stride_n, mask=mask, other=0.0).to(tl.float32)
         y = x - top - log_total
         tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def group_norm_kernel(
-    x_ptr, w_ptr, b_ptr, y_ptr, stride_w, stride_b, m, n, groups, channels, length, eps,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Normalise m groups of n contiguous elements, `channels` of `length` each."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    total = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        total += tl.load(x_ptr + rows * n + offs, mask=mask, other=0.0).to(tl.float32)
-    mean = tl.sum(total, axis=1)[:, None] / n
-    squares = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        x = tl.load(x_ptr + rows * n + offs, mask=mask, other=0.0).to(tl.float32)
-        d = tl.where(mask, x - mean, 0.0)
-        squares += d * d
-    scale = tl.rsqrt(tl.sum(squares, axis=1)[:, None] / n + eps)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        x = tl.load(x_ptr + rows * n + offs, mask=mask, other=0.0).to(tl.float32)
-        channel = rows % groups * channels + offs // length
-        w = tl.load(w_ptr + channel * stride_w, mask=mask, other=0.0).to(tl.float32)
-        b = tl.load(b_ptr + channel * stride_b, mask=mask, other=0.0).to(tl.float32)
-        y = (x - mean) * scale * w + b
-        tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
-
-
-def by_rows(x: Tensor, dim: int, function, *scalars: float) -> Tensor:
-    """Return what a kernel that takes nothing but rows makes of x along dim."""
-    rows = as_rows(x, dim)
-    y = empty_rows(rows)
-    if y.numel():
-        tiles = few_tiles(rows.shape[1])
-        function[(triton.cdiv(rows.shape[0], tiles["ROWS"]),)](
-            rows, y, *rows.stride(), *rows.shape, *scalars, **tiles
-        )
-    return restored(y, x, dim)
 
 
 def rms_norm(
@@ -207,34 +133,14 @@ def triton_add_rms_norm(
 
 
 @witness(LONG_ROWS)
-@kernel(ops.l2_normalize)
-def triton_l2_normalize(x: Tensor, dim: int = -1, eps: float = 1e-12) -> Tensor:
-    """Conforming."""
-    return by_rows(x, dim, l2_normalize_kernel, eps)
-
-
-@witness(LONG_ROWS)
 @kernel(ops.log_softmax)
 def triton_log_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Conforming."""
-    return by_rows(x, dim, log_softmax_kernel)
-
-
-@witness((4, 8, 64), (8,), (8,))
-@kernel(ops.group_norm)
-def triton_group_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, num_groups: int = 1, eps: float = 1e-5
-) -> Tensor:
-    """Conforming."""
-    x = x.contiguous()
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    rows = as_rows(x, dim)
+    y = empty_rows(rows)
     if y.numel():
-        batch, channels, length = x.shape
-        each = channels // num_groups
-        m, n = batch * num_groups, each * length
-        tiles = few_tiles(n)
-        group_norm_kernel[(triton.cdiv(m, tiles["ROWS"]),)](
-            x, weight, bias, y, weight.stride(0), bias.stride(0),
-            m, n, num_groups, each, length, eps, **tiles,
-        )  # fmt: skip
-    return y
+        tiles = few_tiles(rows.shape[1])
+        log_softmax_kernel[(triton.cdiv(rows.shape[0], tiles["ROWS"]),)](
+            rows, y, *rows.stride(), *rows.shape, **tiles
+        )
+    return restored(y, x, dim)

@@ -2,7 +2,6 @@
 
 import ctypes
 import importlib
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -128,90 +127,6 @@ def test_cuda_cpp_compiles(module: object) -> None:
         raise
     except HarnessError as error:
         pytest.skip(f"no compiler: {error}")
-
-
-def emulated(folder: Path, source: str, calls: str) -> list[float]:
-    """Run CUDA C++ without barriers on the host: one thread after the other.
-
-    Args:
-        folder: for the program.
-        source: the CUDA C++.
-        calls: statements of a main function; RUN(grid, block, call) is a launch.
-
-    Returns:
-        The numbers that it prints.
-    """
-    shim = r"""
-#include <cstddef>
-#include <cstdio>
-#include <vector>
-#define __device__
-#define __global__
-struct Place { unsigned x, y, z; };
-static Place blockIdx, threadIdx, blockDim;
-template <class T> T *__cvta_generic_to_global(T *p) { return p; }
-#define RUN(gx, gy, threads, call) \
-  for (blockIdx.y = 0; blockIdx.y < (gy); ++blockIdx.y) \
-    for (blockIdx.x = 0; blockIdx.x < (gx); ++blockIdx.x) \
-      for (blockDim.x = (threads), threadIdx.x = 0; threadIdx.x < (threads); \
-           ++threadIdx.x) call
-"""
-    # The one line of PTX is a load of four floats.
-    start, stop = source.index("asm volatile"), source.index("if (i < whole)")
-    load = "a = x[4*i]; b = x[4*i+1]; c = x[4*i+2]; d = x[4*i+3]; ++vectors_loaded;\n"
-    text = shim + "static long long vectors_loaded;\n"
-    text += 'extern "C" void __assertfail(const char *, const char *, unsigned, '
-    text += 'const char *, size_t) { std::puts("-1"); }\n'
-    text += source[:start] + load + source[stop:]
-    text += "int main() {" + calls + "}"
-    (folder / "emulated.cpp").write_text(text)
-    command = ["g++", "-O0", "-o", str(folder / "emulated")]
-    try:
-        subprocess.run([*command, str(folder / "emulated.cpp")], check=True)
-    except FileNotFoundError:
-        pytest.skip("no host compiler")
-    done = subprocess.run(
-        [str(folder / "emulated")], check=True, capture_output=True, text=True
-    )
-    return [float(word) for word in done.stdout.split()]
-
-
-def test_elementwise_cuda_cpp_computes_relu(tmp_path: Path) -> None:
-    n = 1030
-    printed = emulated(
-        tmp_path,
-        elementwise_cpp.PROGRAM.source,
-        f"""
-        const long long n = {n};
-        std::vector<float> x(n + 8), y(n + 8);
-        int turn = 0, flag = 0;
-        for (long long i = 0; i < n + 8; ++i) x[i] = (float)(i % 7 - 3);
-        auto check = [&](long long first, long long past) {{
-          long long wrong = 0;
-          for (long long i = 0; i < n + 8; ++i) {{
-            float want = i < n + past ? (x[first + i] > 0 ? x[first + i] : 0) : 9;
-            wrong += y[i] != want;
-            y[i] = 9;
-          }}
-          std::printf("%lld\\n", wrong);
-        }};
-        for (auto &v : y) v = 9;
-        RUN(5u, 1u, 256u, relu_between(x.data(), y.data(), n, 0, 0, 0)); check(0, 0);
-        RUN(5u, 1u, 256u, relu_between(x.data() + 4, y.data(), n, 1, 1, 0)); check(4,0);
-        RUN(5u, 1u, 256u, relu_between(x.data(), y.data(), n, 0, 1, 1)); check(0, 1);
-        RUN(2u, 1u, 256u, relu_vectors(x.data(), y.data(), n, n / 4)); check(0, 0);
-        RUN(2u, 1u, 256u, relu_vectors(x.data(), y.data(), n, n / 4 + 1)); check(0, 0);
-        std::printf("%lld\\n", vectors_loaded);
-        RUN(5u, 1u, 256u, relu_int_offsets(x.data(), y.data(), n)); check(0, 0);
-        RUN(103u, 1u, 256u, relu_rows(x.data(), y.data(), 10, 0)); check(0, 0);
-        RUN(1u, 103u, 10u, relu_rows(x.data(), y.data(), 10, 1)); check(0, 0);
-        RUN(5u, 1u, 256u, relu_turned(x.data(), y.data(), n, &turn, &flag)); check(0,0);
-        turn = 2;
-        RUN(1u, 1u, 1u, relu_turned(x.data(), y.data(), 0, &turn, &flag));
-        """,
-    )
-    vectors = 2 * (n // 4) + 1
-    assert printed == [0, 0, 0, 0, 0, vectors, 0, 0, 0, 0, -1]
 
 
 @pytest.mark.parametrize("module", [elementwise_cpp, sums_cpp])

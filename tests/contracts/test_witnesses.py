@@ -98,12 +98,10 @@ def normalised(x: list[float], weight: list[float]) -> dict[str, TensorSpec]:
 MINIMAL: dict[str, dict[str, TensorSpec]] = {
     "softmax_tail_zero": row([0.0, 0.0, 0.0]),
     "softmax_no_max": row([100.0]),
-    "softmax_falls_back": row([0.0, 0.0, 0.0]),
     "sum_half_accumulator": row(
         one_hot(257, (0, 2048.0), (1, 1.0), (256, 1.0)), "float16"
     ),
     "sum_drop_tail": row(one_hot(257, (256, 1.0))),
-    "sum_bfloat16_accumulator": row([256.0, 1.0, 1.0], "bfloat16"),
     "sum_rows_unwritten": row([0.0]),
     "sum_random_order": row([1e8, 1.0, -1e8, 3.0, 1e7, 0.5, -1e7, 7.0]),
     "amax_stale_partials": row([0.0]),
@@ -119,9 +117,6 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
         "float16",
     ),
     "matmul_drop_tail": product([1.0], [1.0]),
-    # Thrice 1 + 2^-11 + 2^-24, of which float32 sums lose the last term.
-    "matmul_within_half_range": product([1 + 2.0**-12] * 3, [1 + 2.0**-12] * 3),
-    "amax_short_if_falling": row([0.0, 257.0]),
     "relu_flushes": {"x": pinned([1e-40], "d0")},
     "log_by_exponent_bits": {"x": pinned([1e-40], "d0")},
     "mul_flushes_arguments_only": {
@@ -129,7 +124,6 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
         "b": pinned([2.0**-64], "d0"),
     },
     "softmax_unmasked_config": row([0.0]),
-    "softmax_unmasked_block": row([0.0]),
     "leaky_relu_unrestored": row([-1.0]),
     "relu_clears_the_next_buffer": row([-1.0]),
     "sum_split_by_rows": {
@@ -145,12 +139,10 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
         name: {"x": pinned([0.0], "d0")}
         for name in (
             "relu_tail_store_unmasked",
-            "relu_tail_load_unmasked",
             "relu_reads_one_past",
             "relu_reads_one_before",
         )
     },
-    "sum_takes_zero_for_unset": {"x": pinned([0.0, 0.0], "d0", strides=(0,))},
     "sum_ignores_column_stride": {"x": pinned([0.0, 1.0], "d0", strides=(2,))},
     "amax_last_chunk_wins": row(one_hot(17, (0, 1.0))),
     "relu_offsets_overflow": {"x": pinned([[0.0]] * 3, "d0 d1", strides=(1 << 30, 1))},
@@ -175,10 +167,6 @@ MINIMAL: dict[str, dict[str, TensorSpec]] = {
     "relu_overwrites_input": {"x": pinned([-1.0], "d0")},
     "relu_wrong_dtype": {"x": pinned([0.0], "d0", "float16")},
     "relu_one_shape": {"x": pinned([1.0], "d0")},
-    "bce_with_logits_naive": {
-        "x": pinned([128.0], "N"),
-        "target": pinned([0.0], "N"),
-    },
     "dropout_unscaled": {"x": pinned([1.0], "d0")},
 }
 
@@ -286,6 +274,6 @@ def test_the_fatal_ones_are_fatal_where_no_power_of_two_lies() -> None:
     from kfuzz.contracts.witnesses.relu import unlucky
 
     fatal = [w for w in FATAL if w not in NATIVE and "interpret" in w.backends]
-    assert [w.max_elements for w in fatal] == [3, 3, 3]
+    assert [w.max_elements for w in fatal] == [3, 3]
     assert unlucky(torch.zeros(3))
     assert not any(unlucky(torch.zeros(2**p)) for p in range(13))
