@@ -307,7 +307,7 @@ contracts_app = typer.Typer(
 
 
 @contracts_app.command("list")
-def contract_verbs_list_(
+def list_contracts(
     glob: Annotated[
         str,
         typer.Argument(
@@ -369,8 +369,8 @@ def operators(
     return ExitCode.OK
 
 
-@contracts_app.command()
-def contract_verbs_show(
+@contracts_app.command("show")
+def show_contracts(
     id: Annotated[
         str,
         typer.Argument(
