@@ -39,14 +39,6 @@ def test_no_two_classes_have_one_rank(
         classes._discovered()
 
 
-def test_a_class_is_called_as_its_file_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    add(monkeypatch, tmp_path, "k_new_03", "K-OLD-03", rank=5)
-    with pytest.raises(ValueError, match="holds the class K-OLD-03"):
-        classes._discovered()
-
-
 def test_what_a_class_says_of_kinds_is_of_its_own() -> None:
     for made in ATTRIBUTION:
         told = {*made.later_kinds, *made.by_chance, *made.unseen}

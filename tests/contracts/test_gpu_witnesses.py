@@ -20,7 +20,6 @@ from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.statement import Role
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.cuda.code import kernels, prototype
 from kfuzz.cuda.compilers import Nvrtc, Unit
 from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -29,10 +28,10 @@ from tests.helpers.gpu_faults import CPP, FAULTS, TRITON
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
 INTERPRETED = (
     "triton_relu_prefetched", "triton_relu_pitched", "triton_relu_waited",
-    "triton_relu_asserted", "triton_relu_rows_in_x", "triton_sum_atomic",
+    "triton_relu_asserted", "triton_sum_atomic",
     "relu_reads_vector_past", "relu_prefetches_dense", "relu_clears_slack",
     "relu_empty_off_tile", "relu_waits_forever", "relu_asserts_falsely",
-    "relu_rare_illegal_address", "relu_rows_in_y", "sum_atomic_bitwise",
+    "relu_rare_illegal_address", "sum_atomic_bitwise",
 )  # fmt: skip
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="Triton is compiled here; tests/gpu has them"
@@ -129,16 +128,6 @@ def test_cuda_cpp_compiles(module: object) -> None:
         pytest.skip(f"no compiler: {error}")
 
 
-@pytest.mark.parametrize("module", [elementwise_cpp, sums_cpp])
-def test_cuda_cpp_takes_wide_integers(module: object) -> None:
-    source = module.PROGRAM.source
-    for name in kernels(source):
-        declared = prototype(source, name)
-        assert declared.plain
-        numbers = [p.type for p in declared.parameters if not p.pointer]
-        assert set(numbers) <= {"int64"}, name
-
-
 def test_an_unchecked_launch_passes_addresses_and_drops_the_error() -> None:
     seen = []
 
@@ -152,11 +141,3 @@ def test_an_unchecked_launch_passes_addresses_and_drops_the_error() -> None:
     function = ctypes.c_void_p(77)
     launching._launched(runtime, function, (1, 70000), (256,), values, 0, 11)
     assert seen == [(77, [(1, 70000, 1), (256, 1, 1)], 5, 0, 11)]
-
-
-def test_an_unchecked_launch_without_a_runtime_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(launching, "torch_runtime", lambda: None)
-    with pytest.raises(HarnessError, match="takes no kernels"):
-        launching._runtime()

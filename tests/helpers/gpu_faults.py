@@ -97,14 +97,6 @@ FAULTS: Final[tuple[Fault, ...]] = (
         scale=Scale.LARGE, others=("K-LIV-01", "K-MEM-02"),
     ),
     Fault(
-        "grid limit", TRITON,
-        on_gpu(
-            "relu_rows_in_y", "gpu.liveness", "K-LIV-01", (1 << 33, 1 << 33),
-            "65,536 rows",
-        ),
-        scale=Scale.LARGE,
-    ),
-    Fault(
         "block limit", CPP,
         on_gpu(
             "cuda_relu_thread_per_column", ELEMENTWISE, "K-LIV-01", (1025, 0),

@@ -83,7 +83,7 @@ CONFORMING: Final = tuple(
         ("gpu.reach", SQUARE, "triton_relu_prefetched triton_relu_pitched"),
         (
             "gpu.liveness", SQUARE,
-            "triton_relu_waited triton_relu_asserted triton_relu_rows_in_x",
+            "triton_relu_waited triton_relu_asserted",
         ),
         ("gpu.order", SQUARE, "triton_relu_side_stream"),
         ("gpu.order", LONG_ROWS, "triton_sum_atomic"),
