@@ -13,7 +13,7 @@ from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 # Long tiles of K, for few steps; two stages of them fit into 96 KiB.
 BLOCK_M, BLOCK_N, BLOCK_K, STAGES = 64, 32, 128, 2
-# The faulty accumulator is rounded after each tile, so short tiles show it sooner.
+# A faulty accumulator is rounded, and a tail is lost, sooner where tiles are short.
 SHORT_K = 16
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = (
@@ -66,7 +66,7 @@ def launch(
     A flag that is not at its default is a fault.
     """
     (batch, m, k), n = a.shape, b.shape[2]
-    block_k = SHORT_K if half_accumulator else BLOCK_K
+    block_k = SHORT_K if half_accumulator or drop_tail else BLOCK_K
     c = torch.empty((batch, m, n), dtype=a.dtype, device=a.device)
     if c.numel():
         tiles_m, tiles_n = triton.cdiv(m, BLOCK_M), triton.cdiv(n, BLOCK_N)

@@ -1,4 +1,5 @@
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,10 @@ def test_a_fault_is_charged_to_its_class_and_correct_twins_pass_there(
             break
     else:
         pytest.fail("nothing was found")
-    name = kernel.operator.name
+    name, scalars = kernel.operator.name, kernel.operator.scalars
+    case = replace(
+        case, scalars={n: p.default for n, p in scalars.items()} | case.scalars
+    )
     for twin in (everywhere()[f"triton_{name}"], everywhere()[f"torch_{name}"]):
         if twin.load().operator.admits(case, twin.load().declaration):
             report = judged(twin, case)
