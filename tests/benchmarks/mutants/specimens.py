@@ -207,10 +207,16 @@ def _product(name: str, *, bias: bool, activation: str) -> Specimen:
     return Specimen(f"triton_{name}", known)
 
 
+def _norm(name: str, *, centred: bool = False, residual: bool = False) -> Specimen:
+    faults = dict.fromkeys(("EPS_OUTSIDE", "PADDED_VARIANCE", "ONE_PASS"), False)
+    known = {"CENTRED": centred, "RESIDUAL": residual, **faults}
+    return Specimen(f"triton_{name}", known)
+
+
 _GPU: Final = ("cuda",)
 SPECIMENS: Final = (
     Specimen("triton_softmax", {"TAIL_ZERO": False, "SUBTRACT_MAX": True}),
-    Specimen("triton_layer_norm", {"PADDED_VARIANCE": False, "ONE_PASS": False}),
+    _norm("layer_norm", centred=True),
     _product("matmul", bias=False, activation="none"),
     Specimen("triton_sum", {
         "HALF_ACCUMULATOR": False, "whole_programs": False, "drop_tail": False,
@@ -224,8 +230,8 @@ SPECIMENS: Final = (
     Specimen("triton_transpose"),
     Specimen("triton_argmax", {"LAST": False}),
     Specimen("triton_cumsum"),
-    Specimen("triton_add_rms_norm", {"RESIDUAL": True, "EPS_OUTSIDE": False}),
-    Specimen("triton_rms_norm", {"RESIDUAL": False, "EPS_OUTSIDE": False}),
+    _norm("add_rms_norm", residual=True),
+    _norm("rms_norm"),
     Specimen("triton_log_softmax"),
     _product("bmm", bias=False, activation="none"),
     _product("linear", bias=True, activation="none"),
