@@ -1,5 +1,7 @@
 """`kfuzz.kernel`: binds an implementation to an operator, with its declaration."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 import math
@@ -15,10 +17,8 @@ from collections.abc import (
 )
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Unpack, cast, overload
 
-import torch
-from torch import Tensor
 from typing_extensions import ParamSpec, TypeVar
 
 from kfuzz.contracts.operator import (
@@ -36,6 +36,9 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import CONTIGUOUS, Case, Fill, TensorSpec
 from kfuzz.core.verdict import LIST
 from kfuzz.strategies.parameters import IndexParameter, widest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -719,6 +722,8 @@ def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
 
     Indices that are not below their new bound are taken modulo it.
     """
+    import torch
+
     values = {}
     for name, spec in friendly.tensors.items():
         given, rank = failing.values[name], len(spec.shape)
@@ -757,6 +762,8 @@ def recentred(operator: Operator, failing: Derived) -> Derived | None:
     (nothing is reduced, the values are not finite), or where neither their magnitude
     nor their mean stands out.
     """
+    import torch
+
     axis = operator.reduced_axis(failing.case)
     name = next(n for n, s in failing.case.tensors.items() if s is failing.case.data)
     x = failing.values[name].to(torch.float64)
@@ -781,6 +788,8 @@ def moderated(operator: Operator, failing: Derived) -> Derived | None:
     too where the operator lets it be; masks and indices stay. None where nothing would
     change.
     """
+    import torch
+
     made = dict((recentred(operator, failing) or failing).values)
     for name, x in made.items():
         parameter = operator.tensors[name]
@@ -797,6 +806,8 @@ def moderated(operator: Operator, failing: Derived) -> Derived | None:
 
 def _equal(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors hold equal numbers; torch compares none of 8 bits."""
+    import torch
+
     if a.is_floating_point() and a.element_size() == 1:
         a, b = a.float(), b.float()
     return torch.equal(a, b)
@@ -804,6 +815,8 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 def _row_means(operator: Operator, case: Case, x: Tensor, axis: int) -> Tensor:
     """Return the mean of each element's row, in a shape that fits the data."""
+    import torch
+
     if not operator.groups:
         return x.mean(axis, keepdim=True)
     default = operator.default_of(operator.groups)

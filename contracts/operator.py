@@ -4,6 +4,8 @@ Their signature is that of the schema. torch is looked up and not imported: who 
 an operator has done so.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import math
@@ -13,10 +15,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.language import Structure as Structure
 from kfuzz.contracts.language import Tolerance as Tolerance
@@ -25,8 +24,6 @@ from kfuzz.core.dtypes import DTYPES, FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar, parsed
 from kfuzz.core.verdict import LIST, output_of
-from kfuzz.numerics.acceptance import Acceptance, Problem, reshaped
-from kfuzz.numerics.models.functions import Elementwise
 from kfuzz.strategies.parameters import (
     DimParameter,
     DtypeParameter,
@@ -39,6 +36,13 @@ from kfuzz.strategies.parameters import (
     placed,
     widest,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kfuzz.numerics.acceptance import Acceptance, Problem
+    from kfuzz.numerics.models.functions import Elementwise
+
 
 _DEFAULT: Final = "default"
 
@@ -256,7 +260,7 @@ def _lists_signature(
 # What an operator says of its parameters and results, checked.
 
 
-def check_parameters(operator: "Operator") -> None:
+def check_parameters(operator: Operator) -> None:
     """Check what parameters say of one another, and their domains.
 
     Raises:
@@ -291,7 +295,7 @@ def check_parameters(operator: "Operator") -> None:
             )
 
 
-def check_results(operator: "Operator") -> None:
+def check_results(operator: Operator) -> None:
     """Check the data types of results.
 
     Raises:
@@ -321,7 +325,7 @@ def check_results(operator: "Operator") -> None:
     object.__setattr__(operator, "integers", (*operator.integers, *whole))
 
 
-def _check_size(operator: "Operator", name: str, size: SizeParameter) -> None:
+def _check_size(operator: Operator, name: str, size: SizeParameter) -> None:
     wrong = partial(BindingError, where=f"operator {operator.name}")
     index = operator.indices.get(size.of)
     if size.longest and (index is None or not parsed(index.domain).cuts):
@@ -336,7 +340,7 @@ def _check_size(operator: "Operator", name: str, size: SizeParameter) -> None:
         raise wrong(f"{name}: {size.of!r} is no dimension of a tensor")
 
 
-def _check_domain(operator: "Operator", name: str, tensor: TensorParameter) -> None:
+def _check_domain(operator: Operator, name: str, tensor: TensorParameter) -> None:
     wrong = partial(BindingError, where=f"operator {operator.name}")
     domain = parsed(tensor.domain)
     dtypes = (tensor.dtype,) if tensor.dtype else operator.dtypes
@@ -369,13 +373,13 @@ def _listed(ranks: object) -> list[object]:
     return list(ranks) if isinstance(ranks, Collection) else [None]
 
 
-def sizes_of(operator: "Operator") -> set[str]:
+def sizes_of(operator: Operator) -> set[str]:
     """Return the names of dimensions that a shape class may have."""
     named = {name for p in operator.tensors.values() for name in p.names}
     return {"N", "M", *named, *(f"d{i}" for i in range(max(operator.ranks, default=0)))}
 
 
-def check_relations(operator: "Operator") -> None:
+def check_relations(operator: Operator) -> None:
     """Check that the shape class speaks of what there is.
 
     Raises:
@@ -394,7 +398,7 @@ def check_relations(operator: "Operator") -> None:
         )
 
 
-def check_homogeneity(operator: "Operator") -> None:
+def check_homogeneity(operator: Operator) -> None:
     """Check what is said to be homogeneous, and which outputs are integers.
 
     Raises:
@@ -495,7 +499,7 @@ class Operator:
     name: str
     inputs: Mapping[str, Parameter]
     oracle: Callable[..., Any]
-    error_model: "AcceptFunction | Elementwise | None" = None
+    error_model: AcceptFunction | Elementwise | None = None
     relation: RelationFunction | None = None
     outputs: tuple[str, ...] = ("y",)
     ranks: range = range(1, 5)
@@ -519,8 +523,8 @@ class Operator:
     out_of_bounds: tuple[str, ...] = ("raise", "undefined")
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     written: bool = False
-    within: "Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None" = None
-    forward: "Operator | None" = None
+    within: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None = None
+    forward: Operator | None = None
     tolerance: Tolerance = field(
         default=Tolerance(
             Structure.INTERVAL,
@@ -635,7 +639,7 @@ class Operator:
         dims = (n for n, p in self.inputs.items() if isinstance(p, DimParameter))
         return next(dims, None)
 
-    def fixed(self, **scalars: Scalar) -> "Operator":
+    def fixed(self, **scalars: Scalar) -> Operator:
         """Return the operator with scalars at given values, the only ones drawn.
 
         For kernels that know no other: `attention.fixed(causal=True)`.
@@ -663,7 +667,7 @@ class Operator:
             inputs[name] = replace(parameter, default=value, domain=())
         return replace(self, inputs=inputs)
 
-    def unfolded(self, **dims: str) -> "Operator":
+    def unfolded(self, **dims: str) -> Operator:
         """Return the operator at other ranks: `ops.group_norm.unfolded(L="*")`.
 
         See `kfuzz.contracts.operator`.
@@ -676,7 +680,7 @@ class Operator:
         """
         return unfolded(self, dims)
 
-    def fitted(self, case: Case, values: "Mapping[str, Tensor]") -> dict[str, Any]:
+    def fitted(self, case: Case, values: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return changed values put back into the domain; those in it as they are."""
         from kfuzz.numerics.domains import fitted, holds
 
@@ -689,9 +693,7 @@ class Operator:
                     made[name] = fitted(x, domain, whole, rank)
         return made if self.within is None else self.within(made)
 
-    def following(
-        self, case: Case, values: "Mapping[str, Tensor]"
-    ) -> dict[str, Scalar]:
+    def following(self, case: Case, values: Mapping[str, Tensor]) -> dict[str, Scalar]:
         """Return the scalars that follow from sizes and values.
 
         None for one whose parameter of offsets the case is without.
@@ -1035,6 +1037,8 @@ def unfolded(operator: Operator, dims: Mapping[str, str]) -> Operator:
 def _unfolded(
     operator: Operator, name: str, names: Sequence[str], where: str
 ) -> Operator:
+    from kfuzz.numerics.models.functions import Elementwise
+
     tensors = operator.tensors
     known = {axis for p in tensors.values() for axis in p.names}
     if name not in known:
@@ -1213,6 +1217,8 @@ def _merging_model(
     tensors: Mapping[str, TensorParameter],
     layout: _Layout,
 ) -> Callable[[Problem], Any]:
+    from kfuzz.numerics.acceptance import reshaped
+
     @functools.wraps(model)
     def merging(problem: Problem) -> Any:
         passed: dict[str, Tensor] = {}
@@ -1263,6 +1269,8 @@ def batchable(operator: Operator) -> bool:
     Without one, and under an elementwise budget, the oracle runs once for all members
     if `torch.vmap` can run it.
     """
+    from kfuzz.numerics.models.functions import Elementwise
+
     given = operator.error_model
     return given is None or isinstance(given, Elementwise) or takes_members(given)
 
@@ -1284,6 +1292,9 @@ def joined(parts: Sequence[Mapping[str, Acceptance]]) -> dict[str, Acceptance]:
     Args:
         parts: at least one, of one operator and one declaration, without relations.
     """
+    import torch
+    from torch import Tensor
+
     made = {}
     for name, first in parts[0].items():
         column = [part[name] for part in parts]

@@ -3,6 +3,8 @@
 The contract classes import this, and listing them must not import torch.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,8 +25,6 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.recipe import Case, is_dtype, unravel
 from kfuzz.core.verdict import Access, Kind
-from kfuzz.numerics.acceptance import tightened
-from kfuzz.numerics.compare import compare
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,9 +150,9 @@ UNDER_LOAD: Final = {
 
 # Base runs with what each was last held against, and all runs with their misses: a case
 # is read many times. Comparisons are as large as results, so those of others go.
-_COMPARED: "WeakKeyDictionary[Run, tuple[object, dict[str, Comparison]]]"
+_COMPARED: WeakKeyDictionary[Run, tuple[object, dict[str, Comparison]]]
 _COMPARED = WeakKeyDictionary()
-_MISSES: "WeakKeyDictionary[Run, tuple[object, Miss | None]]" = WeakKeyDictionary()
+_MISSES: WeakKeyDictionary[Run, tuple[object, Miss | None]] = WeakKeyDictionary()
 
 
 def _once(fact: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
@@ -169,13 +169,13 @@ def _once(fact: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
     return remembered
 
 
-def accepted(evidence: Evidence, probe: Probe) -> "Mapping[str, Acceptance] | None":
+def accepted(evidence: Evidence, probe: Probe) -> Mapping[str, Acceptance] | None:
     """Return what is accepted for the data of a probe; None where undefined."""
     other = probe in OTHER_DATA
     return evidence.others.get(probe) if other else evidence.acceptance
 
 
-def comparisons(evidence: Evidence, probe: Probe) -> "Mapping[str, Comparison]":
+def comparisons(evidence: Evidence, probe: Probe) -> Mapping[str, Comparison]:
     """Return the comparison of each output of a probe; none where impossible."""
     run, wanted = evidence.runs.get(probe), accepted(evidence, probe)
     if run is None or not run.comparable or wanted is None:
@@ -193,7 +193,7 @@ def comparisons(evidence: Evidence, probe: Probe) -> "Mapping[str, Comparison]":
 
 def comparison(
     evidence: Evidence, output: str, probe: Probe = Probe.BASE
-) -> "Comparison | None":
+) -> Comparison | None:
     """Return the comparison of one output of one probe, None if impossible."""
     return comparisons(evidence, probe).get(output)
 
@@ -252,7 +252,7 @@ def is_decided(evidence: Evidence) -> bool:
 
 
 @_once
-def _open_elements(evidence: Evidence) -> "dict[str, tuple[Tensor, Tensor]]":
+def _open_elements(evidence: Evidence) -> dict[str, tuple[Tensor, Tensor]]:
     """Return where each result with elements cannot be judged, and has a number."""
     import torch
 
@@ -300,7 +300,7 @@ def _first_miss(evidence: Evidence, probe: Probe) -> Miss | None:
     return None
 
 
-def _worst(evidence: Evidence, name: str, made: "Comparison", probe: Probe) -> Miss:
+def _worst(evidence: Evidence, name: str, made: Comparison, probe: Probe) -> Miss:
     from kfuzz.numerics.compare import KIND_OF, Outcome
 
     outcomes = made.outcomes.flatten()
@@ -379,7 +379,7 @@ def comparable(evidence: Evidence, *probes: Probe) -> bool:
     return True
 
 
-def differing(evidence: Evidence, one: Probe, other: Probe) -> "dict[str, Tensor]":
+def differing(evidence: Evidence, one: Probe, other: Probe) -> dict[str, Tensor]:
     """Return, per output, where two comparable probes left other bits."""
     from kfuzz.numerics.accumulation import same_bits
 
@@ -387,7 +387,7 @@ def differing(evidence: Evidence, one: Probe, other: Probe) -> "dict[str, Tensor
     return {name: ~same_bits(y, right[name]) for name, y in left.items()}
 
 
-def rows_differing(part: Rows, whole: Rows) -> "dict[str, Tensor]":
+def rows_differing(part: Rows, whole: Rows) -> dict[str, Tensor]:
     """Return, per output, where rows hold other bits than they have in the whole."""
     import torch
 
@@ -415,7 +415,7 @@ def conforms(evidence: Evidence, probe: Probe) -> bool:
     return miss_of(evidence, probe) is None
 
 
-def first_of(places: Mapping[str, "Tensor"]) -> tuple[str, tuple[int, ...]] | None:
+def first_of(places: Mapping[str, Tensor]) -> tuple[str, tuple[int, ...]] | None:
     """Return the output and index of the first True element, None if none."""
     for name, mask in places.items():
         found = mask.nonzero()
@@ -593,6 +593,9 @@ def _beyond_bounds(evidence: Evidence) -> Iterator[str]:
     derived bound, and within the safety factor that only a violation exceeds, may be
     another form of the same function, or a fault.
     """
+    from kfuzz.numerics.acceptance import tightened
+    from kfuzz.numerics.compare import compare
+
     for name, accepted in (evidence.acceptance or {}).items():
         for operator in accepted.unknown:
             yield f"{name} is undecided: no error rule for {operator}"

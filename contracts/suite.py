@@ -1,8 +1,11 @@
 """Every contract there is: classes bound to operators."""
 
+from __future__ import annotations
+
 import fnmatch
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes import ATTRIBUTION, calls, results
 from kfuzz.contracts.evidence import Evidence
@@ -14,7 +17,9 @@ from kfuzz.contracts.reading import comparison, is_decided, miss_of, undecided
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.verdict import Failure, Verdict, output_of
-from kfuzz.numerics.compare import error_map
+
+if TYPE_CHECKING:
+    pass
 
 
 def contracts_of(
@@ -147,6 +152,8 @@ def mapped(evidence: Evidence, failure: Failure) -> Failure:
         evidence: the evidence that shows it.
         failure: names the output; where it names none, the only one is meant.
     """
+    from kfuzz.numerics.compare import error_map
+
     names = list(evidence.acceptance or {})
     output = failure.output or (names[0] if len(names) == 1 else "")
     made = comparison(evidence, output) if output else None

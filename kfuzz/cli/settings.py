@@ -26,7 +26,7 @@ from kfuzz.core.budget import MEMBERS, Budget, Scale
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.execution.device.backends import AUTO, BACKENDS
-from kfuzz.execution.launches.building import GPU_TARGETS, gpu_targets
+from kfuzz.execution.launches.gpu_targets import GPU_TARGETS, gpu_targets
 from kfuzz.report.kinds import NAMES, ReportFile
 from kfuzz.store.mirror import is_url
 

@@ -16,7 +16,6 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.launches.building import (
-    GPU_TARGETS,
     LOOK,
     NotCompiledError,
     Process,
@@ -28,6 +27,7 @@ from kfuzz.execution.launches.building import (
     source_of,
 )
 from kfuzz.execution.launches.capture import NotCapturedError, capture
+from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
 from kfuzz.targets.load import load, requested
 
 _PROGRAM: Final = "kfuzz.evaluation.building"

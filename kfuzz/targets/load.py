@@ -38,11 +38,11 @@ from kfuzz.core.errors import (
 )
 from kfuzz.core.finding import ATEN, Target, short_hash
 from kfuzz.execution.calls.compiling import import_compiler
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.processes.forking import uncollected
 from kfuzz.store.files import MOST_SOURCE, read_plain
 from kfuzz.targets.cuda_source import CudaSource
-from kfuzz.targets.own_code import imports_none
+from kfuzz.targets.triton_free import imports_none
 
 # Where kernels live, told from files as they lie there: nothing is imported.
 #

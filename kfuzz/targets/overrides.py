@@ -25,7 +25,7 @@ from kfuzz.contracts.aten.making import bound, known, lookup, plain
 from kfuzz.contracts.binding import REGISTRY
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import ATEN
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 
 # Keys of registrations that compute no values.
 _VALUELESS: Final = ("Meta", "FakeTensor", "Functionalize")

@@ -69,7 +69,7 @@ from kfuzz.features.lab.record.recording import (
     path_of,
     read,
 )
-from kfuzz.features.monitor.runtime import (
+from kfuzz.features.monitor.counts import (
     Counts,
     ProcessCounts,
     append_counts,

@@ -8,7 +8,7 @@ import pytest
 from kfuzz.contracts.evidence import Builds
 from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides
 from kfuzz.evaluation.building import Builder
-from kfuzz.execution.launches.building import GPU_TARGETS
+from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
 
 # Three stages of two tiles of 64 x 64 floats are 96 KiB of shared memory.
 TILED = """

@@ -10,7 +10,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.testing import do_bench
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
@@ -54,7 +53,11 @@ def launch(made: Any, x: Tensor, config: dict[str, int]) -> Tensor:
     return y
 
 
-def subclass(made: Any) -> Callable[[Tensor], Tensor]:
+# A kernel, and what its binding names in `tuners=`.
+Tuned = tuple[Callable[[Tensor], Tensor], tuple[Any, ...]]
+
+
+def subclass(made: Any) -> Tuned:
     class Library(triton.runtime.Autotuner):
         def run(self, *args: Any, **kwargs: Any) -> Any:
             self.nargs = dict(zip(self.arg_names, args, strict=False))
@@ -74,23 +77,10 @@ def subclass(made: Any) -> Callable[[Tensor], Tensor]:
         tuner[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x.contiguous(), y, n)
         return y
 
-    return function
+    return function, ()
 
 
-def asking(made: Any) -> Callable[[Tensor], Tensor]:
-    best: dict[object, dict[str, int]] = {}
-
-    def function(x: Tensor) -> Tensor:
-        if x.shape not in best:
-            listed = [{"BLOCK": block} for block in BLOCKS]
-            times = [do_bench(lambda c=c: launch(made, x, c)) for c in listed]
-            best[x.shape] = listed[times.index(min(times))]
-        return launch(made, x, best[x.shape])
-
-    return function
-
-
-def looping(made: Any) -> Callable[[Tensor], Tensor]:
+def looping(made: Any) -> Tuned:
     listed = [triton.Config({"BLOCK": block}) for block in BLOCKS]
     best: dict[object, Any] = {}
 
@@ -104,14 +94,15 @@ def looping(made: Any) -> Callable[[Tensor], Tensor]:
             best[x.shape] = min(times, key=lambda c: times[c])
         return launch(made, x, best[x.shape].kwargs)
 
-    return function
+    return function, (listed, best)
 
 
-FORMS = {"a subclass": subclass, "do_bench": asking, "a loop": looping}
+FORMS = {"a subclass": subclass, "a loop": looping}
 
 
-def judged(function: Callable[[Tensor], Tensor], configs: range) -> list[CaseReport]:
-    bound = kernel(ops.relu, name=f"tuned{next(COUNTER)}")(function)
+def judged(tuned: Tuned, configs: range) -> list[CaseReport]:
+    function, tuners = tuned
+    bound = kernel(ops.relu, name=f"tuned{next(COUNTER)}", tuners=tuners)(function)
     evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES))
     return [
         evaluator.judge(Case({"x": spec("ones", (3, 7))}, config=number), Depth.FULL)

@@ -13,7 +13,7 @@ from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory import fences as pages
 from kfuzz.execution.memory.allocations import EDGE_ALIGNMENT, GuardedAllocations
 from kfuzz.execution.memory.fences import NoAddressSpace, Pool, Range
-from kfuzz.execution.memory.fences import gpu_fences_fenced_memory as fenced_memory
+from kfuzz.execution.memory.fences import fenced_device_memory as fenced_memory
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.memory.slots import Arena

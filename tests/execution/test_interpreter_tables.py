@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import InterpreterError
 
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter.watch import watch
 
 module: Any = sys.modules["triton.runtime.interpreter"]

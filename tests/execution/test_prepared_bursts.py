@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
-from kfuzz.execution.memory import allocations as prepared
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.memory.slots import Arena
 from tests.helpers import burst_kernels as kernels
@@ -41,10 +40,8 @@ def test_what_another_structure_allocates_otherwise_is_guarded() -> None:
         assert touched(made) == ([0, 3, 17] if columns == 6 else [])
 
 
-@pytest.mark.parametrize("bad", ["thread", "limit", "gradient"])
-def test_what_cannot_be_prepared_is_guarded(
-    bad: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("bad", ["thread", "gradient"])
+def test_what_cannot_be_prepared_is_guarded(bad: str) -> None:
     def call(x: Tensor) -> Tensor:
         if bad == "thread":
             aside = threading.Thread(target=torch.empty, args=(3,))
@@ -54,8 +51,6 @@ def test_what_cannot_be_prepared_is_guarded(
             torch.empty(3, requires_grad=True)
         return kernels.past_own(x)
 
-    if bad == "limit":
-        monkeypatch.setattr(prepared, "TOTAL_BYTES", 1000)
     x, arena = marked(0, 1, 5), Arena("cpu")
     for number in range(2):
         made = run(call, x, arena=arena)

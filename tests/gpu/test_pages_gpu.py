@@ -12,9 +12,9 @@ import torch
 from kfuzz.core.recipe import Edge, Fill, TensorSpec
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.fences import GPU_FENCES_FENCE_BYTES as FENCE_BYTES
+from kfuzz.execution.memory.fences import DEVICE_FENCE_BYTES as FENCE_BYTES
 from kfuzz.execution.memory.fences import Pool
-from kfuzz.execution.memory.fences import gpu_fences_fenced_memory as fenced_memory
+from kfuzz.execution.memory.fences import fenced_device_memory as fenced_memory
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.memory.slots import Arena

@@ -109,4 +109,4 @@ def tensor_over(address, nbytes, keeps, device):
 def install(monkeypatch):
     """Have device memory be the machine's, with fences of few pages."""
     monkeypatch.setattr(pages, "tensor_over", tensor_over)
-    monkeypatch.setattr(pages, "FENCE_BYTES", FENCE)
+    monkeypatch.setattr(pages, "DEVICE_FENCE_BYTES", FENCE)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 
 MODULE: Final = "triton.runtime.autotuner"
 """Where Triton's autotuner is, once a kernel has imported it."""

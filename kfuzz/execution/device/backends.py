@@ -247,7 +247,7 @@ class Gpu(DeviceBackend):
         """Return memory between two fences, mapped through the driver."""
         from kfuzz.execution.memory import fences as pages
 
-        return pages.gpu_fences_fenced_memory(nbytes, device, readable=readable)
+        return pages.fenced_device_memory(nbytes, device, readable=readable)
 
     def pool(self, device: "torch.device") -> "Pool":
         """Return fenced memory for what kernels allocate."""

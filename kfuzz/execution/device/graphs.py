@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kfuzz.execution.calls.compiling import by_kernel
 from kfuzz.execution.calls.overlap import Overlapping, PlacedCall
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device.backends import is_lost
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.memory.slots import Arena

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 
 # Multi-Instance GPU User Guide, "H100 profiles"; CUDA C++ Programming Guide, "Compute
 # Capabilities", 9.0.

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter.language import NoForm
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

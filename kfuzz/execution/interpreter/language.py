@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from kfuzz.core.errors import chain, message_of
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 
 
 class NoForm(NotImplementedError):

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter.language import NoForm
 
 Function = Callable[..., Any]

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter import low_precision_rounding as n
 
 FORMATS: Final = frozenset({"bf16", "fp8e4nv", "fp8e5"})

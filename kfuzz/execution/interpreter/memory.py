@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.verdict import Access
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.changes import WriteMap, element_offsets, single_shape
 from kfuzz.execution.memory.poison import Poison, poison_word

@@ -30,7 +30,7 @@ from kfuzz.core.errors import chain, message_of
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls import tuning
 from kfuzz.execution.calls.compiling import gets_on
-from kfuzz.execution.calls.torch_state import Again, Patches
+from kfuzz.execution.calls.patches import Again, Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter import (
     inline_assembly,

@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import Case, TensorSpec, is_dtype, parsed
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.strategies.parameters import IndexParameter, ignored_index

@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge
 from kfuzz.core.verdict import Allocation
-from kfuzz.execution.calls.torch_state import Patches, foreign_name
+from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.calls.torch_state import foreign_name
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.changes import (
     Slot,

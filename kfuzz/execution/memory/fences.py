@@ -118,7 +118,7 @@ def _protect(address: int, nbytes: int, protection: int) -> None:
 # access to the rest is an illegal address: it ends the context of its process, whether
 # or not a loaded value is used, and costs nothing otherwise.
 
-GPU_FENCES_FENCE_BYTES: Final = 32 << 20
+DEVICE_FENCE_BYTES: Final = 32 << 20
 """Width of a fence, a multiple of every granularity: an access that misses its
 argument by a thousand rows still lands in it."""
 
@@ -256,7 +256,7 @@ def _driver_of(device: torch.device) -> VirtualMemory:
     return backend_of(device).virtual_memory(device)
 
 
-def gpu_fences_fenced_memory(
+def fenced_device_memory(
     nbytes: int,
     device: torch.device,
     *,
@@ -285,8 +285,8 @@ def _fenced_range(
     """Return a fenced range, and the bytes between its fences."""
     driver = _driver_of(device) if driver is None else driver
     room = up(nbytes, driver.granularity())
-    whole = room + 2 * GPU_FENCES_FENCE_BYTES
-    parts = [(0, whole)] if readable else [(GPU_FENCES_FENCE_BYTES, room)]
+    whole = room + 2 * DEVICE_FENCE_BYTES
+    parts = [(0, whole)] if readable else [(DEVICE_FENCE_BYTES, room)]
     return Range(driver, device, whole, parts), room
 
 
@@ -294,10 +294,10 @@ def _fenced(
     made: Range, room: int, device: torch.device, readable: bool, keeps: object
 ) -> Fenced:
     if readable:
-        whole = room + 2 * GPU_FENCES_FENCE_BYTES
+        whole = room + 2 * DEVICE_FENCE_BYTES
         memory = tensor_over(made.address, whole, keeps, device)
-        return Fenced(memory, GPU_FENCES_FENCE_BYTES, GPU_FENCES_FENCE_BYTES + room)
-    memory = tensor_over(made.address + GPU_FENCES_FENCE_BYTES, room, keeps, device)
+        return Fenced(memory, DEVICE_FENCE_BYTES, DEVICE_FENCE_BYTES + room)
+    memory = tensor_over(made.address + DEVICE_FENCE_BYTES, room, keeps, device)
     return Fenced(memory, 0, room)
 
 
@@ -350,7 +350,7 @@ def unavailable(device: torch.device) -> str:
     tried here, for it would end the context: `kfuzz doctor` does.
     """
     try:
-        memory = gpu_fences_fenced_memory(1, device).memory
+        memory = fenced_device_memory(1, device).memory
         memory.fill_(1)
         works = bool(memory[-1] == 1)
     except (HarnessError, RuntimeError) as error:

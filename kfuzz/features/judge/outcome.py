@@ -1,9 +1,12 @@
 """What a judgement of a candidate against a reference comes to."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import bits_to_number
@@ -13,7 +16,9 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.strategies.values import allowed_families
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass
@@ -145,10 +150,16 @@ class Judgement:
 ELSEWHERE: Final = "another shape than the benchmarked one"
 OTHER_VALUES: Final = "other values than the file's own"
 WATCHED: Final = "raises where torch's operators are watched, and nowhere else"
-# Families of values that hold NaN or infinities.
-_NONFINITE: Final = frozenset(FAMILIES) - frozenset(
-    allowed_families(Declaration(nonfinite="undefined"))
-)
+
+
+@cache
+def _nonfinite() -> frozenset[str]:
+    """Return the families of values that hold NaN or infinities."""
+    from kfuzz.strategies.values import allowed_families
+
+    return frozenset(FAMILIES) - frozenset(
+        allowed_families(Declaration(nonfinite="undefined"))
+    )
 
 
 @dataclass
@@ -221,7 +232,7 @@ def finite_of(case: Case) -> Case:
             p for p in spec.plants if math.isfinite(bits_to_number(p.bits, spec.dtype))
         )
         fill = spec.fill
-        if fill is not None and fill.family in _NONFINITE:
+        if fill is not None and fill.family in _nonfinite():
             fill = replace(fill, family="randn")
         tensors[name] = replace(spec, plants=plants, fill=fill)
     return replace(case, tensors=tensors)

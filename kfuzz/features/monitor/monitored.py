@@ -16,11 +16,12 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.monitor.compiled import is_compiling, traced
+from kfuzz.features.monitor.counts import Counts
 from kfuzz.features.monitor.detectors import Detector, Statistics, statistics_of
 from kfuzz.features.monitor.gate.device import DeviceGate, Told
 from kfuzz.features.monitor.gate.host import HostGate, Reason
 from kfuzz.features.monitor.records import Options, Pending
-from kfuzz.features.monitor.runtime import Counts, log, runtime
+from kfuzz.features.monitor.runtime import log, runtime
 from kfuzz.features.monitor.seen import (
     NOTHING,
     Call,

@@ -9,7 +9,7 @@ import typer
 
 from kfuzz.cli.settings import FormatOption
 from kfuzz.cli.streams import ExitCode, print_report
-from kfuzz.features.monitor.runtime import (
+from kfuzz.features.monitor.counts import (
     DEFAULT_PATH,
     FORMAT,
     ProcessCounts,

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 
 # What an observed program did, as one process hands it to another.
 

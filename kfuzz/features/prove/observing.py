@@ -21,7 +21,7 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.event import KernelProof
 from kfuzz.core.recipe import Case, poison_of
 from kfuzz.evaluation.evaluator import Evaluator, Setting
-from kfuzz.execution.calls.torch_state import Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter import watch
 from kfuzz.execution.launches.building import LOOK, Process
 from kfuzz.execution.launches.capture import (

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from kfuzz.app import main
 from kfuzz.core.errors import DecodeError, UsageError
-from kfuzz.features.monitor.detectors import Centroid, NonFinite, statistics_of
-from kfuzz.features.monitor.gate.host import HostGate, signature_of
-from kfuzz.features.monitor.runtime import (
-    Checker,
+from kfuzz.features.monitor.counts import (
     Counts,
     ProcessCounts,
-    Runtime,
     append_counts,
     read_counts,
 )
+from kfuzz.features.monitor.detectors import Centroid, NonFinite, statistics_of
+from kfuzz.features.monitor.gate.host import HostGate, signature_of
+from kfuzz.features.monitor.runtime import Checker, Runtime
 from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot, Snapshot
 from tests.helpers.monitors import SECONDS
 

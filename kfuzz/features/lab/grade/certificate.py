@@ -383,7 +383,8 @@ def _sampled(
     write: Callable[[str], object],
 ) -> int:  # fmt: skip
     """Run a sample, print what came of it, and return the exit code."""
-    from kfuzz.features.lab.grade.verb import Grading, code_of
+    from kfuzz.features.lab.grade.grading import Grading
+    from kfuzz.features.lab.grade.verb import code_of
 
     config = RunConfig(
         targets=said.targets,

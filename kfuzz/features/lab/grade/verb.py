@@ -1,11 +1,11 @@
 """kfuzz grade: run the suite and state what a kernel, or the platform, is worth."""
 
-import threading
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from kfuzz.cli import settings
 from kfuzz.cli.project import open_project
@@ -19,37 +19,22 @@ from kfuzz.cli.settings import (
     shared,
 )
 from kfuzz.cli.streams import ExitCode, code_of_search, follow, report_stream, stopping
-from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
-from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import UsageError
-from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished, RunStarted
-from kfuzz.core.features import hook
-from kfuzz.core.finding import Finding, host_fingerprint, version_of
 from kfuzz.core.statement import (
-    Calibrated,
-    Calibration,
-    Fault,
-    Graded,
-    Instrument,
-    KernelStatement,
-    KnownDefect,
-    Soundness,
     Statement,
 )
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.engine.search.preconditions import kernels_of
-from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
-from kfuzz.execution.device.backends import BACKENDS, alike, resolve
 from kfuzz.report.files import require_writable, write_or_raise
 from kfuzz.store import files
 from kfuzz.store.files import read_statement
 from kfuzz.targets import load
-from kfuzz.targets.load import LoadedKernel, identity, load_all
+
+if TYPE_CHECKING:
+    pass
+
 
 DEFAULT_CASES: Final = 300
 
@@ -169,6 +154,8 @@ def grade(
     kernel was compared, 5 device missing, 130
     interrupted, violation or not (the statement says so).
     """
+    from kfuzz.features.lab.grade.grading import Grading, resting_on
+
     started = time.monotonic()
     if statement is not None:
         _exclude(statement=statement, platform=platform, targets=targets)
@@ -186,7 +173,7 @@ def grade(
         raise UsageError("--key and --subject are a certificate's: add --certificate")
     for path in filter(None, (markdown, json, certificate)):
         require_writable(path, where=str(path))
-    from kfuzz.store.files import read_calibration, read_statement
+    from kfuzz.store.files import read_calibration
 
     other = None if against is None else read_statement(against)
     rests = None if calibration is None else read_calibration(calibration)
@@ -296,246 +283,3 @@ def _exclude(*, statement: Path, **others: object) -> None:
 
 
 # Grading: one campaign, folded to a conformance statement.
-
-# Modules that bind the platform's own kernels as declared for torch's type of a device.
-PLATFORM: Final = "kfuzz.contracts.platform.torch_{}"
-
-
-def platform_config(config: RunConfig) -> RunConfig:
-    """Return a configuration whose targets are the platform's own kernels.
-
-    Raises:
-        UsageError: for Triton's interpreter, in which the platform has none.
-        BackendError: if the device is not there.
-    """
-    backend, _ = resolve(config.device)
-    device = config.device
-    if not backend.has.native:
-        if config.device == backend.name:
-            raise UsageError(
-                f"torch's own kernels do not run {backend.place}",
-                where=f"--platform --device {backend.name}",
-                fix="give --device cpu or cuda",
-            )
-        device = backend.torch_type
-    target = PLATFORM.format(backend.torch_type)
-    return replace(config, targets=(target,), device=device)
-
-
-def resting_on(statement: Statement, calibration: Calibration) -> Statement:
-    """Return a statement that rests on a calibration made before or after it."""
-    kernels = [
-        replace(
-            kernel,
-            contracts={
-                name: replace(
-                    graded,
-                    calibration=calibration.state_of(
-                        f"{name}/{kernel.name_in_contracts}"
-                    ),
-                )
-                for name, graded in kernel.contracts.items()
-            },
-        )
-        for kernel in statement.kernels
-    ]
-    return replace(
-        statement, kernels=tuple(kernels), calibration=_calibrated(calibration)
-    )
-
-
-class Grading:
-    """One grade: its events as they come, and the statement at the end.
-
-    Args:
-        config: what to test and how long.
-        platform: whether the kernels are the platform's own, whose listed defects
-            are named.
-        calibration: what it rests on; by default what kfuzz ships for the device.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        *,
-        platform: bool = False,
-        calibration: Calibration | None = None,
-    ) -> None:
-        self._config = platform_config(config) if platform else config
-        self._platform = platform
-        self._states: dict[str, Soundness] = {}
-        self._rests: Calibrated | None = None
-        self._backend, devices = resolve(self._config.device)
-        self._device, *others = alike(self._backend, devices)
-        if calibration is not None:
-            self._states = {c.identifier: c.state for c in calibration.contracts}
-            self._rests = _calibrated(calibration)
-        elif (shipped := shipped_statement(self._backend.name)) is not None:
-            self._states, self._rests = _shipped(shipped)
-        if len(devices) > 1 + len(others):
-            # A statement is about one kind of device.
-            listed = ",".join((self._device, *others))
-            self._config = replace(self._config, device=listed)
-        self._kernels: dict[str, LoadedKernel] = {}
-        self._finished: list[KernelFinished] = []
-        self._notices: dict[str, None] = {}
-        self._ended: RunFinished | None = None
-
-    def events(self, *, stop: threading.Event) -> Iterator[Event]:
-        """Search, and yield the campaign's events.
-
-        Raises:
-            KfuzzError: as `kfuzz.engine.search.campaign.run`.
-        """
-        loaded = load_all(self._config.targets, root=self._config.root)
-        loaded = kernels_of(self._config, loaded)
-        self._kernels = {kernel.node_id: kernel for kernel in loaded}
-        for event in run_kernels(
-            self._config, loaded, stop=stop, prover=hook("prover")
-        ):
-            match event:
-                case KernelFinished():
-                    self._finished.append(event)
-                case Notice(about=about) if about == UNCALIBRATED:
-                    continue  # the statement says it of each contract
-                case Notice():
-                    shown = f"{event.kernel}: " if event.kernel else ""
-                    self._notices[shown + event.message] = None
-                case RunFinished():
-                    self._ended = event
-                case RunStarted() | _:
-                    pass
-            yield event
-
-    def statement(self) -> Statement:
-        """Return what the events came to."""
-        config, ended = self._config, self._ended
-        name, driver = self._backend.describe(self._device)
-        in_force = select_classes(config.contracts, config.exclude_contracts)
-        return Statement(
-            device=self._backend.name,
-            fingerprint=host_fingerprint(device=name, driver=driver),
-            seed=config.seed,
-            max_cases=config.budget.max_cases,
-            max_time=config.budget.max_time,
-            elapsed_s=round(ended.elapsed_s, 1) if ended else 0.0,
-            classes=tuple(c.id for c in ATTRIBUTION if c.id in in_force),
-            kernels=tuple(map(self._stated, self._finished)),
-            instruments=_instruments(self._backend.name, self._finished),
-            platform=self._platform,
-            calibration=self._rests,
-            interrupted=ended is None or ended.interrupted,
-            notices=tuple(self._notices),
-        )
-
-    def _stated(self, event: KernelFinished) -> KernelStatement:
-        loaded = self._kernels[event.kernel]
-        kernel = loaded.kernel
-        operator, claims = kernel.operator, kernel.declaration
-        bound = operator.tolerance
-        binding = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
-        listed = self._listed(kernel.name)
-        return KernelStatement(
-            kernel=event.kernel,
-            name=loaded.name,
-            operator=operator.name,
-            forward="" if operator.forward is None else operator.forward.name,
-            source=identity(kernel.function),
-            claims=claims_of(claims),
-            bound=f"{bound.structure}: {bound.bound}; {bound.derivation}",
-            cases=event.cases,
-            worst_ratio=event.worst_ratio,
-            contracts={
-                name: Graded(
-                    tally.verdict,
-                    tally.decided,
-                    tally.undecided,
-                    self._soundness(f"{name}/{operator.name_in_contracts}"),
-                )
-                for name, tally in event.contracts.items()
-                if name in binding or tally.verdict is not Verdict.NOT_APPLICABLE
-            },
-            refusals=event.refusals,
-            findings=tuple(_fault(f, listed) for f in event.findings),
-            defects=listed,
-            tried=event.tried,
-            proof=event.proof,
-        )
-
-    def _soundness(self, identifier: str) -> Soundness:
-        return self._states.get(identifier, Soundness.UNCALIBRATED)
-
-    def _listed(self, kernel: str) -> tuple[KnownDefect, ...]:
-        if not self._platform:
-            return ()
-        from kfuzz.contracts.platform.defects import DEFECTS
-        from kfuzz.contracts.platform.table import holds
-
-        version = version_of("torch")
-        return tuple(
-            KnownDefect(d.contract, d.where, d.evidence)
-            for d in DEFECTS
-            if kernel in d.kernels and holds(d, self._backend.name, version)
-        )
-
-
-def _shipped(file: Path) -> tuple[dict[str, Soundness], Calibrated | None]:
-    """Return the states of contracts that a statement gives, and what it rests on."""
-    made = read_statement(file)
-    states = {
-        f"{name}/{kernel.name_in_contracts}": graded.calibration
-        for kernel in made.kernels
-        for name, graded in kernel.contracts.items()
-    }
-    return states, made.calibration
-
-
-def _calibrated(made: Calibration) -> Calibrated:
-    return Calibrated(
-        device=made.device,
-        seed=made.seed,
-        cases=made.cases,
-        conforming_cases=made.conforming_cases,
-        sound=sum(c.state is Soundness.SOUND for c in made.contracts),
-        unsound=tuple(c.identifier for c in made.unsound),
-    )
-
-
-def claims_of(declaration: Declaration) -> dict[str, str]:
-    """Return the declarations that differ from the language's defaults, as text."""
-    default = Declaration()
-    return {
-        f.name: _text(value)
-        for f in fields(Declaration)
-        if (value := getattr(declaration, f.name)) != getattr(default, f.name)
-    }
-
-
-def _text(value: object) -> str:
-    shown = encode(value)
-    return ", ".join(map(str, shown)) if isinstance(shown, list) else str(shown)
-
-
-def _fault(finding: Finding, listed: tuple[KnownDefect, ...]) -> Fault:
-    signature = finding.signature
-    return Fault(
-        id=finding.id,
-        contract=signature.contract,
-        kind=signature.kind,
-        state=finding.state,
-        message=finding.failure.message,
-        listed=any(d.contract == signature.contract for d in listed),
-    )
-
-
-def _instruments(
-    backend: str, finished: Sequence[KernelFinished]
-) -> tuple[Instrument, ...]:
-    """Return what looked at all kernels that were searched, besides their results."""
-    found = [Instrument.GUARD_ZONES]
-    fenced = [kernel.fenced for kernel in finished if kernel.cases]
-    if fenced and all(fenced):
-        found.append(Instrument.PAGE_GUARDS)
-    if not BACKENDS[backend].has.native:
-        found += [Instrument.ADDRESS_CHECK, Instrument.RACE_CHECK]
-    return tuple(found)

@@ -84,7 +84,7 @@ def record(
     from kfuzz.engine.config import RunConfig
     from kfuzz.engine.workers.jobs import Stopped
     from kfuzz.engine.workers.zygotes import Backend
-    from kfuzz.features.lab.grade.verb import platform_config
+    from kfuzz.features.lab.grade.grading import platform_config
     from kfuzz.features.lab.record import recording as files
     from kfuzz.features.lab.record import recording as making
     from kfuzz.targets.load import load_all
