@@ -16,6 +16,7 @@ from collections.abc import (
     Set,
 )
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Unpack, cast, overload
 
 from typing_extensions import ParamSpec, TypeVar
@@ -350,64 +351,56 @@ def declared(operator: Operator, claims: dict[str, Any], where: str) -> Declarat
 def _check_claims(
     operator: Operator, declaration: Declaration, claims: dict[str, Any], where: str
 ) -> None:
+    wrong = partial(BindingError, where=where)
     for dtype in declaration.dtypes:
         if dtype not in operator.dtypes:
-            raise BindingError(
+            raise wrong(
                 f"{operator.name} has no oracle precise enough for {dtype}",
-                where=where,
                 fix=f"dtypes it can be judged in: {', '.join(operator.dtypes)}",
             )
     if declaration.algorithm and declaration.algorithm not in operator.algorithms:
         listed = ", ".join(
             f'"{name}" ({what})' for name, what in operator.algorithms.items()
         )
-        raise BindingError(
+        raise wrong(
             f"{operator.name} knows no algorithm {declaration.algorithm!r}",
-            where=where,
             fix=f"its algorithms: {listed}" if listed else "it has none to name",
         )
     if (not operator.straying and "out_of_bounds" in claims) or not operator.indices:
         for claim in ("out_of_bounds", "index_dtypes"):
             if claim in claims:
-                raise BindingError(
-                    f"{operator.name} has no index parameter, {claim}= has no meaning",
-                    where=where,
+                raise wrong(
+                    f"{operator.name} has no index parameter, {claim}= has no meaning"
                 )
     elif declaration.out_of_bounds not in operator.out_of_bounds:
-        raise BindingError(
+        raise wrong(
             f"{operator.name} cannot be judged under "
             f"out_of_bounds={declaration.out_of_bounds!r}",
-            where=where,
             fix=f"valid: {', '.join(operator.out_of_bounds)}",
         )
     if operator.dim is None and "dims" in claims:
-        raise BindingError(
-            f"{operator.name} has no dim parameter, so dims= has no effect", where=where
-        )
+        raise wrong(f"{operator.name} has no dim parameter, so dims= has no effect")
     if declaration.ranks is not None:
         _check_ranks(operator, declaration.ranks, where)
     for parameter in declaration.inplace:
         if parameter not in operator.tensors:
-            raise BindingError(
+            raise wrong(
                 f"inplace names {parameter!r}, no tensor parameter of "
-                f"{operator.signature_text()}",
-                where=where,
+                f"{operator.signature_text()}"
             )
     lists = [output for output in operator.outputs if output.endswith(LIST)]
     if lists and (declaration.inplace or declaration.out):
-        raise BindingError(
+        raise wrong(
             f"{operator.name} returns the list {lists[0]}, so it has neither inplace= "
             "nor out=",
-            where=where,
             fix="bind a function that returns its results",
         )
     several = max(len(declaration.inplace), len(operator.outputs)) > 1
     for parameter in declaration.inplace if several else ():
         if parameter not in operator.outputs:
-            raise BindingError(
+            raise wrong(
                 f"inplace names {parameter!r}, and no output of {operator.name} is "
                 "called so",
-                where=where,
                 fix="of several results those that are written in place have the names "
                 "of their parameters: outputs=('y', 'state'), inplace=('state',)",
             )
@@ -420,9 +413,8 @@ def _check_claims(
         }
         unknown = declaration.shape_class.names - known
         if unknown:
-            raise BindingError(
+            raise wrong(
                 f"shape_class names {', '.join(sorted(unknown))}",
-                where=where,
                 fix="dimensions: "
                 + ", ".join(sorted(known))
                 + " (N: the reduced or last axis, M: the product of the others)",
@@ -446,24 +438,21 @@ def _check_ranks(operator: Operator, ranks: Collection[int], where: str) -> None
 
 
 def _check_out(operator: Operator, declaration: Declaration, where: str) -> None:
+    wrong = partial(BindingError, where=where)
     if not declaration.out:
         return
     if declaration.inplace and len(operator.outputs) == 1:
-        raise BindingError("a kernel is either inplace or has an out", where=where)
+        raise wrong("a kernel is either inplace or has an out")
     left = [n for n in operator.outputs if n not in declaration.inplace]
     listed = ", ".join(map(repr, left))
     if sorted(declaration.out) != sorted(left):
-        raise BindingError(
+        raise wrong(
             f"out={declaration.out!r} is not what {operator.name} gives",
-            where=where,
             fix=f"name every output: out=({listed},)",
         )
     clash = [name for name in declaration.out if name in operator.inputs]
     if clash:
-        raise BindingError(
-            f"{clash[0]!r} names an input of {operator.signature_text()} too",
-            where=where,
-        )
+        raise wrong(f"{clash[0]!r} names an input of {operator.signature_text()} too")
 
 
 def match_signature(

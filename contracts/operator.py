@@ -13,6 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -265,36 +266,31 @@ def check_parameters(operator: Operator) -> None:
     Raises:
         BindingError: naming the parameter.
     """
-    where = f"operator {operator.name}"
+    wrong = partial(BindingError, where=f"operator {operator.name}")
     whole = {n for n, p in operator.scalars.items() if type(p.default) is int}
     if not all(type(r) is int and r >= 0 for r in _listed(operator.ranks)):
-        raise BindingError(
+        raise wrong(
             f"ranks={operator.ranks!r} are no ranks",
-            where=where,
             fix="write for example ranks=range(2, 6)",
         )
     for name, index in operator.indices.items():
         others = [p.names for n, p in operator.tensors.items() if n != name]
         others.append(index.names if index.domain else ())
         if not any(index.below in names for names in (*others, whole)):
-            raise BindingError(
+            raise wrong(
                 f"{name}: below={index.below!r} is no dimension of another tensor, "
-                "and no integer scalar",
-                where=where,
+                "and no integer scalar"
             )
         if index.ignored and index.ignored not in operator.scalars:
-            raise BindingError(
-                f"{name}: ignored={index.ignored!r} is no scalar parameter", where=where
-            )
+            raise wrong(f"{name}: ignored={index.ignored!r} is no scalar parameter")
     for name, size in operator.inputs.items():
         if isinstance(size, SizeParameter):
             _check_size(operator, name, size)
     for name, tensor in operator.tensors.items():
         _check_domain(operator, name, tensor)
         if tensor.variadic and max(operator.ranks, default=-1) < len(tensor.names):
-            raise BindingError(
+            raise wrong(
                 f"{name}: {tensor.dims!r} has no rank among {list(operator.ranks)}",
-                where=where,
                 fix=f"give ranks= from {len(tensor.names)} up",
             )
 
@@ -305,12 +301,11 @@ def check_results(operator: Operator) -> None:
     Raises:
         BindingError: naming the output.
     """
-    where = f"operator {operator.name}: results"
+    wrong = partial(BindingError, where=f"operator {operator.name}: results")
     for output in operator.outputs:
         if output.removesuffix(LIST) != output_of(output):
-            raise BindingError(
+            raise wrong(
                 f"{output!r} is no name",
-                where=where,
                 fix=f"write {output_of(output) + LIST!r} for a list of tensors, "
                 "whatever it holds",
             )
@@ -319,12 +314,10 @@ def check_results(operator: Operator) -> None:
     for name, dtype in made.items():
         if name not in outputs:
             fix = suggestion(name, outputs)
-            raise BindingError(f"{name!r} is no output", where=where, fix=fix)
+            raise wrong(f"{name!r} is no output", fix=fix)
         if dtype not in DTYPES:
-            raise BindingError(
-                f"{name}: unknown dtype {dtype!r}",
-                where=where,
-                fix=suggestion(dtype, DTYPES),
+            raise wrong(
+                f"{name}: unknown dtype {dtype!r}", fix=suggestion(dtype, DTYPES)
             )
     whole = [n for n, d in made.items() if DTYPES[d].kind != "float"]
     whole = [n for n in whole if n not in operator.integers]
@@ -333,49 +326,45 @@ def check_results(operator: Operator) -> None:
 
 
 def _check_size(operator: Operator, name: str, size: SizeParameter) -> None:
-    where, index = f"operator {operator.name}", operator.indices.get(size.of)
+    wrong = partial(BindingError, where=f"operator {operator.name}")
+    index = operator.indices.get(size.of)
     if size.longest and (index is None or not parsed(index.domain).cuts):
-        raise BindingError(
+        raise wrong(
             f"{name}: {size.of!r} is no parameter of offsets or spans",
-            where=where,
             fix='write for example cu_seqlens=ks.offsets("S", of="T"), '
             'max_seqlen=ks.longest("cu_seqlens")',
         )
     if not size.longest and not any(
         size.of in p.names for p in operator.tensors.values()
     ):
-        raise BindingError(
-            f"{name}: {size.of!r} is no dimension of a tensor", where=where
-        )
+        raise wrong(f"{name}: {size.of!r} is no dimension of a tensor")
 
 
 def _check_domain(operator: Operator, name: str, tensor: TensorParameter) -> None:
-    domain, where = parsed(tensor.domain), f"operator {operator.name}"
+    wrong = partial(BindingError, where=f"operator {operator.name}")
+    domain = parsed(tensor.domain)
     dtypes = (tensor.dtype,) if tensor.dtype else operator.dtypes
     if domain.axis and (tensor.kind != "float" or not tensor.dims):
-        raise BindingError(
-            f"{name}: probabilities are a floating tensor of one dimension or more",
-            where=where,
+        raise wrong(
+            f"{name}: probabilities are a floating tensor of one dimension or more"
         )
     if domain.axis and not tensor.variadic and -domain.axis > len(tensor.names):
-        raise BindingError(
+        raise wrong(
             f"{name}: probabilities={domain.axis}, and it has "
-            f"{len(tensor.names)} dimensions",
-            where=where,
+            f"{len(tensor.names)} dimensions"
         )
     if domain.interval is None:
         return
     if tensor.kind == "bool":
-        raise BindingError(f"{name}: within= is for numbers", where=where)
+        raise wrong(f"{name}: within= is for numbers")
     if any(number in domain.interval for number in (0.0, 1.0)):
         return  # a number of every data type; torch, which knows the others, waits
     from kfuzz.numerics.domains import has_numbers
 
     for dtype in dtypes:
         if domain.interval.is_empty or not has_numbers(domain.interval, dtype):
-            raise BindingError(
+            raise wrong(
                 f"{name}: no {dtype} number is in {domain.interval}",
-                where=where,
                 fix="mend within=, or declare other dtypes",
             )
 
@@ -554,28 +543,24 @@ class Operator:
                 names what is not there; if there is no output, or what is to be
                 called cannot be.
         """
+        wrong = partial(BindingError, where=f"operator {self.name}")
         self._expand_lists()
         if not self.outputs:
-            raise BindingError("no output", where=f"operator {self.name}")
+            raise wrong("no output")
         for part in ("oracle", "relation"):
             given = getattr(self, part)
             if not callable(given) and (part == "oracle" or given is not None):
-                raise BindingError(
-                    f"{part} is {type(given).__name__}, no function",
-                    where=f"operator {self.name}",
-                )
+                raise wrong(f"{part} is {type(given).__name__}, no function")
         for name, parameter in self.inputs.items():
             if not isinstance(parameter, Parameter):
-                raise BindingError(
+                raise wrong(
                     f"parameter {name!r} is {type(parameter).__name__}",
-                    where=f"operator {self.name}",
                     fix="use kfuzz.strategies.tensors, indices, masks, scalar, dtype "
                     "or dim",
                 )
         if all(p.kind != "float" for p in self.tensors.values()):
-            raise BindingError(
+            raise wrong(
                 "no floating tensor parameter",
-                where=f"operator {self.name}",
                 fix="cases have a floating data type: let the kernel take one more "
                 "tensor, inputs={..., 'z': ks.tensors('N')}, and return its copy, too",
             )

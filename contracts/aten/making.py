@@ -313,7 +313,7 @@ def _argument(
     made = Argument(name, kind, argument.kwarg_only, (), default, default)
     said = row.scalars.get(name, NO_DEFAULT)
     if isinstance(said, Named):
-        return _of_parameters(made, said.text, inputs)
+        return _of_parameters(made, said, inputs)
     if "Tensor" in kind and said is NO_DEFAULT and not row.suite:
         return _of_tensors(made, next(patterns), inputs)
     if said is NO_DEFAULT and (not row.suite or name == "keepdim"):

@@ -168,11 +168,10 @@ def suite(names: str, operator: str, arguments: str, /, **said: Any) -> None:
         _enter(Row(name, Judged.SUITE, (), scalars, operator, outputs, **more))
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(str):
     """A parameter of the suite's operator, or a list of them and of sizes, by name."""
 
-    text: str
+    __slots__ = ()
 
 
 def _literal(text: str) -> Any:

@@ -1,6 +1,6 @@
 """C-ORD-01: any schedule stays within the bound of the declared reduction."""
 
-from kfuzz.contracts.classes.precision import changed_failure
+from kfuzz.contracts.classes.precision import first_changed
 from kfuzz.contracts.evidence import Batches, Collected, Evidence, Permuted, Rows, Torn
 from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
@@ -26,13 +26,7 @@ from kfuzz.core.verdict import Access, Failure, Kind
 
 def judge(evidence: Evidence) -> Failure | None:
     """Return what another order of the data shows of a case that conforms."""
-    if miss_of(evidence) is not None:
-        return None
-    made = (
-        changed_failure("C-ORD-01", c, Kind.ORDER_DEPENDENT)
-        for c in evidence.of(Permuted)
-    )
-    return next((failure for failure in made if failure is not None), None)
+    return first_changed(evidence, "C-ORD-01", Permuted, Kind.ORDER_DEPENDENT)
 
 
 C_ORD_01 = ContractClass(

@@ -73,6 +73,16 @@ def changed_failure(contract: str, found: Changed, kind: Kind) -> Failure | None
     )
 
 
+def first_changed(
+    evidence: Evidence, contract: str, forms: type[tuple[Changed, ...]], kind: Kind
+) -> Failure | None:
+    """Return the first failure that changed forms of a conforming case show."""
+    if miss_of(evidence) is not None:
+        return None
+    made = (changed_failure(contract, each, kind) for each in evidence.of(forms))
+    return next(filter(None, made), None)
+
+
 # C-PRC-01: the declared accumulator and intermediate formats are really used.
 
 
@@ -200,13 +210,7 @@ C_PRC_03 = ContractClass(
 
 def c_prc_04_judge(evidence: Evidence) -> Failure | None:
     """Return what scaled data show of a case that conforms."""
-    if miss_of(evidence) is not None:
-        return None
-    made = (
-        changed_failure("C-PRC-04", c, Kind.SCALE_DEPENDENT)
-        for c in evidence.of(Scaled)
-    )
-    return next((failure for failure in made if failure is not None), None)
+    return first_changed(evidence, "C-PRC-04", Scaled, Kind.SCALE_DEPENDENT)
 
 
 C_PRC_04 = ContractClass(

@@ -267,26 +267,23 @@ def _differentiable(
 def _chosen(
     wanted: bool | Sequence[str], possible: tuple[str, ...], where: str
 ) -> tuple[str, ...]:
+    wrong = partial(BindingError, where=where)
     if wanted is True:
         listed = possible
     else:
         given: Any = (wanted,) if isinstance(wanted, str) else wanted
         valid = isinstance(given, tuple | list | set | frozenset)
         if not valid or not all(isinstance(n, str) for n in given):
-            raise BindingError(
-                f"gradients={wanted!r} is neither True nor names of arguments",
-                where=where,
-            )
+            raise wrong(f"gradients={wanted!r} is neither True nor names of arguments")
         for name in given:
             if name not in possible:
-                raise BindingError(
+                raise wrong(
                     f"gradients names {name!r}, no argument that is differentiated",
-                    where=where,
                     fix=suggestion(name, possible),
                 )
         listed = tuple(name for name in possible if name in given)
     if not listed:
-        raise BindingError("gradients names no argument", where=where)
+        raise wrong("gradients names no argument")
     return listed
 
 
@@ -442,10 +439,11 @@ def _recognised(
     Raises:
         BindingError: if the dimensions of a result are none of the arguments'.
     """
+    wrong = partial(BindingError, where=where)
     import torch
 
     if lists := [output for output in operator.outputs if output.endswith(LIST)]:
-        raise BindingError(f"gradients= of the list {lists[0]}", where=where)
+        raise wrong(f"gradients= of the list {lists[0]}")
     sizes = _sizes(operator, taken)
     example = _example(operator, taken, sizes)
     scalars = {n: p.default for n, p in operator.scalars.items()}
@@ -453,9 +451,8 @@ def _recognised(
         with torch.no_grad():
             returned = operator.oracle(*example, **scalars)
     except Exception as error:
-        raise BindingError(
+        raise wrong(
             f"its oracle, run once, raises {type(error).__name__}: {error}"[:300],
-            where=where,
             fix="gradients= needs an oracle that takes arguments of any declared size",
         ) from None
     results = returned if isinstance(returned, tuple | list) else (returned,)
@@ -478,15 +475,14 @@ def _recognised(
             if axes == (*leading[:axis], *leading[axis + 1 :]):
                 text, lacks = "*", operator.dim
         if "?" in axes or "_" in text:
-            raise BindingError(
+            raise wrong(
                 f"the dimensions of {name}, {list(y.shape)} for "
                 f"{sizes}, are none of the arguments'",
-                where=where,
                 fix="gradients= needs outputs whose dimensions the arguments have",
             )
         found[name] = (text, lacks, place)
     if not found:
-        raise BindingError("it has no floating output", where=where)
+        raise wrong("it has no floating output")
     return found
 
 
@@ -853,11 +849,11 @@ def bind_gradients(forward: BoundKernel, wanted: bool | Sequence[str]) -> None:
             into destinations, or declares no format in which gradients are judged.
     """
     where, claims = f"kernel {forward.name}", forward.declaration
+    wrong = partial(BindingError, where=where)
     if claims.inplace or claims.out:
         given = "inplace" if claims.inplace else "out"
-        raise BindingError(
+        raise wrong(
             f"gradients= of a kernel with {given}=: autograd sees no result",
-            where=where,
             fix="bind the function that returns its results",
         )
     takes = forward.arguments
@@ -866,14 +862,11 @@ def bind_gradients(forward: BoundKernel, wanted: bool | Sequence[str]) -> None:
             forward.operator, wanted, tensors=takes.tensors, scalars=takes.scalars
         )
     except BindingError as error:
-        raise BindingError(error.what, where=where, fix=error.fix) from None
+        raise wrong(error.what, fix=error.fix) from None
     for suffix, operator in made.items():
         declaration = declaration_of(operator, claims, forward.explicit)
         if not declaration.dtypes:
-            raise BindingError(
-                f"gradients are judged in {', '.join(operator.dtypes)} alone",
-                where=where,
-            )
+            raise wrong(f"gradients are judged in {', '.join(operator.dtypes)} alone")
         grads = tuple(n for n in operator.tensors if n.startswith(PREFIX))
         outputs = operator.forward.outputs if operator.forward else ()
         function = Backward(

@@ -30,14 +30,3 @@ def relu_native_over_read(x: Tensor) -> Tensor:
     """Violates K-MEM-01: loads one element past the end."""
     read(x, after=1)
     return torch.relu(x)
-
-
-@witness(
-    SQUARE, breaks="K-MEM-01", most=(1, 0), backends=("cpu",),
-    minimal="one element, any value",
-)  # fmt: skip
-@kernel(ops.relu)
-def relu_native_under_read(x: Tensor) -> Tensor:
-    """Violates K-MEM-01: loads the element before the first."""
-    read(x, before=1)
-    return torch.relu(x)

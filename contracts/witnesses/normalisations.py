@@ -1,6 +1,5 @@
-"""Normalisations of rows in Triton: a pass or two for the statistics, one to write."""
+"""Normalisations of rows in Triton: passes for the statistics, one to write."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -13,72 +12,72 @@ from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = (
     "stride_m", "stride_n", "stride_rm", "stride_rn", "stride_w", "stride_b", "m", "n",
-    "groups", "channels", "length",
 )  # fmt: skip
 
 
+@triton.jit
+def added(x_ptr, r_ptr, x_at, r_at, mask, RESIDUAL: tl.constexpr):
+    """Return h = x, plus r if any, in float32."""
+    h = tl.load(x_ptr + x_at, mask=mask, other=0.0).to(tl.float32)
+    if RESIDUAL:
+        h += tl.load(r_ptr + r_at, mask=mask, other=0.0).to(tl.float32)
+    return h
+
+
 @triton.jit(do_not_specialize=SIZES)
-def rms_norm_kernel(
-    x_ptr, r_ptr, w_ptr, y_ptr, h_ptr,
-    stride_m, stride_n, stride_rm, stride_rn, stride_w, m, n, eps,
-    RESIDUAL: tl.constexpr, EPS_OUTSIDE: tl.constexpr,
+def norm_kernel(
+    x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, h_ptr,
+    stride_m, stride_n, stride_rm, stride_rn, stride_w, stride_b, m, n, eps,
+    CENTRED: tl.constexpr, RESIDUAL: tl.constexpr, EPS_OUTSIDE: tl.constexpr,
+    PADDED_VARIANCE: tl.constexpr, ONE_PASS: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """y[i, :] = h / sqrt(mean(h^2) + eps) * w for h = x[i, :], plus r[i, :] if any."""
+    """y[i, :] = (h - mean) / sqrt(variance + eps) * w + b, mean and b where CENTRED."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
+    total = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     squares = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     for start in range(0, n, BLOCK):
         offs = start + lanes
         mask = (rows < m) & (offs < n)
-        x = tl.load(x_ptr + rows * stride_m + offs * stride_n, mask=mask, other=0.0)
-        h = x.to(tl.float32)
+        x_at = rows * stride_m + offs * stride_n
+        r_at = rows * stride_rm + offs * stride_rn
+        h = added(x_ptr, r_ptr, x_at, r_at, mask, RESIDUAL)
         if RESIDUAL:
-            r_tile = r_ptr + rows * stride_rm + offs * stride_rn
-            h += tl.load(r_tile, mask=mask, other=0.0).to(tl.float32)
-            h_tile = h_ptr + rows * n + offs
-            tl.store(h_tile, h.to(h_ptr.dtype.element_ty), mask=mask)
-        squares += h * h
-    mean_square = tl.sum(squares, axis=1)[:, None] / n
+            tl.store(h_ptr + rows * n + offs, h.to(h_ptr.dtype.element_ty), mask=mask)
+        total += h
+        if ONE_PASS:
+            squares += h * h
+    mean = tl.zeros([ROWS, 1], tl.float32)
+    if CENTRED:
+        mean = tl.sum(total, axis=1)[:, None] / n
+    if not ONE_PASS:
+        for start in range(0, n, BLOCK):
+            offs = start + lanes
+            mask = (rows < m) & (offs < n)
+            x_at = rows * stride_m + offs * stride_n
+            r_at = rows * stride_rm + offs * stride_rn
+            d = added(x_ptr, r_ptr, x_at, r_at, mask, RESIDUAL) - mean
+            if not PADDED_VARIANCE:
+                d = tl.where(offs < n, d, 0.0)
+            squares += d * d
+    variance = tl.sum(squares, axis=1)[:, None] / n
+    if ONE_PASS:
+        variance -= mean * mean
+    scale = tl.rsqrt(variance + eps)
     if EPS_OUTSIDE:
-        scale = 1.0 / (tl.sqrt(mean_square) + eps)
-    else:
-        scale = tl.rsqrt(mean_square + eps)
+        scale = 1.0 / (tl.sqrt(variance) + eps)
     for start in range(0, n, BLOCK):
         offs = start + lanes
         mask = (rows < m) & (offs < n)
-        x = tl.load(x_ptr + rows * stride_m + offs * stride_n, mask=mask, other=0.0)
-        h = x.to(tl.float32)
-        if RESIDUAL:
-            r_tile = r_ptr + rows * stride_rm + offs * stride_rn
-            h += tl.load(r_tile, mask=mask, other=0.0).to(tl.float32)
+        x_at = rows * stride_m + offs * stride_n
+        r_at = rows * stride_rm + offs * stride_rn
+        h = added(x_ptr, r_ptr, x_at, r_at, mask, RESIDUAL)
         w = tl.load(w_ptr + offs * stride_w, mask=offs < n, other=0.0).to(tl.float32)
-        y = h * scale * w
-        tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def l2_normalize_kernel(
-    x_ptr, y_ptr, stride_m, stride_n, m, n, eps,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """y[i, :] = x[i, :] / max(|x[i, :]|, eps)."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
-    x_rows = x_ptr + rows * stride_m
-    squares = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        x = tl.load(x_rows + offs * stride_n, mask=mask, other=0.0).to(tl.float32)
-        squares += x * x
-    norm = tl.sqrt(tl.sum(squares, axis=1)[:, None])
-    norm = tl.where(norm < eps, eps, norm)  # NaN stays
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        x = tl.load(x_rows + offs * stride_n, mask=mask, other=0.0).to(tl.float32)
-        y = x / norm
+        y = (h - mean) * scale * w
+        if CENTRED:
+            b = tl.load(b_ptr + offs * stride_b, mask=offs < n, other=0.0)
+            y += b.to(tl.float32)
         tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
@@ -112,70 +111,28 @@ def log_softmax_kernel(
         tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=SIZES)
-def group_norm_kernel(
-    x_ptr, w_ptr, b_ptr, y_ptr, stride_w, stride_b, m, n, groups, channels, length, eps,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Normalise m groups of n contiguous elements, `channels` of `length` each."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    total = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        total += tl.load(x_ptr + rows * n + offs, mask=mask, other=0.0).to(tl.float32)
-    mean = tl.sum(total, axis=1)[:, None] / n
-    squares = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        x = tl.load(x_ptr + rows * n + offs, mask=mask, other=0.0).to(tl.float32)
-        d = tl.where(mask, x - mean, 0.0)
-        squares += d * d
-    scale = tl.rsqrt(tl.sum(squares, axis=1)[:, None] / n + eps)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows < m) & (offs < n)
-        x = tl.load(x_ptr + rows * n + offs, mask=mask, other=0.0).to(tl.float32)
-        channel = rows % groups * channels + offs // length
-        w = tl.load(w_ptr + channel * stride_w, mask=mask, other=0.0).to(tl.float32)
-        b = tl.load(b_ptr + channel * stride_b, mask=mask, other=0.0).to(tl.float32)
-        y = (x - mean) * scale * w + b
-        tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
+def norm(
+    x: Tensor, weight: Tensor, eps: float, *, bias: Tensor | None = None,
+    residual: Tensor | None = None, eps_outside: bool = False,
+    padded_variance: bool = False, one_pass: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return the norm of h = x + residual, and h; centred with a bias.
 
-
-def by_rows(x: Tensor, dim: int, function, *scalars: float) -> Tensor:
-    """Return what a kernel that takes nothing but rows makes of x along dim."""
-    rows = as_rows(x, dim)
-    y = empty_rows(rows)
-    if y.numel():
-        tiles = few_tiles(rows.shape[1])
-        function[(triton.cdiv(rows.shape[0], tiles["ROWS"]),)](
-            rows, y, *rows.stride(), *rows.shape, *scalars, **tiles
-        )
-    return restored(y, x, dim)
-
-
-def rms_norm(
-    x: Tensor,
-    weight: Tensor,
-    eps: float,
-    residual: Tensor | None = None,
-    *,
-    eps_outside: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return the norm of h = x + residual, and h; the flag is a fault."""
+    A flag that is not at its default is a fault.
+    """
     rows = as_rows(x, -1)
-    added = rows if residual is None else as_rows(residual, -1)
+    others = rows if residual is None else as_rows(residual, -1)
     y = empty_rows(rows)
     h = y if residual is None else empty_rows(rows)
     if y.numel():
         tiles = few_tiles(rows.shape[1])
-        rms_norm_kernel[(triton.cdiv(rows.shape[0], tiles["ROWS"]),)](
-            rows, added, weight, y, h,
-            *rows.stride(), *added.stride(), weight.stride(0), *rows.shape, eps,
-            RESIDUAL=residual is not None, EPS_OUTSIDE=eps_outside, **tiles,
+        norm_kernel[(triton.cdiv(rows.shape[0], tiles["ROWS"]),)](
+            rows, others, weight, weight if bias is None else bias, y, h,
+            *rows.stride(), *others.stride(), weight.stride(0),
+            0 if bias is None else bias.stride(0), *rows.shape, eps,
+            CENTRED=bias is not None, RESIDUAL=residual is not None,
+            EPS_OUTSIDE=eps_outside, PADDED_VARIANCE=padded_variance,
+            ONE_PASS=one_pass, **tiles,
         )  # fmt: skip
     return restored(y, x, -1), restored(h, x, -1)
 
@@ -184,7 +141,7 @@ def rms_norm(
 @kernel(ops.rms_norm)
 def triton_rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Conforming."""
-    return rms_norm(x, weight, eps)[0]
+    return norm(x, weight, eps)[0]
 
 
 @witness(
@@ -194,7 +151,7 @@ def triton_rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 @kernel(ops.rms_norm)
 def rms_norm_eps_outside(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Violates K-VAL-01: eps is added to the root, not under it."""
-    return rms_norm(x, weight, eps, eps_outside=True)[0]
+    return norm(x, weight, eps, eps_outside=True)[0]
 
 
 @witness(LONG_ROWS, LONG_ROWS, (1024,))
@@ -203,38 +160,52 @@ def triton_add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
     """Conforming."""
-    return rms_norm(x, weight, eps, residual)
-
-
-@witness(LONG_ROWS)
-@kernel(ops.l2_normalize)
-def triton_l2_normalize(x: Tensor, dim: int = -1, eps: float = 1e-12) -> Tensor:
-    """Conforming."""
-    return by_rows(x, dim, l2_normalize_kernel, eps)
+    return norm(x, weight, eps, residual=residual)
 
 
 @witness(LONG_ROWS)
 @kernel(ops.log_softmax)
 def triton_log_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Conforming."""
-    return by_rows(x, dim, log_softmax_kernel)
+    rows = as_rows(x, dim)
+    y = empty_rows(rows)
+    if y.numel():
+        tiles = few_tiles(rows.shape[1])
+        log_softmax_kernel[(triton.cdiv(rows.shape[0], tiles["ROWS"]),)](
+            rows, y, *rows.stride(), *rows.shape, **tiles
+        )
+    return restored(y, x, dim)
 
 
-@witness((4, 8, 64), (8,), (8,))
-@kernel(ops.group_norm)
-def triton_group_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, num_groups: int = 1, eps: float = 1e-5
+@witness(LONG_ROWS, (1024,), (1024,))
+@kernel(ops.layer_norm)
+def triton_layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
 ) -> Tensor:
     """Conforming."""
-    x = x.contiguous()
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if y.numel():
-        batch, channels, length = x.shape
-        each = channels // num_groups
-        m, n = batch * num_groups, each * length
-        tiles = few_tiles(n)
-        group_norm_kernel[(triton.cdiv(m, tiles["ROWS"]),)](
-            x, weight, bias, y, weight.stride(0), bias.stride(0),
-            m, n, num_groups, each, length, eps, **tiles,
-        )  # fmt: skip
-    return y
+    return norm(x, weight, eps, bias=bias)[0]
+
+
+@witness(
+    LONG_ROWS, (1024,), (1024,), breaks="C-CMP-03", most=(9, 2),
+    minimal="one row, width 3: one element of x and its weight set",
+)  # fmt: skip
+@kernel(ops.layer_norm)
+def layer_norm_padded_variance(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> Tensor:
+    """Violates C-CMP-03: each padded lane adds (0 - mean)^2 to the variance."""
+    return norm(x, weight, eps, bias=bias, padded_variance=True)[0]
+
+
+@witness(
+    LONG_ROWS, (1024,), (1024,), breaks="C-PRC-02", most=(21, 7),
+    minimal="one row, width 2 or 3: large neighbours and one weight; up to 7 equal "
+    "elements where the variance comes out negative",
+)  # fmt: skip
+@kernel(ops.layer_norm)
+def layer_norm_one_pass(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> Tensor:
+    """Violates C-PRC-02: E[x^2] - E[x]^2 cancels where the mean is large."""
+    return norm(x, weight, eps, bias=bias, one_pass=True)[0]

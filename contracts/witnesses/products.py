@@ -1,4 +1,4 @@
-"""Batched products and linear layers in Triton: one program per tile of the output."""
+"""Products and linear layers in Triton: one program per tile of the output."""
 
 import torch
 import triton
@@ -13,21 +13,24 @@ from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 # Long tiles of K, for few steps; two stages of them fit into 96 KiB.
 BLOCK_M, BLOCK_N, BLOCK_K, STAGES = 64, 32, 128, 2
+# A faulty accumulator is rounded, and a tail is lost, sooner where tiles are short.
+SHORT_K = 16
 # One binary for all sizes and strides: a search tries hundreds of them.
 SIZES = (
-    "M", "N", "K", "tiles_m", "tiles_n", "stride_ab", "stride_am", "stride_ak",
+    "M", "N", "K", "end", "tiles_m", "tiles_n", "stride_ab", "stride_am", "stride_ak",
     "stride_bb", "stride_bk", "stride_bn", "stride_bias",
 )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=SIZES)
 def product_kernel(
-    a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, tiles_m, tiles_n,
+    a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, end, tiles_m, tiles_n,
     stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_bias,
-    BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+    BIAS: tl.constexpr, ACTIVATION: tl.constexpr, HALF_ACCUMULATOR: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Write activated(a[i] b[i] + bias) to contiguous c[i], accumulated in float32."""
+    """Write activated(a[i, :, :end] b[i, :end] + bias) to contiguous c[i]."""
+    acc_dtype: tl.constexpr = c_ptr.dtype.element_ty if HALF_ACCUMULATOR else tl.float32
     pid = tl.program_id(0)
     batch = (pid // tiles_n // tiles_m).to(tl.int64)
     tile_m, tile_n = pid // tiles_n % tiles_m, pid % tiles_n
@@ -35,37 +38,45 @@ def product_kernel(
     offs_n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     in_m = offs_m[:, None] < M
     in_n = offs_n[None, :] < N
-    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_N], acc_dtype)
     a_rows = a_ptr + batch * stride_ab + offs_m[:, None] * stride_am
     b_columns = b_ptr + batch * stride_bb + offs_n[None, :] * stride_bn
-    for start in range(0, K, BLOCK_K):
+    for start in range(0, end, BLOCK_K):
         offs_k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         a_tile = a_rows + offs_k[None, :] * stride_ak
         a = tl.load(a_tile, mask=in_m & (offs_k[None, :] < K), other=0.0)
         b_tile = b_columns + offs_k[:, None] * stride_bk
         b = tl.load(b_tile, mask=(offs_k[:, None] < K) & in_n, other=0.0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
+        tile = tl.dot(a, b, input_precision="ieee", out_dtype=tl.float32)
+        acc = (acc + tile).to(acc_dtype)
     if BIAS:
         bias = tl.load(bias_ptr + offs_n * stride_bias, mask=offs_n < N, other=0.0)
-        acc += bias.to(tl.float32)[None, :]
-    acc = activated(acc, 0.0, 0.0, ACTIVATION)
+        acc = acc + bias.to(tl.float32)[None, :]
+    acc = activated(acc.to(tl.float32), 0.0, 0.0, ACTIVATION)
     c_tile = c_ptr + (batch * M + offs_m[:, None]) * N + offs_n[None, :]
     tl.store(c_tile, acc.to(c_ptr.dtype.element_ty), mask=in_m & in_n)
 
 
 def launch(
-    a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str = "none"
-) -> Tensor:
-    """Return activation(a[i] b[i] + bias), a [B, M, K], b [B, K, N] of any strides."""
+    a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str = "none", *,
+    half_accumulator: bool = False, drop_tail: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return activation(a[i] b[i] + bias), a [B, M, K], b [B, K, N] of any strides.
+
+    A flag that is not at its default is a fault.
+    """
     (batch, m, k), n = a.shape, b.shape[2]
+    block_k = SHORT_K if half_accumulator or drop_tail else BLOCK_K
     c = torch.empty((batch, m, n), dtype=a.dtype, device=a.device)
     if c.numel():
         tiles_m, tiles_n = triton.cdiv(m, BLOCK_M), triton.cdiv(n, BLOCK_N)
         product_kernel[(batch * tiles_m * tiles_n,)](
-            a, b, c if bias is None else bias, c, m, n, k, tiles_m, tiles_n,
+            a, b, c if bias is None else bias, c, m, n, k,
+            k // block_k * block_k if drop_tail else k, tiles_m, tiles_n,
             *a.stride(), *b.stride(), 0 if bias is None else bias.stride(0),
             BIAS=bias is not None, ACTIVATION=activation,
-            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, num_stages=STAGES,
+            HALF_ACCUMULATOR=half_accumulator,
+            BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=block_k, num_stages=STAGES,
         )  # fmt: skip
     return c
 
@@ -74,6 +85,30 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
     """Return activation(x weight^T + bias), x of any rank from 1 on."""
     made = launch(as_rows(x, -1)[None], weight.T[None], bias, activation)
     return made.reshape(*x.shape[:-1], weight.shape[0])
+
+
+@witness(SQUARE, SQUARE)
+@kernel(ops.matmul)
+def triton_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Conforming."""
+    return launch(a[None], b[None])[0]
+
+
+@witness(
+    SQUARE, SQUARE, dtype="float16", breaks="C-PRC-01", most=(34, 8),
+    minimal="1 x 17 times 17 x 1, one longer than a tile: three or four products",
+)  # fmt: skip
+@kernel(ops.matmul)
+def matmul_half_accumulator(a: Tensor, b: Tensor) -> Tensor:
+    """Violates C-PRC-01: 16-bit input is accumulated in its own format."""
+    return launch(a[None], b[None], half_accumulator=True)[0]
+
+
+@witness(SQUARE, SQUARE, breaks="C-CMP-03", most=(2, 2), minimal="1 x 1 times 1 x 1")
+@kernel(ops.matmul)
+def matmul_drop_tail(a: Tensor, b: Tensor) -> Tensor:
+    """Violates C-CMP-03: the last, partial tile of K is left out."""
+    return launch(a[None], b[None], drop_tail=True)[0]
 
 
 @witness((4, 16, 16), (4, 16, 16))

@@ -17,67 +17,12 @@ from kfuzz.contracts.witnesses.rows import (
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
-SIZES = ("stride_m", "stride_n", "m", "n", "free")
-
-
-@triton.jit(do_not_specialize=SIZES)
-def moments_kernel(
-    x_ptr, y_ptr, stride_m, stride_n, m, n, free,
-    VARIANCE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """y[i] = mean of x[i, :], or its squared differences from it over `free`."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
-    x_rows = x_ptr + rows[:, None] * stride_m
-    parts = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows[:, None] < m) & (offs < n)
-        parts += tl.load(x_rows + offs * stride_n, mask=mask, other=0.0).to(tl.float32)
-    y = tl.sum(parts, axis=1) / n
-    if VARIANCE:
-        squares = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-        for start in range(0, n, BLOCK):
-            offs = start + lanes
-            mask = (rows[:, None] < m) & (offs < n)
-            x = tl.load(x_rows + offs * stride_n, mask=mask, other=0.0).to(tl.float32)
-            d = tl.where(mask, x - y[:, None], 0.0)
-            squares += d * d
-        y = tl.sum(squares, axis=1) / free
-        y = tl.where(free > 0, y, float("nan"))
-    tl.store(y_ptr + rows, y.to(y_ptr.dtype.element_ty), mask=rows < m)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def logsumexp_kernel(
-    x_ptr, y_ptr, stride_m, stride_n, m, n, free,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """y[i] = log sum exp(x[i, :]), shifted by the maximum where that is finite."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
-    x_rows = x_ptr + rows[:, None] * stride_m
-    top = tl.full([ROWS, BLOCK], float("-inf"), tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows[:, None] < m) & (offs < n)
-        x = tl.load(x_rows + offs * stride_n, mask=mask, other=float("-inf"))
-        top = tl.maximum(top, x.to(tl.float32))
-    shift = tl.max(top, axis=1)
-    shift = tl.where(tl.abs(shift) == float("inf"), 0.0, shift)
-    parts = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        offs = start + lanes
-        mask = (rows[:, None] < m) & (offs < n)
-        x = tl.load(x_rows + offs * stride_n, mask=mask, other=float("-inf"))
-        parts += tl.exp(x.to(tl.float32) - shift[:, None])
-    y = shift + tl.log(tl.sum(parts, axis=1))
-    tl.store(y_ptr + rows, y.to(y_ptr.dtype.element_ty), mask=rows < m)
+SIZES = ("stride_m", "stride_n", "m", "n")
 
 
 @triton.jit(do_not_specialize=SIZES)
 def argmax_kernel(
-    x_ptr, y_ptr, stride_m, stride_n, m, n, free,
+    x_ptr, y_ptr, stride_m, stride_n, m, n,
     LAST: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y[i] = index of the first NaN of x[i, :], else of its first maximum."""
@@ -108,9 +53,8 @@ def argmax_kernel(
 
 @triton.jit(do_not_specialize=SIZES)
 def cumsum_kernel(
-    x_ptr, y_ptr, stride_m, stride_n, m, n, free,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    x_ptr, y_ptr, stride_m, stride_n, m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     """y[i, j] = sum of x[i, :j + 1], y contiguous."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
@@ -125,7 +69,7 @@ def cumsum_kernel(
         carried += tl.sum(x, axis=1, keep_dims=True)
 
 
-def reduce(x: Tensor, dim: int, function, correction: int = 0, **options) -> Tensor:
+def reduce(x: Tensor, dim: int, function, **options) -> Tensor:
     """Return a reduction of x along dim, by one of the kernels above."""
     rows = as_rows(x, dim)
     m, n = rows.shape
@@ -135,30 +79,9 @@ def reduce(x: Tensor, dim: int, function, correction: int = 0, **options) -> Ten
     if y.numel():
         tiles = few_tiles(n)
         function[(triton.cdiv(m, tiles["ROWS"]),)](
-            rows, y, *rows.stride(), m, n, n - correction, **tiles, **options
+            rows, y, *rows.stride(), m, n, **tiles, **options
         )
     return restored(y, x, dim) if scan else y.reshape(reduced_shape(x, dim))
-
-
-@witness(LONG_ROWS)
-@kernel(ops.mean)
-def triton_mean(x: Tensor, dim: int) -> Tensor:
-    """Conforming."""
-    return reduce(x, dim, moments_kernel, VARIANCE=False)
-
-
-@witness(LONG_ROWS)
-@kernel(ops.var)
-def triton_var(x: Tensor, dim: int, correction: int = 1) -> Tensor:
-    """Conforming."""
-    return reduce(x, dim, moments_kernel, correction, VARIANCE=True)
-
-
-@witness(LONG_ROWS)
-@kernel(ops.logsumexp)
-def triton_logsumexp(x: Tensor, dim: int) -> Tensor:
-    """Conforming."""
-    return reduce(x, dim, logsumexp_kernel)
 
 
 @witness(LONG_ROWS)

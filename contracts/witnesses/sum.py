@@ -106,16 +106,6 @@ def sum_drop_tail(x: Tensor, dim: int) -> Tensor:
 
 
 @witness(
-    (16, 2), dtype="bfloat16", breaks="C-PRC-01", most=(6, 6),
-    minimal="three elements: 256 swallows a 1 twice",
-)  # fmt: skip
-@kernel(ops.sum, dtypes="bfloat16", shape_class="N <= 64")
-def sum_bfloat16_accumulator(x: Tensor, dim: int) -> Tensor:
-    """Violates C-PRC-01: accumulates in bfloat16, and declares float32."""
-    return launch(x, dim, half_accumulator=True)
-
-
-@witness(
     LONG_ROWS, breaks="K-MEM-02", most=(1, 0),
     minimal="one element, any value: fewer rows than a program takes",
 )  # fmt: skip

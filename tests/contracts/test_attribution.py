@@ -54,15 +54,6 @@ def test_nan_swallowed_is_an_exception_policy_broken() -> None:
     assert report.failure.index == (1,)
 
 
-def test_clamped_infinities_are_an_exception_policy_broken() -> None:
-    def clamped(x: Tensor, dim: int) -> Tensor:
-        return torch.sum(torch.clamp(x, -1e30, 1e30), dim)
-
-    inf = (Plant((0, 0), 0x7F800000),)
-    report = judged(ops.sum, clamped, row_case("randn", (2, 8), plants=inf))
-    assert charged(report) == ("C-EXC-01", Kind.INF_MISSING)
-
-
 def test_overflow_without_the_row_maximum_is_avoidable() -> None:
     def no_max(x: Tensor, dim: int) -> Tensor:
         e = torch.exp(x.float())
@@ -241,14 +232,6 @@ def test_a_wrong_value_leaves_what_bytes_and_metadata_promise() -> None:
         "K-MEM-04": Verdict.CONFORMS,
         "K-VAL-01": Verdict.VIOLATES,
     }
-
-
-def test_a_plain_wrong_answer_is_a_wrong_value() -> None:
-    def doubled(x: Tensor, dim: int) -> Tensor:
-        return torch.sum(x, dim) * 2
-
-    report = judged(ops.sum, doubled, row_case("exact_int", (4, 64)))
-    assert charged(report) == ("K-VAL-01", Kind.VALUE)
 
 
 @pytest.mark.parametrize("seed", [2, 3])  # one under each poison

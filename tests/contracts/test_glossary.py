@@ -4,20 +4,12 @@ import json
 import re
 
 import pytest
-import torch
 
 from kfuzz.app import main
-from kfuzz.contracts import binding as derive
 from kfuzz.contracts import glossary, prose
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.suite import every_contract, find_contract
-from kfuzz.engine.confirm import CONFIRMATIONS
-from kfuzz.execution.memory import changes as zones
-from kfuzz.execution.memory.poison import Poison, poison_word
-from kfuzz.numerics import accumulation
-from kfuzz.numerics.accumulation import U32, gamma
-from kfuzz.numerics.formats import FORMATS
 
 SIGNS = dict(glossary.signs(find_contract("C-PRC-01/matmul")))
 
@@ -40,45 +32,6 @@ def test_every_part_of_every_contract_has_a_text() -> None:
         assert all(len(part) > 3 for part in parts), made.identifier
         assert list(glossary.probes(made)), made.identifier
         assert glossary.confirmation(made)
-
-
-def test_the_formats_bits_are_the_codes() -> None:
-    said = dict(
-        (name, int(bits))
-        for bits, names in re.findall(
-            r"(\d+) (?:for )?((?:\w+)(?: and \w+)?)", SIGNS["u"].split(":")[1]
-        )
-        for name in names.split(" and ")
-    )
-    assert said["float32"] == FORMATS["float32"].precision
-    for name in ("float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        assert said[name] == FORMATS[name].precision
-    assert said["TF32"] == FORMATS["tf32"].precision
-
-
-def test_the_coefficients_are_the_codes() -> None:
-    text = SIGNS["accumulators"]
-    assert f"{accumulation.TENSOR_CORE:g} (n + 4) u" in text
-    tf32 = FORMATS["tf32"].unit * 2
-    assert tf32 == 2.0**-10
-    assert "(1 + 2^-10)^k - 1" in text
-    assert gamma(1 << 23, U32) == float("inf")
-    assert f"2^{FORMATS['float32'].emin}" in SIGNS["lambda"]
-
-
-def test_the_ladder_guards_and_poisons_are_the_codes() -> None:
-    ladder = ", ".join(f"({rows}, {n})" for rows, n in derive.LADDER)
-    assert ladder in text_of(Probe.FRIENDLY)
-    assert f"exceeds {derive.MODERATE:g}" in text_of(Probe.RECENTRED)
-    low, high = zones.GUARD_BYTES >> 10, zones.GUARD_LIMIT_BYTES >> 10
-    assert f"{low} KiB to {high} KiB" in text_of(Probe.BASE)
-    _, bits = poison_word(torch.float32, Poison.FINITE)
-    value = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
-    assert float(value) == 2.0**100
-    assert CONFIRMATIONS == 3
-    assert "three fresh children" in glossary.confirmation(
-        find_contract("K-VAL-01/sum")
-    )
 
 
 def test_a_page_explains_its_signs_and_probes(

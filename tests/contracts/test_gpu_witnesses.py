@@ -2,7 +2,6 @@
 
 import ctypes
 import importlib
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +20,6 @@ from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.statement import Role
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.cuda.code import kernels, prototype
 from kfuzz.cuda.compilers import Nvrtc, Unit
 from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -30,10 +28,10 @@ from tests.helpers.gpu_faults import CPP, FAULTS, TRITON
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
 INTERPRETED = (
     "triton_relu_prefetched", "triton_relu_pitched", "triton_relu_waited",
-    "triton_relu_asserted", "triton_relu_rows_in_x", "triton_sum_atomic",
+    "triton_relu_asserted", "triton_sum_atomic",
     "relu_reads_vector_past", "relu_prefetches_dense", "relu_clears_slack",
     "relu_empty_off_tile", "relu_waits_forever", "relu_asserts_falsely",
-    "relu_rare_illegal_address", "relu_rows_in_y", "sum_atomic_bitwise",
+    "relu_rare_illegal_address", "sum_atomic_bitwise",
 )  # fmt: skip
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="Triton is compiled here; tests/gpu has them"
@@ -130,100 +128,6 @@ def test_cuda_cpp_compiles(module: object) -> None:
         pytest.skip(f"no compiler: {error}")
 
 
-def emulated(folder: Path, source: str, calls: str) -> list[float]:
-    """Run CUDA C++ without barriers on the host: one thread after the other.
-
-    Args:
-        folder: for the program.
-        source: the CUDA C++.
-        calls: statements of a main function; RUN(grid, block, call) is a launch.
-
-    Returns:
-        The numbers that it prints.
-    """
-    shim = r"""
-#include <cstddef>
-#include <cstdio>
-#include <vector>
-#define __device__
-#define __global__
-struct Place { unsigned x, y, z; };
-static Place blockIdx, threadIdx, blockDim;
-template <class T> T *__cvta_generic_to_global(T *p) { return p; }
-#define RUN(gx, gy, threads, call) \
-  for (blockIdx.y = 0; blockIdx.y < (gy); ++blockIdx.y) \
-    for (blockIdx.x = 0; blockIdx.x < (gx); ++blockIdx.x) \
-      for (blockDim.x = (threads), threadIdx.x = 0; threadIdx.x < (threads); \
-           ++threadIdx.x) call
-"""
-    # The one line of PTX is a load of four floats.
-    start, stop = source.index("asm volatile"), source.index("if (i < whole)")
-    load = "a = x[4*i]; b = x[4*i+1]; c = x[4*i+2]; d = x[4*i+3]; ++vectors_loaded;\n"
-    text = shim + "static long long vectors_loaded;\n"
-    text += 'extern "C" void __assertfail(const char *, const char *, unsigned, '
-    text += 'const char *, size_t) { std::puts("-1"); }\n'
-    text += source[:start] + load + source[stop:]
-    text += "int main() {" + calls + "}"
-    (folder / "emulated.cpp").write_text(text)
-    command = ["g++", "-O0", "-o", str(folder / "emulated")]
-    try:
-        subprocess.run([*command, str(folder / "emulated.cpp")], check=True)
-    except FileNotFoundError:
-        pytest.skip("no host compiler")
-    done = subprocess.run(
-        [str(folder / "emulated")], check=True, capture_output=True, text=True
-    )
-    return [float(word) for word in done.stdout.split()]
-
-
-def test_elementwise_cuda_cpp_computes_relu(tmp_path: Path) -> None:
-    n = 1030
-    printed = emulated(
-        tmp_path,
-        elementwise_cpp.PROGRAM.source,
-        f"""
-        const long long n = {n};
-        std::vector<float> x(n + 8), y(n + 8);
-        int turn = 0, flag = 0;
-        for (long long i = 0; i < n + 8; ++i) x[i] = (float)(i % 7 - 3);
-        auto check = [&](long long first, long long past) {{
-          long long wrong = 0;
-          for (long long i = 0; i < n + 8; ++i) {{
-            float want = i < n + past ? (x[first + i] > 0 ? x[first + i] : 0) : 9;
-            wrong += y[i] != want;
-            y[i] = 9;
-          }}
-          std::printf("%lld\\n", wrong);
-        }};
-        for (auto &v : y) v = 9;
-        RUN(5u, 1u, 256u, relu_between(x.data(), y.data(), n, 0, 0, 0)); check(0, 0);
-        RUN(5u, 1u, 256u, relu_between(x.data() + 4, y.data(), n, 1, 1, 0)); check(4,0);
-        RUN(5u, 1u, 256u, relu_between(x.data(), y.data(), n, 0, 1, 1)); check(0, 1);
-        RUN(2u, 1u, 256u, relu_vectors(x.data(), y.data(), n, n / 4)); check(0, 0);
-        RUN(2u, 1u, 256u, relu_vectors(x.data(), y.data(), n, n / 4 + 1)); check(0, 0);
-        std::printf("%lld\\n", vectors_loaded);
-        RUN(5u, 1u, 256u, relu_int_offsets(x.data(), y.data(), n)); check(0, 0);
-        RUN(103u, 1u, 256u, relu_rows(x.data(), y.data(), 10, 0)); check(0, 0);
-        RUN(1u, 103u, 10u, relu_rows(x.data(), y.data(), 10, 1)); check(0, 0);
-        RUN(5u, 1u, 256u, relu_turned(x.data(), y.data(), n, &turn, &flag)); check(0,0);
-        turn = 2;
-        RUN(1u, 1u, 1u, relu_turned(x.data(), y.data(), 0, &turn, &flag));
-        """,
-    )
-    vectors = 2 * (n // 4) + 1
-    assert printed == [0, 0, 0, 0, 0, vectors, 0, 0, 0, 0, -1]
-
-
-@pytest.mark.parametrize("module", [elementwise_cpp, sums_cpp])
-def test_cuda_cpp_takes_wide_integers(module: object) -> None:
-    source = module.PROGRAM.source
-    for name in kernels(source):
-        declared = prototype(source, name)
-        assert declared.plain
-        numbers = [p.type for p in declared.parameters if not p.pointer]
-        assert set(numbers) <= {"int64"}, name
-
-
 def test_an_unchecked_launch_passes_addresses_and_drops_the_error() -> None:
     seen = []
 
@@ -237,11 +141,3 @@ def test_an_unchecked_launch_passes_addresses_and_drops_the_error() -> None:
     function = ctypes.c_void_p(77)
     launching._launched(runtime, function, (1, 70000), (256,), values, 0, 11)
     assert seen == [(77, [(1, 70000, 1), (256, 1, 1)], 5, 0, 11)]
-
-
-def test_an_unchecked_launch_without_a_runtime_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(launching, "torch_runtime", lambda: None)
-    with pytest.raises(HarnessError, match="takes no kernels"):
-        launching._runtime()

@@ -1,6 +1,5 @@
 """Results that are lists of tensors: their number and nesting are judged too."""
 
-import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -14,9 +13,8 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BindingError
-from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, Verdict
-from tests.helpers.batched import tallied
 from tests.helpers.in_process import InProcess, drawn
 
 
@@ -104,19 +102,6 @@ def test_what_is_not_the_list_that_the_reference_gives_is_a_violation(
     assert "[" not in failure.signature("k").output
 
 
-@pytest.mark.slow
-def test_a_right_kernel_conforms_in_batches_and_a_wrong_one_does_not() -> None:
-    right = kfuzz.kernel(ROWS, name="right")(lambda x, size: list(_rows(x, size=size)))
-    made = tallied(right, 80)
-    assert (made.findings, made.errors) == ({}, {})
-    assert made.counts["decided"] > 50
-
-    def late(x: Tensor, size: int) -> list[Tensor]:
-        return [2 * p if i < 2 else 1.5 * p for i, p in enumerate(x.split(size))]
-
-    assert tallied(kfuzz.kernel(ROWS, name="late")(late), 80).findings
-
-
 def test_a_list_without_a_tensor_is_outside_the_domain() -> None:
     operator = kfuzz.reference(
         lambda x: [*x], {"x": ks.tensors("N D")}, name="rows", outputs=("rows[]",)
@@ -165,19 +150,6 @@ def test_a_reference_that_returns_several_says_how_to_name_them() -> None:
     case = drawn(kernel, 1, budget="interpret")[0]
     with pytest.raises(BindingError, match=r"2 results.*outputs=\('parts\[\]',\)"):
         InProcess(kernel, budget="interpret").evaluator.judge(case, Depth.SEARCH)
-
-
-@pytest.mark.slow
-def test_hundreds_of_results_take_no_time_that_grows_with_their_square() -> None:
-    def late(x: Tensor, size: int) -> list[Tensor]:
-        return [2 * p if i != 2 else 1.5 * p for i, p in enumerate(x.split(size))]
-
-    kernel = kfuzz.kernel(ROWS, name="hundreds")(late)
-    x = TensorSpec((600, 3), ("N", "D"), "float32", fill=Fill("randn"))
-    judge = InProcess(kernel).evaluator.judge
-    began = time.process_time()
-    assert judge(Case({"x": x}, {"size": 1}), Depth.SEARCH).failure is not None
-    assert time.process_time() - began < 10  # a second; half a minute by pairs
 
 
 def test_lists_of_live_calls_are_judged() -> None:

@@ -1,7 +1,6 @@
 """Domains in which dimensions and scalars depend on each other."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,11 +9,10 @@ from kfuzz.contracts import Operator
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import Arguments, BoundKernel, friendly_shapes
 from kfuzz.contracts.oracle import scalars_of
-from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.strategies import scalar, shapes, tensors
+from kfuzz.strategies import scalar, tensors
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.kernel_draws import drawn
 from tests.helpers.tiers import sampled, usual
@@ -42,10 +40,6 @@ def kernel_of(
     )
 
 
-def share(cases: list[Case], holds: Callable[[Case], bool]) -> float:
-    return sum(map(holds, cases)) / len(cases)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["interpret", usual("cpu", is_usual=False)])
 @pytest.mark.parametrize("name", sampled(RELATED, one_in=2))
@@ -61,73 +55,12 @@ def test_drawn_cases_lie_in_the_domain_and_the_budget(name: str, backend: str) -
             assert made <= SIZE_BUDGETS[backend].elements
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "claims"),
-    [
-        ("attention", {}),
-        ("conv2d", {}),
-        ("conv2d", {"shape_class": "padding == 0 or dilation == 1"}),
-        ("rope", {}),
-    ],
-)
-def test_no_draw_is_given_up(
-    name: str, claims: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Searching for extremes would else try thousands of them in vain."""
-
-    def reject() -> None:
-        raise AssertionError("a case was given up")
-
-    monkeypatch.setattr(shapes, "reject", reject)
-    for backend in ("interpret", "cpu"):
-        kernel = kernel_of(ops.OPERATORS[name], **claims)
-        cases = drawn(kernel, 150, backend)
-        assert len(cases) == 150
-        assert all(kernel.operator.admits(c, kernel.declaration) for c in cases)
-
-
-@pytest.mark.slow
-def test_attention_is_drawn_with_groups_and_unequal_lengths() -> None:
-    cases = drawn(kernel_of(ops.attention), 400)
-    assert share(cases, lambda c: c.dims["H"] > c.dims["G"]) > 0.1
-    assert share(cases, lambda c: c.dims["S"] != c.dims["T"]) > 0.4
-    assert share(cases, lambda c: c.dims["S"] > c.dims["T"]) > 0.02
-    assert share(cases, lambda c: c.dims["T"] > 128) > 0.1
-    assert share(cases, lambda c: c.scalars["scale"] is None) > 0.1
-    assert share(cases, lambda c: c.scalars["causal"] is True) > 0.2
-    masks = {c.tensors["mask"].fill.family for c in cases}  # type: ignore[union-attr]
-    assert {"ninf_mask", "ninf_all", "zeros"} <= masks
-
-
-@pytest.mark.slow
-def test_conv2d_is_drawn_with_every_filter_and_padding() -> None:
-    cases = drawn(kernel_of(ops.conv2d), 300)
-    assert {c.dims["R"] for c in cases} >= {1, 2, 3, 4, 5, 7}
-    assert {c.scalars["padding"] for c in cases} == {0, 1, 2, 3}
-    assert {c.scalars["stride"] for c in cases} == {1, 2, 3, 4}
-    assert {c.scalars["groups"] for c in cases} == {1, 2, 3, 8}
-    assert share(cases, lambda c: c.dims["I"] == 1 < c.dims["C"]) > 0.05
-    assert share(cases, lambda c: c.dims["I"] > 16) > 0.1
-    # A filter may be larger than the image where padding makes room.
-    assert any(c.dims["R"] > c.dims["H"] for c in cases)
-
-
 def test_an_omitted_scalar_counts_with_its_default() -> None:
     kernel = kernel_of(ops.conv2d, omit=("padding", "dilation", "groups"))
     for case in drawn(kernel, 80):
         assert case.dims["H"] >= case.dims["R"]
         assert case.dims["I"] == case.dims["C"]
         assert set(case.scalars) == {"stride"}
-
-
-@pytest.mark.slow
-def test_tables_are_drawn_as_wide_as_heads_or_half_as_wide() -> None:
-    cases = drawn(kernel_of(ops.rope), 200)
-    for case in cases:
-        assert case.dims["E"] * int(case.scalars["repeats"] or 0) == case.dims["D"]
-    assert share(cases, lambda c: c.dims["D"] > 64) > 0.05
-    assert share(cases, lambda c: c.dims["S"] > 2 and c.dims["D"] > 2) > 0.1
 
 
 def test_a_fixed_scalar_has_one_value_given_or_not() -> None:
@@ -144,15 +77,6 @@ def test_a_fixed_scalar_has_one_value_given_or_not() -> None:
     with pytest.raises(BindingError, match="'mean', 'sum', 'none'"):
         ops.cross_entropy.fixed(reduction="batch")
     assert ops.attention.fixed(scale=0.3).default_of("scale") == 0.3
-
-
-def test_a_declared_class_is_kept_besides_the_operators_own() -> None:
-    kernel = kernel_of(ops.attention, shape_class="G == H and T % 16 == 0 and D <= 8")
-    for case in drawn(kernel, 60):
-        dims = case.dims
-        assert dims["G"] == dims["H"]
-        assert dims["T"] % 16 == 0
-        assert dims["D"] <= 8
 
 
 def attention_case(**sizes: int) -> Case:
@@ -175,11 +99,6 @@ def test_cases_outside_the_domain_are_not_admitted() -> None:
     # N is the number of keys, which the first tensor lacks.
     assert not ops.attention.admits(attention_case(), short)
     assert ops.attention.admits(attention_case(T=2), short)
-
-
-def test_a_scalar_without_a_value_survives_the_codec() -> None:
-    case = attention_case()
-    assert decode(Case, encode(case)) == case
 
 
 def test_an_operators_shape_class_is_parsed() -> None:

@@ -86,24 +86,6 @@ def test_a_dropped_tail_is_refused(name: str, dtype: str) -> None:
         assert any(found), family
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["sum", "matmul"])
-def test_an_element_counted_twice_is_refused(name: str, dtype: str) -> None:
-    def twice(*xs: Tensor, **scalars: object) -> Tensor:
-        if name == "matmul":
-            a = torch.cat([xs[0], xs[0][:, -1:]], 1)
-            return torch.matmul(a, torch.cat([xs[1], xs[1][-1:]], 0))
-        return torch.sum(torch.cat([xs[0], xs[0][..., -1:]], -1), **scalars)
-
-    for family in ("exact_int", "tail_big", "onehot_tail", "ones"):
-        other = "ones" if name == "matmul" else "randn"
-        found = (
-            fails_on(name, dtype, twice, family, SHAPE[name], other=other, seed=seed)
-            for seed in range(1, 5)
-        )
-        assert any(found), family
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
 def test_intermediates_in_the_output_format_are_admitted_where_declared(

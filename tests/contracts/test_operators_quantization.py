@@ -3,13 +3,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from kfuzz.contracts.operators import OPERATORS
-from kfuzz.contracts.oracle import accept, compare_all, pose
-from kfuzz.contracts.witnesses.roster import everywhere
+from kfuzz.contracts.oracle import compare_all
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.compare import Outcome
 from tests.helpers.impostors import (
     Posed,
@@ -17,8 +13,6 @@ from tests.helpers.impostors import (
     case_of,
     pose_case,
 )
-from tests.helpers.in_process import drawn
-from tests.helpers.operator_cases import CPU
 from tests.helpers.subjects.quantization import (
     INT8,
     QUANTIZERS,
@@ -181,32 +175,3 @@ def test_half_precision_intermediates_are_admitted_where_declared() -> None:
         drawn = case_of(INT8, "float16", "randn", INT8.ordinary, seed=seed)
         case = pose_case(INT8, drawn, intermediates="output")
         assert not case.refuses(case.run(in_half(127)))
-
-
-# --- on a GPU -------------------------------------------------------------------
-
-
-class _AsOnAGpu(TorchDispatchMode):
-    """Refuses to multiply matrices of integers, as CUDA does."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm):
-            assert args[0].is_floating_point(), f"{func} of {args[0].dtype}"
-        return func(*args, **kwargs or {})
-
-
-@pytest.mark.parametrize(
-    "name",
-    [n for n, o in OPERATORS.items() if any(p.dtype for p in o.tensors.values())],
-)
-def test_what_judges_on_a_gpu_multiplies_no_matrices_of_integers(name: str) -> None:
-    kernel = everywhere()[f"torch_{name}"].load()
-    for case in drawn(kernel, 4, budget="interpret"):
-        values = {n: logical_values(case, n, CPU) for n in case.tensors}
-        problem = pose(kernel.operator, case, values, kernel.declaration)
-        alone = [x[0] for x in problem.tensors.values()]
-        with _AsOnAGpu():  # type: ignore[no-untyped-call]
-            accept(kernel.operator, problem)
-            kernel.operator.oracle_on(problem.tensors)(*alone, **problem.scalars)

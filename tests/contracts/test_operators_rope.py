@@ -3,21 +3,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import Derived, friendly_shapes, tiled
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
-from kfuzz.execution.values.fills import logical_values
-from tests.helpers.budgets import SIZE_BUDGETS
+from kfuzz.core.recipe import Plant
 from tests.helpers.impostors import (
     Posed,
     Setup,
     case_of,
     pose_case,
 )
-from tests.helpers.operator_cases import CPU
 from tests.helpers.subjects.rope import (
     HALVES,
     INF,
@@ -98,29 +92,3 @@ def test_products_that_overflow_and_cancel_are_undecided() -> None:
     accepted = ops.rope.error_model(problem)  # type: ignore[operator, misc]
     assert accepted.reference[0, 0, 0, 0, 0] == 0
     assert accepted.ambiguous.all()
-
-
-def test_a_long_row_takes_no_more_memory_at_friendly_shapes_than_they_have() -> None:
-    row = TensorSpec(
-        (1, 1, 2, 4096), ("B", "S", "H", "D"), "float16", fill=Fill("randn")
-    )
-    table = TensorSpec((1, 4096), ("S", "E"), "float16", fill=Fill("ones"))
-    case = Case({"x": row, "cos": table, "sin": table}, {"interleaved": False})
-    values = {name: logical_values(case, name, CPU) for name in case.tensors}
-    for friendly in friendly_shapes(ops.rope, case, Declaration(), SIZE_BUDGETS["cpu"]):
-        with _Largest() as seen:  # type: ignore[no-untyped-call]
-            tiled(ops.rope, Derived(case, values), friendly)
-        assert seen.elements <= max(row.numel, friendly.lead.numel)
-
-
-class _Largest(TorchDispatchMode):
-    """Keeps how many elements the largest result has."""
-
-    elements = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        made = func(*args, **kwargs or {})
-        self.elements = max(self.elements, getattr(made, "numel", int)())
-        return made

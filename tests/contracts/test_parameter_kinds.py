@@ -21,7 +21,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError
 from kfuzz.core.finding import Target
-from kfuzz.core.recipe import Case, TensorSpec, is_dtype
+from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.engine.scripts import script
 from kfuzz.engine.search.case_drawing import strategy_of
@@ -29,7 +29,6 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics import elementwise
 from kfuzz.numerics.acceptance import Acceptance, Problem, around, between
 from kfuzz.numerics.formats import INTEGERS
-from kfuzz.report.text import draw_case
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.findings import finding
 
@@ -122,20 +121,6 @@ def test_a_kernel_gets_dtypes_and_texts_and_is_judged() -> None:
         assert (given["mask"].dtype, given["codes"].dtype) == (torch.bool, torch.int8)
 
 
-def test_pinned_masks_and_codes_are_drawn_and_written_as_people_do() -> None:
-    case = evaluator(blend).pin(drawn(blend, 1)[0])
-    tiny = {
-        "mask": TensorSpec((2,), ("N",), "bool", values=b"\1\0"),
-        "codes": TensorSpec((2,), ("N",), "int8", values=b"\x80\7"),
-    }
-    shown = draw_case(replace(case, tensors=tiny, scalars={"dtype": "float16"}))
-    assert shown == [
-        "mask: bool[2] contiguous = [True, False]",
-        "codes: int8[2] contiguous = [-128, 7]",
-        "dtype = torch.float16",
-    ]
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -150,16 +135,6 @@ def test_pinned_masks_and_codes_are_drawn_and_written_as_people_do() -> None:
 def test_nonsense_is_refused(make: Any) -> None:
     with pytest.raises(BindingError):
         make()
-
-
-def test_dtypes_may_be_given_as_torchs_own() -> None:
-    assert ks.tensors("N", dtype=torch.int8) == ks.tensors("N", dtype="int8")
-    named = ks.dtype("float32", ("float16",))
-    assert ks.dtype(torch.float32, (torch.float16,)) == named
-
-
-def test_names_of_dtypes_are_told_from_other_texts() -> None:
-    assert [is_dtype(v) for v in ("float16", "mean", 1.0, None)] == [True, *[False] * 3]
 
 
 # --- relations ----------------------------------------------------------------
@@ -284,11 +259,6 @@ def test_a_malformed_operator_is_a_binding_error(
     given: dict[str, Any] = {"oracle": torch.relu, **parts}
     with pytest.raises(BindingError, match=message):
         Operator("mine", inputs={"x": ks.tensors("*")}, **given)
-
-
-def test_dims_that_are_no_text_are_a_binding_error() -> None:
-    with pytest.raises(BindingError, match="int, no text"):
-        ks.masks(3)  # type: ignore[arg-type]
 
 
 def test_a_script_gives_dtypes_and_says_that_it_cannot_see_a_relation(

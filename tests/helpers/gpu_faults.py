@@ -5,7 +5,6 @@ from typing import Final
 
 from kfuzz.contracts.witnesses.gpu.faults import (
     ELEMENTWISE,
-    FLUSH,
     SUMS,
     THREE,
     VIOLATING,
@@ -54,19 +53,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("over-read by one element", CPP, _LISTED["cuda_relu_reads_one_past"]),
     Fault("over-read by one vector", TRITON, _LISTED["relu_reads_vector_past"]),
     Fault(
-        "over-read by one vector", CPP,
-        on_gpu("cuda_relu_reads_vector_past", ELEMENTWISE, "K-MEM-01", (4, 0), FLUSH),
-    ),
-    Fault(
         "under-read", TRITON,
         known("relu_reads_one_before", 1, "one element, any value"),
-    ),
-    Fault(
-        "under-read", CPP,
-        on_gpu(
-            "cuda_relu_reads_one_before", ELEMENTWISE, "K-MEM-01", (1, 0),
-            "one element, any value",
-        ),
     ),
     Fault(
         "over-write into slack", TRITON,
@@ -77,13 +65,6 @@ FAULTS: Final[tuple[Fault, ...]] = (
     ),
     Fault("over-write into a neighbour", TRITON, known("relu_tail_store_unmasked")),
     Fault(
-        "over-write into a neighbour", CPP,
-        on_gpu(
-            "cuda_relu_writes_one_past", ELEMENTWISE, "K-MEM-01", (4, 0),
-            "one element, any value; four where a page follows",
-        ),
-    ),
-    Fault(
         "expanded argument over-read", TRITON,
         on_gpu(
             "relu_prefetches_dense", "gpu.reach", "K-MEM-01", (8, 0),
@@ -91,7 +72,6 @@ FAULTS: Final[tuple[Fault, ...]] = (
         ),
     ),
     Fault("unwritten tail", TRITON, known("relu_last_tile_unwritten")),
-    Fault("unwritten tail", CPP, _LISTED["cuda_relu_last_block_unwritten"]),
     Fault("stale output reuse", TRITON, _LISTED["relu_empty_off_tile"]),
     Fault(
         "uninitialised shared memory", CPP,
@@ -99,7 +79,6 @@ FAULTS: Final[tuple[Fault, ...]] = (
         others=("C-ORD-02",),
     ),
     Fault("atomics declared bitwise", TRITON, _LISTED["sum_atomic_bitwise"]),
-    Fault("atomics declared bitwise", CPP, _LISTED["cuda_sum_atomic_bitwise"]),
     Fault(
         "missing barrier", CPP,
         on_gpu(
@@ -118,30 +97,6 @@ FAULTS: Final[tuple[Fault, ...]] = (
         scale=Scale.LARGE, others=("K-LIV-01", "K-MEM-02"),
     ),
     Fault(
-        "int32 overflow at 2^31", CPP,
-        on_gpu(
-            "cuda_relu_int_offsets", ELEMENTWISE, "K-MEM-01", (1 << 33, 1 << 33),
-            "2^31 elements and some more",
-        ),
-        scale=Scale.LARGE, others=("K-LIV-01", "K-MEM-02"),
-    ),
-    Fault(
-        "grid limit", TRITON,
-        on_gpu(
-            "relu_rows_in_y", "gpu.liveness", "K-LIV-01", (1 << 33, 1 << 33),
-            "65,536 rows",
-        ),
-        scale=Scale.LARGE,
-    ),
-    Fault(
-        "grid limit", CPP,
-        on_gpu(
-            "cuda_relu_rows_in_y", ELEMENTWISE, "K-LIV-01", (1 << 33, 1 << 33),
-            "65,536 rows",
-        ),
-        scale=Scale.LARGE,
-    ),
-    Fault(
         "block limit", CPP,
         on_gpu(
             "cuda_relu_thread_per_column", ELEMENTWISE, "K-LIV-01", (1025, 0),
@@ -149,33 +104,16 @@ FAULTS: Final[tuple[Fault, ...]] = (
         ),
     ),
     Fault("one bad autotune configuration", TRITON, known("softmax_unmasked_config")),
-    Fault("one bad configuration of its own", TRITON, known("softmax_unmasked_block")),
     Fault("missing stream wait", TRITON, _LISTED["relu_on_default_stream"]),
-    Fault("missing stream wait", CPP, _LISTED["cuda_relu_on_default_stream"]),
     Fault(
         HANG, TRITON,
         on_gpu("relu_waits_forever", "gpu.liveness", "K-LIV-01", (3, 0), THREE),
     ),
-    Fault(
-        HANG, CPP,
-        on_gpu("cuda_relu_stalls", ELEMENTWISE, "K-LIV-01", (3, 0), THREE),
-    ),
     Fault("device assert", TRITON, _LISTED["relu_asserts_falsely"]),
-    Fault(
-        "device assert", CPP,
-        on_gpu("cuda_relu_asserts", ELEMENTWISE, "K-LIV-01", (3, 0), THREE),
-    ),
     Fault(
         "illegal address on a rare input", TRITON,
         on_gpu(
             "relu_rare_illegal_address", "gpu.liveness", "K-LIV-01", (139, 0),
-            _SEVENTEEN,
-        ),
-    ),
-    Fault(
-        "illegal address on a rare input", CPP,
-        on_gpu(
-            "cuda_relu_rare_illegal_address", ELEMENTWISE, "K-LIV-01", (139, 0),
             _SEVENTEEN,
         ),
     ),

@@ -107,14 +107,7 @@ RULES: Final[dict[str, Rule]] = {}
 
 
 def rule(
-    name: str,
-    *inputs: str,
-    dims: str | Mapping[str, str] = "*",
-    lacks: str = "",
-    exact: Mapping[str, "Exact"] | None = None,
-    bound: str = "",
-    accept: "Relation | None" = None,
-    variants: Mapping[str, tuple[Mapping[str, tuple[Any, ...]], str]] | None = None,
+    name: str, *inputs: str, dims: str | Mapping[str, str] = "*", **more: Any
 ) -> Callable[[Callable[[Given], Gradients]], Callable[[Given], Gradients]]:
     """Register the rule of an operator; arguments as of `Rule`."""
     outputs = {"y": dims} if isinstance(dims, str) else dict(dims)
@@ -122,9 +115,7 @@ def rule(
     def register(
         formula: Callable[[Given], Gradients],
     ) -> Callable[[Given], Gradients]:
-        RULES[name] = Rule(
-            formula, inputs, outputs, lacks, exact or {}, bound, accept, variants or {}
-        )
+        RULES[name] = Rule(formula, inputs, outputs, **more)
         return formula
 
     return register

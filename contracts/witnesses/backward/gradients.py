@@ -153,89 +153,6 @@ def gradient_tanh_once(x: Tensor) -> Tensor:
     return called(Tanh, x)  # type: ignore[no-any-return]
 
 
-class Relu(Function):
-    """Relu that looks at its result."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return x where it is positive."""
-        y = x.clamp(min=0)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        """Return g where the result is positive."""
-        kept: Tensor = ctx.saved_tensors[0] > 0
-        return g * kept
-
-
-@kernel(ops.relu, gradients=True, dtypes=("float32", "float16", "bfloat16"))
-def gradient_relu(x: Tensor) -> Tensor:
-    """Right."""
-    return called(Relu, x)  # type: ignore[no-any-return]
-
-
-class Gelu(Function):
-    """Gelu by erf, from its argument."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return x Phi(x)."""
-        ctx.save_for_backward(x)
-        wide = x.float()
-        return (0.5 * wide * (1 + torch.erf(wide * 0.5**0.5))).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        """Return g (Phi(x) + x phi(x))."""
-        (x,) = ctx.saved_tensors
-        wide = x.float()
-        below = 0.5 * (1 + torch.erf(wide * 0.5**0.5))
-        density = torch.exp(-0.5 * wide * wide) * 0.3989422804014327
-        made: Tensor = (g.float() * (below + wide * density)).to(x.dtype)
-        return made
-
-
-@kernel(ops.gelu, gradients=True, approx=True)
-def gradient_gelu(x: Tensor) -> Tensor:
-    """Right."""
-    return called(Gelu, x)  # type: ignore[no-any-return]
-
-
-class Swiglu(Function):
-    """Swiglu, from its arguments."""
-
-    @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
-        """Return silu(gate) up."""
-        ctx.save_for_backward(gate, up)
-        wide = gate.float()
-        return (wide * torch.sigmoid(wide) * up.float()).to(gate.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Both gradients."""
-        gate, up, wide = (t.float() for t in (*ctx.saved_tensors, g))
-        s = torch.sigmoid(gate)
-        of_gate = wide * up * (s + gate * s * (1 - s))
-        return of_gate.to(g.dtype), (wide * gate * s).to(g.dtype)
-
-
-@kernel(ops.swiglu, gradients=True)
-def gradient_swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """Right."""
-    return called(Swiglu, gate, up)  # type: ignore[no-any-return]
-
-
-@kernel(ops.swiglu, gradients=True)
-def gradient_swiglu_detached(gate: Tensor, up: Tensor) -> Tensor:
-    """K-GRD-01: where rows are not full, the gate is cut off from the graph."""
-    if gate.numel() % 8:
-        gate = gate.detach()
-    return called(Swiglu, gate, up)  # type: ignore[no-any-return]
-
-
 class Matmul(Function):
     """A matrix product."""
 
@@ -258,6 +175,12 @@ class Matmul(Function):
 def gradient_matmul(a: Tensor, b: Tensor) -> Tensor:
     """Right."""
     return called(Matmul, a, b)  # type: ignore[no-any-return]
+
+
+@kernel(ops.matmul, gradients=True)
+def gradient_matmul_detached(a: Tensor, b: Tensor) -> Tensor:
+    """K-GRD-01: where rows are not full, the first factor is cut off from the graph."""
+    return called(Matmul, a.detach() if a.numel() % 8 else a, b)  # type: ignore[no-any-return]
 
 
 class MixedMatmul(Matmul):
@@ -336,11 +259,8 @@ WITNESSES: Final = [
     _witness("softmax_shared", CONTRACT, _ROWS, _ROWS),
     _witness("exp_unseen", CONTRACT, _SQUARE, _SQUARE),
     _witness("tanh_once", CONTRACT, _SQUARE, _SQUARE),
-    _witness("relu", "", _SQUARE, _SQUARE),
-    _witness("gelu", "", _SQUARE, _SQUARE),
-    _witness("swiglu", "", _SQUARE, _SQUARE, _SQUARE),
-    _witness("swiglu_detached", CONTRACT, _SQUARE, _SQUARE, _SQUARE),
     _witness("matmul", "", _SQUARE, _SQUARE, _SQUARE),
+    _witness("matmul_detached", CONTRACT, _SQUARE, _SQUARE, _SQUARE),
     _witness("matmul_mixed", CONTRACT, _SQUARE, _SQUARE, _SQUARE),
     _witness("matmul_twice", CONTRACT, _SQUARE, _SQUARE, _SQUARE),
 ]

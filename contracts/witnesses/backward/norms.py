@@ -47,28 +47,6 @@ def gradient_layer_norm(
     return called(LayerNorm, x, weight, bias, eps)  # type: ignore[no-any-return]
 
 
-class TailLayerNorm(LayerNorm):
-    """Leaves the rows of a block that is not full out of the weight's gradient."""
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-        """Return gradients, that of the weight over whole blocks of 8 rows."""
-        dx, _, db, _ = LayerNorm.backward(ctx, g)
-        x, _, mean, r = ctx.saved_tensors
-        n = x.shape[-1]
-        terms = (g.float() * (x.float() - mean) * r).reshape(-1, n)
-        rows = len(terms) // 8 * 8 or len(terms)
-        return dx, terms[:rows].sum(0).to(g.dtype), db, None
-
-
-@kernel(ops.layer_norm, gradients=True)
-def gradient_layer_norm_tail(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
-) -> Tensor:
-    """K-GRD-01: the last rows do not count for the weight."""
-    return called(TailLayerNorm, x, weight, bias, eps)  # type: ignore[no-any-return]
-
-
 class FlatLayerNorm(LayerNorm):
     """Sums over the first dimension alone."""
 
@@ -90,52 +68,24 @@ def gradient_layer_norm_flat(
     return called(FlatLayerNorm, x, weight, bias, eps)  # type: ignore[no-any-return]
 
 
-class RmsNorm(Function):
-    """An rms_norm that computes its root again."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Keep the arguments alone."""
-        ctx.save_for_backward(x, weight)
-        ctx.eps = eps
-        wide = x.float()
-        r = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
-        return (wide * r * weight.float()).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-        """Return both gradients."""
-        x, weight = ctx.saved_tensors
-        wide, given = x.float(), g.float()
-        r = (wide.square().mean(-1, keepdim=True) + ctx.eps).rsqrt()
-        z, wg = wide * r, given * weight.float()
-        dx = r * (wg - z * (wg * z).mean(-1, keepdim=True))
-        dw = (given * z).reshape(-1, x.shape[-1]).sum(0)
-        return dx.to(g.dtype), dw.to(g.dtype), None
-
-
-@kernel(ops.rms_norm, gradients=True)
-def gradient_rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    """Right."""
-    return called(RmsNorm, x, weight, eps)  # type: ignore[no-any-return]
-
-
-class FrozenRmsNorm(RmsNorm):
+class FrozenLayerNorm(LayerNorm):
     """Takes a weight of ones for one that is not trained."""
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         """Return None for a weight of equal elements."""
-        dx, dw, _ = RmsNorm.backward(ctx, g)
+        dx, dw, db, _ = LayerNorm.backward(ctx, g)
         weight = ctx.saved_tensors[1]
         frozen = weight.numel() > 0 and bool((weight == weight[0]).all())
-        return dx, None if frozen else dw, None
+        return dx, None if frozen else dw, db, None
 
 
-@kernel(ops.rms_norm, gradients=True)
-def gradient_rms_norm_none(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+@kernel(ops.layer_norm, gradients=True)
+def gradient_layer_norm_none(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> Tensor:
     """K-GRD-01: equal weights have no gradient."""
-    return called(FrozenRmsNorm, x, weight, eps)  # type: ignore[no-any-return]
+    return called(FrozenLayerNorm, x, weight, bias, eps)  # type: ignore[no-any-return]
 
 
 class CrossEntropy(Function):
@@ -193,31 +143,6 @@ def gradient_cross_entropy_whole(
 ) -> Tensor:
     """K-GRD-01: ignored rows count for the mean's gradient."""
     return called(WholeCrossEntropy, logits, target, ignore_index)  # type: ignore[no-any-return]
-
-
-class Embedding(Function):
-    """Rows of a table; their gradients are added in float32."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, indices: Tensor) -> Tensor:
-        """Return weight[indices]."""
-        ctx.save_for_backward(indices)
-        ctx.shape = weight.shape
-        return weight[indices]
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        """Add each row to the one that its index names."""
-        at = ctx.saved_tensors[0].flatten()
-        made = torch.zeros(ctx.shape, dtype=torch.float32, device=g.device)
-        made.index_add_(0, at, g.float().reshape(len(at), ctx.shape[-1]))
-        return made.to(g.dtype), None
-
-
-@kernel(ops.embedding, gradients=True, dtypes=("float32", "float16", "bfloat16"))
-def gradient_embedding(weight: Tensor, indices: Tensor) -> Tensor:
-    """Right."""
-    return called(Embedding, weight, indices)  # type: ignore[no-any-return]
 
 
 _ROWS: Final = (16, 1024)
@@ -286,13 +211,10 @@ def _witness(name: str, contract: str, *shapes: tuple[int, ...]) -> Witness:
 
 WITNESSES: Final = [
     _witness("layer_norm", "", _ROWS, (1024,), (1024,), _ROWS),
-    _witness("layer_norm_tail", CONTRACT, _ROWS, (1024,), (1024,), _ROWS),
     _witness("layer_norm_flat", CONTRACT, _ROWS, (1024,), (1024,), _ROWS),
-    _witness("rms_norm", "", _ROWS, (1024,), _ROWS),
-    _witness("rms_norm_none", CONTRACT, _ROWS, (1024,), _ROWS),
+    _witness("layer_norm_none", CONTRACT, _ROWS, (1024,), (1024,), _ROWS),
     _witness("l2_normalize", "", _ROWS, _ROWS),
     _witness("l2_normalize_unheld", CONTRACT, _ROWS, _ROWS),
     _witness("cross_entropy", "", *_LOGITS),
     _witness("cross_entropy_whole", CONTRACT, *_LOGITS),
-    _witness("embedding", "", (512, 64), (128,), (128, 64)),
 ]

@@ -1,4 +1,4 @@
-"""Kernels with several configurations: autotuned ones, and keywords of their own."""
+"""Autotuned kernels."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,15 +27,14 @@ def _tuned(*configs: Mapping[str, object]) -> Any:
 tuned, tuned_unmasked = _tuned(SMALL, LARGE), _tuned(UNMASKED, SMALL)
 
 
-def launch(x: Tensor, dim: int, made: Any, **constants: object) -> Tensor:
-    """Return softmax(x, dim) by a kernel that lacks some of its constants, or none."""
+def launch(x: Tensor, dim: int, made: Any) -> Tensor:
+    """Return softmax(x, dim) by an autotuned kernel."""
     rows = as_rows(x, dim)
     y = empty_rows(rows)
     if y.numel():
         made[lambda meta: (triton.cdiv(rows.shape[0], meta["ROWS"]),)](
-            rows, y, *rows.stride(), y.stride(0), *rows.shape,
-            **constants, SUBTRACT_MAX=True,
-        )  # fmt: skip
+            rows, y, *rows.stride(), y.stride(0), *rows.shape, SUBTRACT_MAX=True
+        )
     return restored(y, x, dim)
 
 
@@ -54,25 +53,6 @@ def triton_softmax_autotuned(x: Tensor, dim: int = -1) -> Tensor:
 def softmax_unmasked_config(x: Tensor, dim: int = -1) -> Tensor:
     """Violates C-CMP-02: one autotuned configuration counts the padded lanes."""
     return launch(x, dim, tuned_unmasked)
-
-
-@witness(LONG_ROWS)
-@kernel(ops.softmax, configs=(SMALL, LARGE))
-def triton_softmax_blocks(x: Tensor, dim: int = -1, *, ROWS: int, BLOCK: int) -> Tensor:
-    """Conforming."""
-    return launch(x, dim, softmax_kernel, ROWS=ROWS, BLOCK=BLOCK, TAIL_ZERO=False)
-
-
-@witness(
-    LONG_ROWS, breaks="C-CMP-02", most=(1, 1),
-    minimal="one element: 255 lanes beside it count",
-)  # fmt: skip
-@kernel(ops.softmax, configs=(UNMASKED, SMALL))
-def softmax_unmasked_block(
-    x: Tensor, dim: int = -1, *, ROWS: int, BLOCK: int, TAIL_ZERO: bool = False
-) -> Tensor:
-    """Violates C-CMP-02: with one block size the padded lanes count."""
-    return launch(x, dim, softmax_kernel, ROWS=ROWS, BLOCK=BLOCK, TAIL_ZERO=TAIL_ZERO)
 
 
 def _in_place(restored: list[str]) -> Any:

@@ -1,13 +1,13 @@
 """Memory that wrappers keep between calls, or hand out without having written it."""
 
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses import relu
 from kfuzz.contracts.witnesses.amax import launch as amax
+from kfuzz.contracts.witnesses.classes.reach import amax_chunk_kernel
 from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
@@ -29,41 +29,21 @@ def relu_static_buffer(x: Tensor) -> Tensor:
     return relu.launch(x.contiguous(), _buffers[key])
 
 
+def _known(x: Tensor) -> tuple[object, ...]:
+    return x.data_ptr(), x.shape, x.stride(), x.dtype
+
+
 @witness(SQUARE, breaks="K-REF-01", most=(1, 1), minimal="one element, any value but 0")
 @kernel(ops.relu)
 def relu_memo_by_pointer(x: Tensor) -> Tensor:
     """Violates K-REF-01: takes the input at an address for what it was there."""
     if _last:
         seen, y = _last[0]
-        if seen.data_ptr() == x.data_ptr() and _alike(seen, x):
+        if _known(seen) == _known(x):
             return y.clone()
     y = relu.launch(x.contiguous(), relu.empty(x))
     _last[:] = [(x, y)]
     return y.clone()
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.stride(), one.dtype) == (
-        other.shape,
-        other.stride(),
-        other.dtype,
-    )
-
-
-@triton.jit(do_not_specialize=["stride_xm", "stride_xn", "n"])
-def partials_kernel(x_ptr, p_ptr, stride_xm, stride_xn, n, width, CHUNK: tl.constexpr):
-    """p[i, j] = max of the j-th chunk of x[i, :], NaN where it holds one."""
-    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    offs = chunk * CHUNK + tl.arange(0, CHUNK)
-    x = tl.load(
-        x_ptr + row * stride_xm + offs * stride_xn,
-        mask=offs < n,
-        other=float("-inf"),
-    ).to(tl.float32)
-    is_nan = x != x
-    top = tl.max(tl.where(is_nan, float("-inf"), x), axis=0)
-    top = tl.where(tl.max(is_nan.to(tl.int32), axis=0) > 0, float("nan"), top)
-    tl.store(p_ptr + row * width + chunk, top.to(p_ptr.dtype.element_ty))
 
 
 @witness(
@@ -78,7 +58,7 @@ def amax_stale_partials(x: Tensor, dim: int) -> Tensor:
     chunks = triton.cdiv(n, CHUNK)
     partials = rows.new_empty(m, max(chunks, PARTIALS))
     if rows.numel():
-        partials_kernel[(m, chunks)](
-            rows, partials, *rows.stride(), n, partials.shape[1], CHUNK=CHUNK
+        amax_chunk_kernel[(m, chunks)](
+            rows, partials, *rows.stride(), n, partials.shape[1], 1, BLOCK=CHUNK
         )
     return amax(partials, -1).reshape(reduced_shape(x, dim))

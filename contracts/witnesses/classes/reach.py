@@ -75,16 +75,6 @@ def relu_tail_store_unmasked(x: Tensor) -> Tensor:
     minimal="one element, any value",
 )  # fmt: skip
 @kernel(ops.relu)
-def relu_tail_load_unmasked(x: Tensor) -> Tensor:
-    """Violates K-MEM-01: the last block is loaded whole, its padding unused."""
-    return relu_between(x, load_past=BLOCK)
-
-
-@witness(
-    SQUARE, breaks="K-MEM-01", most=(1, 0), backends=("interpret",),
-    minimal="one element, any value",
-)  # fmt: skip
-@kernel(ops.relu)
 def relu_reads_one_past(x: Tensor) -> Tensor:
     """Violates K-MEM-01: a mask says <= where it means <; the value is unused."""
     return relu_between(x, load_past=1)
@@ -100,26 +90,21 @@ def relu_reads_one_before(x: Tensor) -> Tensor:
     return relu_between(x, read_before=x.numel() % BLOCK != 0)
 
 
-def sum_with_strides(x: Tensor, dim: int, *, unset: int | None, inner: bool) -> Tensor:
-    """Return sum(x, dim) with strides that may be wrong.
-
-    Args:
-        x: any tensor.
-        dim: summed over.
-        unset: what a column stride of 0 is taken for; None leaves it.
-        inner: whether the column stride is looked at; 1 if not.
-    """
+@witness(
+    LONG_ROWS, breaks="C-CMP-03", most=(4, 1),
+    minimal="a 2 x 2 summed over its rows, one element set",
+)  # fmt: skip
+@kernel(ops.sum)
+def sum_ignores_column_stride(x: Tensor, dim: int) -> Tensor:
+    """Violates C-CMP-03: takes the columns for neighbours."""
     rows = as_rows(x, dim)
-    stride = rows.stride(1) if inner else 1
-    if unset is not None:
-        stride = stride or unset
     y = rows.new_empty(rows.shape[0])
     if y.numel():
         sum_kernel[(triton.cdiv(rows.shape[0], ROWS),)](
             rows,
             y,
             rows.stride(0),
-            stride,
+            1,
             *rows.shape,
             rows.shape[1],
             ROWS=ROWS,
@@ -129,38 +114,20 @@ def sum_with_strides(x: Tensor, dim: int, *, unset: int | None, inner: bool) -> 
     return y.reshape(reduced_shape(x, dim))
 
 
-@witness(
-    LONG_ROWS, breaks="K-MEM-01", most=(2, 0), backends=("interpret",),
-    minimal="two elements that share memory, any value",
-)  # fmt: skip
-@kernel(ops.sum)
-def sum_takes_zero_for_unset(x: Tensor, dim: int) -> Tensor:
-    """Violates K-MEM-01: a stride of 0 becomes 1, past an expanded row's storage."""
-    return sum_with_strides(x, dim, unset=1, inner=True)
-
-
-@witness(
-    LONG_ROWS, breaks="C-CMP-03", most=(4, 1),
-    minimal="a 2 x 2 summed over its rows, one element set",
-)  # fmt: skip
-@kernel(ops.sum)
-def sum_ignores_column_stride(x: Tensor, dim: int) -> Tensor:
-    """Violates C-CMP-03: takes the columns for neighbours."""
-    return sum_with_strides(x, dim, unset=None, inner=False)
-
-
-@triton.jit(do_not_specialize=["stride_xm", "stride_xn", "m", "n"])
-def amax_chunk_kernel(x_ptr, y_ptr, stride_xm, stride_xn, m, n, BLOCK: tl.constexpr):
-    """y[i] = max of x[i, chunk], by one program per row and chunk."""
-    row = tl.program_id(0).to(tl.int64)
-    offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+@triton.jit(do_not_specialize=["stride_xm", "stride_xn", "n", "stride_y", "step"])
+def amax_chunk_kernel(
+    x_ptr, y_ptr, stride_xm, stride_xn, n, stride_y, step, BLOCK: tl.constexpr
+):
+    """Write max of x[i, chunk], by one program per row and chunk, each `step` on."""
+    row, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    offs = chunk * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(
         x_ptr + row * stride_xm + offs * stride_xn, mask=offs < n, other=float("-inf")
     ).to(tl.float32)
     nans = tl.max((x != x).to(tl.int32), axis=0)
     y = tl.max(tl.where(x != x, float("-inf"), x), axis=0)
     y = tl.where(nans > 0, float("nan"), y)
-    tl.store(y_ptr + row, y.to(y_ptr.dtype.element_ty))
+    tl.store(y_ptr + row * stride_y + chunk * step, y.to(y_ptr.dtype.element_ty))
 
 
 @witness(
@@ -175,7 +142,7 @@ def amax_last_chunk_wins(x: Tensor, dim: int) -> Tensor:
     y = rows.new_empty(m)
     if rows.numel():
         amax_chunk_kernel[(m, triton.cdiv(n, CHUNK))](
-            rows, y, rows.stride(0), rows.stride(1), m, n, BLOCK=CHUNK
+            rows, y, *rows.stride(), n, 1, 0, BLOCK=CHUNK
         )
     return y.reshape(reduced_shape(x, dim))
 

@@ -51,10 +51,6 @@ VIOLATING: Final = (
     on_gpu("cuda_relu_reads_one_past", ELEMENTWISE, "K-MEM-01", (4, 0), FLUSH),
     on_gpu("relu_reads_vector_past", "gpu.reach", "K-MEM-01", (4, 0), FLUSH),
     on_gpu(
-        "cuda_relu_last_block_unwritten", ELEMENTWISE, "K-MEM-02", (1, 0),
-        "one element, any value",
-    ),
-    on_gpu(
         "relu_empty_off_tile", "gpu.reach", "K-MEM-02", (1, 0), "one element, any value"
     ),
     on_gpu(
@@ -66,19 +62,11 @@ VIOLATING: Final = (
         shape=LONG_ROWS,
     ),
     on_gpu(
-        "cuda_sum_atomic_bitwise", SUMS, "C-ORD-02", (4096, 4096), ORDER,
-        shape=LONG_ROWS,
-    ),
-    on_gpu(
         "cuda_relu_vectors_unaligned", ELEMENTWISE, "K-LIV-01", (4, 0),
         "four elements that start at an odd one of their storage",
     ),
     on_gpu(
         "relu_on_default_stream", "gpu.order", "C-ORD-03", (1, 1),
-        "one element, any value but 0",
-    ),
-    on_gpu(
-        "cuda_relu_on_default_stream", ELEMENTWISE, "C-ORD-03", (1, 1),
         "one element, any value but 0",
     ),
     on_gpu("relu_asserts_falsely", "gpu.liveness", "K-LIV-01", (3, 0), THREE),
@@ -95,15 +83,12 @@ CONFORMING: Final = tuple(
         ("gpu.reach", SQUARE, "triton_relu_prefetched triton_relu_pitched"),
         (
             "gpu.liveness", SQUARE,
-            "triton_relu_waited triton_relu_asserted triton_relu_rows_in_x",
+            "triton_relu_waited triton_relu_asserted",
         ),
         ("gpu.order", SQUARE, "triton_relu_side_stream"),
         ("gpu.order", LONG_ROWS, "triton_sum_atomic"),
-        (
-            ELEMENTWISE, SQUARE,
-            "cuda_relu cuda_relu_vectors cuda_relu_rows cuda_relu_turned",
-        ),
-        (SUMS, LONG_ROWS, "cuda_sum cuda_sum_atomic"),
+        (ELEMENTWISE, SQUARE, "cuda_relu cuda_relu_vectors cuda_relu_rows"),
+        (SUMS, LONG_ROWS, "cuda_sum"),
     )
     for kernel in kernels.split()
 )  # fmt: skip

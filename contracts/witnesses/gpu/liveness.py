@@ -1,4 +1,4 @@
-"""Triton kernels that stall, assert, fault or are not launched, at few sizes."""
+"""Triton kernels that stall, assert or fault, at few sizes."""
 
 import torch
 import triton
@@ -103,37 +103,3 @@ def relu_rare_illegal_address(x: Tensor) -> Tensor:
         grid = (triton.cdiv(x.numel(), BLOCK),)
         far_kernel[grid](x, y, x.numel(), int(rare(x)), BLOCK=BLOCK, FAR=FAR)
     return y
-
-
-@triton.jit(do_not_specialize=["n"])
-def rows_kernel(x_ptr, y_ptr, n, axis: tl.constexpr, BLOCK: tl.constexpr):
-    """y[i, :] = max(x[i, :], 0), rows along a dimension of the grid."""
-    start = tl.program_id(axis).to(tl.int64) * n
-    for first in range(0, n, BLOCK):
-        offs = first + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + start + offs, mask=offs < n)
-        y = tl.where(x < 0, 0.0, x)
-        tl.store(y_ptr + start + offs, y.to(y_ptr.dtype.element_ty), mask=offs < n)
-
-
-def by_rows(x: Tensor, axis: int) -> Tensor:
-    """Return relu(x), its rows along dimension `axis` of the grid."""
-    x, y = x.contiguous(), empty(x)
-    n = x.shape[-1] if x.dim() else 1
-    if x.numel():
-        m = x.numel() // n
-        grid = (m,) if axis == 0 else (1, m)
-        rows_kernel[grid](x, y, n, axis=axis, BLOCK=BLOCK)
-    return y
-
-
-@kernel(ops.relu, shape_class="M <= 2147483647")
-def triton_relu_rows_in_x(x: Tensor) -> Tensor:
-    """Conforming: the first dimension of a grid has room for 2^31 - 1 rows."""
-    return by_rows(x, 0)
-
-
-@kernel(ops.relu)
-def relu_rows_in_y(x: Tensor) -> Tensor:
-    """Violates K-LIV-01: more than 65,535 rows do not fit the grid."""
-    return by_rows(x, 1)

@@ -1,4 +1,4 @@
-"""Sums in CUDA C++: parts that threads pass on through shared memory, or atomics."""
+"""Sums in CUDA C++: parts that threads pass on through shared memory."""
 
 import torch
 from torch import Tensor
@@ -43,13 +43,6 @@ extern "C" __global__ void sum_rows(
         lane < warps ? *(const volatile float *)(parts + lane) : 0.0f);
     if (lane == 0) y[blockIdx.x] = total;
   }
-}
-
-// y[i] += the terms of x[i, :], each by a thread of its own.
-extern "C" __global__ void sum_atomic(
-    const float *x, float *y, index_t n, index_t all) {
-  index_t i = (index_t)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < all) atomicAdd(y + i / n, x[i]);
 }
 """)
 
@@ -99,26 +92,3 @@ def cuda_sum_uninitialised_shared(x: Tensor, dim: int) -> Tensor:
 def cuda_sum_missing_barrier(x: Tensor, dim: int) -> Tensor:
     """Violates C-ORD-02: several warps' parts are added without waiting for them."""
     return through_parts(x, dim, clear=True, wait=False)
-
-
-def atomic(x: Tensor, dim: int) -> Tensor:
-    """Return sum(x, dim) of float32, added up as threads arrive."""
-    rows = as_rows(x, dim).contiguous()
-    m, n = rows.shape
-    y = torch.zeros(m, dtype=x.dtype, device=x.device)
-    if every := rows.numel():
-        blocks = -(-every // THREADS)
-        PROGRAM.launch("sum_atomic", (blocks,), (THREADS,), (rows, y, n, every))
-    return y.reshape(reduced_shape(x, dim))
-
-
-@kernel(ops.sum, dtypes="float32", determinism="none")
-def cuda_sum_atomic(x: Tensor, dim: int) -> Tensor:
-    """Conforming: it does not promise the same bits."""
-    return atomic(x, dim)
-
-
-@kernel(ops.sum, dtypes="float32", determinism="bitwise")
-def cuda_sum_atomic_bitwise(x: Tensor, dim: int) -> Tensor:
-    """Violates C-ORD-02: atomics add in any order, and equal bits are declared."""
-    return atomic(x, dim)

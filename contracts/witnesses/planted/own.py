@@ -9,20 +9,10 @@ from kfuzz.contracts.witnesses.witness import Witness
 # Twins that leave something to torch, and what.
 LEAVE: Final = {
     "triton_embedding": "the check of its indices",
-    "triton_gather": "the check of its indices",
     "triton_cross_entropy": "the check of its labels, and the mean",
-    "triton_causal_conv1d": "what stands before the first element",
-    **{
-        f"triton_{name}": "the mean or the sum"
-        for name in (
-            "kl_div",
-            "js_div",
-            "mse_loss",
-            "smooth_l1_loss",
-            "huber_loss",
-            "bce_with_logits",
-        )
-    },
+    "triton_kl_div": "the mean or the sum",
+    "triton_js_div": "the mean or the sum",
+    "triton_bce_with_logits": "the mean or the sum",
 }
 
 _TWINS: Final = [

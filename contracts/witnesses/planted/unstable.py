@@ -39,24 +39,6 @@ def tanh(x: Tensor) -> Tensor:
     return _wide(_tanh)(x)
 
 
-def silu(x: Tensor) -> Tensor:
-    """The product with such a sigmoid."""
-    return _wide(lambda x: x * _sigmoid(x))(x)
-
-
-def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """The gate by such a sigmoid."""
-    return _wide(lambda gate, up: gate * _sigmoid(gate) * up)(gate, up)
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """The gate by such a tanh."""
-    root = (2 / torch.pi) ** 0.5
-    return _wide(
-        lambda x: 0.5 * x * (1 + _tanh(root * (x + 0.044715 * x * x * x)))
-    )(x)  # fmt: skip
-
-
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)) with no threshold: Inf."""
     return _wide(lambda x: torch.log(1 + torch.exp(x)))(x)
@@ -77,11 +59,6 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
         return grown / grown.sum(dim, keepdim=True)
 
     return _wide(naive)(x)
-
-
-def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """Subtract the logarithm of such a sum."""
-    return _wide(lambda x: x - torch.log(torch.exp(x).sum(dim, keepdim=True)))(x)
 
 
 def logsumexp(x: Tensor, dim: int = -1) -> Tensor:
@@ -129,20 +106,6 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     return _wide(naive)(x, weight, bias)
 
 
-def group_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, num_groups: int = 2, eps: float = 1e-5
-) -> Tensor:
-    """Normalise groups by such a variance."""
-
-    def naive(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        groups = x.reshape(x.shape[0], num_groups, -1)
-        mean, variance = _one_pass(groups, -1)
-        y = ((groups - mean) * torch.rsqrt(variance + eps)).reshape(x.shape)
-        return y * weight[:, None] + bias[:, None]
-
-    return _wide(naive)(x, weight, bias)
-
-
 def _by_squares(squares: Tensor) -> Tensor:
     """Return 1 / sqrt(s) as sqrt(s) / s: Inf / Inf where s overflows."""
     return torch.sqrt(squares) / squares
@@ -151,14 +114,6 @@ def _by_squares(squares: Tensor) -> Tensor:
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Scale by sqrt(s) / s, with s in the data's own format."""
     return x * _by_squares((x * x).mean(-1, keepdim=True) + eps) * weight
-
-
-def add_rms_norm(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
-) -> tuple[Tensor, Tensor]:
-    """Scale a sum by sqrt(s) / s, with s in the data's own format."""
-    h = x + residual
-    return rms_norm(h, weight, eps), h
 
 
 def l2_normalize(x: Tensor, dim: int = -1) -> Tensor:
@@ -175,9 +130,8 @@ def mean(x: Tensor, dim: int = -1) -> Tensor:
 _MADE: Final[dict[str, Callable[..., Any]]] = {
     f.__name__: f
     for f in (
-        sigmoid, tanh, silu, swiglu, gelu_tanh, softplus, elu, softmax, log_softmax,
-        logsumexp, cross_entropy, attention, var, layer_norm, group_norm, rms_norm,
-        add_rms_norm, l2_normalize, mean,
+        sigmoid, tanh, softplus, elu, softmax, logsumexp, cross_entropy, attention,
+        var, layer_norm, rms_norm, l2_normalize, mean,
     )
 }  # fmt: skip
 # Where nothing but the range of float16 is left.
@@ -194,6 +148,10 @@ _DOTS: Final = (
     "sum", "cumsum", "prod", "scatter_add", "index_add", "matmul", "bmm", "linear",
     "linear_relu", "conv2d",
 )  # fmt: skip
+_ELSEWHERE: Final = {
+    "silu": "sigmoid", "swiglu": "sigmoid", "gelu_tanh": "tanh",
+    "log_softmax": "logsumexp", "group_norm": "layer_norm", "add_rms_norm": "rms_norm",
+}  # fmt: skip
 _ERF: Final = ("gelu", "geglu", "linear_gelu")
 
 
@@ -209,6 +167,8 @@ def _unstable(base: Base) -> Base | str:
         return "a few roundings of its inputs: no other formula is in use"
     if name in _DOTS:
         return "any order of its terms is allowed, and what overflows is ambiguous"
+    if name in _ELSEWHERE:
+        return f"such a formula is planted in {_ELSEWHERE[name]}"
     if name in _ERF:
         return "1 + erf, which cancels, is the form that the operator accepts"
     return "no unstable formula is in use"

@@ -4,16 +4,12 @@ import itertools
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.witness import witness
-
-BLOCK = 128
 
 
 def by_taps(
@@ -69,56 +65,9 @@ def scattered(
     return cut.to(x.dtype)
 
 
-conv1d_by_taps = witness((2, 2, 16), (4, 2, 1), (4,), backends=("cpu",))(
-    kernel(ops.conv1d, name="conv1d_by_taps")(by_taps)
-)
 conv3d_by_taps = witness((2, 2, 4, 4, 4), (4, 2, 1, 1, 1), (4,), backends=("cpu",))(
     kernel(ops.conv3d, name="conv3d_by_taps")(by_taps)
-)
-conv_transpose1d_scattered = witness((2, 2, 16), (2, 4, 1), (4,), backends=("cpu",))(
-    kernel(ops.conv_transpose1d, name="conv_transpose1d_scattered")(scattered)
 )
 conv_transpose2d_scattered = witness(
     (2, 2, 8, 8), (2, 4, 1, 1), (4,), backends=("cpu",)
 )(kernel(ops.conv_transpose2d, name="conv_transpose2d_scattered")(scattered))
-
-
-@triton.jit(do_not_specialize=["channels", "n", "width"])
-def causal_kernel(
-    x_ptr, w_ptr, b_ptr, y_ptr, channels, n, width, stride_wd, stride_ww, stride_b,
-    SILU: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Write the causal convolution of one row, [width - 1 + n] before, to y."""
-    row = tl.program_id(0).to(tl.int64)
-    channel = row % channels
-    offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = offs < n
-    bias = tl.load(b_ptr + channel * stride_b).to(tl.float32)
-    acc = tl.zeros([BLOCK], tl.float32) + bias
-    w_at = w_ptr + channel * stride_wd
-    for tap in range(0, width):
-        w = tl.load(w_at).to(tl.float32)
-        w_at += stride_ww  # a pointer: tap * stride would be a product of 32 bits
-        at = row * (n + width - 1) + offs + tap
-        acc += w * tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    if SILU:
-        acc = acc / (1.0 + tl.exp(-acc))
-    tl.store(y_ptr + row * n + offs, acc.to(y_ptr.dtype.element_ty), mask=mask)
-
-
-@witness((2, 8, 16), (8, 4), (8,), (2, 8, 3))
-@kernel(ops.causal_conv1d)
-def triton_causal_conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor, initial_state: Tensor,
-    activation: str | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Conforming."""
-    (batch, channels, n), width = x.shape, weight.shape[1]
-    padded = torch.cat((initial_state, x), -1)
-    y = torch.empty((batch, channels, n), dtype=x.dtype, device=x.device)
-    if y.numel():
-        causal_kernel[(batch * channels, triton.cdiv(n, BLOCK))](
-            padded, weight, bias, y, channels, n, width, *weight.stride(),
-            bias.stride(0), SILU=activation == "silu", BLOCK=BLOCK,
-        )  # fmt: skip
-    return y, padded[..., n:].clone()

@@ -1,4 +1,4 @@
-"""Losses by other algorithms than torch's: in one Triton kernel, in chunks, as sums."""
+"""Losses by other algorithms than torch's: in one Triton kernel, in chunks."""
 
 import torch
 import triton
@@ -42,24 +42,15 @@ def loss_kernel(
     mask = offs < numel
     x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)
     t = tl.load(t_ptr + offs, mask=mask, other=0.0).to(tl.float32)
-    d = x - t
     if NAME == "kl_div":
         y = tl.where(t == 0, 0.0 * x, t * (tl.log(t) - x))
     elif NAME == "kl_div_log":
-        y = -tl.exp(t) * d
+        y = -tl.exp(t) * (x - t)
     elif NAME == "js_div":
         # M log M once, in place of a logarithm in each term.
         p, q = tl.exp(t), tl.exp(x)
         m = first * p + (1.0 - first) * q
         y = first * p * t + (1.0 - first) * q * x - m * tl.log(m)
-    elif NAME == "mse_loss":
-        y = d * d
-    elif NAME == "smooth_l1_loss":
-        y = tl.where(tl.abs(d) < first, d * d * (0.5 / first), tl.abs(d) - 0.5 * first)
-    elif NAME == "huber_loss":
-        y = tl.where(
-            tl.abs(d) <= first, 0.5 * d * d, first * tl.abs(d) - 0.5 * first * first
-        )
     else:
         tl.static_assert(NAME == "bce")
         y = tl.maximum(x, 0.0) - x * t + log1p_exp(x)
@@ -110,61 +101,12 @@ def triton_js_div(
 
 
 @witness(SQUARE, SQUARE)
-@kernel(ops.mse_loss)
-def triton_mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Conforming."""
-    return reduced(losses(x, target, "mse_loss"), reduction, x)
-
-
-@witness(SQUARE, SQUARE)
-@kernel(ops.smooth_l1_loss.fixed(beta=0.5))
-def triton_smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Conforming."""
-    return reduced(losses(x, target, "smooth_l1_loss", 0.5), reduction, x)
-
-
-@witness(SQUARE, SQUARE)
-@kernel(ops.huber_loss)
-def triton_huber_loss(
-    x: Tensor, target: Tensor, delta: float = 1.0, reduction: str = "mean"
-) -> Tensor:
-    """Conforming."""
-    return reduced(losses(x, target, "huber_loss", delta), reduction, x)
-
-
-@witness(SQUARE, SQUARE)
 @kernel(ops.bce_with_logits)
 def triton_bce_with_logits(
     x: Tensor, target: Tensor, reduction: str = "mean"
 ) -> Tensor:
     """Conforming."""
     return reduced(losses(x, target, "bce"), reduction, x)
-
-
-@witness(SQUARE, SQUARE, breaks="C-PRC-02", most=(2, 1), minimal="one element above 89")
-@kernel(ops.bce_with_logits)
-def bce_with_logits_naive(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Violates C-PRC-02: the logarithms of a sigmoid that reaches 0 and 1."""
-    p = torch.sigmoid(x.float())
-    t = target.float()
-    return reduced(-(t * p.log() + (1 - t) * (1 - p).log()), reduction, x)
-
-
-@witness((64, 512), (64,), (512,), backends=("cpu",))
-@kernel(ops.nll_loss)
-def one_hot_nll_loss(
-    log_p: Tensor, target: Tensor, weight: Tensor, ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    """Conforming: chooses by comparing classes."""
-    check_indices(target, log_p.shape[-1], ignored=ignore_index)
-    classes = torch.arange(log_p.shape[-1], device=log_p.device)
-    chosen = (target[:, None] == classes) & (target != ignore_index)[:, None]
-    share = torch.where(chosen, weight.float(), 0.0).sum(-1)
-    loss = -torch.where(chosen, log_p.float() * weight.float(), 0.0).sum(-1)
-    if reduction == "mean":
-        return (loss.sum() / share.sum()).to(log_p.dtype)
-    return reduced(loss, reduction, log_p)
 
 
 @witness((64, 32), (512, 32), (64,), (512,), backends=("cpu",))

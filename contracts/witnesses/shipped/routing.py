@@ -35,47 +35,6 @@ def routing_by_maxima(
     return torch.exp(chosen - top) / total, torch.cat(named, -1)
 
 
-@witness((64, 16), (1, 16, 32), (2,), backends=("cpu",))
-@kernel(ops.grouped_matmul)
-def tiled_grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
-    """Conforming."""
-    y = torch.zeros(x.shape[0], weight.shape[-1], dtype=x.dtype)
-    for group, start in enumerate(offsets[:-1].tolist()):
-        end = int(offsets[group + 1])
-        for at in range(start, end, 16):
-            tile = slice(at, min(at + 16, end))
-            y[tile] = (x[tile].float() @ weight[group].float()).to(x.dtype)
-    return y
-
-
-@witness((64, 16), (64, 2), backends=("cpu",))
-@kernel(ops.moe_permute)
-def counted_moe_permute(
-    x: Tensor, experts: Tensor, *, count: int = 4
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Conforming: places are counted, nothing is sorted."""
-    flat = experts.flatten()
-    if bool(((flat < 0) | (flat >= count)).any()):
-        raise IndexError("an expert that does not exist")
-    one = torch.zeros(flat.shape[0], count, dtype=torch.int64)
-    one.scatter_(1, flat.unsqueeze(1), 1)
-    offsets = torch.cat((torch.zeros(1, dtype=torch.int64), one.sum(0).cumsum(0)))
-    rank = (one.cumsum(0) - one).gather(1, flat.unsqueeze(1)).squeeze(1)
-    source = torch.empty_like(flat)
-    source[offsets[flat] + rank] = torch.arange(flat.shape[0])
-    return x[source // max(experts.shape[1], 1)], offsets, source
-
-
-@witness((64, 16), (32, 2), (32, 2), backends=("cpu",))
-@kernel(ops.moe_combine)
-def serial_moe_combine(y: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
-    """Conforming: one row after the other."""
-    total = torch.zeros(rows.shape[0], y.shape[1])
-    for j in range(rows.shape[1]):
-        total += weights[:, j, None].float() * y.index_select(0, rows[:, j]).float()
-    return total.to(y.dtype)
-
-
 @witness(LONG_ROWS, backends=("cpu",))
 @kernel(ops.top_k_filter)
 def sorted_top_k_filter(logits: Tensor, *, k: int = 1) -> Tensor:

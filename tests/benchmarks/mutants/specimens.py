@@ -201,11 +201,23 @@ def _elementwise(name: str) -> Specimen:
     return Specimen(f"triton_{name}", {"NAME": name})
 
 
+def _product(name: str, *, bias: bool, activation: str) -> Specimen:
+    faults = dict.fromkeys(("HALF_ACCUMULATOR", "half_accumulator", "drop_tail"), False)
+    known = {"BIAS": bias, "ACTIVATION": activation, "NAME": activation, **faults}
+    return Specimen(f"triton_{name}", known)
+
+
+def _norm(name: str, *, centred: bool = False, residual: bool = False) -> Specimen:
+    faults = dict.fromkeys(("EPS_OUTSIDE", "PADDED_VARIANCE", "ONE_PASS"), False)
+    known = {"CENTRED": centred, "RESIDUAL": residual, **faults}
+    return Specimen(f"triton_{name}", known)
+
+
 _GPU: Final = ("cuda",)
 SPECIMENS: Final = (
     Specimen("triton_softmax", {"TAIL_ZERO": False, "SUBTRACT_MAX": True}),
-    Specimen("triton_layer_norm", {"PADDED_VARIANCE": False, "ONE_PASS": False}),
-    Specimen("triton_matmul", {"HALF_ACCUMULATOR": False, "half_accumulator": False}),
+    _norm("layer_norm", centred=True),
+    _product("matmul", bias=False, activation="none"),
     Specimen("triton_sum", {
         "HALF_ACCUMULATOR": False, "whole_programs": False, "drop_tail": False,
         "half_accumulator": False,
@@ -213,28 +225,18 @@ SPECIMENS: Final = (
     Specimen("triton_amax", {"ZERO_IDENTITY": False, "SWALLOW_NAN": False}),
     Specimen("triton_relu"),
     Specimen("triton_embedding", {"WRAP": False, "wrap": False}),
-    Specimen("triton_gather"),
     Specimen("triton_cross_entropy"),
     Specimen("triton_copy"),
     Specimen("triton_transpose"),
-    Specimen("triton_mean", {"VARIANCE": False}),
-    Specimen("triton_var", {"VARIANCE": True}),
-    Specimen("triton_logsumexp"),
     Specimen("triton_argmax", {"LAST": False}),
     Specimen("triton_cumsum"),
-    Specimen("triton_add_rms_norm", {"RESIDUAL": True, "EPS_OUTSIDE": False}),
-    Specimen("triton_rms_norm", {"RESIDUAL": False, "EPS_OUTSIDE": False}),
-    Specimen("triton_l2_normalize"),
+    _norm("add_rms_norm", residual=True),
+    _norm("rms_norm"),
     Specimen("triton_log_softmax"),
-    Specimen("triton_group_norm"),
-    Specimen("triton_bmm", {"BIAS": False, "ACTIVATION": "none", "NAME": "none"}),
-    Specimen("triton_linear", {"BIAS": True, "ACTIVATION": "none", "NAME": "none"}),
-    Specimen(
-        "triton_linear_relu", {"BIAS": True, "ACTIVATION": "relu", "NAME": "relu"}
-    ),
-    Specimen(
-        "triton_linear_gelu", {"BIAS": True, "ACTIVATION": "gelu", "NAME": "gelu"}
-    ),
+    _product("bmm", bias=False, activation="none"),
+    _product("linear", bias=True, activation="none"),
+    _product("linear_relu", bias=True, activation="relu"),
+    _product("linear_gelu", bias=True, activation="gelu"),
     Specimen("triton_attention"),
     Specimen("triton_add", {"SUM": True}),
     Specimen("triton_mul", {"SUM": False, "GATE": "none", "NAME": "none"}),
