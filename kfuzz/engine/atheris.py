@@ -39,7 +39,6 @@ from kfuzz.engine.workers.children import (
     Served,
 )
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
-from kfuzz.execution.calls.branches import Branches
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
 
 # The inputs that reached something, kept between runs and merged.
@@ -285,20 +284,12 @@ class CoverageSearch:
         except (ChildDied, ChildTimeout, ChildRaised) as fault:
             self._end(str(fault))
             return None
-        self._take_branches(reply)
         if reply["spent"]:
             self._end("its device can be used no more")
         return decode(CaseReport, reply["report"], "report")
 
-    def _take_branches(self, reply: dict[str, Any]) -> None:
-        """Take what a reply, or none, says of the branches that ran."""
-        told = reply.get("branches")
-        made = None if told is None else decode(Branches, told, "branches")
-        self._kernel.runner.reached.take(made)
-
     def _end(self, why: str) -> None:
         """Take note that the child is of no more use."""
-        self._take_branches({})
         self.close()
         self._ends += 1
         if self._ends >= MOST_ENDS:
@@ -337,45 +328,23 @@ class CoverageSearch:
         return peer
 
 
-class Atheris:
-    """The guide that `--engine atheris` names."""
+def require(config: RunConfig) -> None:
+    """Check that libFuzzer can do what a run asks.
 
-    serve = EXPLORE
-
-    def require(self, config: RunConfig) -> None:
-        """Check that libFuzzer can do what a run asks.
-
-        Raises:
-            UsageError: if it cannot.
-        """
-        where = "--engine atheris"
-        if importlib.util.find_spec("atheris") is None:
-            raise UsageError(
-                "atheris is not installed",
-                where=where,
-                fix="pip install atheris (there are wheels for CPython 3.11 to 3.14 on "
-                "Linux, x86-64), or leave the engine out",
-            )
-        if config.isolate == "none":
-            raise UsageError(
-                "libFuzzer needs a process of its own",
-                where=where,
-                fix="leave --isolate none out",
-            )
-        if config.scale is not Scale.USUAL:
-            raise UsageError(
-                "too few cases are judged for coverage to guide anything",
-                where=f"{where} --profile {config.scale}",
-                fix="leave one of them out",
-            )
-
-    def search_of(
-        self,
-        kernel: KernelSearch,
-        fork: Callable[[], Child],
-        config: RunConfig,
-        *,
-        expired: Callable[[], bool],
-    ) -> CoverageSearch:
-        """Return the search of one kernel."""
-        return CoverageSearch(kernel, fork, config, expired=expired)
+    Raises:
+        UsageError: if it cannot.
+    """
+    if importlib.util.find_spec("atheris") is None:
+        what = "atheris is not installed"
+        fix = (
+            "pip install atheris (there are wheels for CPython 3.11 to 3.14 on Linux, "
+            "x86-64), or leave the engine out"
+        )
+    elif config.isolate == "none":
+        what, fix = "libFuzzer needs a process of its own", "leave --isolate none out"
+    elif config.scale is not Scale.USUAL:
+        what = "too few cases are judged for coverage to guide anything"
+        fix = f"leave it or --profile {config.scale} out"
+    else:
+        return
+    raise UsageError(what, where="--engine atheris", fix=fix)

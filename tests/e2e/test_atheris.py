@@ -11,7 +11,6 @@ import pytest
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished
-from kfuzz.engine.atheris import Atheris
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search import campaign
 from tests.e2e.project import HEADER, PATIENCE, RIGHT, Project, strict
@@ -91,7 +90,7 @@ def test_the_inputs_that_are_kept_reach_the_branch_in_the_next_run(
             budget=Budget(None, max_cases=cases, max_findings=1), device="cpu",
             engine=Engine.ATHERIS, keep_inputs=True,
         )  # fmt: skip
-        events = list(campaign.run(config, stop=threading.Event(), guide=Atheris()))
+        events = list(campaign.run(config, stop=threading.Event()))
         [done] = [e for e in events if isinstance(e, KernelFinished)]
         return {finding.id for finding in done.findings}
 

@@ -12,7 +12,7 @@ from kfuzz.core.budget import Scale
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind
-from kfuzz.engine.atheris import Atheris, KeptInputs, inputs_in
+from kfuzz.engine.atheris import KeptInputs, inputs_in, require
 from kfuzz.engine.atheris_child import Mutator, padded, signs
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
@@ -203,11 +203,11 @@ def test_what_the_engine_cannot_do_is_said_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    Atheris().require(_config())
+    require(_config())
     with pytest.raises(UsageError, match="a process of its own"):
-        Atheris().require(_config(isolate="none"))
+        require(_config(isolate="none"))
     with pytest.raises(UsageError, match="too few cases"):
-        Atheris().require(_config(scale=Scale.LARGE))
+        require(_config(scale=Scale.LARGE))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"atheris is not installed.*pip install"):
-        Atheris().require(_config())
+        require(_config())

@@ -26,7 +26,6 @@ from kfuzz.engine.explain import Fate, explain
 from kfuzz.engine.reduce import kept, reduce_case
 from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.execution.values.fills import logical_values
-from tests.helpers.asking_alone import one_by_one
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
@@ -209,9 +208,7 @@ def test_the_minimum_of_a_bad_index_is_one_element(hostile: int) -> None:
         )
 
     case = lookup([0, 3, hostile, 5], 6, 4)
-    minimum, reduction = reduce_case(
-        case, one_by_one(fails), admits, deadline=float("inf")
-    )
+    minimum, reduction = reduce_case(case, fails, admits, deadline=float("inf"))
     assert reduction.stopped == "minimal"
     assert minimum.tensors["weight"].shape == (1, 1)
     assert minimum.tensors["indices"].shape == (1,)
@@ -227,7 +224,7 @@ def test_reducing_widens_floats_and_leaves_indices() -> None:
 
     minimum, _ = reduce_case(
         case,
-        one_by_one(fails),
+        fails,
         lambda c: ops.embedding.admits(c, Declaration()),
         deadline=float("inf"),
     )

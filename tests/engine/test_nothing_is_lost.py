@@ -116,7 +116,8 @@ def test_a_diagnosis_that_hangs_leaves_a_confirmed_wrong_value(tmp_path: Path) -
             finished.append(event)
     assert {f.signature.kind for f in done} == {Kind.VALUE}
     assert done[-1].state is State.CONFIRMED
-    assert done[-1].is_cut_short
+    assert done[-1].explanation is not None
+    assert not done[-1].explanation.complete
     [kernel] = finished
     assert {f.id for f in kernel.findings} == {done[-1].id}
     # It is one of these, and nobody knows which.

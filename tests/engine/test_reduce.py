@@ -8,7 +8,6 @@ from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, Edge, TensorSpec
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.scripts import script
-from tests.helpers.asking_alone import one_by_one
 from tests.helpers.findings import finding
 
 FAR = 2**30 + 1
@@ -22,7 +21,7 @@ def pinned(shape, *, strides=None, offset=0):
 
 def reduced(case, fails):
     minimum, reduction = reduce_case(
-        case, one_by_one(fails), lambda case: True, deadline=float("inf")
+        case, fails, lambda case: True, deadline=float("inf")
     )
     assert reduction.stopped == "minimal"
     return minimum
@@ -119,7 +118,7 @@ def test_groups_go_with_the_channels_that_they_divide():
     case = Case({"x": floats(values, (16,), ("C",))}, {"num_groups": 8})
     minimum, _ = reduce_case(
         case,
-        one_by_one(spreads),
+        spreads,
         lambda c: c.dims["C"] % c.scalars["num_groups"] == 0,
         deadline=float("inf"),
     )
@@ -136,7 +135,7 @@ def test_a_dimension_shrinks_with_its_multiple():
     )
     minimum, _ = reduce_case(
         case,
-        one_by_one(lambda c: True),
+        lambda c: True,
         lambda c: c.dims.get("H") == 3 * c.dims.get("G", 0),
         deadline=float("inf"),
     )

@@ -227,7 +227,7 @@ def test_a_run_whose_device_is_gone_exits_5_and_says_so(
     assert len(asked) == 3  # one that worked, one that did not, and a fresh one
 
 
-SCREENED = {"screened": encode(Screened(passed=3)), "branches": None}
+SCREENED = {"screened": encode(Screened(passed=3))}
 REFUSED = {"report": encode(CaseReport({}, refusal="no")), "spent": False}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hypothesis.strategies import SearchStrategy
 
@@ -29,15 +29,9 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.engine.config import RunConfig
+from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.search.found import (
-    FiledFinding,
-    Reductions,
-    first_finding,
-    taken_further,
-    taken_to_minimum,
-)
+from kfuzz.engine.search.found import Reductions, first_finding, taken_to_minimum
 from kfuzz.engine.search.plan import SHARE, Pace, is_climbed
 from kfuzz.engine.search.preconditions import (
     jobs_of,
@@ -53,7 +47,6 @@ from kfuzz.engine.search.round import (
     KernelSearch,
     Round,
     prefilter_round,
-    unreached,
 )
 from kfuzz.engine.search.schedule import (
     LiveKernels,
@@ -66,13 +59,7 @@ from kfuzz.engine.search.schedule import (
     progress_of,
     trace_of,
 )
-from kfuzz.engine.search.self_check import (
-    Calibrations,
-    Guide,
-    GuidedSearch,
-    guide_of,
-    watched,
-)
+from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import keep_sound, runner_of
@@ -83,6 +70,9 @@ from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 from kfuzz.targets.overrides import UNJUDGED
+
+if TYPE_CHECKING:
+    from kfuzz.engine.atheris import CoverageSearch
 
 # What a campaign asks of whatever proves its kernels meanwhile.
 
@@ -130,7 +120,6 @@ def run(
     config: RunConfig,
     *,
     stop: threading.Event,
-    guide: Guide | None = None,
     prover: Prover | None = None,
 ) -> Iterator[Event]:
     """Search the kernels of the configured targets for violations.
@@ -138,7 +127,6 @@ def run(
     Args:
         config: what to test and how long.
         stop: set from outside to end the run cleanly.
-        guide: what chooses the cases where the engine is not Hypothesis.
         prover: begins to prove the kernels meanwhile.
 
     Yields:
@@ -153,7 +141,7 @@ def run(
         if names and module in {k.source.module for k in loaded}:
             told = f"not judged, the table lacks them: {', '.join(names)}"
             yield Notice(module, told)
-    yield from run_kernels(config, loaded, stop=stop, guide=guide, prover=prover)
+    yield from run_kernels(config, loaded, stop=stop, prover=prover)
 
 
 def run_kernels(
@@ -161,15 +149,18 @@ def run_kernels(
     loaded: list[LoadedKernel],
     *,
     stop: threading.Event,
-    guide: Guide | None = None,
     prover: Prover | None = None,
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude_contracts)
-    guide = guide_of(config, guide)
+    serve = zygotes.SERVE
+    if config.engine is Engine.ATHERIS:
+        from kfuzz.engine import atheris
+
+        atheris.require(config)
+        serve = atheris.EXPLORE
     require_processes(config)
     loaded = kernels_of(config, loaded)
-    serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     with closing(backend):
         require_device(config.scale, backend.on)
@@ -177,7 +168,7 @@ def run_kernels(
             yield Notice("", why)
         proofs = None if prover is None else prover(config)
         with nullcontext() if proofs is None else closing(proofs):
-            campaign = Campaign(config, stop, backend, loaded, classes, guide, proofs)
+            campaign = Campaign(config, stop, backend, loaded, classes, proofs)
             yield from campaign.events()
 
 
@@ -195,7 +186,6 @@ class Campaign:
         backend: Backend,
         loaded: list[LoadedKernel],
         classes: frozenset[str],
-        guide: Guide | None = None,
         proofs: Proofs | None = None,
     ) -> None:
         self.config = config
@@ -235,11 +225,13 @@ class Campaign:
         self._counting = threading.Lock()
         self._collective = threading.Lock()
         # By node id; empty where nothing but chance and error guides a search.
-        self.guided: dict[str, GuidedSearch] = {}
+        self.guided: dict[str, CoverageSearch] = {}
         self.proofs = proofs
-        if guide is not None:
+        if config.engine is Engine.ATHERIS:
+            from kfuzz.engine import atheris
+
             self.guided = {
-                k.node_id: guide.search_of(
+                k.node_id: atheris.CoverageSearch(
                     k, partial(self._fork, k), config, expired=self._expired
                 )
                 for k in self.kernels
@@ -317,7 +309,7 @@ class Campaign:
                 )  # fmt: skip
             for each in self.kernels:
                 yield from self.opening(each)
-            for told in self._searched():
+            for told in streamed(self._next_slice, self.jobs, halt=self.halt.set):
                 # Counted where all is told, in order.
                 yield self.progress(told) if isinstance(told, KernelSearch) else told
         except StorageError as error:
@@ -327,8 +319,6 @@ class Campaign:
                 self.live.close(kernel)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
-            if not self.guided and (text := unreached(kernel)):
-                yield Notice(kernel.node_id, text)
             if kernel.pace is not None and (text := kernel.pace.told()):
                 yield Notice(kernel.node_id, text)
             proof = None
@@ -366,17 +356,6 @@ class Campaign:
         if kernel.record.errors:
             return "its search ended with an error before the first case"
         return "no case was drawn"
-
-    def _searched(self) -> Iterator[Event | KernelSearch]:
-        """Search all kernels, take further what had to stop, and use what time is left.
-
-        Yields:
-            What happens, and a kernel at the end of each of its time slices.
-        """
-        yield from streamed(self._next_slice, self.jobs, halt=self.halt.set)
-        while self.reductions.kept_back and not self._expired():
-            yield from streamed(self._next_waiting, self.jobs, halt=self.halt.set)
-            yield from streamed(self._next_slice, self.jobs, halt=self.halt.set)
 
     def budget_of(self, kernel: BoundKernel) -> SizeBudget:
         """Return the limits on the sizes of a kernel's cases."""
@@ -424,25 +403,6 @@ class Campaign:
         """Return the next this_round, None once there are no more; threads call it."""
         kernel = self.scheduler.take()
         return None if kernel is None else self._taken(kernel)
-
-    def _next_waiting(self) -> Iterator[Event] | None:
-        """Return the next kernel's findings that wait, taken further; see above."""
-        taken = None if self._expired() else self.reductions.take()
-        if taken is None:
-            return None
-        kernel, entries = taken
-        return self._guarded(kernel, self._taken_further(kernel, entries))
-
-    def _taken_further(
-        self, kernel: KernelSearch, entries: list[FiledFinding]
-    ) -> Iterator[Event]:
-        for done, entry in enumerate(entries):
-            seconds = self.reductions.more(len(entries) - done)
-            yield from taken_further(
-                kernel, entry, seconds=seconds, stopped=self._expired
-            )
-        if kernel.done:
-            self.live.close(kernel)
 
     def _taken(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
         """Yield what happens in a kernel's this_round, and the kernel at its end."""
@@ -513,10 +473,9 @@ class Campaign:
         if guided := self.guided.get(kernel.node_id):
             guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
-            climbs = is_climbed(kernel.rounds)
             search_round(
                 strategy, this_round.judge_drawn, cases=cases, seed_value=number,
-                climb=climbs, coverage=None if climbs else kernel.coverage,
+                climb=is_climbed(kernel.rounds),
             )  # fmt: skip
             if kernel.budget.tall:  # too slow in batches
                 strategy = self.strategy(kernel, useless, tall=False)
@@ -598,19 +557,13 @@ class Campaign:
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         finding = first_finding(kernel, case, report, seed=self.config.seed)
-        with self.reductions.counted() as confirmed:
-
-            def seconds() -> float:
-                confirmed()
-                return self._reduce_seconds(kernel, finding)
-
+        with self.reductions.counted():
             yield from taken_to_minimum(
                 kernel,
                 finding,
                 self.corpus,
-                seconds=seconds,
+                seconds=lambda: self._reduce_seconds(kernel, finding),
                 stopped=self._expired,
-                wait=self.reductions.waiting_room(kernel, finding),
             )
 
     def _reduce_seconds(self, kernel: KernelSearch, finding: Finding) -> float:
@@ -621,7 +574,7 @@ class Campaign:
             # Others wait for their first round.
             left = self.scheduler.share(left, kernel)
         last = most is not None and self.count_findings() + 1 >= most
-        return self.reductions.seconds(kernel, finding, share=left, last=last)
+        return self.reductions.seconds(finding, share=left, last=last)
 
     def count_findings(self) -> int:
         """Return how many findings there are, of those that end a run.

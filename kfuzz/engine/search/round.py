@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,20 +29,13 @@ from kfuzz.core.verdict import (
 from kfuzz.engine.confirm import CONFIRMATIONS
 from kfuzz.engine.search.case_drawing import batches_of, groups_of, search_round
 from kfuzz.engine.search.plan import Pace, wanted
-from kfuzz.engine.search.record import (
-    DIAGNOSABLE,
-    Coverage,
-    Ledger,
-    Record,
-    families_of,
-)
+from kfuzz.engine.search.record import DIAGNOSABLE, Ledger, Record, families_of
 from kfuzz.engine.workers.children import ENDS_CHILD, CompilesLong, charged, is_fault
 from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.zygotes import runs_on
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
-from kfuzz.execution.calls.branches import source_of
 from kfuzz.execution.device.backend import Batches
 from kfuzz.execution.processes.wire import VARIABLE as MEMORY
 from kfuzz.strategies.values import allowed_families
@@ -64,33 +57,6 @@ _BUILDING: Final = 0.2
 # many times what calls took before.
 _LONG_SECONDS: Final = 5.0
 _LONG_FACTOR: Final = 10.0
-# Lines named in the notice of branches that never ran.
-SHOWN_LINES: Final = 12
-
-
-@dataclass(frozen=True)
-class Known:
-    """What suspects of one kind showed that were judged.
-
-    Attributes:
-        times: how many were.
-        failure: how the last one failed, None if it did not.
-        alike: how many in a row failed with that symptom.
-    """
-
-    times: int = 0
-    failure: Failure | None = None
-    alike: int = 0
-
-    def after(self, report: CaseReport) -> "Known":
-        """Return what is known once another one was judged."""
-        failure = report.failure
-        if failure is None:
-            return Known(self.times + 1)
-        is_alike = self.failure is not None and (
-            self.failure.signature("").symptom == failure.signature("").symptom
-        )
-        return Known(self.times + 1, failure, self.alike * is_alike + 1)
 
 
 @dataclass
@@ -102,9 +68,9 @@ class KernelSearch:
         unfiltered: rounds of batches in a row in which none could be prefiltered.
         seconds: time spent.
         ledger: what kinds of cases its search has visited.
-        coverage: what of its declared input has been exercised.
+        baselines: by kind, on how many cases one was tried and on how many refused.
         symptoms: occurrences of each symptom, as its child showed it.
-        known: what suspects of batches showed, by why they were suspect.
+        known: how many suspects of batches were judged, by why they were suspect.
         shown: symptoms that led to a finding, as their child showed them.
         undiagnosed: those of which a repeated one took too long to be told apart.
         seen: signatures that are findings already.
@@ -131,9 +97,9 @@ class KernelSearch:
     unfiltered: int = 0
     seconds: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
-    coverage: Coverage = field(default_factory=Coverage)
+    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
-    known: defaultdict[str, Known] = field(default_factory=lambda: defaultdict(Known))
+    known: Counter[str] = field(default_factory=Counter)
     shown: set[tuple[object, ...]] = field(default_factory=set)
     undiagnosed: set[tuple[object, ...]] = field(default_factory=set)
     seen: set[Signature] = field(default_factory=set)
@@ -168,7 +134,9 @@ class KernelSearch:
         """Count what a case showed."""
         self.watch(case)
         self.record.take(case, report)
-        self.coverage.take(self.loaded.kernel, case, report)
+        for kind, refused in report.baselines.items():
+            tried, times = self.baselines.get(kind, (0, 0))
+            self.baselines[kind] = tried + 1, times + refused
         fails = report.failure is not None
         self.ledger.visit(case, ratio=report.ratio, fails=fails)
 
@@ -177,7 +145,6 @@ class KernelSearch:
         self.watch(batch.case)
         self.record.take_batch(batch.case, made)
         if made.passed:
-            self.coverage.take_batch(self.loaded.kernel, batch)
             for family in families_of(batch):
                 self.ledger.visit(batch.case, family=family)
 
@@ -223,26 +190,6 @@ class KernelSearch:
         # A copy: the thread that has the kernel may add one meanwhile.
         found = list(self.findings.values())
         return [f for f in found if f.id not in self.stored]
-
-
-def unreached(kernel: KernelSearch) -> str:
-    """Return which branches of a kernel's file never ran, "" where that is unknown.
-
-    Those of functions that were entered: the others may belong to other kernels.
-    """
-    reached = kernel.runner.reached
-    missing = reached.missing()
-    if not missing:
-        return ""
-    shown = ", ".join(map(str, missing[:SHOWN_LINES]))
-    more = len(missing) - SHOWN_LINES
-    lines = f"{shown} and {more} more" if more > 0 else shown
-    name = Path(source_of(kernel.loaded.kernel.function)).name
-    word = "line" if len(missing) == 1 else "lines"
-    return (
-        f"{len(missing)} of {len(reached.entered)} branches in {name} never ran: "
-        f"{word} {lines}"
-    )
 
 
 class Round:
@@ -778,8 +725,7 @@ class BatchRound:
         """Judge some suspects, each kind of reason first."""
         self.items += len(made.suspects)
         refused = True
-        chosen = self._chosen(made.suspects)
-        for suspect in chosen:
+        for suspect in self._chosen(made.suspects):
             case = member_case(self._kernel.loaded.kernel, batch, suspect.member)
             report = self._round.judge(case, suspect=True)
             refused = refused and report is not None and report.refusal is not None
@@ -789,19 +735,10 @@ class BatchRound:
                     self._kernel.record.note(f"in a batch, not alone: {suspect.why}")
             if report is None or self._round.found is not None:
                 return
-            kind = _kind(suspect)
-            self._kernel.known[kind] = self._kernel.known[kind].after(report)
-        self._count_alike(batch.case, [s for s in made.suspects if s not in chosen])
+            self._kernel.known[_kind(suspect)] += 1
         # What is refused is one structure; another one may not be.
         if 2 * made.passed < batch.members and not refused:
             self._stale += 1
-
-    def _count_alike(self, case: Case, suspects: Sequence[Suspect]) -> None:
-        """Count suspects that were not judged, where their kind has shown one thing."""
-        for kind, count in Counter(map(_kind, suspects)).items():
-            known = self._kernel.known[kind]
-            if known.failure is not None and known.alike >= KNOWN:
-                self._kernel.record.take_alike(case, count, known.failure)
 
     def _chosen(self, suspects: Sequence[Suspect]) -> list[Suspect]:
         """Return whom to judge: one of each kind, then a few more.
@@ -814,7 +751,7 @@ class BatchRound:
         first: list[Suspect] = []
         more: list[Suspect] = []
         for kind, alike in kinds.items():
-            times = self._kernel.known[kind].times
+            times = self._kernel.known[kind]
             one = times % len(alike)
             first.append(alike[one])
             if times < KNOWN:

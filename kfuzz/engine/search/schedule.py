@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.errors import (
     BindingError,
@@ -20,10 +20,12 @@ from kfuzz.core.errors import (
 from kfuzz.core.event import KernelFinished, KernelProof, Notice, Progress
 from kfuzz.engine.search.preconditions import Bindings
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.search.self_check import GuidedSearch
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
 from kfuzz.targets.load import LoadedKernel
+
+if TYPE_CHECKING:
+    from kfuzz.engine.atheris import CoverageSearch
 
 # Start-up that a run does not count, at most: so long one child may take to open.
 START_SECONDS: Final = OPEN_SECONDS
@@ -235,7 +237,7 @@ class LiveKernels:
         scheduler: Scheduler,
         clock: RunClock,
         *,
-        guided: Mapping[str, GuidedSearch],
+        guided: Mapping[str, "CoverageSearch"],
         on_host: bool,
         expired: Callable[[], bool],
     ) -> None:

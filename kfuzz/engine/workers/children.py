@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.budget import Depth, SizeBudget, Spending
-from kfuzz.core.codec import decode, encode
+from kfuzz.core.budget import SizeBudget, Spending
+from kfuzz.core.codec import decode
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import (
     BackendError,
@@ -33,7 +33,6 @@ from kfuzz.core.verdict import (
     CaseReport,
     Failure,
     Kind,
-    Signature,
     Verdict,
 )
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
@@ -46,7 +45,6 @@ from kfuzz.evaluation.worker import (
     STACK_SIGNAL,
     Worker,
 )
-from kfuzz.execution.calls.branches import Branches, Reached
 from kfuzz.execution.calls.compiling import Holder
 from kfuzz.execution.device.backend import Capabilities
 from kfuzz.execution.device.backends import BACKENDS
@@ -1016,7 +1014,6 @@ class Asking:
         predicted: seconds that a run is expected to take.
         hanging: whether a hang of this kernel is established, so that time-outs
             while reducing are short.
-        reached: the branches of the kernel's own file that are known to have run.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
         spending: what the last answer took in its child; None where none came.
@@ -1037,13 +1034,10 @@ class Asking:
         self.place = place
         self.predicted = 0.0
         self.hanging = False
-        self.reached = Reached()
         self.fault: Failure | None = None
         self.spending: Spending | None = None
         self._expired = expired
         self._passed: dict[str, Any] | None = None
-        # Whether several cases asked for at once have ended a child, or kept it busy.
-        self._died = False
         # Who prefilters a batch whose answer nobody has asked for yet.
         self._prefiltering: Served | None = None
         self._children = Children(loaded, place, fork, expired, anew)
@@ -1073,40 +1067,6 @@ class Asking:
         if report.error == _SUSPECT:
             return self._verify_hang(message)
         return report
-
-    def _judge_together(
-        self, cases: Sequence[Case], depth: Depth, until: Signature
-    ) -> list[CaseReport]:
-        """Return what one message for several cases brings, as far as it goes.
-
-        Nothing where each has to be asked for alone: who ended the child, or kept it
-        busy, does not show in an answer that does not come.
-        """
-        mortal = self._died or self.hanging or self.fault or until.kind in ENDS_CHILD
-        if len(cases) < 2 or mortal or any(case.large for case in cases):
-            return []
-        peer = self._send(
-            {
-                "do": "judge_each",
-                "cases": [encode(case) for case in cases],
-                "depth": depth,
-                "until": encode(until),
-            }
-        )
-        start = time.perf_counter()
-        try:
-            reply = self._reply(peer, self._suspect_limit())
-        except (ChildTimeout, ChildDied):
-            self._children.replace(peer)
-            self._died = True
-            return []
-        except (BuildError, ChildRaised):
-            return []
-        reports = [decode(CaseReport, r, "reports") for r in reply["reports"]]
-        self._learn((time.perf_counter() - start) / len(reports))
-        if lost_memory(reports[-1]):
-            peer.discard()
-        return reports
 
     def _verify_hang(self, message: dict[str, Any]) -> CaseReport:
         """Decide a suspicion in two fresh children under the full limit."""
@@ -1218,7 +1178,7 @@ class Asking:
         *,
         until: float = math.inf,
     ) -> dict[str, Any]:
-        """Wait for a reply and take what it says of branches and of its child.
+        """Wait for a reply and take what it says of its child.
 
         Raises:
             BindingError, BuildError: as the child does: it would in every other case.
@@ -1226,14 +1186,11 @@ class Asking:
             ChildDied, ChildTimeout: if there is no reply.
             CompilesLong: if there is none yet since it compiles; its child is ended.
         """
-        told = None
         self.spending = None
         try:
             reply = peer.wait(
                 limit, on_device=self._hang_limit(), compiling=patience, until=until
             )
-            if reply.get("branches") is not None:
-                told = decode(Branches, reply["branches"], "branches")
             if reply.get("spending") is not None:
                 self.spending = decode(Spending, reply["spending"], "spending")
         except CompilesLong:
@@ -1246,8 +1203,6 @@ class Asking:
             if raised.type == "MemoryError" or self.place.has.asynchronous:
                 self._children.replace(peer)
             raise
-        finally:
-            self.reached.take(told)
         if reply.get("spent"):  # its device context can be used no more
             self._children.replace(peer)
         return reply

@@ -25,7 +25,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BackendError, BuildError, HarnessError, KfuzzError
 from kfuzz.core.finding import Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.engine.workers import children as asking
 from kfuzz.engine.workers import children as faults
 from kfuzz.engine.workers.children import Anew, Asking, Place, is_fault
@@ -141,28 +141,6 @@ class Runner(Asking):
         if self.fault and is_fault(report) and _is_beside(case, self.fault):
             return faults.charged(report, self.fault)
         return report
-
-    @_survived
-    def judge_each(
-        self, cases: Sequence[Case], depth: Depth, until: Signature
-    ) -> list[CaseReport]:
-        """Judge cases in order, up to the first that shows a symptom.
-
-        They go out in one message where none of them is expected to end the child.
-
-        Returns:
-            The reports of all of them, or of the first ones up to that case.
-
-        Raises:
-            BindingError: if the kernel cannot be opened any more.
-            HarnessError: if kfuzz's own side fails.
-        """
-        reports = self._judge_together(cases, depth, until)
-        while len(reports) < len(cases):
-            if reports and reports[-1].shows(until):
-                break
-            reports.append(self.judge(cases[len(reports)], depth))
-        return reports
 
     @_survived
     def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:

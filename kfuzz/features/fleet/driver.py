@@ -119,16 +119,9 @@ class Filing:
         )
 
     def _done(self, unit: int, event: FindingSaved) -> FindingSaved | None:
-        finding, replaces = event.finding, event.replaces
+        finding = event.finding
         entry = self._open.pop(unit, None)
-        if replaces:
-            entry = self._told.get(replaces)
-            if entry is None and finding.id in self._told:
-                return None  # by an earlier attempt
-            if entry is None:
-                replaces = ""
-        elif entry is None:
-            entry = self._begun.get(key_of(finding)) or self._told.get(finding.id)
+        entry = entry or self._begun.get(key_of(finding)) or self._told.get(finding.id)
         known = self._told.get(finding.id)
         if entry is None:
             entry = FiledFinding(self._corpus, finding)
@@ -139,14 +132,12 @@ class Filing:
         told = known is not None or final.id in self._told
         is_new = event.is_new and entry.is_new and not told
         self._told[final.id] = entry
-        if not event.is_new and not told and not replaces:
+        if not event.is_new and not told:
             self._stored.add(final.id)
         self._keep(event.kernel, entry)
-        if told and not replaces:
+        if told:
             return None
-        return replace(
-            event, finding=final, path=str(entry.path), is_new=is_new, replaces=replaces
-        )
+        return replace(event, finding=final, path=str(entry.path), is_new=is_new)
 
     def _drop(self, kernel: str, entry: FiledFinding) -> None:
         """Forget an entry's earlier form, unless another entry has its id."""
