@@ -548,25 +548,20 @@ def _device_of(entry: Stored | Problem, config: ReplayConfig) -> str:
     """Return torch's name of the device to run an entry on."""
     if isinstance(entry, Problem):
         return ""
-    wanted = config.device or entry.finding.device
+    wanted, finding = config.device or entry.finding.device, entry.finding
     backend = BACKENDS.get(wanted.partition(":")[0])
+    what = ""
     if backend is None or not backend.has.sanitizer:
+        what = f"was found on {wanted!r}, where compute-sanitizer sees nothing"
+    elif finding.target.reference:
+        what = "is a candidate's, which runs in its sandbox only"
+    elif finding.case.large:
+        what = "has billions of elements: under compute-sanitizer it would take hours"
+    if what:
         raise UsageError(
-            f"{entry.finding.id} was found on {wanted!r}, where compute-sanitizer sees "
-            "nothing",
+            f"{finding.id} {what}",
             where="--sanitizer",
-            fix="give --device cuda to run it on a GPU",
-        )
-    if entry.finding.target.reference:
-        raise UsageError(
-            f"{entry.finding.id} is a candidate's, which runs in its sandbox only",
-            where="--sanitizer",
-        )
-    if entry.finding.case.large:
-        raise UsageError(
-            f"{entry.finding.id} has billions of elements: under compute-sanitizer it "
-            "would take hours",
-            where="--sanitizer",
+            fix="give --device cuda to run what a GPU can on one",
         )
     return resolve(wanted)[1][0]
 
@@ -596,7 +591,11 @@ def _run(
         output = _wait_for(command, Path(folder, "output.txt"), stop)
         if output is None:
             return None
-        said = _said(result, finding.id)
+        try:
+            said = json.loads(result.read_text()) if result.exists() else {}
+        except ValueError:
+            what = "the program that ran the kernel left half of what it saw"
+            raise HarnessError(what, where=finding.id, fix="run it again") from None
         text = log.read_text(errors="replace") if log.exists() else output
     if "problem" in said:
         raise HarnessError(said["problem"], where=finding.id)
@@ -609,25 +608,6 @@ def _run(
         ) from None
     file = attach(entry.path, f"sanitizer-{tool}.txt", text.encode())
     return Sanitized(entry.path, finding, report, file, said.get("raised", ""))
-
-
-def _said(result: Path, where: str) -> dict[str, str]:
-    """Return what the program wrote of itself, {} where it wrote nothing.
-
-    Raises:
-        HarnessError: if it was ended while it wrote.
-    """
-    if not result.exists():
-        return {}
-    try:
-        said: dict[str, str] = json.loads(result.read_text())
-    except ValueError:
-        raise HarnessError(
-            "the program that ran the kernel left half of what it saw",
-            where=where,
-            fix="run it again",
-        ) from None
-    return said
 
 
 def _wait_for(command: list[str], log: Path, stop: threading.Event) -> str | None:

@@ -126,16 +126,6 @@ def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> No
     assert runner.prepared
 
 
-def test_a_case_that_is_minimal_as_found_is_told_apart_too() -> None:
-    start = found(4)
-    runner = Scripted(lambda case: case == start.case)
-    final, _ = taken(runner, start)
-    assert runner.fresh == [(4, CONFIRMED), (4, (Depth.FULL,))]
-    assert final.signature.contract == "C-CMP-03"
-    assert final.reduction is not None
-    assert final.reduction.stopped == "minimal"
-
-
 def test_a_minimum_that_does_not_come_again_leaves_the_case_as_found() -> None:
     runner = Scripted(
         lambda case: case.elements >= 3, fails_fresh=lambda case: case.elements > 9
@@ -146,14 +136,6 @@ def test_a_minimum_that_does_not_come_again_leaves_the_case_as_found() -> None:
     assert final.signature.contract == "C-CMP-03"
     assert final.reduction is not None
     assert final.reduction.stopped == "the minimum did not reproduce"
-
-
-def test_what_fails_in_no_fresh_child_is_neither_reduced_nor_told_apart() -> None:
-    runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
-    final, _ = taken(runner, found(20))
-    assert final.state is State.UNREPRODUCED
-    assert runner.fresh == [(20, CONFIRMED)]
-    assert final.reduction is None
 
 
 def test_without_time_a_finding_is_confirmed_and_no_more() -> None:

@@ -4,10 +4,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis.strategies import SearchStrategy
 
@@ -15,11 +15,16 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Scale, SizeBudget
-from kfuzz.core.errors import BackendError, BindingError, StorageError
+from kfuzz.core.errors import (
+    BackendError,
+    BindingError,
+    KfuzzError,
+    StorageError,
+    trace_text,
+)
 from kfuzz.core.event import (
     Event,
     KernelFinished,
-    KernelProof,
     Notice,
     Progress,
     RunFinished,
@@ -28,17 +33,17 @@ from kfuzz.core.event import (
 from kfuzz.core.finding import Finding
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Kind
+from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.search.found import Reductions, first_finding, taken_to_minimum
 from kfuzz.engine.search.plan import SHARE, Pace, is_climbed
 from kfuzz.engine.search.preconditions import (
+    Bindings,
     jobs_of,
     kernels_of,
     no_fences,
-    require_device,
-    require_processes,
+    require,
 )
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.replay_first import replay_first
@@ -49,15 +54,13 @@ from kfuzz.engine.search.round import (
     prefilter_round,
 )
 from kfuzz.engine.search.schedule import (
-    LiveKernels,
+    LIVE_CHILDREN,
     RunClock,
     Scheduler,
     finished_of,
     line_of,
     outside_notices,
     outside_of,
-    progress_of,
-    trace_of,
 )
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
@@ -79,35 +82,9 @@ if TYPE_CHECKING:
 Keep = Callable[[KernelSearch, Case, CaseReport], Iterator[Event]]
 
 
-class Proofs(Protocol):
-    """Proofs of the kernels of one run, made beside the search."""
-
-    def examples(
-        self, kernel: KernelSearch, this_round: Callable[[float], Round], keep: Keep, *,
-        end: float,
-    ) -> Iterator[Event]:  # fmt: skip
-        """Judge a kernel's counterexamples, once they are there.
-
-        Args:
-            kernel: the kernel.
-            this_round: returns a round for one case, of the moment at which it ends.
-            keep: keeps what fails, and yields what happens.
-            end: `time.monotonic()` at which the search ends; infinite for no limit.
-        """
-
-    def proof(self, kernel: KernelSearch) -> KernelProof | None:
-        """Return what is proved of a kernel; None where nothing is known of it.
-
-        Its premises are held against the launches of the cases that it was tried on.
-        """
-
-    def close(self) -> None:
-        """End the processes."""
-
-
-Prover = Callable[[RunConfig], Proofs | None]
-"""Returns None where nothing of a run is proved."""
-
+Prover = Callable[[RunConfig], Any]
+"""Returns the proofs of a run, None where nothing of it is proved; see
+`kfuzz.features.prove.search.BesideSearch`."""
 
 # The first round is short, so that a gross fault shows in a second; later ones
 # give Hypothesis's target phase room. A round is never longer than this.
@@ -159,11 +136,10 @@ def run_kernels(
 
         atheris.require(config)
         serve = atheris.EXPLORE
-    require_processes(config)
     loaded = kernels_of(config, loaded)
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     with closing(backend):
-        require_device(config.scale, backend.on)
+        require(config, backend.on)
         for why in keep_sound(backend):
             yield Notice("", why)
         proofs = None if prover is None else prover(config)
@@ -186,7 +162,7 @@ class Campaign:
         backend: Backend,
         loaded: list[LoadedKernel],
         classes: frozenset[str],
-        proofs: Proofs | None = None,
+        proofs: Any = None,
     ) -> None:
         self.config = config
         self.stop = stop
@@ -236,10 +212,25 @@ class Campaign:
                 )
                 for k in self.kernels
             }
-        self.live = LiveKernels(
-            self.kernels, self.scheduler, self.clock, guided=self.guided,
-            on_host=not backend.on.has.asynchronous, expired=self._expired,
-        )  # fmt: skip
+        on_host = not backend.on.has.asynchronous
+        self.bindings = Bindings(self.kernels, on_host=on_host)
+
+    def open(self, kernel: KernelSearch) -> None:
+        """Get a kernel ready that has not been judged yet, as start-up.
+
+        Raises:
+            Stopped: the run is over.
+        """
+        with self.clock.opening():
+            if not self.guided:
+                kernel.runner.open()
+                self.bindings.compare(kernel)
+
+    def close(self, kernel: KernelSearch) -> None:
+        """End the children of a kernel."""
+        kernel.runner.close()
+        if guided := self.guided.get(kernel.node_id):
+            guided.close()
 
     def _prepare(
         self, loaded: LoadedKernel, classes: frozenset[str], device: str
@@ -300,9 +291,9 @@ class Campaign:
             yield Notice("", text)
         refused: StorageError | None = None
         try:
-            self.live.compare_bindings()
             if self.config.replay:
-                self.live.open_first()
+                with suppress(KfuzzError, Stopped):  # its time slice says so
+                    self.open(self.kernels[0])
                 yield from replay_first(
                     self.kernels, self.config, self.backend,
                     classes=self.classes, stop=self.stop, end=self.search_end(),
@@ -316,7 +307,7 @@ class Campaign:
             refused = error  # what was seen is told all the same
         finally:
             for kernel in self.kernels:
-                self.live.close(kernel)
+                self.close(kernel)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
             if kernel.pace is not None and (text := kernel.pace.told()):
@@ -349,13 +340,9 @@ class Campaign:
         """Return why a kernel had no case, if it had none."""
         if self.stop.is_set():
             return "the run was interrupted before the first case"
-        if time.monotonic() >= self.search_end():
-            return "time was up before the first case"
-        if self._full():
-            return "the run had its findings before the first case"
         if kernel.record.errors:
             return "its search ended with an error before the first case"
-        return "no case was drawn"
+        return "the run ended before the first case"
 
     def budget_of(self, kernel: BoundKernel) -> SizeBudget:
         """Return the limits on the sizes of a kernel's cases."""
@@ -427,14 +414,16 @@ class Campaign:
             for text in kernel.record.untold():
                 yield Notice(kernel.node_id, text)
             text = f"given up: {line_of(error)}"
-            yield Notice(kernel.node_id, text, trace=trace_of(error))
-            self.live.close(kernel)
+            # One that kfuzz made says what is wrong, and where, by itself.
+            trace = "" if isinstance(error, KfuzzError) else trace_text(error)
+            yield Notice(kernel.node_id, text, trace=trace)
+            self.close(kernel)
 
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
         if not kernel.rounds:
             try:
-                self.live.open(kernel)
+                self.open(kernel)
             except Stopped:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
@@ -503,9 +492,10 @@ class Campaign:
             yield from self._counted(kernel, *this_round.found)
         self.scheduler.charge(kernel, time.monotonic() - began)
         nothing = kernel.record.cases == before and this_round.found is None
-        full = kernel.unknown >= FINDINGS_PER_KERNEL
+        unknown = kernel.count(lambda state: state is not State.KNOWN)
+        full = unknown >= FINDINGS_PER_KERNEL
         if full:
-            text = f"searched no more: it has {kernel.unknown} findings nobody knew of"
+            text = f"searched no more: it has {unknown} findings nobody knew of"
             yield Notice(kernel.node_id, text)
         kernel.done = (
             this_round.error is not None
@@ -514,9 +504,8 @@ class Campaign:
             or full
             or (self.config.budget.max_time is None and nothing)
         )
-        if kernel.done:
-            self.live.close(kernel)
-        self.live.close_spare()
+        if kernel.done or len(self.kernels) > LIVE_CHILDREN:
+            self.close(kernel)
 
     def _prefilter(
         self, kernel: KernelSearch, strategy: SearchStrategy[Case], this_round: Round
@@ -582,13 +571,17 @@ class Campaign:
         Known ones do not: they would keep what is new from being found. Nor do those
         that were not confirmed: they do not fail the run either.
         """
-        return sum(k.confirmed for k in self.kernels)
+        return sum(k.count(FAILING.__contains__) for k in self.kernels)
 
     def progress(self, kernel: KernelSearch) -> Progress:
         """Return what is told after a time slice of a kernel."""
-        return progress_of(
-            self.kernels,
-            kernel,
+        every = self.kernels
+        return Progress(
+            kernel=kernel.node_id,
             elapsed_s=self.clock.elapsed_s,
+            cases=sum(k.record.cases for k in every),
+            worst_ratio=max(k.record.worst for k in every),
             findings=self.count_findings(),
+            kernels_done=sum(k.done for k in every),
+            strata=sum(len(k.ledger.visits) for k in every),
         )

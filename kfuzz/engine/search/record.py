@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import combinations
 from typing import Final
 
@@ -266,7 +265,7 @@ class Refusals:
         left = Counter(refused)
         taken = {some for aspects in self._taken for some in _up_to_two(aspects)}
         while left:
-            found: Counter[frozenset[str]] = Counter()
+            found: Counter[_Aspects] = Counter()
             for aspects, cases in left.items():
                 fresh = [some for some in _up_to_two(aspects) if some not in taken]
                 found.update(dict.fromkeys(fresh, cases))
@@ -274,9 +273,8 @@ class Refusals:
                 yield _OPEN, left.total()
                 return
             most = max(found, key=lambda some: (found[some], -len(some)))
-            have = next(aspects for aspects in left if most <= {*aspects})
-            yield " with ".join(a for a in have if a in most), found[most]
-            left = Counter({a: n for a, n in left.items() if not most <= {*a}})
+            yield " with ".join(most), found[most]
+            left = Counter({a: n for a, n in left.items() if not {*most} <= {*a}})
 
     def _remedy(self, reason: str, reasons: Collection[str]) -> str:
         """Return the declaration that makes a refusal explicit, "" if none does."""
@@ -301,9 +299,9 @@ class Refusals:
         return _REMEDIES.get(reason, "")
 
 
-def _up_to_two(aspects: Collection[str]) -> Iterator[frozenset[str]]:
+def _up_to_two(aspects: Collection[str]) -> Iterator[tuple[str, ...]]:
     for few in (1, 2):
-        yield from map(frozenset, combinations(aspects, few))
+        yield from combinations(sorted(aspects), few)
 
 
 # What a run knows of one kernel: counts per contract, refusals, notices.
@@ -320,18 +318,6 @@ DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 # seconds each time.
 _OUT_OF_MEMORY: Final = 3
 _DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
-
-
-class _Idle(StrEnum):
-    """What keeps values from being compared, before the cases that it keeps so."""
-
-    ERROR = "an error ended"
-    UNSUPPORTED = "this backend cannot judge"
-    ORACLE = "the oracle raises on"
-    REJECTED = "the kernel rejected"
-    FAILED = "the kernel failed on"
-    NOTHING = "there is nothing to compare in"
-    UNDECIDED = "the error model decides nothing in"
 
 
 @dataclass
@@ -371,8 +357,8 @@ class Record:
     _decided: int = 0
     _structures: Counter[int] = field(default_factory=Counter)
     # Cases without a compared value by what became of them, each with an example.
-    _idle: Counter["_Idle"] = field(default_factory=Counter)
-    _examples: dict["_Idle", str] = field(default_factory=dict)
+    _idle: Counter[str] = field(default_factory=Counter)
+    _examples: dict[str, str] = field(default_factory=dict)
     _failing: Counter[tuple[str, Kind, str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -436,20 +422,19 @@ class Record:
 
     def _count_idle(self, report: CaseReport) -> None:
         """Count a case in which no value was compared."""
-        if report.error is not None:
-            what, example = _Idle.ERROR, report.error
-        elif report.unsupported is not None:
-            what, example = _Idle.UNSUPPORTED, report.unsupported
-        elif report.oracle_raised:
-            what, example = _Idle.ORACLE, report.oracle_raised
-        elif report.refusal is not None:
-            what, example = _Idle.REJECTED, report.example or report.refusal
-        elif report.failure is not None:
-            what, example = _Idle.FAILED, report.failure.message
-        else:
-            what, example = _Idle.NOTHING, ""
+        failed = report.failure.message if report.failure else None
+        rejected = report.refusal and (report.example or report.refusal)
+        told = (
+            ("an error ended", report.error),
+            ("this backend cannot judge", report.unsupported),
+            ("the oracle raises on", report.oracle_raised),
+            ("the kernel rejected", rejected),
+            ("the kernel failed on", failed),
+            ("there is nothing to compare in", "-"),
+        )
+        what, example = next((what, text) for what, text in told if text)
         self._idle[what] += 1
-        self._examples.setdefault(what, example)
+        self._examples.setdefault(what, example.removeprefix("-"))
 
     def compared(self) -> Compared:
         """Return what was compared with the oracle's, whatever was found."""
@@ -480,8 +465,8 @@ class Record:
             return ending
         idle, examples = Counter(self._idle), dict(self._examples)
         if (undecided := self.cases - idle.total()) > 0:
-            idle[_Idle.UNDECIDED] = undecided
-            examples[_Idle.UNDECIDED] = "".join(why)
+            idle["the error model decides nothing in"] = undecided
+            examples["the error model decides nothing in"] = "".join(why)
         texts = []
         for what, n in idle.most_common():
             which = "every case" if n >= self.cases else f"{n} of {self.cases} cases"

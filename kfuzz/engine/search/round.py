@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,6 @@ from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
-    FAILING,
     CaseReport,
     Failure,
     Kind,
@@ -175,21 +174,11 @@ class KernelSearch:
             for f in list(self.findings.values())
         )
 
-    @property
-    def unknown(self) -> int:
-        """How many findings there are that nobody knew of before this run."""
-        return sum(f.state is not State.KNOWN for f in self._new)
-
-    @property
-    def confirmed(self) -> int:
-        """How many of them are confirmed, and fail the run."""
-        return sum(f.state in FAILING for f in self._new)
-
-    @property
-    def _new(self) -> list[Finding]:
+    def count(self, of: Callable[[State], bool]) -> int:
+        """Return how many findings of some states nobody knew of before this run."""
         # A copy: the thread that has the kernel may add one meanwhile.
         found = list(self.findings.values())
-        return [f for f in found if f.id not in self.stored]
+        return sum(of(f.state) for f in found if f.id not in self.stored)
 
 
 class Round:
@@ -653,44 +642,27 @@ class BatchRound:
 
     def collect(self) -> None:
         """Take what the pending burst says, if one is; judge its suspects."""
-        batch, self._pending = self._pending, None
-        if batch is None:
+        batch, drawn, self._pending = self._pending, self._drawn, None
+        if batch is None or drawn is None:
             return
+        pace, runner = self._kernel.pace, self._kernel.runner
+        patience = math.inf if pace is None else pace.batches.patience(drawn)
         with self._round.guarded():
             start = time.perf_counter()
             try:
-                made = self._prefiltered()
+                made = runner.prefiltered(patience=patience)
             except CompilesLong as given_up:
-                self._put_off(given_up.seconds)
+                assert pace is not None
+                pace.batches.put_off(drawn, given_up.seconds)
+                self.waiting = True
                 return
-            self._learn_cost(batch, made, time.perf_counter() - start)
+            if pace is not None:
+                spent, passed = runner.spending, made.passed > 0
+                seconds = spent.total if spent else time.perf_counter() - start
+                items = max(batch.members, 2)
+                pace.costs.take(batch.case, spent, seconds, items, ran=passed)
+                pace.batches.ran(drawn, seconds)
             self._take(batch, made)
-
-    def _prefiltered(self) -> Screened:
-        """Return what the batch under way gives, unless it compiles for too long."""
-        pace, drawn = self._kernel.pace, self._drawn
-        if pace is None or drawn is None:
-            return self._kernel.runner.prefiltered()
-        return self._kernel.runner.prefiltered(patience=pace.batches.patience(drawn))
-
-    def _put_off(self, seconds: float) -> None:
-        """Have the batch wait that was given up."""
-        assert self._kernel.pace is not None
-        assert self._drawn is not None
-        self._kernel.pace.batches.put_off(self._drawn, seconds)
-        self.waiting = True
-
-    def _learn_cost(self, batch: Burst, made: Screened, waited: float) -> None:
-        """Count what a batch cost, by its child, or by the wait for it."""
-        pace = self._kernel.pace
-        if pace is None or self._drawn is None:
-            return
-        spending = self._kernel.runner.spending
-        seconds = waited if spending is None else spending.total
-        pace.costs.take(
-            batch.case, spending, seconds, max(batch.members, 2), ran=made.passed > 0
-        )
-        pace.batches.ran(self._drawn, seconds)
 
     def _take(self, batch: Burst, made: Screened) -> None:
         self._kernel.learn_batch(batch, made)
@@ -730,7 +702,11 @@ class BatchRound:
             report = self._round.judge(case, suspect=True)
             refused = refused and report is not None and report.refusal is not None
             if report is not None and _is_clean(report):
-                report = self._judge_pinned(case)
+                # Away from pages that fault, with all that is sampled.
+                report = None
+                with self._round.guarded():
+                    pinned = self._kernel.runner.pin(case)
+                    report = self._round.judge(pinned, suspect=True)
                 if report is not None and _is_clean(report):
                     self._kernel.record.note(f"in a batch, not alone: {suspect.why}")
             if report is None or self._round.found is not None:
@@ -760,13 +736,6 @@ class BatchRound:
             # Which call left a failed launch behind is not known: any of them.
             return [*first, *(s for s in suspects if s not in first)]
         return [*first, *more[: max(JUDGED - len(first), 0)]]
-
-    def _judge_pinned(self, case: Case) -> CaseReport | None:
-        """Judge a case away from pages that fault, with all that is sampled."""
-        report: CaseReport | None = None
-        with self._round.guarded():
-            report = self._round.judge(self._kernel.runner.pin(case), suspect=True)
-        return report
 
 
 def _kind(suspect: Suspect) -> str:

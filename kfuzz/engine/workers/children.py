@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import SizeBudget, Spending
@@ -80,22 +80,6 @@ PRINTING_SECONDS: Final = 120.0
 PROGRESS_FACTOR: Final = 15.0
 
 
-class Peer(Protocol):
-    """A child, or the same interface without a process."""
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send one request."""
-
-    def wait(self, timeout: float | None) -> dict[str, Any]:
-        """Return the reply."""
-
-    def close(self) -> None:
-        """End it."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-
 class CompilesLong(Exception):
     """A request is given up, since something takes too long to compile for it."""
 
@@ -115,7 +99,7 @@ class Served:
     """
 
     def __init__(
-        self, peer: Peer, pulse: int | None, expired: Callable[[], bool]
+        self, peer: Child | InProcess, pulse: int | None, expired: Callable[[], bool]
     ) -> None:
         self.peer = peer
         self.pulse = pulse
@@ -306,11 +290,6 @@ def path_of(pulse: int | None) -> str:
 
 _K_LIV: Final = "K-LIV-01"
 _DESCRIPTORS: Final = "file descriptors"
-# faulthandler shows so many frames of a thread, then this line.
-_SHOWN_FRAMES: Final = 100
-_CUT: Final = "  ..."
-# A cycle of more functions than these is no cycle that anybody wrote.
-_CYCLE: Final = 16
 # Files of compilers: a call that is in one of them has not come to the kernel yet.
 _COMPILING: Final = re.compile(
     r"/triton/(compiler|backends)/[^\n]*compiler\.py|/torch/utils/cpp_extension\.py"
@@ -325,24 +304,13 @@ def hang_report(limit: float, stack: str = "") -> CaseReport:
     """
     if _COMPILING.search(stack):
         return CaseReport({}, unsupported=f"compiling for it takes over {limit:.0f} s")
-    recurses = "recurses without end: " if _recurses(stack) else ""
     failure = Failure(
         contract=_K_LIV,
         kind=Kind.HANG,
-        message=f"{recurses}does not return within {limit:.0f} s",
+        message=f"does not return within {limit:.0f} s",
         trace=stack,
     )
     return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)
-
-
-def _recurses(stack: str) -> bool:
-    """Whether a thread has more frames than are shown, all of a few functions."""
-    lines = stack.splitlines()
-    if _CUT not in lines:
-        return False
-    end = lines.index(_CUT)
-    frames = [line for line in lines[:end] if line.startswith("  File ")]
-    return len(set(frames[-_SHOWN_FRAMES:])) <= _CYCLE
 
 
 def death_report(died: ChildDied) -> CaseReport:

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import (
@@ -12,9 +11,7 @@ from typing import (
     Concatenate,
     Final,
     ParamSpec,
-    Protocol,
     TypeVar,
-    runtime_checkable,
 )
 
 from kfuzz.contracts.classes import CLASSES
@@ -394,14 +391,6 @@ def _is_beside(case: Case, fault: Failure) -> bool:
 # What runs the cases of a kernel of a run: on which device, and in which children.
 
 
-@runtime_checkable
-class RunsItself(Protocol):
-    """A loaded kernel that brings what runs its cases."""
-
-    def runner(self, place: Place, *, expired: Callable[[], bool]) -> Runner:
-        """Return what runs its cases."""
-
-
 def runner_of(
     loaded: LoadedKernel,
     backend: Backend,
@@ -438,8 +427,9 @@ def runner_of(
         seen_as=device,
         beside=backend.beside(device),
     )
-    if isinstance(loaded, RunsItself):
-        return loaded.runner(place, expired=expired)
+    if (own := getattr(loaded, "runner", None)) is not None:
+        made: Runner = own(place, expired=expired)
+        return made
     fork = anew = None
     if backend.isolated:
         home = home_of(loaded.source, root)
@@ -460,47 +450,12 @@ PATIENCE_SECONDS: Final = 60.0
 """Importing torch and creating a context, on a machine that is busy."""
 
 
-@dataclass(frozen=True)
-class Tried:
-    """How a device fared.
-
-    Attributes:
-        device: the campaign's name of it.
-        uuid: identifies it, "" where it could not say.
-        ailment: why it cannot be used, "" where it can.
-        passed: whether a load past the end of an argument passed that should fault.
-    """
-
-    device: str
-    uuid: str = ""
-    ailment: str = ""
-    passed: bool = False
-
-    @property
-    def title(self) -> str:
-        """What messages call it."""
-        return f"{self.device} ({self.uuid})" if self.uuid else self.device
-
-
-def left_out(tried: Sequence[Tried]) -> dict[str, str]:
-    """Return the devices that judge nothing, by name, each with the reason.
-
-    An over-read that passes speaks against a device only where it faults on another:
-    else it is the driver's way, and what goes unseen is told of the whole run.
-    """
-    faults = any(not one.ailment and not one.passed for one in tried)
-    return {
-        one.device: f"{one.title} is left out: "
-        + (one.ailment or "a planted load past the end passes, on others it faults")
-        for one in tried
-        if one.ailment or (one.passed and faults)
-    }
-
-
 def keep_sound(backend: Backend) -> list[str]:
     """Leave out the devices of a backend that do not work; one alone is not tried.
 
-    What is wrong with one alone shows in each of its children, which say so.
+    What is wrong with one alone shows in each of its children, which say so. A load
+    past the end that passes speaks against a device only where it faults on another:
+    else it is the driver's way, and what goes unseen is told of the whole run.
 
     Returns:
         What was left out, and why.
@@ -511,25 +466,36 @@ def keep_sound(backend: Backend) -> list[str]:
     if len(backend.devices) < 2 or not backend.isolated:
         return []
     with ThreadPoolExecutor(len(backend.devices)) as pool:
-        found = left_out(
-            list(pool.map(lambda each: tried(backend, each), backend.devices))
-        )
-    sound = tuple(each for each in backend.devices if each not in found)
+        made = pool.map(partial(tried, backend), backend.devices)
+        told = dict(zip(backend.devices, made, strict=True))
+    faults = any(not ailment and not passed for _, ailment, passed in told.values())
+    left_out = {
+        device: f"{device} ({uuid}) is left out: "
+        + (ailment or "a planted load past the end passes, on others it faults")
+        for device, (uuid, ailment, passed) in told.items()
+        if ailment or (passed and faults)
+    }
+    sound = tuple(each for each in backend.devices if each not in left_out)
     if not sound:
         raise BackendError(
-            f"no device works: {'; '.join(found.values())}",
+            f"no device works: {'; '.join(left_out.values())}",
             fix="kfuzz doctor prints what each can do",
         )
     backend.use(sound)
-    return list(found.values())
+    return list(left_out.values())
 
 
-def tried(backend: Backend, device: str) -> Tried:
-    """Return how a device of a backend fares."""
+def tried(backend: Backend, device: str) -> tuple[str, str, bool]:
+    """Return how a device of a backend fares.
+
+    Returns:
+        Its UUID, "" where it could not say; why it cannot be used, "" where it can;
+        whether a load past the end of an argument passed that should fault.
+    """
     try:
         with backend.fork(lambda: True, device=device, serve=SERVE) as child:
             asked = {"device": backend.called(device)}
             told = child.request(asked, PATIENCE_SECONDS)
     except KfuzzError as error:
-        return Tried(device, ailment=str(error).partition("\n")[0])
-    return Tried(device, told["uuid"], told["ailment"], told["passed"])
+        return "", str(error).partition("\n")[0], False
+    return told["uuid"], told["ailment"], told["passed"]

@@ -74,13 +74,11 @@ class Outcome:
         proof: what is proved; counterexamples are open until they are run.
         counterexamples: cases to run, those of one property together, small ones first.
         watch: the premises, None where nothing is proved.
-        seconds: in all.
     """
 
     proof: KernelProof
     counterexamples: list[Counterexample] = field(default_factory=list)
     watch: "Watch | None" = None
-    seconds: float = 0.0
 
 
 @dataclass

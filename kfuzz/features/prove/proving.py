@@ -114,7 +114,6 @@ class KernelProver:
 
     def run(self) -> Outcome:
         """Return what is proved."""
-        began = time.process_time()
         self._sampling.capture()
         if why := self._sampling.nothing():
             named = (p for p in Property if p is not Property.HINTS)
@@ -150,7 +149,7 @@ class KernelProver:
             self._spent.queries,
             self._spent.seconds,
         )
-        return Outcome(proof, examples, watch, time.process_time() - began)
+        return Outcome(proof, examples, watch)
 
     def _forget_overwritten(self, groups: Groups) -> bool:
         """Forget what indices are in memory that a kernel stores to; whether any is."""

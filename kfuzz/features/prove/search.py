@@ -24,7 +24,7 @@ from kfuzz.core.event import (
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import Keep, Proofs
+from kfuzz.engine.search.campaign import Keep
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.record import Record
@@ -166,7 +166,7 @@ _EXAMPLES_SHARE: Final = 0.1
 
 
 class BesideSearch:
-    """The proofs of one run, see `kfuzz.engine.search.campaign.Proofs`.
+    """The proofs of one run, made beside its search.
 
     Args:
         config: the run.
@@ -225,7 +225,7 @@ class BesideSearch:
         self._proving.close()
 
 
-def prover(config: RunConfig) -> Proofs | None:
+def prover(config: RunConfig) -> BesideSearch | None:
     """Return the proofs of a run, none where it asks for none, or nothing can prove.
 
     By default a run is proved that only its time ends: of others the seed alone says

@@ -385,27 +385,6 @@ def _reshape(step: Step) -> list[Value]:
     return [_reshaped(step.given[0], shape, placed)]
 
 
-def _unsplat(step: Step) -> list[Value]:
-    return [_reshaped(step.given[0], (), lambda dim: as_poly(0))]
-
-
-def _join(step: Step) -> list[Value]:
-    shape = step.operation.made[0].shape
-    last = equal(as_poly(lane(len(shape) - 1)), 0)
-    first, second = (_reshaped(value, shape) for value in step.given)
-    return [step.graph.chosen(Truth(last, shape), first, second)]
-
-
-def _split(step: Step) -> list[Value]:
-    shape = getattr(step.given[0], "shape", ())
-
-    def half(which: int) -> Value:
-        places = [None] * (len(shape) - 1) + [as_poly(which)]
-        return _reshaped(step.given[0], shape[:-1], places.__getitem__)
-
-    return [half(0), half(1)]
-
-
 def _addptr(step: Step) -> list[Value]:
     pointer, number = step.given
     if not isinstance(pointer, Pointer):
@@ -542,12 +521,9 @@ _HANDLERS: Final[dict[str, Any]] = {
     "tt.make_range": _range,
     "tt.splat": _splat,
     "tt.broadcast": _splat,
-    "tt.unsplat": _unsplat,
     "tt.expand_dims": _expand,
     "tt.trans": _transposed,
     "tt.reshape": _reshape,
-    "tt.join": _join,
-    "tt.split": _split,
     "tt.addptr": _addptr,
     "arith.select": _select,
     "arith.cmpi": _compared,
