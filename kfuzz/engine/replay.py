@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.features import needed
 from kfuzz.core.finding import ATEN, Finding
 from kfuzz.core.home import with_home
-from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
+from kfuzz.core.verdict import ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult, Sanitized
 from kfuzz.engine.confirm import is_by_chance, process
 from kfuzz.engine.workers.children import is_beside_page
@@ -100,21 +100,17 @@ def jobs_for(
 ) -> int:
     """Return how many findings are replayed side by side where nobody says."""
     most = max(min(len(stored), MOST_JOBS), 1)
-    if backend is None:
-        used = {device or e.finding.device for e in stored if isinstance(e, Stored)}
-        each = max(map(_gpus, used), default=0)
+    if backend is not None:
+        used = [(backend.on, backend.devices)]
     else:
-        each = len(backend.devices) if backend.on.has.asynchronous else 0
+        names = {device or e.finding.device for e in stored if isinstance(e, Stored)}
+        used = []
+        for name in names:
+            with suppress(BackendError):  # whoever replays there says so
+                used.append(resolve(name))
     # What else a GPU does may change what shows: one finding at a time.
-    return min(each or max(processors() // 2, 1), most)
-
-
-def _gpus(device: str) -> int:
-    try:
-        on, devices = resolve(device)
-    except BackendError:  # whoever replays there says so
-        return 1
-    return len(devices) if on.has.asynchronous else 0
+    gpus = [len(devices) for on, devices in used if on.has.asynchronous]
+    return min(max(gpus, default=max(processors() // 2, 1)), most)
 
 
 class _Replays:
@@ -381,7 +377,7 @@ def _replayed(
     except KfuzzError as error:
         return came_to(ReplayOutcome.ERROR, str(error))
     runs = len(reports)
-    if errors := [r.error or r.unsupported or "" for r in reports if _failed(r)]:
+    if errors := [why for r in reports if (why := r.error or r.unsupported)]:
         return came_to(ReplayOutcome.ERROR, errors[0], runs=runs)
     failures = [r.failure for r in reports if r.failure is not None]
     refusing = next((r for r in reports if r.refusal and not r.failure), None)
@@ -401,11 +397,6 @@ def _replayed(
         made = came_to(ReplayOutcome.FIXED, "passes now", runs=runs)
     differences = finding.fingerprint.differences(runner.fingerprint())
     return replace(made, differences=tuple(differences))
-
-
-def _failed(report: CaseReport) -> bool:
-    """Whether a case could not be judged."""
-    return bool(report.error or report.unsupported)
 
 
 def _hidden(finding: Finding, runner: Runner) -> str:

@@ -434,23 +434,22 @@ class _Unfit(Exception):
 def _script(finding: Finding, root: Path) -> str:
     failure, case, target = finding.failure, finding.case, finding.target
     claims, default = finding.declaration, Declaration()
-    if (
-        failure.kind not in VALUE_KINDS
-        or failure.index is None
-        or failure.expected is None
-    ):
+    expected, low, high = failure.expected, failure.low, failure.high
+    if failure.kind not in VALUE_KINDS or failure.index is None or expected is None:
         raise _Unfit("no single element of a result shows the failure")
-    if target.name.endswith(".backward"):
-        raise _Unfit("it is of a gradient")
-    if failure.got == 0 == failure.expected:
-        raise _Unfit("only the sign of a zero is wrong")
-    if claims.inplace or claims.out or claims.configs != default.configs:
-        raise _Unfit("the kernel is not called with its inputs alone")
-    if not case.pinned or not target.file or target.reference:
-        raise _Unfit("its values are not explicit, or its kernel has no file")
     # Findings come from strangers too: what one holds is a literal here, or a name.
-    if not all(map(str.isidentifier, (*case.tensors, *case.scalars))):
-        raise _Unfit("an argument has no name of Python's")
+    named_well = all(map(str.isidentifier, (*case.tensors, *case.scalars)))
+    given = claims.inplace or claims.out or claims.configs != default.configs
+    for unfit, why in (
+        (target.name.endswith(".backward"), "it is of a gradient"),
+        (failure.got == 0 == expected, "only the sign of a zero is wrong"),
+        (given, "the kernel is not called with its inputs alone"),
+        (not case.pinned, "its values are not explicit"),
+        (not target.file or target.reference, "its kernel has no file"),
+        (not named_well, "an argument has no name of Python's"),
+    ):
+        if unfit:
+            raise _Unfit(why)
     backend, index = named(finding.device), tuple(failure.index)
     source = kernel_source(_read(root, target.file), target.name)
     lines = ["import os", "from math import inf, nan", ""]
@@ -465,7 +464,6 @@ def _script(finding: Finding, root: Path) -> str:
     ]
     call = f"{target.name}({', '.join([*case.tensors, *scalars])})"
     result = call if failure.place is None else f"{call}[{failure.place}]"
-    expected, low, high = failure.expected, failure.low, failure.high
     allowed = f"allowed [{low!r}, {high!r}]"
     right = f"{low!r} <= got <= {high!r}"
     if math.isnan(expected):

@@ -157,11 +157,6 @@ class KernelSearch:
         self.findings[finding.id] = finding
         self.paths[finding.id] = str(path)
 
-    def forget(self, finding: Finding) -> None:
-        """Count a finding no more, which is stored under another id now."""
-        self.findings.pop(finding.id, None)
-        self.paths.pop(finding.id, None)
-
     def has_seen(self, symptom: tuple[object, ...]) -> bool:
         """Whether some finding shows so."""
         return any(signature.symptom == symptom for signature in self.seen)

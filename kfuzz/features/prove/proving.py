@@ -106,7 +106,6 @@ class KernelProver:
         self._held: dict[Key, Relations] = {}
         self._variants: dict[Place, _Variant] = {}
         self._failed: dict[tuple[object, ...], list[Verdict]] = {}
-        self._preferred: dict[Key, dict[int, int]] = {}
         self._refused: set[Place] = set()
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
@@ -190,13 +189,12 @@ class KernelProver:
         if (known := self._alike.get(same)) is not None:
             return replace(known, made=made)
         self._alike[same] = variant
-        preferred = self._preferred.setdefault(key, {})
-        prover = self._prover(graph, self._held[key], fixed, preferred=preferred)
+        prover = self._prover(graph, self._held[key], fixed)
         overflow = self._tried(key, Property.INT32, prover.verdict)
         if overflow is not None and overflow.reply is not Reply.PROVED:
             # Of tensors that 32-bit offsets reach the rest may hold all the same.
             self._held[key] = small = self._held[key].below(SMALL)
-            prover = self._prover(graph, small, fixed, preferred=preferred)
+            prover = self._prover(graph, small, fixed)
         for wanted in Property:
             self._pause()
             if time.process_time() > self._end:
@@ -270,10 +268,10 @@ class KernelProver:
 
     def _prover(
         self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
-        steps: int = STEPS, preferred: dict[int, int] | None = None,
+        steps: int = STEPS,
     ) -> Prover:  # fmt: skip
         solver = Solver(graph.data, steps=steps, spent=self._spent)
-        return Prover(graph, relations, solver, fixed=fixed, preferred=preferred)
+        return Prover(graph, relations, solver, fixed=fixed)
 
     def _hold_against_launches(self, watch: Watch) -> None:
         """Compare graphs and premises with what the interpreter records."""

@@ -130,10 +130,10 @@ def test_a_unit_ends_with_its_worker(project: Path) -> None:
 def _check(made: list[Report]) -> None:
     values = [m.value for m in made if m.about is About.ITEM]
     assert all(m.unit == 7 for m in made)
-    events = [v[0] for v in values if isinstance(v, tuple)]
-    saved = [v for v in values if isinstance(v.event, FindingSaved)]
-    assert [v.event.stage for v in saved] == ["found", "done"]
-    assert all(v.finding == v.event.finding for v in saved)
+    events = [event for event, _ in values]
+    saved = [v for v in values if isinstance(v[0], FindingSaved)]
+    assert [event.stage for event, _ in saved] == ["found", "done"]
+    assert all(finding == event.finding for event, finding in saved)
     (finished,) = [e for e in events if isinstance(e, KernelFinished)]
     assert finished.cases == 30
     assert isinstance(events[-1], RunFinished)
