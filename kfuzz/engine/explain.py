@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from kfuzz.core.declaration import INT32_ELEMENTS
@@ -148,9 +149,7 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
     values = [n for s in specs if _is_float(s) for n in numbers(s)]
     for feature, what, test, ordinary in _VALUES:
         if any(map(test, values)):
-            mapped = _map_values(
-                case, lambda n, test=test, put=ordinary: put(n) if test(n) else n
-            )
+            mapped = _map_values(case, partial(_substituted, test, ordinary))
             if mapped is not None:
                 yield (feature, {what: mapped})
     finite = [abs(n) for n in values if math.isfinite(n) and n]
@@ -184,6 +183,10 @@ _VALUES: Final[tuple[tuple[Feature, str, _Test, _Change], ...]] = (
         lambda n: 0 < abs(n) < 2.0**-126, lambda n: 0.0,
     ),
 )  # fmt: skip
+
+
+def _substituted(test: _Test, ordinary: _Change, n: float) -> float:
+    return ordinary(n) if test(n) else n
 
 
 def _each(case: Case, change: Callable[[TensorSpec], TensorSpec]) -> Case:

@@ -377,7 +377,7 @@ def _replayed(
     except KfuzzError as error:
         return came_to(ReplayOutcome.ERROR, str(error))
     runs = len(reports)
-    if errors := [why for r in reports if (why := r.error or r.unsupported)]:
+    if errors := [text for r in reports if (text := r.error or r.unsupported)]:
         return came_to(ReplayOutcome.ERROR, errors[0], runs=runs)
     failures = [r.failure for r in reports if r.failure is not None]
     refusing = next((r for r in reports if r.refusal and not r.failure), None)
@@ -403,10 +403,12 @@ def _hidden(finding: Finding, runner: Runner) -> str:
     """Return why a finding beside a page that faults cannot show here, "" if it can."""
     edge = finding.case.edge
     if is_beside_page(finding):
-        if not runner.fences:
+        if not runner.children.fences:
             return "it shows beside a page that faults, in a child, only"
-        if runner.unfenced:
-            return f"it shows beside a page that faults only: {runner.unfenced}"
+        if runner.children.unfenced:
+            return (
+                f"it shows beside a page that faults only: {runner.children.unfenced}"
+            )
     if edge and edge.allocation is not None and runner.place.has.on_host:
         return "it shows beside a page of its own allocation's, on a GPU only"
     return ""

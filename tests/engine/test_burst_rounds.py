@@ -30,7 +30,7 @@ PASSED = Screened(passed=8, conforms={"K-VAL-01": 8}, ratio=0.5)
 class FakeRunner:
     """Answers bursts and cases in turn; the last answers stay."""
 
-    unfenced = ""
+    children = SimpleNamespace(unfenced="")
     reached = SimpleNamespace(run=frozenset())
     slow = False
 
@@ -46,7 +46,7 @@ class FakeRunner:
         self.pending += 1
         self.submitted.append(burst)
 
-    def prefiltered(self) -> Screened:
+    def prefiltered(self, *, patience: float = 0.0) -> Screened:
         self.pending -= 1
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 

@@ -182,7 +182,7 @@ def test_a_child_that_makes_no_fences_says_why_and_none_is_blamed() -> None:
     why = "cuda-bindings is not installed"
     runner = runner_of(lambda case: lost(), unfenced=why)
     [report] = runner.judge_fresh(CASE, [Depth.FULL])
-    assert runner.unfenced == why
+    assert runner.children.unfenced == why
     assert report == lost()
     assert runner.locate(CASE) is None
 

@@ -167,7 +167,7 @@ class Suspecting:
         judged: the cases that were judged.
     """
 
-    unfenced = ""
+    children = SimpleNamespace(unfenced="")
     reached = SimpleNamespace(run=frozenset())
 
     def __init__(self, *, alone: bool | None) -> None:

@@ -207,7 +207,6 @@ _Aspects = tuple[str, ...]
 class Refusals:
     """The refused cases of one kernel, and what it took."""
 
-    dtypes: tuple[str, ...]
     _taken: set[frozenset[str]] = field(default_factory=set)
     _in_core: set[str] = field(default_factory=set)
     _refused: Counter[tuple[str, str, _Aspects]] = field(default_factory=Counter)
@@ -228,7 +227,7 @@ class Refusals:
         else:
             self._taken.add(frozenset(report.aspects))
 
-    def told(self) -> tuple[Refusal, ...]:
+    def told(self, dtypes: Sequence[str]) -> tuple[Refusal, ...]:
         """Return what the kernel declined, each with its remedy.
 
         Nothing of what it raises on the core domain alike: that is a violation, and
@@ -249,9 +248,10 @@ class Refusals:
             for reason, cases in self._named(refused):
                 found[reason] += cases
                 causes.setdefault(reason, cause)
+        kept = [d for d in dtypes if f"{_DTYPE}{d}" not in found]
         return tuple(
             Refusal(
-                reason, n, self._remedy(reason, found), self._examples[causes[reason]]
+                reason, n, self._remedy(reason, kept), self._examples[causes[reason]]
             )
             for reason, n in sorted(found.items())
         )
@@ -276,15 +276,14 @@ class Refusals:
             yield " with ".join(most), found[most]
             left = Counter({a: n for a, n in left.items() if not {*most} <= {*a}})
 
-    def _remedy(self, reason: str, reasons: Collection[str]) -> str:
+    def _remedy(self, reason: str, kept: Sequence[str]) -> str:
         """Return the declaration that makes a refusal explicit, "" if none does."""
         if reason in self._limits:
             return self._limits[reason]
         if " with " in reason:
             return ""
         if reason.startswith(_DTYPE):
-            kept = tuple(d for d in self.dtypes if f"{_DTYPE}{d}" not in reasons)
-            return f"dtypes={kept!r}" if kept else ""
+            return f"dtypes={(*kept,)!r}" if kept else ""
         if reason.startswith(RANK):
             return f"ranks= without {reason.removeprefix(RANK).split()[0]}"
         if reason.startswith(WITHOUT):
@@ -346,7 +345,7 @@ class Record:
     _kept: dict[str, int] = field(default_factory=dict)
     _broken: dict[str, int] = field(default_factory=dict)
     _undecided: dict[str, int] = field(default_factory=dict)
-    _refusals: Refusals = field(init=False)
+    _refusals: Refusals = field(default_factory=Refusals)
     _notes: dict[str, int] = field(default_factory=dict)
     _compared: dict[str, bool] = field(default_factory=dict)
     _judged: set[str] = field(default_factory=set)
@@ -360,10 +359,6 @@ class Record:
     _idle: Counter[str] = field(default_factory=Counter)
     _examples: dict[str, str] = field(default_factory=dict)
     _failing: Counter[tuple[str, Kind, str, str]] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        """Begin without refusals."""
-        self._refusals = Refusals(self.dtypes)
 
     @property
     def useless_dtypes(self) -> frozenset[str]:
@@ -519,7 +514,7 @@ class Record:
 
     def refusals(self) -> tuple[Refusal, ...]:
         """Return what the kernel declined, each with its remedy."""
-        return self._refusals.told()
+        return self._refusals.told(self.dtypes)
 
     def notes(self) -> tuple[Note, ...]:
         """Return what was suspicious, each with how often it was."""

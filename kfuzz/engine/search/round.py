@@ -269,7 +269,7 @@ class Round:
             waited, ran = time.perf_counter() - start, _has_run(report)
             pace.costs.take(case, runner.spending, waited, ran=ran)
             pace.take(case, report, runner.spending)
-        if why := runner.unfenced:
+        if why := runner.children.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         accused = None if settled else self._accused(report)
         alone = None

@@ -228,7 +228,7 @@ def finished_of(
         bursts=record.batches,
         strata=len(kernel.ledger.visits),
         regions=kernel.ledger.regions(),
-        fenced=kernel.runner.fenced,
+        fenced=kernel.runner.children.fenced,
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
         uncompared=record.uncompared(findings, ending),

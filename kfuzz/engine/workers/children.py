@@ -979,6 +979,7 @@ class Asking:
     Attributes:
         loaded: the kernel.
         place: where it runs.
+        children: its children.
         predicted: seconds that a run is expected to take.
         hanging: whether a hang of this kernel is established, so that time-outs
             while reducing are short.
@@ -1008,18 +1009,18 @@ class Asking:
         self._passed: dict[str, Any] | None = None
         # Who prefilters a batch whose answer nobody has asked for yet.
         self._prefiltering: Served | None = None
-        self._children = Children(loaded, place, fork, expired, anew)
+        self.children = Children(loaded, place, fork, expired, anew)
 
     def _send(self, message: dict[str, Any]) -> Served:
         """Send a request to the child that stays, and return it."""
         self._prefiltering = None
-        peer = self._children.standing()
+        peer = self.children.standing()
         try:
             peer.send(message)
         except (ChildDied, ZygoteError):
             # It ended between two requests: no case caused it.
-            self._children.close()
-            peer = self._children.standing()
+            self.children.close()
+            peer = self.children.standing()
             peer.send(message)
         return peer
 
@@ -1040,10 +1041,10 @@ class Asking:
         """Decide a suspicion in two fresh children under the full limit."""
         if self.hanging:
             return hang_report(REDUCING_SECONDS)
-        if not self._children.apart:
+        if not self.children.apart:
             raise HarnessError("a hang was suspected without a process")
         start = time.perf_counter()
-        anew = self._children.forked
+        anew = self.children.forked
         reports = self._side_by_side([message, message], warm=True, anew=anew)
         spent = time.perf_counter() - start
         hung = [r for r in reports if is_hang(r)]
@@ -1068,15 +1069,15 @@ class Asking:
             warm: whether each child is first sent a case that has returned.
             anew: whether each imports the kernel's file by itself.
         """
-        if messages[0].get("large") and (len(messages) > 1 or self._children.stands):
+        if messages[0].get("large") and (len(messages) > 1 or self.children.stands):
             # The device has memory for one of them.
-            self._children.close()
+            self.children.close()
             return [
                 report
                 for message in messages
                 for report in self._side_by_side([message], warm=False, anew=anew)
             ]
-        peers = self._children.fresh(len(messages), anew=anew)
+        peers = self.children.fresh(len(messages), anew=anew)
         limit = max(self._hang_limit(), FIRST_SECONDS)
         try:
             if warm and self._passed is not None:
@@ -1095,7 +1096,7 @@ class Asking:
                 peer.send(message)
             return [self._take(peer, limit, established=True) for peer in peers]
         finally:
-            self._children.discard(peers)
+            self.children.discard(peers)
 
     def _asked(self, peer: Served, message: dict[str, Any], limit: float) -> CaseReport:
         """Return the report of a request that a fresh child is sent."""
@@ -1117,7 +1118,7 @@ class Asking:
             ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
             limit = peer.limit(limit, on_device=self._hang_limit())
             stack = peer.stack() if established else ""
-            self._children.replace(peer)
+            self.children.replace(peer)
             if established and ours:
                 what = f"kfuzz itself took more than {limit:.0f} s; it was at\n{stack}"
                 return CaseReport({}, error=what)
@@ -1125,7 +1126,7 @@ class Asking:
                 return hang_report(limit, stack)
             return CaseReport({}, error=_SUSPECT)
         except ChildDied as died:
-            self._children.replace(peer)
+            self.children.replace(peer)
             return death_report(died)
         except ChildRaised as raised:
             last = raised.traceback.strip().splitlines()[-3:]
@@ -1162,17 +1163,17 @@ class Asking:
             if reply.get("spending") is not None:
                 self.spending = decode(Spending, reply["spending"], "spending")
         except CompilesLong:
-            self._children.replace(peer)
+            self.children.replace(peer)
             raise
         except ChildRaised as raised:
             if raised.type in _OF_KERNEL:
                 raise _OF_KERNEL[raised.type](raised.message) from None
             # For want of memory, or of a device that works.
             if raised.type == "MemoryError" or self.place.has.asynchronous:
-                self._children.replace(peer)
+                self.children.replace(peer)
             raise
         if reply.get("spent"):  # its device context can be used no more
-            self._children.replace(peer)
+            self.children.replace(peer)
         return reply
 
     def _reply_to_batch(self, peer: Served, patience: float) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def _survived(
         try:
             return method(self, *args, **kwargs)
         except ZygoteError:
-            with self._children.lone():
+            with self.children.lone():
                 return method(self, *args, **kwargs)
 
     return again
@@ -59,33 +59,13 @@ def _survived(
 class Runner(Asking):
     """Runs cases of one kernel in children, as a campaign asks for them."""
 
-    @property
-    def device_name(self) -> str:
-        """Name of the device, known after the first case."""
-        return self._children.device_name
-
     def fingerprint(self) -> Fingerprint:
         """Return the environment of the kernel's calls, known after the first case."""
         return host_fingerprint(
-            device=self.device_name,
+            device=self.children.device_name,
             driver=BACKENDS[self.place.backend].versions(self.place.device),
-            flags=self._children.flags,
+            flags=self.children.flags,
         )
-
-    @property
-    def fences(self) -> bool:
-        """Whether arguments may lie beside pages that fault when touched."""
-        return self._children.fences
-
-    @property
-    def unfenced(self) -> str:
-        """Why a child that was to make fences cannot, "" where it can."""
-        return self._children.unfenced
-
-    @property
-    def fenced(self) -> bool:
-        """Whether a child has said that its arguments lie beside such pages."""
-        return self._children.fenced
 
     @property
     def tells_apart(self) -> bool:
@@ -113,7 +93,7 @@ class Runner(Asking):
             BindingError: if the kernel cannot be opened.
             HarnessError: if the child does not get ready.
         """
-        self._children.standing()
+        self.children.standing()
 
     @_survived
     def judge(
@@ -160,8 +140,8 @@ class Runner(Asking):
             HarnessError: if kfuzz's own side fails.
         """
         message, until = _question(case, Depth.FULL), time.monotonic() + seconds
-        if fresh and self._children.apart:
-            [peer] = self._children.fresh(1)
+        if fresh and self.children.apart:
+            [peer] = self.children.fresh(1)
             peer.send(message)
         else:
             fresh, peer = False, self._send(message)
@@ -171,13 +151,13 @@ class Runner(Asking):
             return decode(CaseReport, reply["report"], "report")
         except (ChildTimeout, ChildDied):
             if not fresh:
-                self._children.replace(peer)
+                self.children.replace(peer)
             return None
         except ChildRaised:
             return None
         finally:
             if fresh:
-                self._children.discard([peer])
+                self.children.discard([peer])
 
     @_survived
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
@@ -192,13 +172,13 @@ class Runner(Asking):
             depths: how far each child judges it, one per child.
         """
         messages = [_question(case, depth) for depth in depths]
-        if not self._children.apart:
+        if not self.children.apart:
             return [self._judge(m, self._hang_limit()) for m in messages]
         reports = self._side_by_side(messages, warm=self.hanging)
         if not self._holds_anew(messages[0], reports):
             reports = self._side_by_side(messages, warm=self.hanging, anew=True)
             if all(report.failure is None for report in reports):
-                self._children.distrust("what it does in a fork differs")
+                self.children.distrust("what it does in a fork differs")
         if not any(map(is_fault, reports)):
             return self._settled(reports)
         found = self.locate(case)
@@ -218,7 +198,7 @@ class Runner(Asking):
         What fails at times is charged only where chance is what is to be shown.
         """
         failure = next((r.failure for r in reports if r.failure is not None), None)
-        if failure is None or not self._children.forked or self.hanging:
+        if failure is None or not self.children.forked or self.hanging:
             return True
         by_chance = failure.kind in CLASSES[failure.contract].by_chance
         if not by_chance and any(r.failure is None for r in reports):
@@ -226,7 +206,7 @@ class Runner(Asking):
         signature = failure.signature(self.loaded.name)
         limit = max(self._hang_limit(), asking.FIRST_SECONDS)
         for fresh in (False, True):
-            peer = self._children.importing(fresh=fresh)
+            peer = self.children.importing(fresh=fresh)
             if self._asked(peer, message, limit).shows(signature):
                 return True
         return False
@@ -244,7 +224,7 @@ class Runner(Asking):
 
     def conforms_alone(self, case: Case) -> bool | None:
         """Whether a case conforms in a fresh child; None where that cannot be said."""
-        if not self._children.apart:
+        if not self.children.apart:
             return None
         report = self._alone(case)
         if report.failure is not None:
@@ -257,9 +237,9 @@ class Runner(Asking):
 
         Creating contexts there takes seconds, and meanwhile another child can judge.
         """
-        if self._children.apart and self.place.has.asynchronous:
-            self._children.prepare(children)
-            self._children.prepare(1, anew=True)
+        if self.children.apart and self.place.has.asynchronous:
+            self.children.prepare(children)
+            self.children.prepare(1, anew=True)
 
     def locate(self, case: Case) -> tuple[Case, Failure] | None:
         """Return the fence to blame for a case that died of a fault, if one is.
@@ -268,7 +248,7 @@ class Runner(Asking):
             The case with all values explicit and one argument at a fence, and the
             violation.
         """
-        if not self.fences or self.unfenced or case.large:
+        if not self.children.fences or self.children.unfenced or case.large:
             return None
         given = self.loaded.kernel.declaration.out
         pinned = case if case.pinned and not given else self.pin(case)
@@ -299,7 +279,7 @@ class Runner(Asking):
         try:
             reply = peer.wait(OPEN_SECONDS)
         except (ChildDied, ChildTimeout, ChildRaised) as fault:
-            self._children.replace(peer)
+            self.children.replace(peer)
             raise HarnessError(f"the values cannot be made: {fault}") from fault
         return decode(Case, reply["case"], "case")
 
@@ -315,10 +295,10 @@ class Runner(Asking):
         try:
             reply = self._reply(peer, max(asking.FIRST_SECONDS, self._hang_limit()))
         except (ChildTimeout, ChildDied) as fault:
-            self._children.replace(peer)
+            self.children.replace(peer)
             return Observed(calls=1, problem=f"the call ends its process: {fault}")
         except ChildRaised as raised:
-            self._children.replace(peer)
+            self.children.replace(peer)
             return Observed(problem=f"{raised.type}: {raised.message}")
         return decode(Observed, reply["observed"], "observed")
 
@@ -352,13 +332,13 @@ class Runner(Asking):
             reply = self._reply_to_batch(peer, patience)
         except ChildTimeout:
             ours = not peer.is_in_kernel()
-            self._children.replace(peer)
+            self.children.replace(peer)
             if ours:
                 what = f"kfuzz took more than {asking.FIRST_SECONDS:.0f} s"
                 return Screened(error=what)
             return Screened(lost="it takes too long", spent=True)
         except (ChildDied, ZygoteError) as died:
-            self._children.replace(peer)
+            self.children.replace(peer)
             return Screened(lost=str(died), spent=True)
         except BuildError as error:
             return Screened(error=f"BuildError: {error.what}")
@@ -366,12 +346,12 @@ class Runner(Asking):
             return Screened(error=f"{raised.type}: {raised.message}")
         made = decode(Screened, reply["screened"], "screened")
         if made.spent:
-            self._children.replace(peer)
+            self.children.replace(peer)
         return made
 
     def close(self) -> None:
         """End the children that are kept."""
-        self._children.close()
+        self.children.close()
 
 
 def _question(case: Case, depth: Depth) -> dict[str, Any]:

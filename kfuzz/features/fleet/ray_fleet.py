@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +52,6 @@ class _Actor:
     asked: Any
     heard: int = 0
     ready: bool = False
-    begun: float = field(default_factory=time.monotonic)
 
 
 class RayFleet:

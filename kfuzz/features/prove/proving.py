@@ -1,6 +1,7 @@
 """Proving one bound kernel: launches, premises, properties, counterexamples."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
@@ -39,7 +40,7 @@ from kfuzz.features.prove.sampling import (
     numbers,
     variants_of,
 )
-from kfuzz.features.prove.solver import STEPS, Reply, Solver, Spent
+from kfuzz.features.prove.solver import STEPS, Reply, Solver
 from kfuzz.strategies.layouts import layout_name
 
 SECONDS: Final = 60.0
@@ -100,7 +101,7 @@ class KernelProver:
         self._seconds = seconds
         self._end = time.process_time() + seconds
         self._observe, self._observed, self._differs = observe, 0, ""
-        self._spent, self._pause = Spent(), pause
+        self._spent, self._pause = Counter[str](), pause
         until = self._end - seconds / 2
         self._sampling = Sampling(kernel, until=until, pause=pause)
         self._held: dict[Key, Relations] = {}
@@ -115,9 +116,7 @@ class KernelProver:
         """Return what is proved."""
         self._sampling.capture()
         if why := self._sampling.nothing():
-            named = (p for p in Property if p is not Property.HINTS)
-            found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
-            return Outcome(KernelProof(self._node_id, found))
+            return nothing(self._node_id, why)
         grouping = Grouping.of(
             launch for call in self._sampling.calls for launch in call.launches
         )
@@ -145,8 +144,8 @@ class KernelProver:
             self._premises(groups),
             len(self._variants),
             self._observed,
-            self._spent.queries,
-            self._spent.seconds,
+            int(self._spent["queries"]),
+            self._spent["seconds"],
         )
         return Outcome(proof, examples, watch)
 
@@ -488,6 +487,13 @@ class KernelProver:
                 if shown:
                     texts[f"constants: {shown}"] = None
         return {kernel: tuple(texts) for kernel, texts in made.items()}
+
+
+def nothing(node_id: str, why: str) -> Outcome:
+    """Return the outcome of a kernel of which nothing is known."""
+    named = (p for p in Property if p is not Property.HINTS)
+    found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
+    return Outcome(KernelProof(node_id, found))
 
 
 _REFUSED: Final = "Triton's frontend rejects it"

@@ -16,8 +16,6 @@ from kfuzz.core.event import (
     KernelFinished,
     KernelProof,
     Notice,
-    Proven,
-    ProvenProperty,
     RunFinished,
     RunStarted,
 )
@@ -35,7 +33,7 @@ from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.features.prove import solver
 from kfuzz.features.prove.observing import Outcome, Proving, Task
-from kfuzz.features.prove.proving import Examined
+from kfuzz.features.prove.proving import Examined, nothing
 from kfuzz.features.prove.solver import installed
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
@@ -136,16 +134,6 @@ class ProofRun:
             kernel, finding, corpus, seconds=lambda: REDUCE_SECONDS,
             stopped=self._stop.is_set,
         )  # fmt: skip
-
-
-def nothing(node_id: str, why: str) -> Outcome:
-    """Return the outcome of a kernel of which nothing is known."""
-    from kfuzz.features.prove.properties import Property
-
-    found = tuple(
-        ProvenProperty(p, Proven.OPEN, why) for p in Property if p is not Property.HINTS
-    )
-    return Outcome(KernelProof(node_id, found))
 
 
 # Proofs beside a search: counterexamples come first, proofs into the verdicts.
