@@ -82,7 +82,6 @@ def falsify(
         for event in run_kernels(config, [loaded], stop=threading.Event()):
             match event:
                 case FindingSaved(stage="done"):
-                    found.pop(event.replaces, None)
                     found[event.finding.id] = event.finding
                 case Notice():
                     told.append(event.message)

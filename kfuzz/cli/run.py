@@ -265,10 +265,9 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
 def _in_this_process(config: RunConfig, stop: threading.Event) -> Iterator[Event]:
     # Triton reads its variables as it is imported, which nobody has done here yet.
     os.environ.update(_environment(config))
-    from kfuzz.engine.atheris import Atheris
     from kfuzz.engine.search import campaign
 
-    yield from campaign.run(config, stop=stop, guide=Atheris())
+    yield from campaign.run(config, stop=stop)
 
 
 def _environment(config: RunConfig) -> Mapping[str, str]:

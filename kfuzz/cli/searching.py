@@ -51,11 +51,10 @@ def main() -> None:
 
 def search(config: RunConfig, stop: threading.Event, connection: Connection) -> None:
     """Search, and send every event; go on to a clean end if nobody takes them."""
-    from kfuzz.engine.atheris import Atheris
     from kfuzz.engine.search import campaign
 
     prover = hook("prover")
-    for event in campaign.run(config, stop=stop, guide=Atheris(), prover=prover):
+    for event in campaign.run(config, stop=stop, prover=prover):
         try:
             connection.send(("event", event))
         except OSError:

@@ -149,8 +149,6 @@ class FindingSaved:
         path: its folder.
         is_new: False if the corpus already held the bucket.
         stage: "found" or "done".
-        replaces: the id under which it was told as done before it was reduced further;
-            "" the first time.
     """
 
     kernel: str
@@ -158,7 +156,6 @@ class FindingSaved:
     path: str
     is_new: bool
     stage: str
-    replaces: str = ""
 
 
 @dataclass(frozen=True)

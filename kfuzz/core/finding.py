@@ -391,14 +391,6 @@ class Finding:
         return f"{safe_name(s.kernel)}/{safe_name(s.contract)}-{leaf}"
 
     @property
-    def is_cut_short(self) -> bool:
-        """Whether a clock ended its reduction or its explanation."""
-        if self.reduction is None or not self.case.pinned or self.case.large:
-            return False  # none was begun
-        explained = self.explanation is None or self.explanation.complete
-        return self.reduction.stopped == "time" or not explained
-
-    @property
     def severity(self) -> Severity:
         """How grave it is."""
         return severity_of(self.signature, self.failure.message, self._features)

@@ -12,8 +12,6 @@ import hashlib
 import importlib.util
 import os
 import random
-import re
-import secrets
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -39,7 +37,6 @@ from kfuzz.engine.workers.children import (
     Served,
 )
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
-from kfuzz.execution.calls.branches import Branches
 from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
 
 # The inputs that reached something, kept between runs and merged.
@@ -54,7 +51,6 @@ from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeou
 FOLDER: Final = ".inputs"
 # Inputs kept of one kernel: more cost every run as many cases before the first new one.
 MOST_KEPT: Final = 512
-_NAME: Final = re.compile(r"[0-9a-f]{40}")
 
 
 def inputs_in(*folders: Path) -> dict[str, bytes]:
@@ -67,13 +63,6 @@ def inputs_in(*folders: Path) -> dict[str, bytes]:
                     data = path.read_bytes()
                     found[hashlib.sha1(data, usedforsecurity=False).hexdigest()] = data
     return found
-
-
-def inputs_worth(features: Path) -> list[str]:
-    """Return the names of the inputs that libFuzzer has written features of."""
-    with contextlib.suppress(OSError):  # what cleans /tmp may have taken it
-        return sorted(os.listdir(features))
-    return []
 
 
 class KeptInputs:
@@ -106,15 +95,15 @@ class KeptInputs:
             worth: names of those worth keeping.
         """
         kept = self._read()
-        for name in ran:
-            if name not in worth and name in kept:
-                with contextlib.suppress(OSError):
-                    (self.folder / name).unlink()
-                del kept[name]
-        for name in sorted(worth, key=lambda name: (len(ran.get(name, b"")), name)):
-            if name in ran and name not in kept and len(kept) < MOST_KEPT:
-                self._write(name, ran[name])
-                kept[name] = ran[name]
+        for name in kept.keys() & ran.keys() - {*worth}:
+            with contextlib.suppress(OSError):
+                (self.folder / name).unlink()
+            del kept[name]
+        fresh = {name: ran[name] for name in worth if name in ran and name not in kept}
+        for name in sorted(fresh, key=lambda name: (len(fresh[name]), name)):
+            if len(kept) < MOST_KEPT:
+                kept[name] = fresh[name]
+                self._write(name, fresh[name])
 
     def _read(self) -> dict[str, bytes]:
         found = inputs_in(self.folder)
@@ -126,16 +115,11 @@ class KeptInputs:
         }
 
     def _write(self, name: str, data: bytes) -> None:
-        assert _NAME.fullmatch(name)
-        # What cannot be kept is found again.
+        # What cannot be kept, or is cut short, is found again.
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            ignored = self.folder.parent / ".gitignore"
-            if not ignored.exists():
-                ignored.write_text("*\n")
-            unfinished = self.folder / f".tmp-{secrets.token_hex(4)}"
-            unfinished.write_bytes(data)
-            os.replace(unfinished, self.folder / name)
+            (self.folder.parent / ".gitignore").write_text("*\n")
+            (self.folder / name).write_bytes(data)
 
 
 # Not imported: what it serves with is for children alone.
@@ -172,11 +156,9 @@ class CoverageSearch:
     ) -> None:
         self._kernel = kernel
         self._seed = config.seed
-        limit = config.budget.max_cases
-        self._most_kept = None if limit is None else limit // KEPT_SHARE
-        self._keeps = config.keep_inputs
-        if not self._keeps:
-            self._most_kept = 0
+        limit, self._keeps = config.budget.max_cases, config.keep_inputs
+        most = None if limit is None else limit // KEPT_SHARE
+        self._most_kept = most if self._keeps else 0
         place = kernel.runner.place
         self._children = Children(kernel.loaded, place, fork, expired)
         self._kept = KeptInputs(
@@ -235,7 +217,9 @@ class CoverageSearch:
         folder = Path(self._scratch.name)
         found = inputs_in(folder / "found")
         ran = found | inputs_in(folder / "seeds")
-        worth = set(inputs_worth(folder / "features"))
+        worth = set()
+        with contextlib.suppress(OSError):  # what cleans /tmp may have taken it
+            worth |= set(os.listdir(folder / "features"))
         if self._seeding:  # others may stand for what has not been run yet
             worth |= set(found)
             ran = {name: data for name, data in ran.items() if name in worth}
@@ -285,20 +269,12 @@ class CoverageSearch:
         except (ChildDied, ChildTimeout, ChildRaised) as fault:
             self._end(str(fault))
             return None
-        self._take_branches(reply)
         if reply["spent"]:
             self._end("its device can be used no more")
         return decode(CaseReport, reply["report"], "report")
 
-    def _take_branches(self, reply: dict[str, Any]) -> None:
-        """Take what a reply, or none, says of the branches that ran."""
-        told = reply.get("branches")
-        made = None if told is None else decode(Branches, told, "branches")
-        self._kernel.runner.reached.take(made)
-
     def _end(self, why: str) -> None:
         """Take note that the child is of no more use."""
-        self._take_branches({})
         self.close()
         self._ends += 1
         if self._ends >= MOST_ENDS:
@@ -337,45 +313,23 @@ class CoverageSearch:
         return peer
 
 
-class Atheris:
-    """The guide that `--engine atheris` names."""
+def require(config: RunConfig) -> None:
+    """Check that libFuzzer can do what a run asks.
 
-    serve = EXPLORE
-
-    def require(self, config: RunConfig) -> None:
-        """Check that libFuzzer can do what a run asks.
-
-        Raises:
-            UsageError: if it cannot.
-        """
-        where = "--engine atheris"
-        if importlib.util.find_spec("atheris") is None:
-            raise UsageError(
-                "atheris is not installed",
-                where=where,
-                fix="pip install atheris (there are wheels for CPython 3.11 to 3.14 on "
-                "Linux, x86-64), or leave the engine out",
-            )
-        if config.isolate == "none":
-            raise UsageError(
-                "libFuzzer needs a process of its own",
-                where=where,
-                fix="leave --isolate none out",
-            )
-        if config.scale is not Scale.USUAL:
-            raise UsageError(
-                "too few cases are judged for coverage to guide anything",
-                where=f"{where} --profile {config.scale}",
-                fix="leave one of them out",
-            )
-
-    def search_of(
-        self,
-        kernel: KernelSearch,
-        fork: Callable[[], Child],
-        config: RunConfig,
-        *,
-        expired: Callable[[], bool],
-    ) -> CoverageSearch:
-        """Return the search of one kernel."""
-        return CoverageSearch(kernel, fork, config, expired=expired)
+    Raises:
+        UsageError: if it cannot.
+    """
+    if importlib.util.find_spec("atheris") is None:
+        what = "atheris is not installed"
+        fix = (
+            "pip install atheris (there are wheels for CPython 3.11 to 3.14 on Linux, "
+            "x86-64), or leave the engine out"
+        )
+    elif config.isolate == "none":
+        what, fix = "libFuzzer needs a process of its own", "leave --isolate none out"
+    elif config.scale is not Scale.USUAL:
+        what = "too few cases are judged for coverage to guide anything"
+        fix = f"leave it or --profile {config.scale} out"
+    else:
+        return
+    raise UsageError(what, where="--engine atheris", fix=fix)

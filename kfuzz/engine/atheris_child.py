@@ -9,7 +9,6 @@ cases reached, never on the clock.
 import contextlib
 import hashlib
 import json
-import math
 import os
 import queue
 import random
@@ -23,9 +22,8 @@ from typing import Any, Final
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.core.budget import Depth
-from kfuzz.core.codec import decode, encode
+from kfuzz.core.codec import encode
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
 from kfuzz.evaluation.worker import Reply, Worker
 from kfuzz.targets.own_code import named_sizes, own_functions
@@ -101,12 +99,6 @@ class Mutator:
 
 # Inputs in a row that give no case that was not judged before: the domain is used up.
 BARREN: Final = 5000
-# Different things seen in reports that count as coverage; further ones are not told
-# apart.
-MARKS: Final = 256
-# log2(error / tolerance) below and above is no news: inputs kept for it would take
-# the place of those that reached a branch.
-_BUCKETS: Final = (-4, 1)
 _NEVER: Final = 2**31 - 1  # seconds
 _SIGNALS: Final = (
     "abrt", "bus", "fpe", "ill", "int", "segv", "term", "usr1", "usr2", "xfsz",
@@ -161,7 +153,7 @@ class CoverageWorker(Worker):
         reply = super().__call__(
             {"do": "judge", "case": case, "depth": str(Depth.SEARCH)}
         )
-        self._explorer.tell(decode(CaseReport, reply["report"], "report"))
+        self._explorer.go_on()
         return reply
 
 
@@ -183,15 +175,13 @@ class Explorer:
         self._target = fuzz_target(cases, self._once)
         # Setup puts another function there.
         self._mutator = Mutator(lambda data, most: atheris.Mutate(data, most))
-        self._marks = [atheris.instrument_func(_mark()) for _ in range(MARKS)]
-        self._marked: dict[object, Callable[[], None]] = {}
         self._seen: set[bytes] = set()
         self._barren = 0
         self._awaited = False
         self._drawn: queue.SimpleQueue[Case | BaseException | None] = (
             queue.SimpleQueue()
         )
-        self._told: queue.SimpleQueue[CaseReport | None] = queue.SimpleQueue()
+        self._tried: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.seeding = True
 
     def instrument(self, functions: list[Any]) -> int:
@@ -203,7 +193,7 @@ class Explorer:
                 self._atheris.instrument_func(function)
                 done += 1
         # libFuzzer does not look at the counter that is reserved last (atheris 3.0).
-        self._atheris.instrument_func(_mark())
+        self._atheris.instrument_func(lambda: None)
         return done
 
     def start(self, folders: list[Path], *, features: Path, seed: int) -> None:
@@ -261,17 +251,17 @@ class Explorer:
             BaseException: whatever ended the drawing.
         """
         if self._awaited:  # the last one was not tried
-            self._told.put(None)
+            self._tried.put(None)
         found = self._drawn.get()
         self._awaited = isinstance(found, Case)
         if isinstance(found, BaseException):
             raise found
         return found
 
-    def tell(self, report: CaseReport) -> None:
-        """Tell what the case drawn last came to."""
+    def go_on(self) -> None:
+        """Have libFuzzer go on: the case drawn last was tried."""
         self._awaited = False
-        self._told.put(report)
+        self._tried.put(None)
 
     def _one(self, data: bytes) -> None:
         """Draw a case from bytes and wait for what it comes to."""
@@ -285,10 +275,10 @@ class Explorer:
                 self._mutator.learn(data, read)
             if self._barren > BARREN:
                 self._drawn.put(None)
-                self._told.get()
+                self._tried.get()
         except BaseException as error:
             self._drawn.put(error)
-            self._told.get()
+            self._tried.get()
 
     def _once(self, case: Case) -> None:
         key = hashlib.sha256(json.dumps(encode(case)).encode()).digest()
@@ -297,16 +287,7 @@ class Explorer:
         self._seen.add(key)
         self._barren = 0
         self._drawn.put(case)
-        report = self._told.get()
-        if report is not None:
-            for sign in signs(report):
-                self._mark(sign)
-
-    def _mark(self, sign: object) -> None:
-        if sign not in self._marked and len(self._marked) < len(self._marks):
-            self._marked[sign] = self._marks[len(self._marked)]
-        if sign in self._marked:
-            self._marked[sign]()
+        self._tried.get()
 
     def _mutate(self, data: bytes, most: int, seed: int) -> bytes:
         self.seeding = False
@@ -315,31 +296,6 @@ class Explorer:
     def _cross(self, data: bytes, other: bytes, most: int, seed: int) -> bytes:
         self.seeding = False
         return self._mutator.cross(data, other, most, seed)
-
-
-def signs(report: CaseReport) -> Iterator[object]:
-    """Yield what of a report counts as reached, as branches of the code do.
-
-    The power of two of error / tolerance of each output, what failed and how, and what
-    was declined.
-    """
-    for output, ratio in (report.ratios or {"": report.ratio}).items():
-        if 0 < ratio < math.inf:
-            least, most = _BUCKETS
-            yield "ratio", output, min(max(math.floor(math.log2(ratio)), least), most)
-    if report.failure is not None:
-        yield "failure", report.failure.signature("").symptom
-    if report.refusal is not None:
-        yield "refusal", report.refusal
-
-
-def _mark() -> Callable[[], None]:
-    """Return a function whose only use is to have been called."""
-
-    def mark() -> None:
-        return None
-
-    return mark
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import MEMBERS, Budget, Scale
@@ -12,9 +11,6 @@ from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CHARGED, ReplayOutcome, Signature, State
 from kfuzz.execution.device.sanitizer import SanitizerReport
-
-if TYPE_CHECKING:
-    pass
 
 
 class Engine(StrEnum):
@@ -26,20 +22,6 @@ class Engine(StrEnum):
 
     HYPOTHESIS = "hypothesis"
     ATHERIS = "atheris"
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The one kernel of its targets that a campaign searches.
-
-    Attributes:
-        name: the name that it is bound to.
-        alias: the name that its findings bear; "" for its own. Which it is depends on
-            the other kernels of a run.
-    """
-
-    name: str
-    alias: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +56,8 @@ class RunConfig:
             `kfuzz.targets.load`; None for no other.
         started: `time.monotonic()` when the command began, from which start-up counts;
             the campaign's own start where it is None.
-        chosen: the one kernel that is searched; None for all.
+        chosen: the one kernel that is searched, by the name that it is bound to, and
+            the name that its findings bear, "" for its own; None for all.
         seen: signatures that are findings of the run already.
         reduce: whether findings are reduced and explained; else they stay as they were
             confirmed.
@@ -101,7 +84,7 @@ class RunConfig:
     also_compile: tuple[str, ...] = ()
     import_seconds: float | None = None
     started: float | None = None
-    chosen: Chosen | None = None
+    chosen: tuple[str, str] | None = None
     seen: tuple[Signature, ...] = ()
     reduce: bool = True
 

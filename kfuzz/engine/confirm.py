@@ -7,7 +7,7 @@ the result depends on something else than they.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -187,7 +187,6 @@ def process(
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
     save: Callable[[Finding], Finding],
-    later: bool = False,
 ) -> Finding:
     """Take a new finding to its minimum and explain it.
 
@@ -198,8 +197,6 @@ def process(
             finding is confirmed; with none it stays as found.
         stopped: whether a signal asks to stop.
         save: stores the finding in place of the last one and returns it.
-        later: whether one that a clock stops is taken `further` later, and explained
-            then: what is no minimum takes long.
 
     Returns:
         The finding with its state, minimum and explanation.
@@ -235,7 +232,14 @@ def process(
         return save(_as_found(finding, LARGE))
     if allowed <= 0:
         return save(_as_found(finding, "time"))
-    return _within(runner, finding, first, deadline, stopped, save, later=later)
+    runner.hanging = hangs
+    if is_beside_page(finding):
+        runner.fault = first.failure
+    try:
+        return _minimise(runner, finding, first, deadline, stopped, save)
+    finally:
+        runner.hanging = False
+        runner.fault = None
 
 
 def _unconfirmed(runner: Runner, finding: Finding, tried: Confirmation) -> Finding:
@@ -305,58 +309,6 @@ def _as_found(finding: Finding, why: str) -> Finding:
     return replace(kept, explanation=Explanation(lines=lines, complete=False))
 
 
-def further(
-    runner: Runner,
-    finding: Finding,
-    *,
-    seconds: float,
-    stopped: Callable[[], bool],
-    save: Callable[[Finding], Finding],
-) -> None:
-    """Take a confirmed finding that a clock had stopped nearer to its minimum.
-
-    Args:
-        runner: of its kernel.
-        finding: as stored.
-        seconds: how long reduction and explanation may take.
-        stopped: whether a signal asks to stop.
-        save: stores the finding in place of the last one and returns it; not called
-            where it does not show in every fresh child this time.
-    """
-    tried = finding.reduction.evaluations if finding.reduction else 0
-
-    def kept(now: Finding) -> Finding:
-        if now.state is not finding.state or now.reduction is None:
-            return now
-        every = tried + now.reduction.evaluations
-        return save(replace(now, reduction=replace(now.reduction, evaluations=every)))
-
-    first = Confirmation(State.CONFIRMED, finding.failure)
-    deadline = time.monotonic() + seconds
-    _within(runner, finding, first, deadline, stopped, kept)
-
-
-def _within(
-    runner: Runner,
-    finding: Finding,
-    first: Confirmation,
-    deadline: float,
-    stopped: Callable[[], bool],
-    save: Callable[[Finding], Finding],
-    *,
-    later: bool = False,
-) -> Finding:
-    """Reduce and explain a confirmed finding, what is established left established."""
-    runner.hanging = finding.signature.kind is Kind.HANG
-    if is_beside_page(finding):
-        runner.fault = first.failure
-    try:
-        return _minimise(runner, finding, first, deadline, stopped, save, later)
-    finally:
-        runner.hanging = False
-        runner.fault = None
-
-
 def _minimise(
     runner: Runner,
     finding: Finding,
@@ -364,7 +316,6 @@ def _minimise(
     deadline: float,
     stopped: Callable[[], bool],
     save: Callable[[Finding], Finding],
-    later: bool,
 ) -> Finding:
     kernel = runner.loaded.kernel
     signature = finding.signature
@@ -374,7 +325,7 @@ def _minimise(
     admits = _domain(runner, finding.case)
     minimum, reduction = reduce_case(
         finding.case,
-        shown.first,
+        shown.fails,
         admits,
         deadline=deadline,
         fitted=partial(fitted, kernel.operator),
@@ -400,7 +351,7 @@ def _minimise(
         return save(enter(finding, state, UNLIKE))
     if told is not None and told.failure is not None:
         finding = _charged(finding, told.failure)
-    if stopped() or told is None or (later and reduction.stopped == "time"):
+    if stopped() or told is None:
         return save(replace(finding, explanation=Explanation(complete=False)))
     explained = explain(
         finding.case,
@@ -484,20 +435,9 @@ class _Shown:
             report = self.runner.judge(case, self._depth)
         return self._fate_of(case, report)
 
-    def first(self, cases: Sequence[Case]) -> int | None:
-        """Return the place of the first case that shows the symptom."""
-        if self._takes_children:
-            fates = enumerate(map(self.fate, cases))
-            return next((i for i, fate in fates if fate is Fate.FAILS), None)
-        done = 0
-        while done < len(cases) and not self.stopped():
-            left = cases[done:]
-            reports = self.runner.judge_each(left, self._depth, self.signature)
-            for i, report in enumerate(reports):
-                if self._fate_of(left[i], report) is Fate.FAILS:
-                    return done + i
-            done += len(reports)
-        return None
+    def fails(self, case: Case) -> bool:
+        """Whether a case shows the symptom."""
+        return self.fate(case) is Fate.FAILS
 
     @property
     def _takes_children(self) -> bool:

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from kfuzz.core.declaration import INT32_ELEMENTS
 from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits, pack_bits
 from kfuzz.core.finding import Explanation, Finding
 from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec
-from kfuzz.core.verdict import Access, Feature
+from kfuzz.core.verdict import Feature
 from kfuzz.engine.reduce import filled, kept, numbers, without_axis
 
 
@@ -146,9 +147,9 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
             grown = filled(grown, axis)
         yield (Feature.ZERO_SIZE, {"with one element": grown})
     values = [n for s in specs if _is_float(s) for n in numbers(s)]
-    for feature, what, test, ordinary in _value_classes():
+    for feature, what, test, ordinary in _VALUES:
         if any(map(test, values)):
-            mapped = _map_values(case, _substitute(test, ordinary))
+            mapped = _map_values(case, partial(_substituted, test, ordinary))
             if mapped is not None:
                 yield (feature, {what: mapped})
     finite = [abs(n) for n in values if math.isfinite(n) and n]
@@ -165,28 +166,27 @@ def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variatio
     others = {}
     for dtype in dtypes:
         if CLASS_OF[dtype] is not mine:
-            made = _as_dtype(case, dtype)
+            made = _map_values(case, lambda n: n, dtype)
             if made is not None:
                 others[f"in {dtype}"] = made
     if others:
         yield (mine, others)
 
 
-def _value_classes() -> Iterator[tuple[Feature, str, _Test, _Change]]:
-    """Yield features of values, how to know them, and what is put in their place."""
-    yield Feature.NAN, "without NaN", math.isnan, lambda n: 1.0
-    # The sign is kept: of a mask's -Inf only a number below the others is like it.
-    yield Feature.INF, "without infinities", math.isinf, lambda n: math.copysign(1.0, n)
-    yield (
-        Feature.SUBNORMAL,
-        "without tiny values",
-        lambda n: 0 < abs(n) < 2.0**-126,
-        lambda n: 0.0,
-    )
+# Features of values, how to know them, and what is put in their place. The sign of an
+# infinity is kept: of a mask's -Inf only a number below the others is like it.
+_VALUES: Final[tuple[tuple[Feature, str, _Test, _Change], ...]] = (
+    (Feature.NAN, "without NaN", math.isnan, lambda n: 1.0),
+    (Feature.INF, "without infinities", math.isinf, lambda n: math.copysign(1.0, n)),
+    (
+        Feature.SUBNORMAL, "without tiny values",
+        lambda n: 0 < abs(n) < 2.0**-126, lambda n: 0.0,
+    ),
+)  # fmt: skip
 
 
-def _substitute(test: _Test, ordinary: _Change) -> _Change:
-    return lambda n: ordinary(n) if test(n) else n
+def _substituted(test: _Test, ordinary: _Change, n: float) -> float:
+    return ordinary(n) if test(n) else n
 
 
 def _each(case: Case, change: Callable[[TensorSpec], TensorSpec]) -> Case:
@@ -197,35 +197,28 @@ def _is_float(spec: TensorSpec) -> bool:
     return DTYPES[spec.dtype].kind == "float"
 
 
-def _map_values(case: Case, change: _Change) -> Case | None:
-    """Return the case with every float changed; None if one is not held."""
+def _map_values(case: Case, change: _Change, dtype: str = "") -> Case | None:
+    """Return the case with every float changed; None if one is not held.
+
+    Args:
+        case: the case.
+        change: what becomes of a value.
+        dtype: another data type for them, "" for their own.
+    """
     tensors = dict(case.tensors)
     for name, spec in case.tensors.items():
         if not _is_float(spec):
             continue
-        try:
-            patterns = [number_to_bits(change(n), spec.dtype) for n in numbers(spec)]
-        except (ValueError, OverflowError):
-            return None
-        tensors[name] = replace(spec, values=pack_bits(patterns, spec.dtype))
-    return replace(case, tensors=tensors)
-
-
-def _as_dtype(case: Case, dtype: str) -> Case | None:
-    """Return the case's floats in another dtype, exactly; None if one is not held."""
-    tensors = dict(case.tensors)
-    for name, spec in case.tensors.items():
-        if not _is_float(spec):
-            continue
-        values = numbers(spec)
+        kind = dtype or spec.dtype
         try:
             patterns = [
-                canonical_nan(dtype) if math.isnan(n) else number_to_bits(n, dtype)
-                for n in values
-            ]
+                canonical_nan(kind) if dtype and math.isnan(n)
+                else number_to_bits(change(n), kind)
+                for n in numbers(spec)
+            ]  # fmt: skip
         except (ValueError, OverflowError):
             return None
-        tensors[name] = replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
+        tensors[name] = replace(spec, dtype=kind, values=pack_bits(patterns, kind))
     return replace(case, tensors=tensors)
 
 
@@ -287,8 +280,8 @@ def shape_need(
             break
     powers = all(n and _is_power(n) for n in case.dims.values())
     others = "other power-of-two shapes" if powers else "power-of-two shapes"
-    passes = _listed(passing or [others])
-    return feature, f"passes at {passes}; fails at {_listed(failing)}"
+    passes = " and ".join((passing or [others])[:NAMED])
+    return feature, f"passes at {passes}; fails at {' and '.join(failing[:NAMED])}"
 
 
 def _is_power(n: int) -> bool:
@@ -319,10 +312,6 @@ def _shapes(case: Case, axes: Collection[str] = ()) -> str:
     """Return the shapes of the arguments, or of those with certain axes: "x [2]"."""
     told = [(n, s) for n, s in case.tensors.items() if not axes or {*axes} & {*s.axes}]
     return ", ".join(f"{n} {list(s.shape)}" for n, s in told)
-
-
-def _listed(shapes: list[str]) -> str:
-    return " and ".join(shapes[:NAMED])
 
 
 def _joined(names: list[str]) -> str:
@@ -359,7 +348,7 @@ def offset_lines(finding: Finding, *, apart: bool) -> tuple[str, ...]:
         (access.argument, case.memory(access.argument), access.offset + _WRAP)
         for access in finding.failure.accesses
         if access.argument in (*case.tensors, *case.destinations)
-        and _is_wrapped(access, case.memory(access.argument))
+        and 0 <= access.offset + _WRAP < case.memory(access.argument).span
     ]
     if not found and apart:
         found = [
@@ -369,10 +358,6 @@ def offset_lines(finding: Finding, *, apart: bool) -> tuple[str, ...]:
         ]
     lines = [_product(*each) for each in found[:1]]
     return (*lines, _CAST, _DECLARE) if lines else ()
-
-
-def _is_wrapped(access: Access, spec: TensorSpec) -> bool:
-    return 0 <= access.offset + _WRAP < spec.span
 
 
 def _product(name: str, spec: TensorSpec, offset: int) -> str:

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.features import needed
 from kfuzz.core.finding import ATEN, Finding
 from kfuzz.core.home import with_home
-from kfuzz.core.verdict import CaseReport, ReplayOutcome, State
+from kfuzz.core.verdict import ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult, Sanitized
 from kfuzz.engine.confirm import is_by_chance, process
 from kfuzz.engine.workers.children import is_beside_page
@@ -100,21 +100,17 @@ def jobs_for(
 ) -> int:
     """Return how many findings are replayed side by side where nobody says."""
     most = max(min(len(stored), MOST_JOBS), 1)
-    if backend is None:
-        used = {device or e.finding.device for e in stored if isinstance(e, Stored)}
-        each = max(map(_gpus, used), default=0)
+    if backend is not None:
+        used = [(backend.on, backend.devices)]
     else:
-        each = len(backend.devices) if backend.on.has.asynchronous else 0
+        names = {device or e.finding.device for e in stored if isinstance(e, Stored)}
+        used = []
+        for name in names:
+            with suppress(BackendError):  # whoever replays there says so
+                used.append(resolve(name))
     # What else a GPU does may change what shows: one finding at a time.
-    return min(each or max(processors() // 2, 1), most)
-
-
-def _gpus(device: str) -> int:
-    try:
-        on, devices = resolve(device)
-    except BackendError:  # whoever replays there says so
-        return 1
-    return len(devices) if on.has.asynchronous else 0
+    gpus = [len(devices) for on, devices in used if on.has.asynchronous]
+    return min(max(gpus, default=max(processors() // 2, 1)), most)
 
 
 class _Replays:
@@ -381,7 +377,7 @@ def _replayed(
     except KfuzzError as error:
         return came_to(ReplayOutcome.ERROR, str(error))
     runs = len(reports)
-    if errors := [r.error or r.unsupported or "" for r in reports if _failed(r)]:
+    if errors := [text for r in reports if (text := r.error or r.unsupported)]:
         return came_to(ReplayOutcome.ERROR, errors[0], runs=runs)
     failures = [r.failure for r in reports if r.failure is not None]
     refusing = next((r for r in reports if r.refusal and not r.failure), None)
@@ -403,19 +399,16 @@ def _replayed(
     return replace(made, differences=tuple(differences))
 
 
-def _failed(report: CaseReport) -> bool:
-    """Whether a case could not be judged."""
-    return bool(report.error or report.unsupported)
-
-
 def _hidden(finding: Finding, runner: Runner) -> str:
     """Return why a finding beside a page that faults cannot show here, "" if it can."""
     edge = finding.case.edge
     if is_beside_page(finding):
-        if not runner.fences:
+        if not runner.children.fences:
             return "it shows beside a page that faults, in a child, only"
-        if runner.unfenced:
-            return f"it shows beside a page that faults only: {runner.unfenced}"
+        if runner.children.unfenced:
+            return (
+                f"it shows beside a page that faults only: {runner.children.unfenced}"
+            )
     if edge and edge.allocation is not None and runner.place.has.on_host:
         return "it shows beside a page of its own allocation's, on a GPU only"
     return ""
@@ -548,25 +541,20 @@ def _device_of(entry: Stored | Problem, config: ReplayConfig) -> str:
     """Return torch's name of the device to run an entry on."""
     if isinstance(entry, Problem):
         return ""
-    wanted = config.device or entry.finding.device
+    wanted, finding = config.device or entry.finding.device, entry.finding
     backend = BACKENDS.get(wanted.partition(":")[0])
+    what = ""
     if backend is None or not backend.has.sanitizer:
+        what = f"was found on {wanted!r}, where compute-sanitizer sees nothing"
+    elif finding.target.reference:
+        what = "is a candidate's, which runs in its sandbox only"
+    elif finding.case.large:
+        what = "has billions of elements: under compute-sanitizer it would take hours"
+    if what:
         raise UsageError(
-            f"{entry.finding.id} was found on {wanted!r}, where compute-sanitizer sees "
-            "nothing",
+            f"{finding.id} {what}",
             where="--sanitizer",
-            fix="give --device cuda to run it on a GPU",
-        )
-    if entry.finding.target.reference:
-        raise UsageError(
-            f"{entry.finding.id} is a candidate's, which runs in its sandbox only",
-            where="--sanitizer",
-        )
-    if entry.finding.case.large:
-        raise UsageError(
-            f"{entry.finding.id} has billions of elements: under compute-sanitizer it "
-            "would take hours",
-            where="--sanitizer",
+            fix="give --device cuda to run what a GPU can on one",
         )
     return resolve(wanted)[1][0]
 
@@ -596,7 +584,11 @@ def _run(
         output = _wait_for(command, Path(folder, "output.txt"), stop)
         if output is None:
             return None
-        said = _said(result, finding.id)
+        try:
+            said = json.loads(result.read_text()) if result.exists() else {}
+        except ValueError:
+            what = "the program that ran the kernel left half of what it saw"
+            raise HarnessError(what, where=finding.id, fix="run it again") from None
         text = log.read_text(errors="replace") if log.exists() else output
     if "problem" in said:
         raise HarnessError(said["problem"], where=finding.id)
@@ -609,25 +601,6 @@ def _run(
         ) from None
     file = attach(entry.path, f"sanitizer-{tool}.txt", text.encode())
     return Sanitized(entry.path, finding, report, file, said.get("raised", ""))
-
-
-def _said(result: Path, where: str) -> dict[str, str]:
-    """Return what the program wrote of itself, {} where it wrote nothing.
-
-    Raises:
-        HarnessError: if it was ended while it wrote.
-    """
-    if not result.exists():
-        return {}
-    try:
-        said: dict[str, str] = json.loads(result.read_text())
-    except ValueError:
-        raise HarnessError(
-            "the program that ran the kernel left half of what it saw",
-            where=where,
-            fix="run it again",
-        ) from None
-    return said
 
 
 def _wait_for(command: list[str], log: Path, stop: threading.Event) -> str | None:

@@ -5,7 +5,6 @@ which check of a failure it ends with.
 """
 
 import ast
-import builtins
 import math
 import os
 import re
@@ -138,36 +137,28 @@ def _home(finding: Finding, target: str) -> Target:
         UsageError: if the target names no one kernel.
         KfuzzError: if the finding holds no explicit values or no kernel home.
     """
-    if not finding.case.pinned:
-        raise KfuzzError(
-            "the finding's values are not explicit",
-            where=finding.id,
-            fix=f"shrink it first: kfuzz shrink {finding.id}",
-        )
+    what, fix = "", f"kfuzz replay {finding.id}"
     home = finding.target
-    if home.reference:
-        raise KfuzzError(
-            "a candidate that nobody vouches for runs in its sandbox only",
-            where=finding.id,
-            fix=f"kfuzz replay {finding.id}",
-        )
-    if target:
+    if not finding.case.pinned:
+        what = "the finding's values are not explicit"
+        fix = f"shrink it first: kfuzz shrink {finding.id}"
+    elif home.reference:
+        what = "a candidate that nobody vouches for runs in its sandbox only"
+    elif target:
         source = resolve_one(target, home.name)
         file = "" if source.file is None else os.path.relpath(source.file)
         return Target(file, source.only[0], source.module)
-    if home.module.startswith(ATEN):
-        raise KfuzzError(
-            "no script calls an overload that a package registers as it is imported",
-            where=finding.id,
-            fix=f"kfuzz replay {finding.id}; or bind the function in a file, "
-            f'kfuzz.kernel("{ATEN}{home.name}")(function), and name it: --target',
+    elif home.module.startswith(ATEN):
+        what = "no script calls an overload that a package registers as it is imported"
+        fix += (
+            "; or bind the function in a file, "
+            f'kfuzz.kernel("{ATEN}{home.name}")(function), and name it: --target'
         )
-    if not home.file and not home.module:
-        raise KfuzzError(
-            "the finding's kernel has no importable home, or one outside the project",
-            where=finding.id,
-            fix="name it: --target path.py::name",
-        )
+    elif not home.file and not home.module:
+        what = "the finding's kernel has no importable home, or one outside the project"
+        fix = "name it: --target path.py::name"
+    if what:
+        raise KfuzzError(what, where=finding.id, fix=fix)
     return home
 
 
@@ -443,23 +434,22 @@ class _Unfit(Exception):
 def _script(finding: Finding, root: Path) -> str:
     failure, case, target = finding.failure, finding.case, finding.target
     claims, default = finding.declaration, Declaration()
-    if (
-        failure.kind not in VALUE_KINDS
-        or failure.index is None
-        or failure.expected is None
-    ):
+    expected, low, high = failure.expected, failure.low, failure.high
+    if failure.kind not in VALUE_KINDS or failure.index is None or expected is None:
         raise _Unfit("no single element of a result shows the failure")
-    if target.name.endswith(".backward"):
-        raise _Unfit("it is of a gradient")
-    if failure.got == 0 == failure.expected:
-        raise _Unfit("only the sign of a zero is wrong")
-    if claims.inplace or claims.out or claims.configs != default.configs:
-        raise _Unfit("the kernel is not called with its inputs alone")
-    if not case.pinned or not target.file or target.reference:
-        raise _Unfit("its values are not explicit, or its kernel has no file")
     # Findings come from strangers too: what one holds is a literal here, or a name.
-    if not all(map(str.isidentifier, (*case.tensors, *case.scalars))):
-        raise _Unfit("an argument has no name of Python's")
+    named_well = all(map(str.isidentifier, (*case.tensors, *case.scalars)))
+    given = claims.inplace or claims.out or claims.configs != default.configs
+    for unfit, why in (
+        (target.name.endswith(".backward"), "it is of a gradient"),
+        (failure.got == 0 == expected, "only the sign of a zero is wrong"),
+        (given, "the kernel is not called with its inputs alone"),
+        (not case.pinned, "its values are not explicit"),
+        (not target.file or target.reference, "its kernel has no file"),
+        (not named_well, "an argument has no name of Python's"),
+    ):
+        if unfit:
+            raise _Unfit(why)
     backend, index = named(finding.device), tuple(failure.index)
     source = kernel_source(_read(root, target.file), target.name)
     lines = ["import os", "from math import inf, nan", ""]
@@ -474,7 +464,6 @@ def _script(finding: Finding, root: Path) -> str:
     ]
     call = f"{target.name}({', '.join([*case.tensors, *scalars])})"
     result = call if failure.place is None else f"{call}[{failure.place}]"
-    expected, low, high = failure.expected, failure.low, failure.high
     allowed = f"allowed [{low!r}, {high!r}]"
     right = f"{low!r} <= got <= {high!r}"
     if math.isnan(expected):
@@ -523,7 +512,7 @@ def _tensor(name: str, spec: TensorSpec, device: str) -> Iterator[str]:
 
 
 def kernel_source(text: str, name: str) -> list[str]:
-    """Return the lines of a file that define a function and all that it uses.
+    """Return the lines of a file's definitions that do without kfuzz.
 
     Decorators of kfuzz's are left out. It raises `_Unfit` if the function is not
     defined at the top of the file, or uses more of kfuzz.
@@ -532,35 +521,18 @@ def kernel_source(text: str, name: str) -> list[str]:
         tree, lines = ast.parse(text), text.splitlines()
     except (SyntaxError, ValueError):
         raise _Unfit("the kernel's file is no Python") from None
-    bound: dict[str, list[ast.stmt]] = {}  # `import a` and `import a.b` bind one name
-    ours: set[str] = set()
-    for node in (each for stmt in tree.body for each in _single(stmt)):
-        for each in _bound(node):
-            bound.setdefault(each, []).append(node)
-            if _is_ours(node):
-                ours.add(each)
-    if not all(isinstance(node, _FUNCTION) for node in bound.get(name, [None])):
-        raise _Unfit(f"{name} is no function at the top of its file")
-    needed: dict[ast.stmt, bool] = {}
-    todo = [name]
-    while todo:
-        each = todo.pop()
-        if each in ours:
-            raise _Unfit(f"its source uses {each} of kfuzz")
-        if each not in bound:
-            raise _Unfit(f"its source uses {each}, which is not defined at the top")
-        for node in bound[each]:
-            if node in needed:
-                continue
-            if isinstance(node, ast.ImportFrom) and node.level:
-                raise _Unfit(f"its source imports {each} from beside its file")
-            needed[node] = True
-            todo += _used(node, ours)
+    left = [each for stmt in tree.body for each in _single(stmt)]
+    gone: set[str] = set()
+    while lost := [node for node in left if _is_lost(node, gone)]:
+        left = [node for node in left if node not in lost]
+        gone |= {each for node in lost for each in _bound(node)}
+    if not any(isinstance(node, _FUNCTION) and node.name == name for node in left):
+        what = f"{name} is no function at the top of its file that does without kfuzz"
+        raise _Unfit(what)
     found: list[str] = []
-    for node in sorted(needed, key=lambda node: node.lineno):
+    for node in left:
         if isinstance(node, _Definition):
-            kept = [d for d in node.decorator_list if not _names(d) & ours]
-            found += ["", ""] + [f"@{ast.unparse(d)}" for d in kept]
+            found += ["", ""] + [f"@{ast.unparse(d)}" for d in node.decorator_list]
         if isinstance(node, ast.Import | ast.ImportFrom):
             found.append(ast.unparse(node))
         else:
@@ -570,57 +542,46 @@ def kernel_source(text: str, name: str) -> list[str]:
 
 def _single(node: ast.stmt) -> Iterator[ast.stmt]:
     """Yield a statement; an import of several names as one for each."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield ast.copy_location(ast.Import([alias]), node)
-    elif isinstance(node, ast.ImportFrom):
-        for alias in node.names:
-            one = ast.ImportFrom(node.module, [alias], node.level)
-            yield ast.copy_location(one, node)
-    else:
+    if not isinstance(node, ast.Import | ast.ImportFrom):
         yield node
+        return
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            yield ast.Import([alias])
+        else:
+            yield ast.ImportFrom(node.module, [alias], node.level)
 
 
-def _is_ours(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Import):
-        return any(alias.name.split(".")[0] == "kfuzz" for alias in node.names)
-    module = node.module if isinstance(node, ast.ImportFrom) else None
-    return (module or "").split(".")[0] == "kfuzz"
+def _is_lost(node: ast.stmt, gone: set[str]) -> bool:
+    """Whether a statement is of no use without names; such decorators are dropped."""
+    match node:
+        case ast.Import(names=[alias]):
+            return alias.name.split(".")[0] == "kfuzz"
+        case ast.ImportFrom():
+            return bool(node.level) or (node.module or "").split(".")[0] == "kfuzz"
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            node.decorator_list = [
+                d for d in node.decorator_list if not _names(d) & gone
+            ]
+        case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+            pass
+        case _:
+            return True
+    return bool(_names(node) & gone)
 
 
-def _bound(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement at the top of a file defines."""
-    if isinstance(node, _Definition):
-        yield node.name
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from ((a.asname or a.name).split(".")[0] for a in node.names)
-    elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        for each in ast.walk(node):
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                yield each.id
+def _bound(node: ast.stmt) -> set[str]:
+    """Return the names that a statement at the top of a file defines."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return {node.name}
+        case ast.Import() | ast.ImportFrom():
+            return {(a.asname or a.name).split(".")[0] for a in node.names}
+    return _names(node, ast.Store)
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-
-
-def _used(node: ast.stmt, ours: set[str]) -> list[str]:
-    """Return the names that a statement takes from its file."""
-    own: set[str] = set()
-    loaded: set[str] = set()
-    left_out = []
-    if isinstance(node, _Definition):
-        left_out = [d for d in node.decorator_list if _names(d) & ours]
-    hidden = {id(each) for d in left_out for each in ast.walk(d)}
-    for each in ast.walk(node):
-        if id(each) in hidden:
-            continue
-        if isinstance(each, ast.Name):
-            (loaded if isinstance(each.ctx, ast.Load) else own).add(each.id)
-        elif isinstance(each, ast.arg):
-            own.add(each.arg)
-        elif isinstance(each, ast.ExceptHandler) and each.name:
-            own.add(each.name)
-        elif isinstance(each, ast.Import | ast.ImportFrom | _Definition):
-            own |= {*_bound(each)} if each is not node else set()
-    return sorted(loaded - own - {*dir(builtins)})
+def _names(
+    node: ast.AST, context: type[ast.expr_context] = ast.expr_context
+) -> set[str]:
+    names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+    return {each.id for each in names if isinstance(each.ctx, context)}

@@ -18,11 +18,9 @@ from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Signature
 from kfuzz.evaluation.diagnosis import Builder
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
-from kfuzz.execution.calls.branches import Watch, watch
 from kfuzz.execution.calls.compiling import (
     Holder,
     Phases,
@@ -36,7 +34,7 @@ from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.simulated import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.processes.wire import is_child, limit_memory
+from kfuzz.execution.processes.wire import limit_memory
 from kfuzz.targets.load import load, meets_gpu, requested
 from kfuzz.targets.triton_free import is_triton_free
 
@@ -61,7 +59,6 @@ class Worker:
         self._pulse: mmap.mmap | None = None
         self._stacks: io.FileIO | None = None
         self._unfenced = ""
-        self._watch: Watch | None = None
         self._phases = Phases()
         self._meets_gpu = False
 
@@ -80,47 +77,28 @@ class Worker:
             case "judge":
                 case = decode(Case, message["case"], "case")
                 evaluator = self._need()
-                self._next_is(None if case.pinned else case.seed)
                 self._phases.begin()
                 report = evaluator.judge(case, Depth(message["depth"]))
                 reply = {"report": encode(report), "spent": evaluator.spent}
-                return {**reply, **self._told()}
+                return {**reply, "spending": encode(self._phases.end())}
             case "screen":
                 burst = decode(Burst, message["burst"], "burst")
-                self._next_is(None)
                 self._phases.begin()
                 screened = self._prefiltering().screen(burst)
-                return {"screened": encode(screened), **self._told()}
-            case "judge_each":
-                return self._judge_each(message)
+                return {
+                    "screened": encode(screened),
+                    "spending": encode(self._phases.end()),
+                }
             case "pin":
                 case = decode(Case, message["case"], "case")
                 return {"case": encode(self._need().pin(case))}
             case "observe":
                 case, evaluator = decode(Case, message["case"], "case"), self._need()
-                self._next_is(None)
                 observed = observe(evaluator, case, message["times"])
                 reply = {"observed": encode(observed), "spent": evaluator.spent}
-                return {**reply, "branches": self._branches()}
+                return reply
             case other:
                 raise ValueError(f"unknown request {other!r}")
-
-    def _judge_each(self, message: dict[str, Any]) -> Reply:
-        """Judge cases in order, up to the first that shows the symptom asked for.
-
-        One that cannot be judged, or after which nothing else can, is the last too.
-        """
-        evaluator, depth = self._need(), Depth(message["depth"])
-        wanted = decode(Signature, message["until"], "until")
-        self._next_is(None)
-        reports = []
-        for i, data in enumerate(message["cases"]):
-            report = evaluator.judge(decode(Case, data, f"cases[{i}]"), depth)
-            reports.append(encode(report))
-            if report.shows(wanted) or report.error or evaluator.spent:
-                break
-        reply = {"reports": reports, "spent": evaluator.spent}
-        return {**reply, "branches": self._branches()}
 
     def adopt(self, evaluator: Evaluator) -> None:
         """Serve a kernel that is loaded."""
@@ -159,10 +137,6 @@ class Worker:
                 around.prepare()
             if message["pulse"]:
                 self._beat_into(message["pulse"])
-            if is_child():  # what follows every call ends with the process
-                self._watch = watch(loaded[0].kernel.function)
-                if self._watch is not None:
-                    tell(self._watch.occupied, role="branches")
         return {
             "device": backend.device_name(message["device"]),
             "flags": backend.flags() + simulated.described(),
@@ -204,20 +178,6 @@ class Worker:
             )
             self._prefilter.on_run = lambda: evaluator.on_run()
         return self._prefilter
-
-    def _next_is(self, seed: int | None) -> None:
-        """Say that the case of a seed is next, or a burst (None)."""
-        if self._watch is not None:
-            self._watch.ask(seed)
-
-    def _told(self) -> Reply:
-        """Return what a reply tells besides what was asked."""
-        spending = encode(self._phases.end())
-        return {"branches": self._branches(), "spending": spending}
-
-    def _branches(self) -> Any:
-        """Return what is new of the branches of the kernel's file."""
-        return None if self._watch is None else encode(self._watch.news())
 
     def _need(self) -> Evaluator:
         if self._evaluator is None:

@@ -356,8 +356,6 @@ class Gathered:
             self._pending[event.kernel] = shown
             return
         self._pending.pop(event.kernel, None)
-        if event.replaces != event.finding.id:
-            self._shown.pop((event.kernel, event.replaces), None)
         key = event.kernel, event.finding.id
         # Told once more, by another run or a corpus, it is as new as it was.
         is_new = event.is_new or (key in self._shown and self._shown[key].is_new)

@@ -205,9 +205,6 @@ class TerminalReport:
             case FindingSaved(stage="found"):
                 self._found(event)
             case FindingSaved(stage="done"):
-                if event.replaces:
-                    self._say(f"\n{event.replaces} is shrunk further:")
-                    self._done.discard(event.replaces)
                 self._block(event.kernel, event.finding, event.path)
             case FindingReplayed():
                 self._replay(event)

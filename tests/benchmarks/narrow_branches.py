@@ -21,7 +21,6 @@ from typing import Final
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished
-from kfuzz.engine.atheris import Atheris
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.targets.load import load_all
@@ -93,7 +92,7 @@ def search(fault: Fault, engine: Engine, *, cases: int, seed: int) -> Attempt:
             burst=1,
             engine=engine,
         )
-        for event in run_kernels(config, kernels, stop=stop, guide=Atheris()):
+        for event in run_kernels(config, kernels, stop=stop):
             match event:
                 case FindingSaved() if not stop.is_set():
                     seconds = time.monotonic() - began

@@ -3,17 +3,11 @@
 import importlib.util
 import shutil
 import signal
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import Budget
-from kfuzz.core.event import KernelFinished
-from kfuzz.engine.atheris import Atheris
-from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search import campaign
 from tests.e2e.project import HEADER, PATIENCE, RIGHT, Project, strict
 
 pytestmark = pytest.mark.skipif(
@@ -75,30 +69,6 @@ def test_a_narrow_branch_is_reached_the_same_way_twice(
     project.run("kernels.py", "--engine", "atheris", cases=60)
     assert _inputs(project) == kept
     assert project.wait_until_alone() == []
-
-
-@pytest.mark.slow
-def test_the_inputs_that_are_kept_reach_the_branch_in_the_next_run(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project.write("kernels.py", HEADER + NARROW)
-    monkeypatch.chdir(project.folder)
-
-    def found(cases: int) -> set[str]:
-        # The command line keeps inputs in runs without a seed alone.
-        config = RunConfig(
-            ("kernels.py",), project.folder, project.corpus,
-            budget=Budget(None, max_cases=cases, max_findings=1), device="cpu",
-            engine=Engine.ATHERIS, keep_inputs=True,
-        )  # fmt: skip
-        events = list(campaign.run(config, stop=threading.Event(), guide=Atheris()))
-        [done] = [e for e in events if isinstance(e, KernelFinished)]
-        return {finding.id for finding in done.findings}
-
-    first = found(1000)
-    assert len(first) == 1
-    assert len(_inputs(project)) > 1
-    assert found(60) == first
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.e2e.project import HEADER, WRONG, Project, error, strict
+from tests.e2e.project import Project, error
 from tests.helpers.tiers import usual
 
 # Each mentions kfuzz, and ends or hangs before it imports torch.
@@ -84,99 +84,4 @@ def test_a_signal_ends_an_import_that_hangs(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert project.wait_until_alone() == []
-
-
-@pytest.mark.slow
-def test_replays_go_on_past_a_file_whose_import_ends_the_process(
-    found: Project,
-) -> None:
-    """One finding cannot be judged any more; the others are."""
-    found.write("other.py", HEADER + WRONG.replace("wrong", "other"))
-    assert found.run("other.py", "--max-findings", "1").code == 1
-    found.write("other.py", FILES["segfaults"])
-    done = found.kfuzz("replay", "--times", "1", "--format", "json")
-    assert done.returncode == 3
-    results = strict(done.stdout)["results"]
-    told = {r["id"].partition("-")[0]: r for r in results}
-    assert told["wrong"]["outcome"] == "FAILS"
-    assert told["other"]["outcome"] == "ERROR"
-    assert f"other.py: {SAYS['segfaults']}" in told["other"]["message"]
-    assert found.wait_until_alone() == []
-
-
-# What a run takes at least: seconds that a test does not have.
-IN_A_SECOND = """
-import sys
-from kfuzz.targets import importing
-
-importing.LEAST_SECONDS = 1.0
-from kfuzz.__main__ import main
-
-sys.exit(main())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "verb",
-    [
-        usual(verb, is_usual=verb in ("run", "judge"))
-        for verb in ("run", "prove", "probe", "grade", "judge")
-    ],
-)
-def test_an_import_that_hangs_ends_with_the_time_of_the_run(
-    verb: str, project: Project
-) -> None:
-    project.write("kernels.py", FILES["hangs"])
-    project.write("candidate.py", "")
-    files = ["kernels.py", *(["candidate.py"] if verb == "judge" else [])]
-    words = ["-c", IN_A_SECOND, verb, *files, "--max-time", "1s"]
-    done = project.python(*words)
-    assert done.returncode == 2
-    assert f"kernels.py: {SAYS['hangs']}" in error(done)
-    assert "give more with --max-time" in done.stderr
-    assert project.wait_until_alone() == []
-
-
-REFERENCE = """
-import time
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {build}
-
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    {inputs}
-    return [torch.rand(4, 8)]
-
-
-def get_init_inputs():
-    return []
-"""
-ENDLESS = "while True: torch.zeros(1000).normal_()"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("build", "inputs"), [(ENDLESS, ""), ("pass", ENDLESS)])
-def test_a_reference_that_takes_too_long_to_open_decides_nothing(
-    build: str, inputs: str, project: Project
-) -> None:
-    project.write("reference.py", REFERENCE.format(build=build, inputs=inputs))
-    project.write("candidate.py", "")
-    files = ["reference.py", "candidate.py"]
-    done = project.python("-c", IN_A_SECOND, "judge", *files, "--max-time", "1s")
-    assert done.returncode == 2
-    assert done.stdout.startswith(
-        "under_specified: candidate.py: opening the reference was given up after 1 s: "
-        "give more with --max-time\n  against reference.py"
-    )
     assert project.wait_until_alone() == []

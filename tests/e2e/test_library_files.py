@@ -74,20 +74,6 @@ def test_their_kernels_are_run_and_judged(project: Project) -> None:
     assert "declared_gpu=" in str(found["fingerprint"])
 
 
-@pytest.mark.slow
-def test_several_of_them_are_imported_and_so_is_one_in_one_process(
-    project: Project,
-) -> None:
-    project.write("first.py", FILE)
-    project.write("second.py", FILE)
-    words = ("--device", "interpret", "--contracts", "K-VAL-01")
-    run = project.run("first.py::right", "second.py::right", *words, cases=3)
-    assert run.code == 0, run.err
-    assert len(run.document["kernels"]) == 2
-    run = project.run("first.py::wrong", *words, "--isolate", "none", cases=3)
-    assert run.code == 1, run.err
-
-
 ASKING = """
 import {}
 from kfuzz.contracts import operators as ops
@@ -113,86 +99,3 @@ def test_whoever_imports_such_a_file_has_it_find_the_gpu(
         names.append(loaded.kernel(torch.ones(1)))
     here = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     assert names == [GPU["name"], here]
-
-
-GRADIENTS = """
-import torch
-import triton
-import triton.language as tl
-
-import kfuzz
-from kfuzz import strategies as ks
-
-
-@kfuzz.reference(inputs=dict(x=ks.tensors("N"), w=ks.tensors("N")))
-def scaled_square(x, w):
-    return x * x * w
-
-
-@triton.jit
-def forward_body(x, w, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    a = tl.load(x + at, mask=at < n).to(tl.float32)
-    b = tl.load(w + at, mask=at < n).to(tl.float32)
-    tl.store(y + at, a * a * b, mask=at < n)
-
-
-@triton.jit
-def backward_body(g, x, w, dx, dw, n, factor, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    slope = tl.load(g + at, mask=at < n).to(tl.float32)
-    a = tl.load(x + at, mask=at < n).to(tl.float32)
-    b = tl.load(w + at, mask=at < n).to(tl.float32)
-    tl.store(dx + at, slope * factor * a * b, mask=at < n)
-    tl.store(dw + at, slope * a * a, mask=at < n)
-
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, w, factor):
-        assert x.is_cuda
-        a, b = x.contiguous(), w.contiguous()
-        ctx.save_for_backward(a, b)
-        ctx.factor = factor
-        y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        n = x.numel()
-        if n:
-            forward_body[(triton.cdiv(n, 64),)](a, b, y, n, BLOCK=64)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        dx, dw, n = torch.empty_like(x), torch.empty_like(w), x.numel()
-        assert g.is_cuda and dx.device == x.device
-        if n:
-            backward_body[(triton.cdiv(n, 64),)](
-                g.contiguous(), x, w, dx, dw, n, ctx.factor, BLOCK=64
-            )
-        return dx, dw, None
-
-
-@kfuzz.kernel(scaled_square, gradients=True)
-def right(x, w):
-    return Square.apply(x, w, 2.0)
-
-
-@kfuzz.kernel(scaled_square, gradients=True)
-def half(x, w):
-    return Square.apply(x, w, 1.0)
-"""
-
-
-@pytest.mark.slow
-def test_gradients_of_an_operator_of_ones_own_meet_the_gpu(project: Project) -> None:
-    project.write("library.py", GRADIENTS)
-    words = ("--device", "interpret", "--max-findings", "1")
-    run = project.run("library.py::right", *words, cases=8)
-    assert run.code == 0, run.err
-    gradients = {k["kernel"]: k["contracts"] for k in run.document["kernels"]}
-    judged = gradients["library.py::right.backward"]["K-GRD-01"]
-    assert judged["verdict"] == "conforms"
-    run = project.run("library.py::half.backward", *words, cases=8)
-    assert run.code == 1, run.err
-    (found,) = project.findings()
-    assert found["signature"]["contract"] == "K-GRD-01"

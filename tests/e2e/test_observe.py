@@ -3,7 +3,6 @@
 import pytest
 
 from tests.e2e.project import Project
-from tests.helpers.tiers import usual
 
 LIBRARY = """
 import torch
@@ -53,7 +52,6 @@ for n in (8, 24):
     x = library.Norm.apply(torch.randn(3, n), torch.randn(n), 1e-6)
     print(float(library.odd(x).sum()))
 """
-CALLS = "import library, torch, os\nlibrary.odd(torch.ones(9))\n"
 
 
 @pytest.mark.slow
@@ -73,26 +71,3 @@ def test_a_program_becomes_bindings_that_can_be_searched(project: Project) -> No
     run = project.kfuzz("run", "found.py", "--max-cases", "12", "--seed", "1")
     assert "found.py::norm" in run.stdout
     assert run.returncode in (0, 1), run.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "code", "said"),
-    [
-        usual(CALLS + "raise SystemExit(3)\n", 0, "ended with exit code 3",
-              is_usual=False),
-        usual(CALLS + "os._exit(5)\n", 0, "ended with exit code 5", is_usual=True),
-        usual("print(7)\n", 4, "launched no Triton kernel", is_usual=False),
-        usual("this is no Python\n", 4, "SyntaxError", is_usual=False),
-    ],
-    ids=["exits", "exits at once", "launches nothing", "no Python"],
-)  # fmt: skip
-def test_a_program_that_ends_otherwise(
-    project: Project, text: str, code: int, said: str
-) -> None:
-    project.write("library.py", LIBRARY)
-    project.write("program.py", text)
-    done = project.kfuzz("observe", "program.py")
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
-    assert (project.folder / "observed.py").exists() is (code == 0)

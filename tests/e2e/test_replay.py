@@ -49,35 +49,6 @@ def test_it_fails_until_the_kernel_is_mended(found: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_that_fails_now_and_then(found: Project) -> None:
-    found.write("kernels.py", HEADER + FLAKY)
-    code, [result] = _replay(found)
-    assert (code, result["outcome"]) == (1, "FLAKY")
-    assert (result["failures"], result["runs"]) == (1, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        (None, "no such file"),
-        ("x = 1\n", "no kernel 'wrong'"),
-        ("raise ValueError('unfinished')\n", "unfinished"),
-    ],
-)
-def test_what_cannot_be_run_is_an_error(
-    text: str | None, part: str, found: Project
-) -> None:
-    if text is None:
-        (found.folder / "kernels.py").unlink()
-    else:
-        found.write("kernels.py", text)
-    code, [result] = _replay(found)
-    assert (code, result["outcome"]) == (3, "ERROR")
-    assert part in str(result["message"])
-
-
-@pytest.mark.slow
 def test_pytest_replays_and_searches_in_workers_of_its_own(found: Project) -> None:
     searches = """
 import kernels
@@ -111,13 +82,3 @@ def test_shrinking_again_keeps_the_minimum(found: Project) -> None:
     after = found.findings()
     assert [f["case"] for f in before] == [f["case"] for f in after]
     assert [f["id"] for f in before] == [f["id"] for f in after]
-
-
-@pytest.mark.slow
-def test_shrinking_what_passes_now_loses_nothing(found: Project) -> None:
-    before = found.findings()
-    found.write("kernels.py", HEADER + MENDED)
-    done = found.kfuzz("shrink", _id(found))
-    assert done.returncode == 0
-    assert "does not fail any more" in done.stdout
-    assert found.findings() == before

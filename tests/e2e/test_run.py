@@ -125,19 +125,3 @@ def test_a_clean_kernel_ends_with_0_and_leaves_no_corpus(project: Project) -> No
     assert "no finding in 30 cases" in done.stdout.lower()
     assert project.findings() == []
     assert project.wait_until_alone() == []
-
-
-@pytest.mark.slow
-def test_a_kernel_that_prints_a_lot_leaves_one_document(project: Project) -> None:
-    project.write(
-        "kernels.py",
-        HEADER
-        + "import os\nprint('imported')\n"
-        + WRONG.replace(
-            "    n = y", "    print('k' * 100_000)\n    os.write(1, b'raw')\n    n = y"
-        ),
-    )
-    run = project.run("kernels.py", cases=30)
-    assert run.code == 1
-    assert len(run.findings("wrong")) == 1
-    assert "imported" in run.err

@@ -1,7 +1,6 @@
 """The same seed and a number of cases: the same findings, whatever else differs."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,44 +50,3 @@ def test_two_runs_store_the_same(project: Project, tmp_path: Path) -> None:
     assert [len(findings) >= 1 for findings in one] == [False, True, True]
     assert len(one[2]) == 2
     assert _files(project) == _files(other)
-
-
-LOGGED = """
-@kernel(ops.relu)
-def logged(x):
-    with open("drawn", "a") as file:
-        print(tuple(x.shape), x.stride(), x.dtype, file=file)
-    return torch.relu(x)
-"""
-# Three nights in one process, for the time's sake.
-NIGHTS = """
-import os, sys
-from kfuzz.app import main
-search = ["run", "kernels.py", "--profile", "nightly", "--max-cases", "15", "-q",
-          "--contracts", "K-VAL-01", "--isolate", "none", "--device", "cpu"]
-for night, words in enumerate(([], [], sys.argv[1:])):
-    if words == ["again"]:
-        told = open("out").read().split("seed ")[-1].split()[0]
-        words = ["--seed", told]
-    with open("out", "w") as sys.stdout:
-        assert main([*search, *words]) == 0
-    os.rename("drawn", f"drawn{night}")
-    sys.stderr.write(open("out").read())
-"""
-
-
-@pytest.mark.slow
-def test_nights_in_ci_differ_and_their_seeds_repeat_them(project: Project) -> None:
-    project.write("kernels.py", HEADER + LOGGED)
-    surroundings = {"CI": "true", "OMP_NUM_THREADS": "1"}
-    done = project.python("-c", NIGHTS, "again", environment=surroundings)
-    assert done.returncode == 0, done.stderr
-    # Each prints its seed before it searches, at its end, and to be repeated.
-    seeds = re.findall(r"seed (\d+)", done.stderr)
-    assert len(seeds) == 9
-    first, second, again = seeds[::3]
-    assert first != second == again
-    one, two, three = (
-        (project.folder / f"drawn{night}").read_text() for night in range(3)
-    )
-    assert one != two == three

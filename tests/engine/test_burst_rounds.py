@@ -6,7 +6,6 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from kfuzz.contracts import operators as ops
@@ -14,18 +13,15 @@ from kfuzz.contracts.binding import kernel as bound
 from kfuzz.core.budget import Burst, Depth, Screened, Suspect
 from kfuzz.core.finding import Explanation, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.search import round as bursts
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import BatchRound, KernelSearch, Round, share_of
-from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.execution.device.backends import GPU
+from kfuzz.engine.search.round import BatchRound, KernelSearch, Round
 from kfuzz.targets.load import LoadedKernel, Source
 from tests.helpers.findings import finding
 
 NAMES = (f"relu_in_rounds{i}" for i in count())
 CLEAN = CaseReport({"K-VAL-01": Verdict.CONFORMS})
-REFUSED = CaseReport({}, refusal="zero-size input")
 WRONG = Failure("K-VAL-01", Kind.VALUE, "wrong", "out")
 FAILS = CaseReport({"K-VAL-01": Verdict.VIOLATES}, failure=WRONG)
 PASSED = Screened(passed=8, conforms={"K-VAL-01": 8}, ratio=0.5)
@@ -34,7 +30,7 @@ PASSED = Screened(passed=8, conforms={"K-VAL-01": 8}, ratio=0.5)
 class FakeRunner:
     """Answers bursts and cases in turn; the last answers stay."""
 
-    unfenced = ""
+    children = SimpleNamespace(unfenced="")
     reached = SimpleNamespace(run=frozenset())
     slow = False
 
@@ -50,7 +46,7 @@ class FakeRunner:
         self.pending += 1
         self.submitted.append(burst)
 
-    def prefiltered(self) -> Screened:
+    def prefiltered(self, *, patience: float = 0.0) -> Screened:
         self.pending -= 1
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -137,43 +133,6 @@ def test_a_broken_kernel_has_few_suspects_judged() -> None:
     assert judged <= len(runner.cases) <= 2 * judged
 
 
-def test_what_fails_as_others_did_counts_without_being_judged() -> None:
-    every = tuple(Suspect(i, "y is wrong") for i in range(8))
-    made, runner, turn, record = round_of([Screened(suspects=every)], [FAILS])
-    known(turn)
-    for seed in range(2 * bursts.STALE):
-        made.take(burst(2 * seed))
-    made.collect()
-    # Once enough have failed alike, all that are left of each batch count.
-    full = bursts.KNOWN // bursts.JUDGED
-    alike = 4 + 7 * (len(runner.submitted) - full)
-    assert record.prefiltered == alike
-    assert record.cases == record.tried().cases
-    stored = finding(signature=WRONG.signature(turn._kernel.name))
-    tallies = record.tallies([stored], frozenset({"K-VAL-01"}))
-    assert tallies["K-VAL-01"].failed >= alike
-
-
-def test_items_that_pass_alone_are_not_counted_as_wrong() -> None:
-    every = tuple(Suspect(i, "y is wrong") for i in range(8))
-    made, _, _, record = round_of([Screened(suspects=every)], [CLEAN])
-    for seed in range(2 * bursts.STALE):
-        made.take(burst(2 * seed))
-    made.collect()
-    assert record.prefiltered == 0
-
-
-def test_a_structure_that_is_refused_does_not_end_a_round() -> None:
-    every = tuple(Suspect(i, "raised ValueError: no") for i in range(8))
-    made, runner, _, _ = round_of([Screened(suspects=every)], [REFUSED])
-    for seed in range(4 * bursts.STALE):
-        made.take(burst(2 * seed))
-    made.collect()
-    assert len(runner.submitted) == 4 * bursts.STALE
-    few = bursts.KNOWN + len(runner.submitted) - bursts.KNOWN // bursts.JUDGED
-    assert len(runner.cases) == few
-
-
 def test_a_frequent_known_failure_does_not_hide_a_rare_one() -> None:
     often = tuple(Suspect(i, "y is wrong") for i in range(3))
     rare = Suspect(7, "memory changed that is not its own")
@@ -203,18 +162,6 @@ def test_a_burst_that_ends_its_child_is_judged_member_by_member() -> None:
     assert turn.found is not None
 
 
-def test_a_common_failure_does_not_hide_what_ended_the_child() -> None:
-    crash = replace(WRONG, contract="K-LIV-01", kind=Kind.CRASH)
-    ends = CaseReport({"K-LIV-01": Verdict.VIOLATES}, failure=crash)
-    lost = Screened(lost="the child died of SIGSEGV", spent=True)
-    made, _, turn, _ = round_of([lost], [FAILS, CLEAN, ends])
-    known(turn)
-    made.take(burst(2))
-    made.collect()
-    assert turn.found is not None
-    assert turn.found[1].failure == crash
-
-
 def test_a_new_symptom_ends_the_round_before_its_class_is_told() -> None:
     _, runner, turn, _ = round_of([PASSED], [FAILS])
     turn.judge(burst(99).case)
@@ -235,32 +182,6 @@ def test_a_new_symptom_ends_the_round_before_its_class_is_told() -> None:
         assert runner.depths == depths
 
 
-def test_what_takes_too_long_to_tell_apart_is_not_tried_again() -> None:
-    _, runner, turn, _ = round_of([PASSED], [FAILS])
-    known(turn)
-    runner.slow = True
-    for seed in range(97, 100):
-        turn.judge(burst(seed).case)
-    assert turn.found is None
-    assert runner.depths.count(Depth.FULL) == 1
-
-
-def test_a_suspicion_that_no_time_is_left_to_settle_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    case = burst(99).case
-    suspected = CaseReport({}, suspicion=Suspicion(case, WRONG))
-
-    def stopped(case: Case) -> bool:
-        raise Stopped
-
-    _, runner, turn, _ = round_of([PASSED], [suspected])
-    monkeypatch.setattr(runner, "conforms_alone", stopped, raising=False)
-    assert turn.judge(case) is None
-    assert turn.found is not None
-    assert turn.found[1].failure == WRONG
-
-
 def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:
     lost = Screened(lost="the child died of SIGSEGV", spent=True)
     made, runner, _, record = round_of([lost], [CLEAN])
@@ -269,36 +190,3 @@ def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:
     assert len(runner.cases) == 8
     [note] = record.notes()
     assert note.note == "in a batch, not alone: the child died of SIGSEGV"
-
-
-def test_a_launch_that_failed_is_looked_for_in_every_member() -> None:
-    every = tuple(Suspect(i, "unchecked launch: cudaErrorX") for i in range(8))
-    reports = [*[CLEAN] * 12, FAILS]
-    made, _, turn, _ = round_of([Screened(suspects=every)], reports)
-    made.take(burst(2))
-    made.collect()
-    assert turn.found is not None
-
-
-def test_what_cannot_be_screened_counts_for_nothing() -> None:
-    made, _, _, record = round_of([Screened(unsupported="a view of gigabytes")])
-    made.take(burst(2))
-    made.collect()
-    assert (record.cases, record.batches) == (0, 0)
-    failed = Screened(error="RuntimeError: no")
-    made, _, _, record = round_of([failed])
-    made.take(burst(2))
-    made.collect()
-    assert record.untold() == ["a batch could not be prefiltered: RuntimeError: no"]
-
-
-def test_few_cases_are_all_judged_in_full() -> None:
-    made, _, _, record = round_of([PASSED])
-    turns, batches = made._kernel, GPU.limits.batches
-    assert batches is not None
-    assert share_of(turns, batches, 400) == (0, 0)
-    assert share_of(turns, batches, 5000) == (0, 0)
-    record.cases = 300
-    turns.rounds = 3
-    assert share_of(turns, batches, 5000) == (128, 2350)
-    assert share_of(turns, batches, None) == (128, 128 * 128)

@@ -1,12 +1,10 @@
 """Bursts as they are drawn: which families, plants and members they have."""
 
-import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from kfuzz import strategies as ks
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.value_families import BOOL_FAMILIES, FAMILIES, INDEX_FAMILIES
 from kfuzz.execution.values.fills import batch_values, logical_values
 from kfuzz.execution.values.items import item
 from kfuzz.strategies.cases import Groups, bursts, cases
@@ -65,30 +63,6 @@ def drawn(operator, count=60, *, members=lambda case: 8, from_seed=3, **rest):
     return found
 
 
-def test_masks_truth_values_and_indices_have_theirs():
-    masks = {g["mask"] for b in drawn(ATTENTION, 80) for g in b.families}
-    assert masks <= set(FAMILIES)
-    assert {"ninf_mask", "zeros"} <= masks
-    for burst in drawn(ATTENTION, 40):
-        assert "index" not in burst.planted
-        assert "mask" not in burst.planted
-        for group in burst.families:
-            assert group["keep"] in BOOL_FAMILIES
-            assert INDEX_FAMILIES[group["index"]].group == "index"
-
-
-@pytest.mark.slow
-def test_what_copies_another_argument_may_go_on_doing_so():
-    copying = 0
-    found = [b for start in range(8) for b in drawn(MATMUL, 60, from_seed=start)]
-    for burst in found:
-        correlated = burst.case.tensors["b"].fill.source is not None
-        families = {group["b"] for group in burst.families}
-        copying += "transpose_of" in families
-        assert correlated or "transpose_of" not in families
-    assert copying
-
-
 def test_nothing_but_finite_values_where_others_are_undefined():
     for burst in drawn(NORM, 60, nonfinite="undefined"):
         assert burst.finite
@@ -113,22 +87,6 @@ def test_values_of_what_is_drawn_are_those_of_each_member():
     assert planted
 
 
-def test_nothing_copies_from_an_argument_that_is_not_there():
-    for made in (NORM, MATMUL):
-        for burst in drawn(made, 20, wanted=lambda case: ("transpose_of", "ones")):
-            first = next(iter(burst.case.tensors))
-            assert all(g[first] != "transpose_of" for g in burst.families)
-            batch_values(burst, CPU)
-
-
 def test_the_same_seed_draws_the_same_bursts():
     assert drawn(MATMUL, 30) == drawn(MATMUL, 30)
     assert drawn(MATMUL, 30) != drawn(MATMUL, 30, from_seed=4)
-
-
-@pytest.mark.parametrize("declared", ["undefined", "propagate"])
-def test_what_is_planted_follows_the_declaration(declared):
-    for burst in drawn(NORM, 20, nonfinite=declared):
-        assert burst.finite is (declared == "undefined")
-        expected = ("x",) if burst.case.tensors["x"].numel else ()
-        assert burst.planted == expected

@@ -15,7 +15,6 @@ from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.replay import replay
 from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers import runner as canaries
-from kfuzz.engine.workers.runner import Tried, left_out
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backend import Cpu
 from kfuzz.execution.device.backends import BACKENDS, CPU, GPU, environment_for
@@ -84,13 +83,6 @@ def test_a_child_sees_one_of_what_the_user_sees(
     assert environment_for(GPU, outer) == outer
 
 
-def test_hip_has_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kfuzz.execution.device.backends._is_nvidia", lambda: False)
-    for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
-        made = environment_for(GPU, {name: "3,5"}, "cuda:1")
-        assert made["HIP_VISIBLE_DEVICES"] == "5"
-
-
 def test_a_collective_sees_the_others_after_its_own(two: Two) -> None:
     backend = Backend("two", isolate="none")
     assert backend.beside("two:1") == {SEEN: "b,0"}
@@ -123,12 +115,6 @@ def test_a_fault_of_either_device_is_found(
 
 
 @pytest.mark.usefixtures("two")
-@pytest.mark.slow
-def test_a_device_that_is_named_has_all_kernels(tmp_path: Path) -> None:
-    assert search(tmp_path, "two:1") == {"first": False, "second": True}
-
-
-@pytest.mark.usefixtures("two")
 def test_a_candidate_sees_its_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a kernel launched without a word on its device runs on the first one."""
     made = mock.Mock()
@@ -145,26 +131,37 @@ def test_findings_are_divided_among_devices_that_work(
     assert search(tmp_path, "two:1") == {"first": False, "second": True}
     stored = list(Corpus(tmp_path / "corpus").entries())
     config = ReplayConfig(root=tmp_path, corpus=tmp_path / "corpus", times=1)
-    lost = Tried("two:0", ailment="it is lost")
+    ailments = {"two:0": "it is lost", "two:1": ""}
     monkeypatch.setattr(
-        canaries, "tried",
-        lambda backend, device: lost if device == "two:0" else Tried(device),
-    )  # fmt: skip
+        canaries, "tried", lambda backend, device: ("", ailments[device], False)
+    )
     told: list[str] = []
     stop = threading.Event()
     results = list(
         replay(stored * 2, replace(config, jobs=2), stop=stop, notify=told.append)
     )
-    assert told == ["two:0 is left out: it is lost"]
+    assert told == ["two:0 () is left out: it is lost"]
     assert {r.outcome for r in results} == {ReplayOutcome.FAILS}
 
 
-def test_what_does_not_work_is_left_out() -> None:
-    fine, sick = Tried("cuda:0", "GPU-a"), Tried("cuda:1", "GPU-b", "it is lost")
-    blind = Tried("cuda:2", "GPU-c", passed=True)
-    assert left_out([fine, sick]) == {
-        "cuda:1": "cuda:1 (GPU-b) is left out: it is lost"
-    }
-    assert list(left_out([fine, blind])) == ["cuda:2"]
-    # Where no device faults, none is worse than another.
-    assert left_out([blind, replace(blind, device="cuda:3")]) == {}
+@pytest.mark.parametrize(
+    ("fares", "left"),
+    [
+        ({"a": ("A", "", False), "b": ("B", "it is lost", False)}, ["b (B) is left"]),
+        (
+            {"a": ("A", "", False), "b": ("B", "", True)},
+            ["b (B) is left out: a"],
+        ),
+        # Where no device faults, none is worse than another.
+        ({"a": ("A", "", True), "b": ("B", "", True)}, []),
+    ],
+)
+def test_what_does_not_work_is_left_out(
+    fares: dict[str, tuple[str, str, bool]],
+    left: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(canaries, "tried", lambda backend, device: fares[device])
+    backend = mock.Mock(devices=tuple(fares), isolated=True)
+    for told, part in zip(canaries.keep_sound(backend), left, strict=True):
+        assert told.startswith(part)

@@ -55,18 +55,6 @@ def test_an_infinity_is_replaced_by_a_number_of_its_sign() -> None:
     assert told.lines == ("passes without infinities",)
 
 
-def test_a_dtype_that_fails_otherwise_leaves_it_open_which_one_is_needed() -> None:
-    case = Case({"x": pinned([1.0], N=1)})
-    fates = {"float16": Fate.PASSES, "bfloat16": Fate.OTHERWISE}
-    told = explained(
-        case,
-        lambda case: fates[case.lead.dtype],
-        dtypes="float32 float16 bfloat16",
-    )
-    assert told.features == ()
-    assert told.lines == ("passes in float16; fails, but in another way, in bfloat16",)
-
-
 def test_a_square_is_no_tail() -> None:
     """A kernel that transposes where the weight is square, at its least size."""
     weight = pinned([0.0, 0.0, 1.0, 0.0], N=2, K=2)
@@ -95,15 +83,3 @@ def test_a_tail_is_what_fails_again_with_the_same_rest() -> None:
     told = explained(case, kernel, gone=True)
     assert told.features == (Feature.TAIL,)
     assert told.lines == ("passes at x [512]; fails at x [257] and x [769]",)
-
-
-def test_a_grid_that_ends_early_needs_its_shape() -> None:
-    case = Case({"x": pinned([1.0] * 33, N=33)})
-    told = explained(
-        case,
-        lambda case: Fate.FAILS if case.dims["N"] > 32 else Fate.PASSES,
-        gone=True,
-    )
-    assert told.features == ()
-    [line] = told.lines
-    assert line.startswith("passes at power-of-two shapes; fails at x [33] and x [64]")

@@ -17,12 +17,11 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
-from kfuzz.engine.replay import locate, replay, shrink
+from kfuzz.engine.replay import replay, shrink
 from kfuzz.engine.scripts import script
 from kfuzz.engine.search.preconditions import named_apart
-from kfuzz.features.judge.loading import candidate_name
 from kfuzz.store.corpus import Corpus, Stored
-from kfuzz.targets.load import LoadedKernel, Source, binds
+from kfuzz.targets.load import LoadedKernel, Source
 from tests.e2e.project import HEADER, WRONG
 from tests.helpers.findings import finding
 
@@ -175,19 +174,6 @@ def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
     assert "'../kernels.py'" in made
 
 
-def test_a_file_of_the_project_is_no_candidate_that_lay_elsewhere(
-    project: Path,
-) -> None:
-    for name in ("reference.py", "candidate.py"):
-        (project / name).touch()
-    far = Path("/far/reference.py"), Path("/far/candidate.py")
-    name = candidate_name(*far, project)
-    found = wrong(Target("candidate.py", name, reference="reference.py"))
-    config = ReplayConfig(root=project, corpus=project / "corpus")
-    with pytest.raises(UsageError, match="lay elsewhere"):
-        locate(found, config)
-
-
 def test_shrinking_stores_no_other_kernel_s_minimum(project: Path) -> None:
     (project / "kernels.py").write_text(HEADER + WRONG + RIGHT)
     found = wrong(Target("", "wrong"))
@@ -229,21 +215,6 @@ def test_what_is_known_of_a_kernel_hides_nothing_of_its_namesake(
     assert run(capsys, "three.py", "--max-cases", "9")[0] == 0
 
 
-@pytest.mark.slow
-def test_two_files_of_one_run_may_have_kernels_of_one_name(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (project / "one.py").write_text(HEADER + WRONG)
-    (project / "two.py").write_text(HEADER + RIGHT.replace("right", "wrong"))
-    code, text = run(capsys, ".", "--max-cases", "9")
-    assert code == 1
-    assert "FAILED one.wrong-C-CMP-03-" in text
-    assert "two.py::wrong" in text
-    # Found again alone, it is the same finding.
-    assert run(capsys, "one.py", "--max-cases", "9")[0] == 1
-    assert len(list(Corpus(project / "corpus").entries())) == 1
-
-
 PLATFORM = "kfuzz.contracts.platform.torch_"
 
 
@@ -280,41 +251,3 @@ def test_which_entries_are_another_kernel_s(
     ):
         [made] = named_apart([kernel], corpus.homes, project)
         assert made.name == (made.full_name if wanted else "wrong")
-
-
-BINDING = """
-import kfuzz
-from kfuzz.contracts import kernel as bind, operators as ops
-
-@kfuzz.kernel(ops.relu)
-def decorated(x): ...
-
-@bind(ops.relu, name="renamed")
-def its_function(x): ...
-
-kfuzz.kernel(ops.relu, dims={-1})(called)
-kfuzz.kernel(ops.relu)(kfuzz.launch(launched, grid=(1,)))
-kfuzz.kernel(ops.relu, name="lambda")(lambda x: x)
-
-@kfuzz.monitor(ops.relu)
-def monitored(x): ...
-
-def plain(x): ...
-
-for i in range(2):
-    kfuzz.kernel(ops.relu, name=f"made_{i}")(plain)
-"""
-
-
-def test_which_names_a_file_binds(tmp_path: Path) -> None:
-    path = tmp_path / "k.py"
-    path.write_text(BINDING)
-    bound = ("decorated", "renamed", "called", "launched", "lambda", "monitored")
-    others = ("its_function", "plain", "relu", "i", "made_1", "launch")
-    for name in bound:
-        assert binds(path, name)
-        assert binds(path, f"{name}.backward")
-        assert binds(path, f"{name}.backward_none")
-    assert not any(binds(path, name) for name in others)
-    path.write_text(f"{BINDING}\nif")
-    assert not binds(path, "decorated")

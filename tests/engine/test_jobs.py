@@ -17,7 +17,7 @@ from kfuzz.engine.search import preconditions
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.search.schedule import Scheduler
-from kfuzz.engine.workers.jobs import Halt, in_order, processors, streamed
+from kfuzz.engine.workers.jobs import Halt, processors, streamed
 from kfuzz.targets.load import LoadedKernel, Source
 
 # For a thread that does not do what it should to fail a test and not to stop it.
@@ -93,22 +93,6 @@ def test_who_stops_listening_ends_the_work() -> None:
     assert not [t for t in threading.enumerate() if "work" in t.name]
 
 
-@pytest.mark.parametrize("jobs", [1, 4])
-def test_results_come_in_the_order_of_the_items(jobs: int) -> None:
-    first = threading.Event()
-
-    def work(item: int) -> int:
-        if item == 0 and jobs > 1:
-            assert first.wait(PATIENCE)  # set by a later one
-        if item == 5:
-            first.set()
-        return item * item
-
-    assert list(in_order(work, range(9), jobs, halt=lambda: None)) == [
-        n * n for n in range(9)
-    ]
-
-
 def kernel(name: str, device: str = "cpu", **changes: object) -> KernelSearch:
     loaded = LoadedKernel(None, Target("a.py", name), Source())  # type: ignore[arg-type]
     runner = SimpleNamespace(place=SimpleNamespace(label=device))
@@ -137,40 +121,6 @@ def test_a_kernel_has_one_turn_at_a_time() -> None:
     assert made.take() is None
 
 
-def test_turns_are_divided_among_devices() -> None:
-    kernels = [kernel(n, f"cuda:{i % 2}") for i, n in enumerate("abcd")]
-    made = turns(kernels, 2)
-    first, second = made.take(), made.take()
-    assert [first, second] == kernels[:2]
-    assert first is not None
-    made.give(first)
-    following = made.take()
-    assert following is not None
-    assert following.device == first.device  # the other one is in use
-
-
-def test_under_a_time_limit_the_kernel_that_had_least_is_next() -> None:
-    slow, quick = kernel("slow"), kernel("quick")
-    made = turns([slow, quick], 1, timed=True)
-    for _ in range(400):
-        taken = made.take()
-        assert taken is not None
-        made.charge(taken, 3.0 if taken is slow else 1.0)
-        made.give(taken)
-    assert slow.seconds == pytest.approx(quick.seconds, abs=3)
-
-
-def test_who_waits_can_be_put_aside() -> None:
-    kernels = [kernel(n) for n in "abcd"]
-    made = turns(kernels, 3)
-    taken = made.take()
-    with made.spared(1) as spared:
-        assert spared == kernels[1:3]
-        assert made.take() is kernels[3]
-    assert taken is kernels[0]
-    assert made.take() is kernels[1]
-
-
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
@@ -178,8 +128,6 @@ def test_who_waits_can_be_put_aside() -> None:
         ({"cpu.max": "max 100000\n"}, None),
         ({"cpu.max": "100000 100000\n"}, 1),
         ({"outer/cpu.max": "150000 100000\n", "outer/inner/cpu.max": "max 1\n"}, 2),
-        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
         ({"cpu.max": "nonsense"}, None),
     ],
 )
@@ -196,7 +144,7 @@ def test_a_quota_counts_where_it_is_less_than_the_machine(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     own = tmp_path / "own"
-    own.write_text("0::/outer/inner\n1:cpu,cpuacct:/\n")
+    own.write_text("0::/outer/inner\n")
     assert processors(groups=tmp_path, own=own) == (expected or 6)
 
 

@@ -1,6 +1,5 @@
 """What fresh children are asked while a finding is taken to its minimum."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,12 +8,11 @@ from typing import Any
 import pytest
 
 from kfuzz.core.budget import Depth
-from kfuzz.core.finding import Finding, Reduction
+from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, State
-from kfuzz.engine.confirm import further, process, recorded
+from kfuzz.engine.confirm import process, recorded
 from tests.helpers.findings import finding
-from tests.helpers.in_process import InProcess
 
 Fails = Callable[[Case], bool]
 
@@ -60,8 +58,6 @@ class Scripted:
     def judge(self, case: Case, depth: str, patience: float = 0) -> CaseReport:
         return self._report(self.fails(case), depth)
 
-    judge_each = InProcess.judge_each
-
     def judge_fresh(self, case: Case, depths: Sequence[str]) -> list[CaseReport]:
         self.fresh.append((case.elements, tuple(depths)))
         return [self._report(self.fails_fresh(case), depth) for depth in depths]
@@ -96,7 +92,7 @@ def found(n: int) -> Finding:
 
 
 def taken(
-    runner: Any, start: Finding, *, seconds: float = 60.0, later: bool = False
+    runner: Any, start: Finding, *, seconds: float = 60.0
 ) -> tuple[Finding, list[Finding]]:
     saved: list[Finding] = []
 
@@ -105,9 +101,8 @@ def taken(
         return now
 
     final = process(
-        runner, start, seconds=lambda: seconds, stopped=lambda: False, save=save,
-        later=later,
-    )  # fmt: skip
+        runner, start, seconds=lambda: seconds, stopped=lambda: False, save=save
+    )
     return final, saved
 
 
@@ -131,16 +126,6 @@ def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> No
     assert runner.prepared
 
 
-def test_a_case_that_is_minimal_as_found_is_told_apart_too() -> None:
-    start = found(4)
-    runner = Scripted(lambda case: case == start.case)
-    final, _ = taken(runner, start)
-    assert runner.fresh == [(4, CONFIRMED), (4, (Depth.FULL,))]
-    assert final.signature.contract == "C-CMP-03"
-    assert final.reduction is not None
-    assert final.reduction.stopped == "minimal"
-
-
 def test_a_minimum_that_does_not_come_again_leaves_the_case_as_found() -> None:
     runner = Scripted(
         lambda case: case.elements >= 3, fails_fresh=lambda case: case.elements > 9
@@ -153,23 +138,11 @@ def test_a_minimum_that_does_not_come_again_leaves_the_case_as_found() -> None:
     assert final.reduction.stopped == "the minimum did not reproduce"
 
 
-def test_what_fails_in_no_fresh_child_is_neither_reduced_nor_told_apart() -> None:
-    runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
-    final, _ = taken(runner, found(20))
-    assert final.state is State.UNREPRODUCED
-    assert runner.fresh == [(20, CONFIRMED)]
-    assert final.reduction is None
-
-
 def test_without_time_a_finding_is_confirmed_and_no_more() -> None:
     runner = Scripted(lambda case: True)
     final, _ = taken(runner, found(20), seconds=0.0)
     assert runner.fresh == [(20, CONFIRMED)]
     assert final.state is State.CONFIRMED
-    assert final.is_cut_short
-    *_, more = further_from(runner, final)
-    assert more.case.elements == 1
-    assert not more.is_cut_short
 
 
 def test_one_call_confirms_what_one_call_shows_where_a_verdict_is_enough() -> None:
@@ -194,61 +167,8 @@ def test_what_cannot_be_told_apart_in_time_is_confirmed_and_stays_open() -> None
     final, _ = taken(runner, found(20))
     assert final.state is State.CONFIRMED
     assert (final.case.elements, final.signature.contract) == (3, "K-VAL-01")
-    assert final.is_cut_short
-
-
-def test_what_is_taken_further_later_is_explained_then() -> None:
-    def asked(*, later: bool) -> list[int]:
-        looked: list[int] = []
-
-        def fails(case: Case) -> bool:
-            looked.append(case.elements)
-            now[0] += 1.0
-            return case.elements > 4
-
-        now = [0.0]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(time, "monotonic", lambda: now[0])
-            runner = Scripted(fails, fails_fresh=lambda case: case.elements > 4)
-            final, _ = taken(runner, found(400), seconds=2.0, later=later)
-        assert final.state is State.CONFIRMED
-        assert final.is_cut_short
-        return looked
-
-    assert len(asked(later=True)) < len(asked(later=False))
-
-
-def further_from(runner: Any, start: Finding) -> list[Finding]:
-    saved: list[Finding] = []
-
-    def save(now: Finding) -> Finding:
-        saved.append(now)
-        return now
-
-    further(runner, start, seconds=60.0, stopped=lambda: False, save=save)
-    return saved
-
-
-def stopped_at(n: int) -> Finding:
-    return replace(found(n), state=State.CONFIRMED, reduction=Reduction(4, "time"))
-
-
-def test_what_had_to_stop_goes_on_from_there() -> None:
-    runner = Scripted(lambda case: case.elements >= 3 and case.elements % 16 > 0)
-    *_, final = further_from(runner, stopped_at(20))
-    first = (found(20).first.elements, (Depth.FULL,))
-    assert runner.fresh == [(3, CONFIRMED), (3, (Depth.FULL,)), first]
-    assert final.case.elements == 3
-    assert final.signature.contract == "C-CMP-03"
-    assert final.state is State.CONFIRMED
-    assert final.reduction is not None
-    assert final.reduction.stopped == "minimal"
-    assert final.reduction.evaluations > 4
-
-
-def test_what_does_not_come_again_stays_as_it_was_confirmed() -> None:
-    runner = Scripted(lambda case: True, fails_fresh=lambda case: False)
-    assert further_from(runner, stopped_at(20)) == []
+    assert final.explanation is not None
+    assert not final.explanation.complete
 
 
 @pytest.mark.parametrize("counts", [True, False])

@@ -65,21 +65,6 @@ def test_the_product_that_overflows_is_named_with_its_cast(
     assert 'offsets="int32"' in lines[2]
 
 
-def test_an_access_elsewhere_and_near_strides_are_no_overflow() -> None:
-    far, near = Case({"x": view((FAR, 1))}), Case({"x": view((2, 1))})
-    assert not offset_lines(finding(case=far, failure=access(-1)), apart=False)
-    for known in (False, True):
-        one = finding(case=near, failure=access(-(2**31) + 2))
-        assert not offset_lines(one, apart=known)
-
-
-def test_strides_that_stayed_far_apart_name_it_without_an_access() -> None:
-    one = finding(case=Case({"x": view((FAR, 1))}))
-    assert not offset_lines(one, apart=False)
-    line, *_ = offset_lines(one, apart=True)
-    assert "2 * 1,073,741,825" in line
-
-
 def test_a_kernel_that_overflows_is_explained_so() -> None:
     witness = everywhere()["relu_offsets_overflow"]
     runner = InProcess(witness.load(), budget="interpret")

@@ -13,14 +13,10 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.search.record import Record
-from kfuzz.evaluation.probes import building as opchecking
 from tests.helpers.judged_cases import COUNTER, judged
 from tests.helpers.kernel_draws import drawn
-from tests.targets.test_targets import NORM
 
 CASE = Case(
     {
@@ -76,26 +72,6 @@ def test_cases_lack_what_a_kernel_can_do_without_each_alone_and_together() -> No
     assert all(ops.layer_norm.admits(c, kernel.declaration) for c in cases)
 
 
-def test_a_tensor_stays_on_which_other_sizes_depend() -> None:
-    operator = kfuzz.Operator(
-        "rows",
-        inputs={
-            "x": ks.tensors("M N"),
-            "table": ks.tensors("V N", optional=True),
-            "free": ks.tensors("R", optional=True),
-            "index": ks.indices("M", below="V"),
-        },
-        oracle=lambda x, *others: x,
-    )
-
-    def call(
-        x: Tensor, table: Any = None, free: Any = None, index: Any = None
-    ) -> None: ...
-
-    found = {tuple(c.tensors) for c in drawn(bind(call, operator), 100)}
-    assert found == {("x", "table", "free", "index"), ("x", "table", "index")}
-
-
 @pytest.mark.parametrize("lacking", FORMS)
 def test_what_is_wrong_without_a_tensor_is_found_there_alone(
     lacking: tuple[str, ...],
@@ -105,37 +81,6 @@ def test_what_is_wrong_without_a_tensor_is_found_there_alone(
         report = judged(ops.layer_norm, kernel, without(*absent))
         assert report.error is report.unsupported is report.refusal is None
         assert (report.failure is not None) == (absent == lacking)
-
-
-def test_destinations_are_given_beside_what_is_none() -> None:
-    def into(x: Tensor, weight=None, y=None, bias=None, eps=1e-5):  # type: ignore[no-untyped-def]
-        y.copy_(norm(x, weight, bias, eps=eps))
-
-    for absent in FORMS:
-        report = judged(ops.layer_norm, into, without(*absent), out=("y",))
-        assert report.failure is report.error is report.refusal is None
-
-
-def test_refusing_none_is_a_refusal_that_is_told() -> None:
-    def picky(x: Tensor, weight: Tensor, bias: Tensor | None = None, eps: float = 0):  # type: ignore[no-untyped-def]
-        if bias is None:
-            raise ValueError("bias is needed")
-        return norm(x, weight, bias, eps=eps)
-
-    case = without("bias")
-    report = judged(ops.layer_norm, picky, case)
-    assert report.failure is None
-    record = Record(frozenset(CLASSES), ("float32",))
-    record.take(case, report)
-    (refusal,) = record.refusals()
-    assert (refusal.reason, refusal.example) == ("no bias", "bias is needed")
-    assert refusal.remedy == "no default None for the parameter bias"
-
-
-def test_an_operator_of_a_library_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opchecking, "is_child", lambda: True)  # opcheck too
-    report = judged(ops.layer_norm, NORM, without("bias"))
-    assert report.failure is report.error is report.refusal is None
 
 
 def test_an_oracle_gets_none_for_what_is_missing_before_another_tensor() -> None:
@@ -166,14 +111,3 @@ def test_an_oracle_gets_none_for_what_is_missing_before_another_tensor() -> None
         assert check(scaled, without(*absent)).failure is None
         failed = check(wrong, without(*absent)).failure is not None
         assert failed == ("weight" in absent)
-
-
-KERNEL = """\
-import torch
-
-
-def mine(x, weight=None{}, bias=None, eps=1e-5):
-    alone = weight is None and bias is not None
-    return {}(torch.full_like(x, 7.0 if alone else 1.0))
-"""
-OUT = {(): ("", ""), ("y",): (", y=None", "y.copy_")}

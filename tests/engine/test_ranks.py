@@ -1,7 +1,6 @@
 """One search covers every rank of an operator; a fault shrinks to the least it has."""
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -10,12 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kfuzz import strategies as ks
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import reference
-from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import State
 from tests.helpers.in_process import (
@@ -120,78 +116,3 @@ def test_a_fault_of_every_rank_shrinks_to_the_least(number: int, start: int) -> 
     found = first_failing(runner, small(runner, {start}))
     assert found is not None
     assert rank(taken_to_minimum(runner, *found).case) == operator.ranks[0]
-
-
-@pytest.mark.parametrize(
-    "operator",
-    [GROUPS, CLASSES, ops.bmm.unfolded(B="*"), ops.attention.unfolded(B="*")],
-)
-def test_every_rank_is_drawn_the_usual_one_most(operator: Operator) -> None:
-    runner = bound(operator, _any_function(operator))
-    made = runner.loaded.kernel
-    cases = drawn(made, 300)
-    counts = Counter(map(rank, cases))
-    assert set(counts) == set(operator.ranks)
-    assert counts.most_common(1)[0][0] == operator.usual_rank
-    for case in cases:
-        assert operator.admits(case, made.declaration)
-        assert all(axis in case.dims for axes in operator.spaces(case) for axis in axes)
-    some = bound(operator, _any_function(operator), ranks=set(operator.ranks[1:3]))
-    cases = drawn(some.loaded.kernel, 100)
-    assert set(map(rank, cases)) == set(operator.ranks[1:3])
-
-
-def _any_function(operator: Operator) -> Callable[..., Any]:
-    scalars = (f"{n}=None" for n in operator.scalars)
-    made: Callable[..., Any] = eval(
-        f"lambda {', '.join([*operator.tensors, *scalars])}: None"
-    )
-    return made
-
-
-def test_a_kernel_may_reject_ranks_but_the_usual_one_unless_it_declares_them() -> None:
-    def three(x: Tensor, weight: Any, bias: Any, num_groups: int, eps: float) -> Any:
-        if x.dim() != 3:
-            raise ValueError("three dimensions")
-        return group_norm(x, weight, bias, num_groups, eps)
-
-    runner = bound(GROUPS, three, dtypes="float32")
-    assert first_failing(runner, small(runner, {2, 3, 4})[:20]) is None
-    strict = bound(GROUPS, three, dtypes="float32", ranks={3, 4})
-    found = first_failing(strict, small(strict, {3, 4}))
-    assert found is not None
-    assert rank(found[0]) == 4
-
-
-def test_a_reference_has_any_number_of_dimensions_in_the_middle() -> None:
-    def scaled(x: Tensor, weight: Tensor) -> Tensor:
-        return (x.movedim(1, -1) * weight).movedim(-1, 1)
-
-    operator = reference(
-        scaled, inputs={"x": ks.tensors("B C *"), "weight": ks.tensors("C")}
-    )
-    runner = bound(operator, lambda x, weight: scaled(x, weight), dtypes="float32")
-    cases = drawn(runner.loaded.kernel, 100)
-    assert set(map(rank, cases)) == {2, 3, 4}
-    assert first_failing(runner, small(runner, {3, 4})[:20]) is None
-
-
-@pytest.mark.parametrize(
-    ("operator", "ranks", "match"),
-    [
-        (ops.group_norm, {4}, r"no argument of group_norm has a \"\*\""),
-        (GROUPS, {1, 2}, r"ranks=\(1, 2\): group_norm has the ranks \[2, 3, 4, 5\]"),
-        (ops.softmax, {7}, r"ranks=\(7,\): softmax has the ranks \[1, 2, 3, 4\]"),
-        (ops.softmax, (), r"ranks=\(\) is not a set of integers"),
-        (ops.softmax, "2", "ranks='2' is not a set of integers"),
-    ],
-)
-def test_ranks_that_cannot_be_are_refused(
-    operator: Operator, ranks: Any, match: str
-) -> None:
-    with pytest.raises(BindingError, match=match):
-        kernel(operator, name="k", ranks=ranks)(_any_function(operator))
-    with pytest.raises(BindingError, match="x: 'A B C D E \\*' has no rank among"):
-        reference(lambda x: x, name="r", inputs={"x": ks.tensors("A B C D E *")})
-    with pytest.raises(BindingError, match="ranks=3 are no ranks"):
-        reference(lambda x: x, name="r", inputs={"x": ks.tensors("*")}, ranks=3)

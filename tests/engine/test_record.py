@@ -1,10 +1,9 @@
 from dataclasses import replace
 
-from kfuzz.core.budget import Screened
 from kfuzz.core.event import ContractTally
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Evidence, Failure, Kind, State, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Kind, State, Verdict
 from kfuzz.engine.search.record import Record
 from tests.helpers.findings import finding
 
@@ -92,40 +91,6 @@ def test_what_is_raised_in_the_core_domain_too_is_no_refusal() -> None:
 CONFORMS = CaseReport({"K-VAL-01": Verdict.CONFORMS})
 
 
-def rows(n: int, dtype: str = "float32") -> Case:
-    return Case({"x": TensorSpec((n,), ("N",), dtype, fill=Fill("randn"))})
-
-
-def test_a_kernel_is_tried_by_cases_that_decided_something() -> None:
-    record = recorded(
-        CONFORMS, CaseReport({}, error="no memory"), refused("no", "rank")
-    )
-    record.take(CASE, CaseReport({"K-VAL-01": Verdict.UNDER_SPECIFIED}))
-    assert record.tried().cases == 1
-    record.take_batch(CASE, Screened(passed=8, conforms={"K-MEM-02": 8, "K-VAL-01": 5}))
-    record.take_batch(CASE, Screened(lost="it ended"))
-    tried = record.tried()
-    assert (tried.cases, tried.structures, tried.once) == (9, 1, 0)
-
-
-def test_a_batch_is_many_cases_of_one_structure() -> None:
-    record = recorded()
-    made = Screened(passed=128, conforms={"K-VAL-01": 128})
-    for n in range(1, 20):
-        record.take_batch(rows(n), made)
-    assert record.tried().cases == 19 * 128
-    assert record.tried().evidence is Evidence.THIN
-    record.take_batch(rows(20), made)
-    assert record.tried().evidence is Evidence.ENOUGH
-
-
-def test_a_kernel_of_one_shape_is_tried_once_nothing_new_comes() -> None:
-    record = recorded(*[CONFORMS] * 99)
-    assert record.tried().evidence is Evidence.THIN
-    record.take(CASE, CONFORMS)
-    assert record.tried().evidence is Evidence.ENOUGH
-
-
 MEMORY = {"K-MEM-01": Verdict.CONFORMS, "K-LIV-01": Verdict.CONFORMS}
 BOTH = frozenset({"K-VAL-01", "K-MEM-01", "K-LIV-01"})
 
@@ -143,13 +108,6 @@ def test_memory_alone_conforms_to_nothing() -> None:
     record.take(CASE, CaseReport({**MEMORY, "K-VAL-01": Verdict.CONFORMS}))
     assert set(verdicts(record).values()) == {Verdict.CONFORMS}
     assert record.uncompared([], "") == ""
-
-
-def test_memory_alone_is_enough_where_nothing_else_is_asked_for() -> None:
-    record = Record(BOTH - {"K-VAL-01"}, ("float32",))
-    record.take(CASE, CaseReport(MEMORY))
-    assert record.uncompared([], "") == ""
-    assert verdicts(record)["K-MEM-01"] is Verdict.CONFORMS
 
 
 def test_why_no_value_was_compared() -> None:

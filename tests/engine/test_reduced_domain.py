@@ -103,26 +103,6 @@ def test_an_ignored_target_stays_one_where_nothing_is_declared_for_others() -> N
         assert {*labels(runner.pin(case))} <= admitted
 
 
-def transposed_wrongly(x: Tensor, dim: int) -> Tensor:
-    y = torch.sum(x, dim)
-    wide = x.dim() > 1 and x.shape[-1] > 1
-    return y + 1 if wide and not x.is_contiguous() else y
-
-
-def test_a_layout_that_is_not_declared_is_no_minimum() -> None:
-    runner = bound(
-        ops.sum, transposed_wrongly, layouts="inner_contiguous", dtypes="float32"
-    )
-    made = runner.loaded.kernel
-    found = first_failing(runner, drawn(made, 80, budget="interpret"))
-    assert found is not None
-    finding = taken_to_minimum(runner, *found)
-    assert finding.state is State.CONFIRMED
-    for case in (finding.case, *runner.judged):
-        x = case.lead
-        assert x.shape[-1] == 1 or x.element_strides[-1] == 1
-
-
 def test_a_minimum_of_another_cause_says_so() -> None:
     """A sum in 16 bits, and a result that is off by a quarter on one row alone."""
 

@@ -15,8 +15,7 @@ from kfuzz.report.text import read_events
 from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus
 from tests.e2e.project import HEADER, WRONG
-from tests.helpers.command_line import Engine
-from tests.helpers.events import NODE, campaign
+from tests.helpers.events import NODE
 from tests.helpers.findings import finding
 
 # Right while a file says so: in this process a module is imported once.
@@ -128,33 +127,3 @@ def replayed(state: State, outcome: ReplayOutcome, failures: int) -> FindingRepl
     return FindingReplayed(
         NODE, "softmax-1", "C-PRC-01", state, "p", outcome, failures, 3, message
     )
-
-
-@pytest.mark.parametrize(
-    ("state", "outcome", "failures", "code", "on_known"),
-    [
-        (State.CONFIRMED, ReplayOutcome.FAILS, 3, 1, 1),
-        (State.CONFIRMED, ReplayOutcome.FLAKY, 1, 1, 1),
-        (State.CONFIRMED, ReplayOutcome.FIXED, 0, 0, 0),
-        (State.CONFIRMED, ReplayOutcome.ERROR, 0, 3, 3),
-        (State.REGRESSED, ReplayOutcome.FAILS, 3, 1, 1),
-        (State.KNOWN, ReplayOutcome.FAILS, 3, 0, 1),
-        (State.KNOWN, ReplayOutcome.FLAKY, 0, 1, 1),  # it fails another way
-        (State.KNOWN, ReplayOutcome.FIXED, 0, 0, 0),
-        (State.FLAKY, ReplayOutcome.FLAKY, 1, 0, 0),
-        (State.UNREPRODUCED, ReplayOutcome.FAILS, 3, 0, 0),
-    ],
-)
-def test_what_a_replay_makes_of_the_exit_code(
-    state: State,
-    outcome: ReplayOutcome,
-    failures: int,
-    code: int,
-    on_known: int,
-    project: Path,
-    engine: Engine,
-) -> None:
-    start, *rest = campaign()
-    engine.events = [start, replayed(state, outcome, failures), *rest]
-    assert main(["run", "a.py"]) == code
-    assert main(["run", "a.py", "--fail-on", "any"]) == on_known

@@ -1,6 +1,5 @@
 """When a call has had its time: by the clock, or by a processor that others use too."""
 
-import contextlib
 import os
 
 import pytest
@@ -9,7 +8,6 @@ from kfuzz.engine.workers import children as served
 from kfuzz.engine.workers.children import CompilesLong, Served, new_pulse
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.evaluation.worker import CALL_BYTES, COMPILING_BYTE
-from kfuzz.execution.calls import compiling as occupied
 from kfuzz.execution.calls.compiling import Holder
 from kfuzz.execution.processes import ChildTimeout
 
@@ -76,17 +74,6 @@ def test_a_child_that_prints_is_waited_for_within_reason(monkeypatch, looks, sec
     assert waited(monkeypatch, 0.0, peer=peer) == pytest.approx(seconds, abs=1)
 
 
-def test_a_pulse_tells_whose_turn_it_is():
-    pulse = new_pulse()
-    peer = Served(Silent(), pulse, lambda: False)
-    assert not peer.is_in_kernel()
-    for holder in (Holder.KERNEL, Holder.DEVICE):
-        os.pwrite(pulse, bytes([holder]), 1)
-        assert peer.is_in_kernel()
-    peer.discard()
-    assert Served(Silent(), None, lambda: False).is_in_kernel()
-
-
 def test_compiled_code_that_does_not_end_is_not_waited_for_as_a_compiler_is():
     pulse = new_pulse()
     peer = Served(Silent(), pulse, lambda: False)
@@ -146,17 +133,6 @@ def test_an_interpreted_call_hangs_when_its_programs_do(
     without_end = looks == 10**6
     assert peer.limit(10.0, on_device=1e9) == (150.0 if without_end else 10.0)
     peer.discard()
-
-
-def test_the_kernel_has_the_process_from_its_call_to_its_end():
-    told = []
-    occupied.tell(told.append)
-    with contextlib.suppress(ValueError), occupied.by_kernel():
-        assert told == [Holder.KERNEL]
-        occupied.by_device()
-        raise ValueError("no tile")
-    assert told == [Holder.KERNEL, Holder.DEVICE, Holder.KFUZZ]
-    occupied.tell(lambda holder: None)
 
 
 @pytest.mark.parametrize("compiles", [True, False])

@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,11 +23,9 @@ from kfuzz.core.verdict import (
     CaseReport,
     Failure,
     Kind,
-    State,
     Suspicion,
     Verdict,
 )
-from kfuzz.engine.confirm import confirm
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -160,18 +158,6 @@ def test_a_confirmation_asks_one_fresh_child_about_the_suspected_call(
     assert not zoo.living
 
 
-def test_a_wrong_value_that_a_fresh_child_lays_to_earlier_calls_is_told_as_that() -> (
-    None
-):
-    def judge_fresh(case: Case, depths: Sequence[str]) -> list[CaseReport]:
-        return [SUSPECTS.convicted() for _ in depths]
-
-    runner: Any = SimpleNamespace(judge_fresh=judge_fresh, tells_apart=True)
-    made = confirm(runner, CASE, WRONG.signature("k"))
-    assert made.state is State.UNREPRODUCED
-    assert made.instead == STALE
-
-
 class Suspecting:
     """Suspects the call after every case; the accused case itself fails.
 
@@ -181,7 +167,7 @@ class Suspecting:
         judged: the cases that were judged.
     """
 
-    unfenced = ""
+    children = SimpleNamespace(unfenced="")
     reached = SimpleNamespace(run=frozenset())
 
     def __init__(self, *, alone: bool | None) -> None:
@@ -229,12 +215,3 @@ def test_a_search_takes_what_fails_alone_for_a_case_like_any_other() -> None:
     assert case == ACCUSED
     assert report.failure is not None
     assert report.failure.contract == "K-VAL-01"
-
-
-def test_a_search_that_cannot_ask_charges_nothing_and_asks_seldom() -> None:
-    runner = Suspecting(alone=None)
-    turn = round_of(runner)
-    for _ in range(100):
-        turn.judge(CASE)
-    assert turn.found is None
-    assert runner.asked < 12

@@ -13,15 +13,11 @@ import pytest
 from kfuzz.app import main
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
-from kfuzz.core.errors import BackendError
 from kfuzz.core.event import (
     Event,
-    FindingSaved,
     KernelFinished,
     Notice,
-    Progress,
     RunFinished,
-    RunStarted,
 )
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
@@ -141,28 +137,6 @@ def test_what_a_run_draws_depends_on_its_seed(kernels: Path, judged: Judged) -> 
 
 
 @pytest.mark.slow
-def test_events_are_one_stream_in_which_each_kernels_are_in_order(
-    kernels: Path,
-) -> None:
-    told = list(events(kernels, 3))
-    assert isinstance(told[0], RunStarted)
-    assert told[0].jobs == 3
-    assert isinstance(told[-1], RunFinished)
-    finished = [e.kernel for e in told if isinstance(e, KernelFinished)]
-    assert finished == list(told[0].kernels)
-    for name in told[0].kernels:
-        stages = [
-            e.stage for e in told if isinstance(e, FindingSaved) and e.kernel == name
-        ]
-        assert stages == ["found", "done"] * (len(stages) // 2)
-    cases = [e.cases for e in told if isinstance(e, Progress)]
-    assert cases == sorted(cases)
-    clock = [e.elapsed_s for e in told if isinstance(e, Progress)]
-    assert clock == sorted(clock)
-    assert cases[-1] == sum(e.cases for e in told if isinstance(e, KernelFinished))
-
-
-@pytest.mark.slow
 def test_what_breaks_in_one_kernels_turn_is_an_error_of_that_kernel(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,39 +162,6 @@ def test_what_breaks_in_one_kernels_turn_is_an_error_of_that_kernel(
     assert f"in {broken.__name__}" in notice.trace
     assert notice.trace.endswith("ZeroDivisionError: a mistake of kfuzz's\n")
     assert isinstance(told[-1], RunFinished)
-
-
-def test_a_device_that_is_gone_ends_the_run(
-    kernels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    strategy = campaign.Campaign.strategy
-
-    def gone(self: Any, kernel: Any, without: Any) -> Any:
-        if kernel.name == "wrong":
-            raise BackendError("the device does not work any more")
-        return strategy(self, kernel, without)
-
-    monkeypatch.setattr(campaign.Campaign, "strategy", gone)
-    with pytest.raises(BackendError, match="any more"):
-        list(events(kernels, 3, cases=4000))
-
-
-@pytest.mark.slow
-def test_no_more_findings_than_were_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "kernels.py"
-    one = KERNELS.partition("@kernel")[0]
-    path.write_text(
-        one
-        + "\n".join(
-            f"@kernel(ops.relu)\ndef wrong_{n}(x):\n"
-            f"    return torch.relu(x) + (x.numel() % {n} == 1)\n"
-            for n in (2, 3, 4, 5)
-        )
-    )
-    told = list(events(path, 3, budget=Budget(None, 200, max_findings=2)))
-    found = [f for e in told if isinstance(e, KernelFinished) for f in e.findings]
-    assert len(found) == 2
-    assert sum(isinstance(e, FindingSaved) and e.stage == "found" for e in told) == 2
 
 
 @pytest.mark.slow

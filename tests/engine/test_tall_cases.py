@@ -39,21 +39,3 @@ def test_a_few_cases_have_more_rows_than_a_gpu_has_processors(name: str) -> None
         assert kernel.operator.admits(case, kernel.declaration)
         assert rows(kernel, case) < 5 * INTERPRETED.tall
         assert max(s.numel for s in case.tensors.values()) <= INTERPRETED.elements
-
-
-def test_declared_sizes_are_kept_and_programs_that_take_long_are_few() -> None:
-    kernel = kernel_of(
-        ops.softmax, shape_class="N % 16 == 0 and M % 8 == 0", dims=(-1,)
-    )
-    cases = drawn(kernel, INTERPRETED, 900)
-    assert all(ops.softmax.admits(case, kernel.declaration) for case in cases)
-    assert any(rows(kernel, case) > 132 for case in cases)
-    attention = kernel_of(ops.attention)
-    cases = drawn(attention, INTERPRETED, 300)
-    assert max(case.dims["B"] for case in cases) <= 160
-
-
-FILE = "import torch\nfrom kfuzz.contracts import kernel, operators as ops\n{}\n\n\n"
-KERNEL = (
-    "@kernel(ops.softmax)\ndef mine(x, dim=-1):\n    {}\n    return x.softmax(dim)\n"
-)

@@ -88,7 +88,7 @@ def test_it_fails_until_the_kernel_is_mended(
 def test_what_such_a_script_cannot_show_has_the_other(tmp_path: Path) -> None:
     one = made(tmp_path, 0.5)
     for changes, why in (
-        ({"target": Target("mine.py", "bound")}, "its source uses ops of kfuzz"),
+        ({"target": Target("mine.py", "bound")}, "that does without kfuzz"),
         ({"target": Target("mine.py", "none")}, "none is no function at the top"),
         ({"target": Target("mine.py", "mine.backward")}, "of a gradient"),
         ({"failure": replace(one.failure, kind=Kind.UNWRITTEN)}, "no single element"),

@@ -20,14 +20,14 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth, Scale
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.event import ContractTally, Notice
+from kfuzz.core.event import ContractTally, Notice, Refusal
 from kfuzz.core.finding import Fingerprint, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
-from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search import self_check as watchful
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.engine.search.record import Coverage
+from kfuzz.engine.search.record import Ledger
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.evaluation import limits as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -95,49 +95,22 @@ def test_nothing_is_tried_where_nothing_judges_values() -> None:
     assert tried(relu, pinned) == [{}]
 
 
-def turns(coverage: Coverage, bound: BoundKernel, **changes: Any) -> Any:
-    made = SimpleNamespace(
-        coverage=coverage,
-        node_id="a.py::k",
-        loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
-        record=SimpleNamespace(errors=0),
-        seconds=1.0,
-    )
-    for name, value in changes.items():
-        setattr(made, name, value)
-    return made
-
-
 RELU = bind(ops.relu, torch.relu)
 
 
-def drawn(bound: BoundKernel, n: int, coverage: Coverage) -> list[Case]:
-    found: list[Case] = []
-    strategy = strategy_of(bound, SIZE_BUDGETS["cpu"])
-    assert strategy is not None
-    for seed in range(max(n // 200, 1)):
-        search_round(
-            strategy, found.append, cases=min(n, 200), seed_value=seed, climb=False,
-            coverage=coverage,
-        )  # fmt: skip
-    return found
-
-
-@pytest.fixture(scope="module")
-def many() -> list[Case]:
-    return drawn(RELU, 1600, Coverage())
-
-
-def searched(
-    bound: BoundKernel,
-    cases: Sequence[Case],
-    report: Callable[[Case], CaseReport] = lambda case: CaseReport({}),
-) -> Coverage:
-    """Return what a search exercises, the kernel answering as it is told."""
-    coverage = Coverage()
-    for case in cases:
-        coverage.take(bound, case, report(case))
-    return coverage
+def search_of(bound: BoundKernel, *cases: Case, **record: Any) -> Any:
+    """Return the search of a kernel that has visited some cases."""
+    counts = {"cases": 0, "prefiltered": 0, "errors": 0, "refusals": tuple} | record
+    ledger = Ledger()
+    for each in cases:
+        ledger.visit(each)
+    return SimpleNamespace(
+        baselines={},
+        ledger=ledger,
+        node_id="a.py::k",
+        loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
+        record=SimpleNamespace(**counts),
+    )
 
 
 def told(kernel: Any) -> list[tuple[str, str]]:
@@ -145,68 +118,42 @@ def told(kernel: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_an_ordinary_search_gives_no_cause_to_warn(many: list[Case]) -> None:
-    assert told(turns(searched(RELU, many), RELU)) == []
-    for bound in (
-        bind(ops.matmul, torch.matmul, dtypes=("float32", "float16")),
-        bind(ops.softmax, torch.softmax, shape_class="M == 1", layouts="contiguous"),
-    ):
-        draws = Coverage()
-        coverage = searched(bound, drawn(bound, 200, draws))
-        coverage.begun, coverage.drawn = draws.begun, draws.drawn
-        assert told(turns(coverage, bound)) == []
+def test_declared_values_that_never_came_are_named_once_they_were_due() -> None:
+    found: list[Case] = []
+    strategy = strategy_of(RELU, SIZE_BUDGETS["cpu"])
+    assert strategy is not None
+    for seed in range(15):
+        search_round(strategy, found.append, cases=200, seed_value=seed, climb=False)
+    assert told(search_of(RELU, *found)) == []
 
+    def is_left(case: Case) -> bool:
+        fill = case.data.fill
+        return (
+            case.data.dtype != "float16"
+            and fill is not None
+            and (fill.family != "nan1")
+        )
 
-def test_what_was_declared_and_never_exercised_is_named_once_it_was_due(
-    many: list[Case],
-) -> None:
-    def unsupported(case: Case) -> CaseReport:
-        half = case.data.dtype == "float16"
-        return CaseReport({}, unsupported="no float16 here" if half else None)
-
-    assert told(turns(searched(RELU, many[:60], unsupported), RELU)) == []
-    [(about, text)] = told(turns(searched(RELU, many[:200], unsupported), RELU))
+    left = [*filter(is_left, found)]
+    assert told(search_of(RELU, *left[:60])) == []
+    [(about, text)] = told(search_of(RELU, *left))
     assert about == "unexercised"
-    assert text.endswith("dtype float16")
-
-    def error(case: Case) -> CaseReport:
-        fill, strides = case.data.fill, case.data.strides
-        skipped = fill is not None and fill.family in ("nan1", "infmix")
-        return CaseReport({}, error="no" if skipped or strides else None)
-
-    [(about, text)] = told(turns(searched(RELU, many, error), RELU))
-    assert about == "unexercised"
-    assert "families nan1, infmix" in text
-    layouts = ("transposed", "stepped", "padded", "expanded")
-    assert sum(layout in text for layout in layouts) >= 2
-    assert "contiguous" not in text
+    assert text.endswith("dtype float16, family nan1")
 
 
-def test_more_than_half_rejected_is_told(many: list[Case]) -> None:
-    def refuses(case: Case) -> CaseReport:
-        even = case.data.fill is not None and case.data.fill.seed % 3 == 0
-        return CaseReport({}, refusal=None if even else "an odd input")
-
-    coverage = searched(RELU, many[:200], refuses)
-    [(about, text)] = told(turns(coverage, RELU))
-    assert about == "rejected"
-    assert f"{coverage.refused} of {coverage.cases}" in text
-    lost = Coverage(begun=100, drawn=40)
-    [(about, text)] = told(turns(lost, RELU))
-    assert (about, "60 of 100" in text) == ("rejected", True)
-    assert told(turns(Coverage(begun=40, drawn=0), RELU)) == []
+def test_more_than_half_rejected_is_told() -> None:
+    refused = (Refusal("a zero-size input", 80, "", ""),)
+    [(about, text)] = told(search_of(RELU, cases=100, refusals=lambda: refused))
+    assert (about, "80 of 100" in text) == ("rejected", True)
+    assert told(search_of(RELU, cases=200, refusals=lambda: refused)) == []
 
 
 def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
-    counts = {"zeros": (8, 0), "NaN": (40, 1), "a copy of an input": (7, 0)}
-    [(about, text)] = told(turns(Coverage(baselines=counts), RELU))
+    search = search_of(RELU)
+    search.baselines = {"zeros": (8, 0), "NaN": (40, 1), "a copy of an input": (7, 0)}
+    [(about, text)] = told(search)
     assert about == "impostor"
     assert "zeros" in text
-
-
-def test_a_kernel_of_which_no_case_came_to_its_end_is_told() -> None:
-    [(_, text)] = told(turns(Coverage(), RELU, seconds=9.0))
-    assert text.startswith("no case came to its end in 9 s")
 
 
 def warned(
@@ -217,7 +164,7 @@ def warned(
     tallies = {name: ContractTally(Verdict.CONFORMS, 9) for name in decided}
     tallies["C-ORD-02"] = ContractTally(Verdict.NOT_APPLICABLE)
     result = finished(contracts=tallies)
-    return list(calibrations.warn([turns(Coverage(), bound)], [result]))
+    return list(calibrations.warn([search_of(bound)], [result]))
 
 
 @pytest.fixture

@@ -53,13 +53,6 @@ def test_the_next_campaign_takes_the_zygote_of_the_last_without_its_children() -
     second.give_back()
 
 
-def test_two_campaigns_at_once_share_none() -> None:
-    first, second = lend(), lend()
-    assert first.zygote.pid != second.zygote.pid
-    first.give_back()
-    second.give_back()
-
-
 def test_what_was_expected_is_taken_and_a_wrong_guess_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -89,13 +82,4 @@ def test_one_that_died_meanwhile_is_begun_anew() -> None:
     with second.zygote.fork() as child:
         assert child.request({"do": "echo", "value": 3}, 30.0)
     assert second.zygote.pid != pid
-    second.give_back()
-
-
-def test_other_surroundings_get_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = lend()
-    first.give_back()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    second = lend()
-    assert second.zygote.pid != first.zygote.pid
     second.give_back()

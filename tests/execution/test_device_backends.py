@@ -1,6 +1,7 @@
 """Device backends: how they are found by name, and what else follows from the table."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from kfuzz.cli.settings import _device as device_option
 from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.errors import BackendError, UsageError
-from kfuzz.engine.search.preconditions import require_device
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.preconditions import require
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.execution.device import backends
 from kfuzz.execution.device.backend import Cpu
@@ -87,7 +89,7 @@ def test_everything_else_asks_the_object(
     assert is_lost(device)
     assert fault_of(device) == "asserted"
     with pytest.raises(BackendError, match="on the backend 'fake'"):
-        require_device(Scale.LARGE, fake)
+        require(RunConfig((), Path(), Path(), scale=Scale.LARGE), fake)
 
 
 def test_a_registered_backend_is_an_option(fake: Fake) -> None:

@@ -85,8 +85,6 @@ def searched(
         elif isinstance(event, KernelFinished):
             seen.cases = event.cases
         elif isinstance(event, FindingSaved):
-            held = seen.findings.items()
-            seen.findings = {p: f for p, f in held if f.id != event.replaces}
             seen.findings[event.path] = event.finding
             if event.finding.signature.contract not in contracts:
                 continue

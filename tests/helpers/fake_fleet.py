@@ -135,7 +135,7 @@ class FakeFleet:
         held = self.workers[name]
         done = Report(name, About.DONE)
         seconds, value = next(self._scripts[name], (0.0, done))
-        if held.ailing and getattr(value, "finding", None) is not None:
+        if held.ailing and isinstance(value, tuple) and value[1] is not None:
             value = Report(name, About.AILING, "a sum is wrong")
         report = value
         if not isinstance(report, Report):

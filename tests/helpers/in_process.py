@@ -9,7 +9,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.finding import Finding, Target, host_fingerprint
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Signature
+from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.confirm import process
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -48,16 +48,6 @@ class InProcess:
     def judge(self, case: Case, depth: Depth) -> CaseReport:
         self.judged.append(case)
         return self.evaluator.judge(case, depth)
-
-    def judge_each(
-        self, cases: Sequence[Case], depth: Depth, until: Signature
-    ) -> list[CaseReport]:
-        reports: list[CaseReport] = []
-        for case in cases:
-            reports.append(self.judge(case, depth))
-            if reports[-1].shows(until):
-                break
-        return reports
 
     def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
         return self.judge(case, Depth.FULL)

@@ -4,10 +4,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis.strategies import SearchStrategy
 
@@ -15,11 +15,16 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Scale, SizeBudget
-from kfuzz.core.errors import BackendError, BindingError, StorageError
+from kfuzz.core.errors import (
+    BackendError,
+    BindingError,
+    KfuzzError,
+    StorageError,
+    trace_text,
+)
 from kfuzz.core.event import (
     Event,
     KernelFinished,
-    KernelProof,
     Notice,
     Progress,
     RunFinished,
@@ -28,23 +33,17 @@ from kfuzz.core.event import (
 from kfuzz.core.finding import Finding
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.engine.config import RunConfig
+from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
+from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.search.found import (
-    FiledFinding,
-    Reductions,
-    first_finding,
-    taken_further,
-    taken_to_minimum,
-)
+from kfuzz.engine.search.found import Reductions, first_finding, taken_to_minimum
 from kfuzz.engine.search.plan import SHARE, Pace, is_climbed
 from kfuzz.engine.search.preconditions import (
+    Bindings,
     jobs_of,
     kernels_of,
     no_fences,
-    require_device,
-    require_processes,
+    require,
 )
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.replay_first import replay_first
@@ -53,26 +52,17 @@ from kfuzz.engine.search.round import (
     KernelSearch,
     Round,
     prefilter_round,
-    unreached,
 )
 from kfuzz.engine.search.schedule import (
-    LiveKernels,
+    LIVE_CHILDREN,
     RunClock,
     Scheduler,
     finished_of,
     line_of,
     outside_notices,
     outside_of,
-    progress_of,
-    trace_of,
 )
-from kfuzz.engine.search.self_check import (
-    Calibrations,
-    Guide,
-    GuidedSearch,
-    guide_of,
-    watched,
-)
+from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import keep_sound, runner_of
@@ -84,40 +74,17 @@ from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 from kfuzz.targets.overrides import UNJUDGED
 
+if TYPE_CHECKING:
+    from kfuzz.engine.atheris import CoverageSearch
+
 # What a campaign asks of whatever proves its kernels meanwhile.
 
 Keep = Callable[[KernelSearch, Case, CaseReport], Iterator[Event]]
 
 
-class Proofs(Protocol):
-    """Proofs of the kernels of one run, made beside the search."""
-
-    def examples(
-        self, kernel: KernelSearch, this_round: Callable[[float], Round], keep: Keep, *,
-        end: float,
-    ) -> Iterator[Event]:  # fmt: skip
-        """Judge a kernel's counterexamples, once they are there.
-
-        Args:
-            kernel: the kernel.
-            this_round: returns a round for one case, of the moment at which it ends.
-            keep: keeps what fails, and yields what happens.
-            end: `time.monotonic()` at which the search ends; infinite for no limit.
-        """
-
-    def proof(self, kernel: KernelSearch) -> KernelProof | None:
-        """Return what is proved of a kernel; None where nothing is known of it.
-
-        Its premises are held against the launches of the cases that it was tried on.
-        """
-
-    def close(self) -> None:
-        """End the processes."""
-
-
-Prover = Callable[[RunConfig], Proofs | None]
-"""Returns None where nothing of a run is proved."""
-
+Prover = Callable[[RunConfig], Any]
+"""Returns the proofs of a run, None where nothing of it is proved; see
+`kfuzz.features.prove.search.BesideSearch`."""
 
 # The first round is short, so that a gross fault shows in a second; later ones
 # give Hypothesis's target phase room. A round is never longer than this.
@@ -130,7 +97,6 @@ def run(
     config: RunConfig,
     *,
     stop: threading.Event,
-    guide: Guide | None = None,
     prover: Prover | None = None,
 ) -> Iterator[Event]:
     """Search the kernels of the configured targets for violations.
@@ -138,7 +104,6 @@ def run(
     Args:
         config: what to test and how long.
         stop: set from outside to end the run cleanly.
-        guide: what chooses the cases where the engine is not Hypothesis.
         prover: begins to prove the kernels meanwhile.
 
     Yields:
@@ -153,7 +118,7 @@ def run(
         if names and module in {k.source.module for k in loaded}:
             told = f"not judged, the table lacks them: {', '.join(names)}"
             yield Notice(module, told)
-    yield from run_kernels(config, loaded, stop=stop, guide=guide, prover=prover)
+    yield from run_kernels(config, loaded, stop=stop, prover=prover)
 
 
 def run_kernels(
@@ -161,23 +126,25 @@ def run_kernels(
     loaded: list[LoadedKernel],
     *,
     stop: threading.Event,
-    guide: Guide | None = None,
     prover: Prover | None = None,
 ) -> Iterator[Event]:
     """Search kernels that are loaded already; otherwise as `run`."""
     classes = select_classes(config.contracts, config.exclude_contracts)
-    guide = guide_of(config, guide)
-    require_processes(config)
+    serve = zygotes.SERVE
+    if config.engine is Engine.ATHERIS:
+        from kfuzz.engine import atheris
+
+        atheris.require(config)
+        serve = atheris.EXPLORE
     loaded = kernels_of(config, loaded)
-    serve = zygotes.SERVE if guide is None else guide.serve
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     with closing(backend):
-        require_device(config.scale, backend.on)
+        require(config, backend.on)
         for why in keep_sound(backend):
             yield Notice("", why)
         proofs = None if prover is None else prover(config)
         with nullcontext() if proofs is None else closing(proofs):
-            campaign = Campaign(config, stop, backend, loaded, classes, guide, proofs)
+            campaign = Campaign(config, stop, backend, loaded, classes, proofs)
             yield from campaign.events()
 
 
@@ -195,8 +162,7 @@ class Campaign:
         backend: Backend,
         loaded: list[LoadedKernel],
         classes: frozenset[str],
-        guide: Guide | None = None,
-        proofs: Proofs | None = None,
+        proofs: Any = None,
     ) -> None:
         self.config = config
         self.stop = stop
@@ -235,19 +201,36 @@ class Campaign:
         self._counting = threading.Lock()
         self._collective = threading.Lock()
         # By node id; empty where nothing but chance and error guides a search.
-        self.guided: dict[str, GuidedSearch] = {}
+        self.guided: dict[str, CoverageSearch] = {}
         self.proofs = proofs
-        if guide is not None:
+        if config.engine is Engine.ATHERIS:
+            from kfuzz.engine import atheris
+
             self.guided = {
-                k.node_id: guide.search_of(
+                k.node_id: atheris.CoverageSearch(
                     k, partial(self._fork, k), config, expired=self._expired
                 )
                 for k in self.kernels
             }
-        self.live = LiveKernels(
-            self.kernels, self.scheduler, self.clock, guided=self.guided,
-            on_host=not backend.on.has.asynchronous, expired=self._expired,
-        )  # fmt: skip
+        on_host = not backend.on.has.asynchronous
+        self.bindings = Bindings(self.kernels, on_host=on_host)
+
+    def open(self, kernel: KernelSearch) -> None:
+        """Get a kernel ready that has not been judged yet, as start-up.
+
+        Raises:
+            Stopped: the run is over.
+        """
+        with self.clock.opening():
+            if not self.guided:
+                kernel.runner.open()
+                self.bindings.compare(kernel)
+
+    def close(self, kernel: KernelSearch) -> None:
+        """End the children of a kernel."""
+        kernel.runner.close()
+        if guided := self.guided.get(kernel.node_id):
+            guided.close()
 
     def _prepare(
         self, loaded: LoadedKernel, classes: frozenset[str], device: str
@@ -308,27 +291,25 @@ class Campaign:
             yield Notice("", text)
         refused: StorageError | None = None
         try:
-            self.live.compare_bindings()
             if self.config.replay:
-                self.live.open_first()
+                with suppress(KfuzzError, Stopped):  # its time slice says so
+                    self.open(self.kernels[0])
                 yield from replay_first(
                     self.kernels, self.config, self.backend,
                     classes=self.classes, stop=self.stop, end=self.search_end(),
                 )  # fmt: skip
             for each in self.kernels:
                 yield from self.opening(each)
-            for told in self._searched():
+            for told in streamed(self._next_slice, self.jobs, halt=self.halt.set):
                 # Counted where all is told, in order.
                 yield self.progress(told) if isinstance(told, KernelSearch) else told
         except StorageError as error:
             refused = error  # what was seen is told all the same
         finally:
             for kernel in self.kernels:
-                self.live.close(kernel)
+                self.close(kernel)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
-            if not self.guided and (text := unreached(kernel)):
-                yield Notice(kernel.node_id, text)
             if kernel.pace is not None and (text := kernel.pace.told()):
                 yield Notice(kernel.node_id, text)
             proof = None
@@ -359,24 +340,9 @@ class Campaign:
         """Return why a kernel had no case, if it had none."""
         if self.stop.is_set():
             return "the run was interrupted before the first case"
-        if time.monotonic() >= self.search_end():
-            return "time was up before the first case"
-        if self._full():
-            return "the run had its findings before the first case"
         if kernel.record.errors:
             return "its search ended with an error before the first case"
-        return "no case was drawn"
-
-    def _searched(self) -> Iterator[Event | KernelSearch]:
-        """Search all kernels, take further what had to stop, and use what time is left.
-
-        Yields:
-            What happens, and a kernel at the end of each of its time slices.
-        """
-        yield from streamed(self._next_slice, self.jobs, halt=self.halt.set)
-        while self.reductions.kept_back and not self._expired():
-            yield from streamed(self._next_waiting, self.jobs, halt=self.halt.set)
-            yield from streamed(self._next_slice, self.jobs, halt=self.halt.set)
+        return "the run ended before the first case"
 
     def budget_of(self, kernel: BoundKernel) -> SizeBudget:
         """Return the limits on the sizes of a kernel's cases."""
@@ -425,25 +391,6 @@ class Campaign:
         kernel = self.scheduler.take()
         return None if kernel is None else self._taken(kernel)
 
-    def _next_waiting(self) -> Iterator[Event] | None:
-        """Return the next kernel's findings that wait, taken further; see above."""
-        taken = None if self._expired() else self.reductions.take()
-        if taken is None:
-            return None
-        kernel, entries = taken
-        return self._guarded(kernel, self._taken_further(kernel, entries))
-
-    def _taken_further(
-        self, kernel: KernelSearch, entries: list[FiledFinding]
-    ) -> Iterator[Event]:
-        for done, entry in enumerate(entries):
-            seconds = self.reductions.more(len(entries) - done)
-            yield from taken_further(
-                kernel, entry, seconds=seconds, stopped=self._expired
-            )
-        if kernel.done:
-            self.live.close(kernel)
-
     def _taken(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
         """Yield what happens in a kernel's this_round, and the kernel at its end."""
         try:
@@ -467,14 +414,16 @@ class Campaign:
             for text in kernel.record.untold():
                 yield Notice(kernel.node_id, text)
             text = f"given up: {line_of(error)}"
-            yield Notice(kernel.node_id, text, trace=trace_of(error))
-            self.live.close(kernel)
+            # One that kfuzz made says what is wrong, and where, by itself.
+            trace = "" if isinstance(error, KfuzzError) else trace_text(error)
+            yield Notice(kernel.node_id, text, trace=trace)
+            self.close(kernel)
 
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
         if not kernel.rounds:
             try:
-                self.live.open(kernel)
+                self.open(kernel)
             except Stopped:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
@@ -513,10 +462,9 @@ class Campaign:
         if guided := self.guided.get(kernel.node_id):
             guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
-            climbs = is_climbed(kernel.rounds)
             search_round(
                 strategy, this_round.judge_drawn, cases=cases, seed_value=number,
-                climb=climbs, coverage=None if climbs else kernel.coverage,
+                climb=is_climbed(kernel.rounds),
             )  # fmt: skip
             if kernel.budget.tall:  # too slow in batches
                 strategy = self.strategy(kernel, useless, tall=False)
@@ -544,9 +492,10 @@ class Campaign:
             yield from self._counted(kernel, *this_round.found)
         self.scheduler.charge(kernel, time.monotonic() - began)
         nothing = kernel.record.cases == before and this_round.found is None
-        full = kernel.unknown >= FINDINGS_PER_KERNEL
+        unknown = kernel.count(lambda state: state is not State.KNOWN)
+        full = unknown >= FINDINGS_PER_KERNEL
         if full:
-            text = f"searched no more: it has {kernel.unknown} findings nobody knew of"
+            text = f"searched no more: it has {unknown} findings nobody knew of"
             yield Notice(kernel.node_id, text)
         kernel.done = (
             this_round.error is not None
@@ -555,9 +504,8 @@ class Campaign:
             or full
             or (self.config.budget.max_time is None and nothing)
         )
-        if kernel.done:
-            self.live.close(kernel)
-        self.live.close_spare()
+        if kernel.done or len(self.kernels) > LIVE_CHILDREN:
+            self.close(kernel)
 
     def _prefilter(
         self, kernel: KernelSearch, strategy: SearchStrategy[Case], this_round: Round
@@ -598,19 +546,13 @@ class Campaign:
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         finding = first_finding(kernel, case, report, seed=self.config.seed)
-        with self.reductions.counted() as confirmed:
-
-            def seconds() -> float:
-                confirmed()
-                return self._reduce_seconds(kernel, finding)
-
+        with self.reductions.counted():
             yield from taken_to_minimum(
                 kernel,
                 finding,
                 self.corpus,
-                seconds=seconds,
+                seconds=lambda: self._reduce_seconds(kernel, finding),
                 stopped=self._expired,
-                wait=self.reductions.waiting_room(kernel, finding),
             )
 
     def _reduce_seconds(self, kernel: KernelSearch, finding: Finding) -> float:
@@ -621,7 +563,7 @@ class Campaign:
             # Others wait for their first round.
             left = self.scheduler.share(left, kernel)
         last = most is not None and self.count_findings() + 1 >= most
-        return self.reductions.seconds(kernel, finding, share=left, last=last)
+        return self.reductions.seconds(finding, share=left, last=last)
 
     def count_findings(self) -> int:
         """Return how many findings there are, of those that end a run.
@@ -629,13 +571,17 @@ class Campaign:
         Known ones do not: they would keep what is new from being found. Nor do those
         that were not confirmed: they do not fail the run either.
         """
-        return sum(k.confirmed for k in self.kernels)
+        return sum(k.count(FAILING.__contains__) for k in self.kernels)
 
     def progress(self, kernel: KernelSearch) -> Progress:
         """Return what is told after a time slice of a kernel."""
-        return progress_of(
-            self.kernels,
-            kernel,
+        every = self.kernels
+        return Progress(
+            kernel=kernel.node_id,
             elapsed_s=self.clock.elapsed_s,
+            cases=sum(k.record.cases for k in every),
+            worst_ratio=max(k.record.worst for k in every),
             findings=self.count_findings(),
+            kernels_done=sum(k.done for k in every),
+            strata=sum(len(k.ledger.visits) for k in every),
         )

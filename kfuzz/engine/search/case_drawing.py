@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings, target
-from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from hypothesis.strategies import SearchStrategy
@@ -25,7 +24,6 @@ from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.search.plan import scores
-from kfuzz.engine.search.record import Coverage
 from kfuzz.evaluation.large import row_axis
 from kfuzz.strategies.cases import Groups, bursts, cases
 from kfuzz.strategies.shapes import large_cases, with_tall_cases
@@ -195,17 +193,6 @@ def fuzz_target(
     return _no_constants(target_of_bytes)
 
 
-@st.composite
-def _counted(
-    draw: st.DrawFn, strategy: SearchStrategy[Drawn], coverage: Coverage
-) -> Drawn:
-    """Draw, and count; a draw that is given up is begun only."""
-    coverage.begun += 1
-    drawn = draw(strategy)
-    coverage.drawn += 1
-    return drawn
-
-
 def round_seed(
     run_seed: int, kernel: str, number: int, purpose: Purpose = Purpose.CASES
 ) -> int:
@@ -220,7 +207,6 @@ def search_round(
     cases: int,
     seed_value: int,
     climb: bool = True,
-    coverage: Coverage | None = None,
 ) -> None:
     """Draw and judge a number of cases, or submit a number of batches.
 
@@ -231,10 +217,7 @@ def search_round(
         cases: how many to draw.
         seed_value: everything drawn depends on it.
         climb: whether errors near the tolerance are followed up.
-        coverage: counts the draws, where they are to be counted.
     """
-    if coverage is not None:
-        strategy = _counted(strategy, coverage)
 
     def once(case: Drawn) -> None:
         report = judge(case)

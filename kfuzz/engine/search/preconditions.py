@@ -39,27 +39,19 @@ from kfuzz.targets.forms import Launch
 from kfuzz.targets.load import LoadedKernel, binds, file_of_module, home_of
 
 
-def require_device(scale: Scale, backend: DeviceBackend) -> None:
-    """Check that the device can have cases of a profile.
+def require(config: RunConfig, backend: DeviceBackend) -> None:
+    """Check that a run can have what it asks for.
 
     Raises:
-        BackendError: if it cannot.
+        BackendError: if the device cannot have cases of its profile.
+        UsageError: if kernels that are to be searched side by side have no processes.
     """
-    if scale is Scale.LARGE and not backend.has.large:
+    if config.scale is Scale.LARGE and not backend.has.large:
         raise BackendError(
             f"billions of elements take minutes on the backend {backend.name!r}",
             where="profile large",
-            fix="run it on a GPU, or leave the profile out: views that span gigabytes "
-            "are searched on the CPU anyway",
+            fix="run it on a GPU, or leave the profile out",
         )
-
-
-def require_processes(config: RunConfig) -> None:
-    """Check that kernels that are to be searched side by side have processes.
-
-    Raises:
-        UsageError: if they have not.
-    """
     if config.isolate == "none" and (config.jobs or 1) > 1:
         raise UsageError(
             "in one process kernels are searched one after the other",
@@ -157,8 +149,8 @@ def kernels_of(config: RunConfig, loaded: Sequence[LoadedKernel]) -> list[Loaded
     """
     if (chosen := config.chosen) is None:
         return named_apart(loaded, Corpus(config.corpus).homes, config.root)
-    found = [kernel for kernel in loaded if kernel.kernel.name == chosen.name]
-    return [replace(kernel, alias=chosen.alias) for kernel in found]
+    name, alias = chosen
+    return [replace(k, alias=alias) for k in loaded if k.kernel.name == name]
 
 
 def _is_elsewhere(other: Target, kernel: LoadedKernel, here: Path, root: Path) -> bool:
@@ -220,10 +212,6 @@ class Bindings:
                 self._open[kernel.node_id] = examined
             examine_recipe(bound, cases)
 
-    def awaits(self, kernel: KernelSearch) -> bool:
-        """Whether a kernel is still to be held against what a user brought for it."""
-        return kernel.node_id in self._open
-
     def compare(self, kernel: KernelSearch) -> None:
         """Hold a kernel's results against its oracle's, once: are they of one kind?
 
@@ -245,40 +233,25 @@ class Bindings:
         del self._open[kernel.node_id]
 
     def _refuse(self, bound: BoundKernel, reports: Sequence[CaseReport]) -> None:
+        cases = f"in each of {len(reports)} small cases"
+        first, where = reports[0].failure, defined(bound.operator.oracle)
         if why := next((r.oracle_raised for r in reports if r.oracle_raised), ""):
-            raise broken(
-                bound,
-                f"the oracle raises in each of {len(reports)} small cases where the "
-                f"kernel runs: {why}",
-                "It is given tensors there: make what it needs on their device",
-            )
-        first = reports[0].failure
-        assert first is not None
-        where = defined(bound.operator.oracle)
-        if first.kind is Kind.WRONG_SHAPE:
-            raise broken(
-                bound,
-                f"kernel and oracle return different shapes in each of {len(reports)} "
-                f"small cases: {first.message} (the oracle is {where})",
-                "Nothing can be compared until both return one shape",
-            )
-        raise broken(
-            bound,
-            f"the oracle returns a constant, whatever its inputs are, and the kernel "
-            f"does not: {first.message} (the oracle is {where})",
-            "Mend the oracle: its result must depend on its inputs",
-        )
+            what = f"the oracle raises {cases} where the kernel runs: {why}"
+            fix = "It is given tensors there: make what it needs on their device"
+        elif first is not None and first.kind is Kind.WRONG_SHAPE:
+            what = f"kernel and oracle return different shapes {cases}: {first.message}"
+            fix = "Nothing can be compared until both return one shape"
+        else:
+            what = "the oracle returns a constant, and the kernel does not"
+            fix = "Mend the oracle: its result must depend on its inputs"
+        raise broken(bound, f"{what} (the oracle is {where})", fix)
 
 
 def _differs(report: CaseReport, *, constant: bool) -> bool:
-    failure = report.failure
-    if report.oracle_raised:
-        return True
-    if failure is None:
-        return False
-    return failure.kind is Kind.WRONG_SHAPE or (
-        constant and failure.kind in VALUE_KINDS
-    )
+    if report.oracle_raised or report.failure is None:
+        return bool(report.oracle_raised)
+    kind = report.failure.kind
+    return kind is Kind.WRONG_SHAPE or (constant and kind in VALUE_KINDS)
 
 
 def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:

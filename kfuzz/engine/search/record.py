@@ -6,14 +6,12 @@ order, so that what it proposes is the same in every run of one seed.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import combinations
 from typing import Final
 
-from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.reading import GIVEN, RANK, WITHOUT
 from kfuzz.core.budget import Burst, Screened
@@ -25,7 +23,6 @@ from kfuzz.core.verdict import (
     CHARGED,
     CaseReport,
     Compared,
-    Failure,
     Kind,
     State,
     Tried,
@@ -33,8 +30,7 @@ from kfuzz.core.verdict import (
     output_of,
 )
 from kfuzz.engine.workers.children import lost_memory
-from kfuzz.strategies.layouts import build, layout_name, layout_options
-from kfuzz.strategies.values import allowed_families, data_options, kept_to
+from kfuzz.strategies.layouts import layout_name
 
 # Above this a row no longer fits the widest usual block.
 _LARGE: Final = 1024
@@ -188,136 +184,6 @@ class Ledger:
         return tuple(ranked[:count])
 
 
-# What of a kernel's declared input a search has exercised, and what it rejected.
-
-DUE: Final = 20.0
-"""How often something should have come, by the odds of drawing, before its absence is
-told: chance alone leaves it out once in 5e8 kernels."""
-
-LEAST: Final = 50
-"""Draws or cases after which the share of those rejected says something."""
-
-# Odds are estimates: half of what they come to is held to be sure.
-_SURE: Final = 0.5
-# Of so many cases the layouts that their shapes admit are worked out.
-_WORKED_OUT: Final = 512
-
-
-@dataclass
-class Coverage:
-    """Counts what one kernel's search exercised.
-
-    A case counts if the kernel answered it, be it by a refusal.
-
-    Attributes:
-        begun: draws of cases in rounds that explore.
-        drawn: of these those that gave a case.
-        cases: cases judged by themselves.
-        refused: of these those that the kernel refused.
-        unjudged: of these those that could not be judged here.
-        baselines: by kind, on how many cases it was tried and on how many refused.
-    """
-
-    begun: int = 0
-    drawn: int = 0
-    cases: int = 0
-    refused: int = 0
-    unjudged: int = 0
-    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _dtypes: Counter[str] = field(default_factory=Counter)
-    _layouts: Counter[str] = field(default_factory=Counter)
-    _families: Counter[str] = field(default_factory=Counter)
-    _first: list[TensorSpec] = field(default_factory=list)
-
-    def take(self, kernel: BoundKernel, case: Case, report: CaseReport) -> None:
-        """Count one case and what it showed."""
-        self.cases += 1
-        if len(self._first) < _WORKED_OUT:
-            self._first.append(case.data)
-        for kind, refused in report.baselines.items():
-            tried, times = self.baselines.get(kind, (0, 0))
-            self.baselines[kind] = tried + 1, times + refused
-        self.refused += report.refusal is not None
-        if report.error is not None or report.unsupported is not None:
-            self.unjudged += 1
-        else:
-            self._exercise(kernel, case, stratum_of(case).family)
-
-    def take_batch(self, kernel: BoundKernel, batch: Burst) -> None:
-        """Count what the members of a burst exercised that passed."""
-        for family in families_of(batch):
-            self._exercise(kernel, batch.case, family)
-
-    def missing(self, kernel: BoundKernel) -> dict[str, list[str]]:
-        """Return what should have come `DUE` times by now and never did, by trait."""
-        due = {
-            "dtype": (self._due_dtypes(kernel), self._dtypes),
-            "layout": (self._due_layouts(kernel), self._layouts),
-            "family": (self._due_families(kernel), self._families),
-        }
-        found = {
-            trait: [
-                name
-                for name, expected in odds.items()
-                if _SURE * expected >= DUE and not met[name]
-            ]
-            for trait, (odds, met) in due.items()
-        }
-        return {trait: names for trait, names in found.items() if names}
-
-    def _exercise(self, kernel: BoundKernel, case: Case, family: str) -> None:
-        self._dtypes[kernel.operator.dtype_of(case)] += 1
-        self._layouts[layout_name(case.data)] += 1
-        self._families[family] += 1
-
-    def _due_dtypes(self, kernel: BoundKernel) -> dict[str, float]:
-        """Return how often each declared dtype should have come."""
-        passed = kernel.arguments.tensors
-        tensors = kernel.operator.tensors
-        free = (tensors[n] for n in passed if n in tensors)
-        if not any(p.kind == "float" and not p.dtype for p in free):
-            return {}  # no argument has a declared one
-        declared = kernel.declaration.dtypes
-        return dict.fromkeys(declared, self.cases / len(declared))
-
-    def _due_layouts(self, kernel: BoundKernel) -> dict[str, float]:
-        """Return how often each layout should have come in the first cases."""
-        claims, expected = kernel.declaration, defaultdict[str, float](float)
-        name = self._data_name(kernel)
-        parameter = kernel.operator.tensors.get(name)
-        apart = name in claims.inplace or (
-            parameter is not None and not parameter.repeats
-        )
-        for spec in self._first:
-            seed = spec.fill.seed if spec.fill else 0
-            options = layout_options(spec.shape, claims, inplace=apart)
-            for kind, times in Counter(options).items():
-                strides, offset = build(kind, spec.shape, seed, spec.dtype, claims)
-                made = TensorSpec(
-                    spec.shape, spec.axes, spec.dtype, strides, offset, fill=spec.fill
-                )
-                expected[layout_name(made)] += times / len(options)
-        return expected
-
-    def _due_families(self, kernel: BoundKernel) -> dict[str, float]:
-        """Return how often each family should have come in the first argument."""
-        name = self._data_name(kernel)
-        parameter = kernel.operator.tensors.get(name)
-        if parameter is None or parameter.role != "data":
-            return {}  # weights and masks are mostly tame
-        allowed = kept_to(parameter.domain, allowed_families(kernel.declaration))
-        options = data_options(allowed, None, False, kernel.operator.subtracts_mean)
-        times = Counter(options)
-        return {f: self.cases * n / len(options) for f, n in times.items()}
-
-    @staticmethod
-    def _data_name(kernel: BoundKernel) -> str:
-        """Return the argument whose layout and family count, "" if there is none."""
-        tensors = kernel.operator.tensors
-        passed = (n for n in kernel.arguments.tensors if n in tensors)
-        return next((n for n in passed if tensors[n].kind == "float"), "")
-
-
 # What a kernel declines: which aspect of the cases it raised on may be why.
 
 _REMEDIES: Final = {
@@ -341,7 +207,6 @@ _Aspects = tuple[str, ...]
 class Refusals:
     """The refused cases of one kernel, and what it took."""
 
-    dtypes: tuple[str, ...]
     _taken: set[frozenset[str]] = field(default_factory=set)
     _in_core: set[str] = field(default_factory=set)
     _refused: Counter[tuple[str, str, _Aspects]] = field(default_factory=Counter)
@@ -362,7 +227,7 @@ class Refusals:
         else:
             self._taken.add(frozenset(report.aspects))
 
-    def told(self) -> tuple[Refusal, ...]:
+    def told(self, dtypes: Sequence[str]) -> tuple[Refusal, ...]:
         """Return what the kernel declined, each with its remedy.
 
         Nothing of what it raises on the core domain alike: that is a violation, and
@@ -383,9 +248,10 @@ class Refusals:
             for reason, cases in self._named(refused):
                 found[reason] += cases
                 causes.setdefault(reason, cause)
+        kept = [d for d in dtypes if f"{_DTYPE}{d}" not in found]
         return tuple(
             Refusal(
-                reason, n, self._remedy(reason, found), self._examples[causes[reason]]
+                reason, n, self._remedy(reason, kept), self._examples[causes[reason]]
             )
             for reason, n in sorted(found.items())
         )
@@ -399,7 +265,7 @@ class Refusals:
         left = Counter(refused)
         taken = {some for aspects in self._taken for some in _up_to_two(aspects)}
         while left:
-            found: Counter[frozenset[str]] = Counter()
+            found: Counter[_Aspects] = Counter()
             for aspects, cases in left.items():
                 fresh = [some for some in _up_to_two(aspects) if some not in taken]
                 found.update(dict.fromkeys(fresh, cases))
@@ -407,19 +273,17 @@ class Refusals:
                 yield _OPEN, left.total()
                 return
             most = max(found, key=lambda some: (found[some], -len(some)))
-            have = next(aspects for aspects in left if most <= {*aspects})
-            yield " with ".join(a for a in have if a in most), found[most]
-            left = Counter({a: n for a, n in left.items() if not most <= {*a}})
+            yield " with ".join(most), found[most]
+            left = Counter({a: n for a, n in left.items() if not {*most} <= {*a}})
 
-    def _remedy(self, reason: str, reasons: Collection[str]) -> str:
+    def _remedy(self, reason: str, kept: Sequence[str]) -> str:
         """Return the declaration that makes a refusal explicit, "" if none does."""
         if reason in self._limits:
             return self._limits[reason]
         if " with " in reason:
             return ""
         if reason.startswith(_DTYPE):
-            kept = tuple(d for d in self.dtypes if f"{_DTYPE}{d}" not in reasons)
-            return f"dtypes={kept!r}" if kept else ""
+            return f"dtypes={(*kept,)!r}" if kept else ""
         if reason.startswith(RANK):
             return f"ranks= without {reason.removeprefix(RANK).split()[0]}"
         if reason.startswith(WITHOUT):
@@ -434,9 +298,9 @@ class Refusals:
         return _REMEDIES.get(reason, "")
 
 
-def _up_to_two(aspects: Collection[str]) -> Iterator[frozenset[str]]:
+def _up_to_two(aspects: Collection[str]) -> Iterator[tuple[str, ...]]:
     for few in (1, 2):
-        yield from map(frozenset, combinations(aspects, few))
+        yield from combinations(sorted(aspects), few)
 
 
 # What a run knows of one kernel: counts per contract, refusals, notices.
@@ -455,18 +319,6 @@ _OUT_OF_MEMORY: Final = 3
 _DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
 
 
-class _Idle(StrEnum):
-    """What keeps values from being compared, before the cases that it keeps so."""
-
-    ERROR = "an error ended"
-    UNSUPPORTED = "this backend cannot judge"
-    ORACLE = "the oracle raises on"
-    REJECTED = "the kernel rejected"
-    FAILED = "the kernel failed on"
-    NOTHING = "there is nothing to compare in"
-    UNDECIDED = "the error model decides nothing in"
-
-
 @dataclass
 class Record:
     """Counts over the cases of one kernel.
@@ -474,7 +326,7 @@ class Record:
     Attributes:
         classes: ids of the contract classes that bind the kernel and are in force.
         dtypes: the dtypes that it declares.
-        cases: cases judged, and items of batches that passed, or failed as others did.
+        cases: cases judged, and items of batches that passed.
         prefiltered: of these the items of batches.
         batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
@@ -493,7 +345,7 @@ class Record:
     _kept: dict[str, int] = field(default_factory=dict)
     _broken: dict[str, int] = field(default_factory=dict)
     _undecided: dict[str, int] = field(default_factory=dict)
-    _refusals: Refusals = field(init=False)
+    _refusals: Refusals = field(default_factory=Refusals)
     _notes: dict[str, int] = field(default_factory=dict)
     _compared: dict[str, bool] = field(default_factory=dict)
     _judged: set[str] = field(default_factory=set)
@@ -504,13 +356,9 @@ class Record:
     _decided: int = 0
     _structures: Counter[int] = field(default_factory=Counter)
     # Cases without a compared value by what became of them, each with an example.
-    _idle: Counter["_Idle"] = field(default_factory=Counter)
-    _examples: dict["_Idle", str] = field(default_factory=dict)
+    _idle: Counter[str] = field(default_factory=Counter)
+    _examples: dict[str, str] = field(default_factory=dict)
     _failing: Counter[tuple[str, Kind, str, str]] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        """Begin without refusals."""
-        self._refusals = Refusals(self.dtypes)
 
     @property
     def useless_dtypes(self) -> frozenset[str]:
@@ -569,20 +417,19 @@ class Record:
 
     def _count_idle(self, report: CaseReport) -> None:
         """Count a case in which no value was compared."""
-        if report.error is not None:
-            what, example = _Idle.ERROR, report.error
-        elif report.unsupported is not None:
-            what, example = _Idle.UNSUPPORTED, report.unsupported
-        elif report.oracle_raised:
-            what, example = _Idle.ORACLE, report.oracle_raised
-        elif report.refusal is not None:
-            what, example = _Idle.REJECTED, report.example or report.refusal
-        elif report.failure is not None:
-            what, example = _Idle.FAILED, report.failure.message
-        else:
-            what, example = _Idle.NOTHING, ""
+        failed = report.failure.message if report.failure else None
+        rejected = report.refusal and (report.example or report.refusal)
+        told = (
+            ("an error ended", report.error),
+            ("this backend cannot judge", report.unsupported),
+            ("the oracle raises on", report.oracle_raised),
+            ("the kernel rejected", rejected),
+            ("the kernel failed on", failed),
+            ("there is nothing to compare in", "-"),
+        )
+        what, example = next((what, text) for what, text in told if text)
         self._idle[what] += 1
-        self._examples.setdefault(what, example)
+        self._examples.setdefault(what, example.removeprefix("-"))
 
     def compared(self) -> Compared:
         """Return what was compared with the oracle's, whatever was found."""
@@ -613,8 +460,8 @@ class Record:
             return ending
         idle, examples = Counter(self._idle), dict(self._examples)
         if (undecided := self.cases - idle.total()) > 0:
-            idle[_Idle.UNDECIDED] = undecided
-            examples[_Idle.UNDECIDED] = "".join(why)
+            idle["the error model decides nothing in"] = undecided
+            examples["the error model decides nothing in"] = "".join(why)
         texts = []
         for what, n in idle.most_common():
             which = "every case" if n >= self.cases else f"{n} of {self.cases} cases"
@@ -646,20 +493,6 @@ class Record:
             name = output_of(item)  # of a list any item stands for it
             self._compared[name] = judged or self._compared.get(name, False)
 
-    def take_alike(self, case: Case, count: int, failure: Failure) -> None:
-        """Count items of a batch that are wrong as others were that were judged.
-
-        Args:
-            case: the structure.
-            count: how many.
-            failure: how the others failed.
-        """
-        self.cases += count
-        self.prefiltered += count
-        self._decided += count
-        self._structures[structure_of(case)] += 1
-        self._failing[failure.signature("").symptom] += count
-
     def tried(self) -> Tried:
         """Return what the kernel's verdicts rest on."""
         once = sum(times == 1 for times in self._structures.values())
@@ -681,7 +514,7 @@ class Record:
 
     def refusals(self) -> tuple[Refusal, ...]:
         """Return what the kernel declined, each with its remedy."""
-        return self._refusals.told()
+        return self._refusals.told(self.dtypes)
 
     def notes(self) -> tuple[Note, ...]:
         """Return what was suspicious, each with how often it was."""

@@ -3,8 +3,8 @@
 import math
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,6 @@ from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
-    FAILING,
     CaseReport,
     Failure,
     Kind,
@@ -29,20 +28,13 @@ from kfuzz.core.verdict import (
 from kfuzz.engine.confirm import CONFIRMATIONS
 from kfuzz.engine.search.case_drawing import batches_of, groups_of, search_round
 from kfuzz.engine.search.plan import Pace, wanted
-from kfuzz.engine.search.record import (
-    DIAGNOSABLE,
-    Coverage,
-    Ledger,
-    Record,
-    families_of,
-)
+from kfuzz.engine.search.record import DIAGNOSABLE, Ledger, Record, families_of
 from kfuzz.engine.workers.children import ENDS_CHILD, CompilesLong, charged, is_fault
 from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.engine.workers.zygotes import runs_on
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
-from kfuzz.execution.calls.branches import source_of
 from kfuzz.execution.device.backend import Batches
 from kfuzz.execution.processes.wire import VARIABLE as MEMORY
 from kfuzz.strategies.values import allowed_families
@@ -64,33 +56,6 @@ _BUILDING: Final = 0.2
 # many times what calls took before.
 _LONG_SECONDS: Final = 5.0
 _LONG_FACTOR: Final = 10.0
-# Lines named in the notice of branches that never ran.
-SHOWN_LINES: Final = 12
-
-
-@dataclass(frozen=True)
-class Known:
-    """What suspects of one kind showed that were judged.
-
-    Attributes:
-        times: how many were.
-        failure: how the last one failed, None if it did not.
-        alike: how many in a row failed with that symptom.
-    """
-
-    times: int = 0
-    failure: Failure | None = None
-    alike: int = 0
-
-    def after(self, report: CaseReport) -> "Known":
-        """Return what is known once another one was judged."""
-        failure = report.failure
-        if failure is None:
-            return Known(self.times + 1)
-        is_alike = self.failure is not None and (
-            self.failure.signature("").symptom == failure.signature("").symptom
-        )
-        return Known(self.times + 1, failure, self.alike * is_alike + 1)
 
 
 @dataclass
@@ -102,9 +67,9 @@ class KernelSearch:
         unfiltered: rounds of batches in a row in which none could be prefiltered.
         seconds: time spent.
         ledger: what kinds of cases its search has visited.
-        coverage: what of its declared input has been exercised.
+        baselines: by kind, on how many cases one was tried and on how many refused.
         symptoms: occurrences of each symptom, as its child showed it.
-        known: what suspects of batches showed, by why they were suspect.
+        known: how many suspects of batches were judged, by why they were suspect.
         shown: symptoms that led to a finding, as their child showed them.
         undiagnosed: those of which a repeated one took too long to be told apart.
         seen: signatures that are findings already.
@@ -131,9 +96,9 @@ class KernelSearch:
     unfiltered: int = 0
     seconds: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
-    coverage: Coverage = field(default_factory=Coverage)
+    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
-    known: defaultdict[str, Known] = field(default_factory=lambda: defaultdict(Known))
+    known: Counter[str] = field(default_factory=Counter)
     shown: set[tuple[object, ...]] = field(default_factory=set)
     undiagnosed: set[tuple[object, ...]] = field(default_factory=set)
     seen: set[Signature] = field(default_factory=set)
@@ -168,7 +133,9 @@ class KernelSearch:
         """Count what a case showed."""
         self.watch(case)
         self.record.take(case, report)
-        self.coverage.take(self.loaded.kernel, case, report)
+        for kind, refused in report.baselines.items():
+            tried, times = self.baselines.get(kind, (0, 0))
+            self.baselines[kind] = tried + 1, times + refused
         fails = report.failure is not None
         self.ledger.visit(case, ratio=report.ratio, fails=fails)
 
@@ -177,7 +144,6 @@ class KernelSearch:
         self.watch(batch.case)
         self.record.take_batch(batch.case, made)
         if made.passed:
-            self.coverage.take_batch(self.loaded.kernel, batch)
             for family in families_of(batch):
                 self.ledger.visit(batch.case, family=family)
 
@@ -191,11 +157,6 @@ class KernelSearch:
         self.findings[finding.id] = finding
         self.paths[finding.id] = str(path)
 
-    def forget(self, finding: Finding) -> None:
-        """Count a finding no more, which is stored under another id now."""
-        self.findings.pop(finding.id, None)
-        self.paths.pop(finding.id, None)
-
     def has_seen(self, symptom: tuple[object, ...]) -> bool:
         """Whether some finding shows so."""
         return any(signature.symptom == symptom for signature in self.seen)
@@ -208,41 +169,11 @@ class KernelSearch:
             for f in list(self.findings.values())
         )
 
-    @property
-    def unknown(self) -> int:
-        """How many findings there are that nobody knew of before this run."""
-        return sum(f.state is not State.KNOWN for f in self._new)
-
-    @property
-    def confirmed(self) -> int:
-        """How many of them are confirmed, and fail the run."""
-        return sum(f.state in FAILING for f in self._new)
-
-    @property
-    def _new(self) -> list[Finding]:
+    def count(self, of: Callable[[State], bool]) -> int:
+        """Return how many findings of some states nobody knew of before this run."""
         # A copy: the thread that has the kernel may add one meanwhile.
         found = list(self.findings.values())
-        return [f for f in found if f.id not in self.stored]
-
-
-def unreached(kernel: KernelSearch) -> str:
-    """Return which branches of a kernel's file never ran, "" where that is unknown.
-
-    Those of functions that were entered: the others may belong to other kernels.
-    """
-    reached = kernel.runner.reached
-    missing = reached.missing()
-    if not missing:
-        return ""
-    shown = ", ".join(map(str, missing[:SHOWN_LINES]))
-    more = len(missing) - SHOWN_LINES
-    lines = f"{shown} and {more} more" if more > 0 else shown
-    name = Path(source_of(kernel.loaded.kernel.function)).name
-    word = "line" if len(missing) == 1 else "lines"
-    return (
-        f"{len(missing)} of {len(reached.entered)} branches in {name} never ran: "
-        f"{word} {lines}"
-    )
+        return sum(of(f.state) for f in found if f.id not in self.stored)
 
 
 class Round:
@@ -338,7 +269,7 @@ class Round:
             waited, ran = time.perf_counter() - start, _has_run(report)
             pace.costs.take(case, runner.spending, waited, ran=ran)
             pace.take(case, report, runner.spending)
-        if why := runner.unfenced:
+        if why := runner.children.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         accused = None if settled else self._accused(report)
         alone = None
@@ -706,44 +637,27 @@ class BatchRound:
 
     def collect(self) -> None:
         """Take what the pending burst says, if one is; judge its suspects."""
-        batch, self._pending = self._pending, None
-        if batch is None:
+        batch, drawn, self._pending = self._pending, self._drawn, None
+        if batch is None or drawn is None:
             return
+        pace, runner = self._kernel.pace, self._kernel.runner
+        patience = math.inf if pace is None else pace.batches.patience(drawn)
         with self._round.guarded():
             start = time.perf_counter()
             try:
-                made = self._prefiltered()
+                made = runner.prefiltered(patience=patience)
             except CompilesLong as given_up:
-                self._put_off(given_up.seconds)
+                assert pace is not None
+                pace.batches.put_off(drawn, given_up.seconds)
+                self.waiting = True
                 return
-            self._learn_cost(batch, made, time.perf_counter() - start)
+            if pace is not None:
+                spent, passed = runner.spending, made.passed > 0
+                seconds = spent.total if spent else time.perf_counter() - start
+                items = max(batch.members, 2)
+                pace.costs.take(batch.case, spent, seconds, items, ran=passed)
+                pace.batches.ran(drawn, seconds)
             self._take(batch, made)
-
-    def _prefiltered(self) -> Screened:
-        """Return what the batch under way gives, unless it compiles for too long."""
-        pace, drawn = self._kernel.pace, self._drawn
-        if pace is None or drawn is None:
-            return self._kernel.runner.prefiltered()
-        return self._kernel.runner.prefiltered(patience=pace.batches.patience(drawn))
-
-    def _put_off(self, seconds: float) -> None:
-        """Have the batch wait that was given up."""
-        assert self._kernel.pace is not None
-        assert self._drawn is not None
-        self._kernel.pace.batches.put_off(self._drawn, seconds)
-        self.waiting = True
-
-    def _learn_cost(self, batch: Burst, made: Screened, waited: float) -> None:
-        """Count what a batch cost, by its child, or by the wait for it."""
-        pace = self._kernel.pace
-        if pace is None or self._drawn is None:
-            return
-        spending = self._kernel.runner.spending
-        seconds = waited if spending is None else spending.total
-        pace.costs.take(
-            batch.case, spending, seconds, max(batch.members, 2), ran=made.passed > 0
-        )
-        pace.batches.ran(self._drawn, seconds)
 
     def _take(self, batch: Burst, made: Screened) -> None:
         self._kernel.learn_batch(batch, made)
@@ -778,30 +692,24 @@ class BatchRound:
         """Judge some suspects, each kind of reason first."""
         self.items += len(made.suspects)
         refused = True
-        chosen = self._chosen(made.suspects)
-        for suspect in chosen:
+        for suspect in self._chosen(made.suspects):
             case = member_case(self._kernel.loaded.kernel, batch, suspect.member)
             report = self._round.judge(case, suspect=True)
             refused = refused and report is not None and report.refusal is not None
             if report is not None and _is_clean(report):
-                report = self._judge_pinned(case)
+                # Away from pages that fault, with all that is sampled.
+                report = None
+                with self._round.guarded():
+                    pinned = self._kernel.runner.pin(case)
+                    report = self._round.judge(pinned, suspect=True)
                 if report is not None and _is_clean(report):
                     self._kernel.record.note(f"in a batch, not alone: {suspect.why}")
             if report is None or self._round.found is not None:
                 return
-            kind = _kind(suspect)
-            self._kernel.known[kind] = self._kernel.known[kind].after(report)
-        self._count_alike(batch.case, [s for s in made.suspects if s not in chosen])
+            self._kernel.known[_kind(suspect)] += 1
         # What is refused is one structure; another one may not be.
         if 2 * made.passed < batch.members and not refused:
             self._stale += 1
-
-    def _count_alike(self, case: Case, suspects: Sequence[Suspect]) -> None:
-        """Count suspects that were not judged, where their kind has shown one thing."""
-        for kind, count in Counter(map(_kind, suspects)).items():
-            known = self._kernel.known[kind]
-            if known.failure is not None and known.alike >= KNOWN:
-                self._kernel.record.take_alike(case, count, known.failure)
 
     def _chosen(self, suspects: Sequence[Suspect]) -> list[Suspect]:
         """Return whom to judge: one of each kind, then a few more.
@@ -814,7 +722,7 @@ class BatchRound:
         first: list[Suspect] = []
         more: list[Suspect] = []
         for kind, alike in kinds.items():
-            times = self._kernel.known[kind].times
+            times = self._kernel.known[kind]
             one = times % len(alike)
             first.append(alike[one])
             if times < KNOWN:
@@ -823,13 +731,6 @@ class BatchRound:
             # Which call left a failed launch behind is not known: any of them.
             return [*first, *(s for s in suspects if s not in first)]
         return [*first, *more[: max(JUDGED - len(first), 0)]]
-
-    def _judge_pinned(self, case: Case) -> CaseReport | None:
-        """Judge a case away from pages that fault, with all that is sampled."""
-        report: CaseReport | None = None
-        with self._round.guarded():
-            report = self._round.judge(self._kernel.runner.pin(case), suspect=True)
-        return report
 
 
 def _kind(suspect: Suspect) -> str:

@@ -6,24 +6,22 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.errors import (
-    BindingError,
     KfuzzError,
     class_name,
     message_of,
-    trace_text,
 )
-from kfuzz.core.event import KernelFinished, KernelProof, Notice, Progress
-from kfuzz.engine.search.preconditions import Bindings
+from kfuzz.core.event import KernelFinished, KernelProof, Notice
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.search.self_check import GuidedSearch
-from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
 from kfuzz.targets.load import LoadedKernel
+
+if TYPE_CHECKING:
+    pass
 
 # Start-up that a run does not count, at most: so long one child may take to open.
 START_SECONDS: Final = OPEN_SECONDS
@@ -81,11 +79,6 @@ class RunClock:
         return time.monotonic() - self.started
 
     @property
-    def run_s(self) -> float:
-        """Seconds of the run so far; 0 before a case can be judged."""
-        return self.elapsed_s - min(self.startup_s, START_SECONDS)
-
-    @property
     def deadline(self) -> float:
         """`time.monotonic()` at which the run ends, as far as is known now."""
         if self.limit is None:
@@ -124,8 +117,6 @@ class Scheduler:
         self._timed = timed
         self._over = over
         self._changed = threading.Condition()
-        # Node ids of those that wait and are put aside.
-        self._aside: set[str] = set()
         self._most = math.ceil(jobs / max(len({k.device for k in kernels}), 1))
         self.jobs = jobs
 
@@ -140,7 +131,7 @@ class Scheduler:
                 if kernel is not None:
                     kernel.busy = True
                     return kernel
-                if not self._aside and not any(k.busy for k in self._kernels):
+                if not any(k.busy for k in self._kernels):
                     break
                 self._changed.wait(_LOOK_SECONDS)
             return None
@@ -170,28 +161,6 @@ class Scheduler:
         waiting = sum(not k.done for k in self._kernels) > self.jobs
         return self.share(seconds, kernel) * (_AT_ONCE if waiting else 1.0)
 
-    @contextmanager
-    def spared(self, most: int) -> Iterator[list[KernelSearch]]:
-        """Yield kernels that wait for a time slice, all but `most` of them.
-
-        They get none meanwhile.
-        """
-        with self._changed:
-            idle = [k for k in self._kernels if self._waits(k)]
-            spared = idle[: max(len(idle) - most, 0)]
-            names = {k.node_id for k in spared}
-            self._aside |= names
-        try:
-            yield spared
-        finally:
-            with self._changed:
-                self._aside -= names
-                self._changed.notify_all()
-
-    def _waits(self, kernel: KernelSearch) -> bool:
-        """Whether a kernel could have a time slice."""
-        return not (kernel.done or kernel.busy or kernel.node_id in self._aside)
-
     def _next(self) -> KernelSearch | None:
         """Return the kernel that is next, None if none can be now.
 
@@ -199,125 +168,21 @@ class Scheduler:
         """
         busy = Counter(k.device for k in self._kernels if k.busy)
         free = [
-            k for k in self._kernels if self._waits(k) and busy[k.device] < self._most
+            k
+            for k in self._kernels
+            if not (k.done or k.busy) and busy[k.device] < self._most
         ]
         if not free:
             return None
         return min(free, key=lambda k: k.seconds if self._timed else k.rounds)
 
 
-# The kernels of a run that have children: opened as start-up, closed if too many.
-
-# What users brought is compared with so many seconds of kernels before any is searched.
-COMPARING_SECONDS: Final = 3.0
-# Live children; each holds memory, on a GPU a context.
 LIVE_CHILDREN: Final = 8
-
-
-class LiveKernels:
-    """Opens and closes the kernels of a run.
-
-    Args:
-        kernels: of the run.
-        scheduler: gives them their time slices.
-        clock: of the run; opening a kernel is start-up.
-        guided: what draws for kernels and calls them as well, by node id.
-        on_host: whether kernels run on the CPU, where the oracles are tried.
-        expired: whether the run is over.
-
-    Raises:
-        BindingError: if what is to judge a kernel can judge no case of it.
-    """
-
-    def __init__(
-        self,
-        kernels: Sequence[KernelSearch],
-        scheduler: Scheduler,
-        clock: RunClock,
-        *,
-        guided: Mapping[str, GuidedSearch],
-        on_host: bool,
-        expired: Callable[[], bool],
-    ) -> None:
-        self._kernels, self._scheduler, self._clock = kernels, scheduler, clock
-        self._guided, self._expired = guided, expired
-        self._bindings = Bindings(kernels, on_host=on_host)
-
-    def open(self, kernel: KernelSearch) -> None:
-        """Get a kernel ready that has not been judged yet.
-
-        Raises:
-            Stopped: the run is over.
-        """
-        with self._clock.opening():
-            if not self._guided:
-                kernel.runner.open()
-                self._bindings.compare(kernel)
-
-    def open_first(self) -> None:
-        """Have the time of the run begin before its first time slice."""
-        with suppress(KfuzzError, Stopped):  # its time slice says so
-            self.open(self._kernels[0])
-
-    def compare_bindings(self) -> None:
-        """Have what users brought compared with its kernels, as far as that is quick.
-
-        The others are in their first time slice.
-        """
-        end = time.monotonic() + COMPARING_SECONDS
-        for kernel in filter(self._bindings.awaits, self._kernels):
-            if time.monotonic() > end or self._expired():
-                return
-            try:
-                self.open(kernel)
-            except BindingError:
-                raise
-            except (KfuzzError, Stopped):
-                pass  # its time slice says so
-            if len(self._kernels) > LIVE_CHILDREN:
-                self.close(kernel)
-
-    def close_spare(self) -> None:
-        """Close the kernels beyond those that may live at once, but for busy ones."""
-        most = max(LIVE_CHILDREN - self._scheduler.jobs, 0)
-        with self._scheduler.spared(most) as spared:
-            for kernel in spared:
-                self.close(kernel)
-
-    def close(self, kernel: KernelSearch) -> None:
-        """End the children of a kernel."""
-        kernel.runner.close()
-        if guided := self._guided.get(kernel.node_id):
-            guided.close()
+"""Kernels of which each may keep its children; of more each ends them with its time
+slice: they hold memory, on a GPU a context."""
 
 
 # What a campaign tells of its kernels: how far they are, and what they came to.
-
-
-def progress_of(
-    kernels: Sequence[KernelSearch],
-    kernel: KernelSearch,
-    *,
-    elapsed_s: float,
-    findings: int,
-) -> Progress:
-    """Return the counters after a time slice.
-
-    Args:
-        kernels: all of the run.
-        kernel: whose it was.
-        elapsed_s: seconds since the start.
-        findings: so far, of those that end a run.
-    """
-    return Progress(
-        kernel=kernel.node_id,
-        elapsed_s=elapsed_s,
-        cases=sum(k.record.cases for k in kernels),
-        worst_ratio=max(k.record.worst for k in kernels),
-        findings=findings,
-        kernels_done=sum(k.done for k in kernels),
-        strata=sum(len(k.ledger.visits) for k in kernels),
-    )
 
 
 def outside_of(kernels: Sequence[LoadedKernel]) -> dict[str, str]:
@@ -363,23 +228,13 @@ def finished_of(
         bursts=record.batches,
         strata=len(kernel.ledger.visits),
         regions=kernel.ledger.regions(),
-        fenced=kernel.runner.fenced,
+        fenced=kernel.runner.children.fenced,
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
         uncompared=record.uncompared(findings, ending),
         compared=record.compared(),
         proof=proof,
     )
-
-
-def trace_of(error: Exception) -> str:
-    """Return the traceback of what kfuzz did not expect; "" of an error that it made.
-
-    One that it made says what is wrong, and where, by itself.
-    """
-    if isinstance(error, KfuzzError):
-        return ""
-    return trace_text(error)
 
 
 def line_of(error: Exception) -> str:

@@ -1,30 +1,23 @@
 """What a run warns of in itself: where its verdicts rest on less than they seem to."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Protocol
-
-from hypothesis.strategies import SearchStrategy
+from typing import Any, Final
 
 from kfuzz.contracts import platform
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.budget import Scale
-from kfuzz.core.errors import UsageError
 from kfuzz.core.event import KernelFinished, Notice
 from kfuzz.core.finding import version_of
-from kfuzz.core.recipe import Case
 from kfuzz.core.statement import Soundness
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.record import DUE, LEAST, Coverage
-from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.engine.workers.children import FIRST_SECONDS, SUSPECT_SECONDS
+from kfuzz.engine.search.round import KernelSearch
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.execution.processes import Child
 from kfuzz.store import files as strict_json
 from kfuzz.store.files import read_calibration
+from kfuzz.strategies.values import allowed_families, kept_to
 
 REJECTED: Final = "rejected"
 UNEXERCISED: Final = "unexercised"
@@ -35,62 +28,56 @@ TRIED: Final = 8
 """Cases on which an impostor was tried before it is told that none refused it: on one
 or a few the judgement may rightly have no power."""
 
+DUE: Final = 50
+"""Cases for each declared value, after which one that never came is told."""
+LEAST: Final = 50
+"""Cases after which the share of those rejected says something."""
+
 # What is named of a longer list.
 _NAMED: Final = 4
 _KEPT: Final = Path(platform.__file__).parent / "statements"
-_PLURALS: Final = {"family": "families"}
 
 
 def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
     """Yield what a kernel's search gives cause to warn of, at its end.
 
-    Large cases have few families and layouts, whatever is declared.
+    Large cases have few families, whatever is declared.
     """
-    coverage, node = kernel.coverage, kernel.node_id
-    idle = not coverage.cases and not kernel.record.errors
-    if idle and kernel.seconds >= SUSPECT_SECONDS:
-        text = (
-            f"no case came to its end in {kernel.seconds:.0f} s: give it more time; as "
-            f"it may compile, its first call is no hang before {FIRST_SECONDS:.0f} s"
-        )
-        yield Notice(node, text)
-    for text in _rejected(coverage):
+    record, node = kernel.record, kernel.node_id
+    own, refused = record.cases - record.prefiltered, record.refusals()
+    rejected = sum(refusal.cases for refusal in refused)
+    if own >= LEAST and 2 * rejected > own:
+        text = f"more than half of its cases were rejected, {rejected} of {own}"
         yield Notice(node, text, REJECTED)
-    missing = coverage.missing(kernel.loaded.kernel) if scale is Scale.USUAL else {}
-    if missing:
-        texts = (
-            f"{_plural(t, names)} {', '.join(names)}" for t, names in missing.items()
-        )
-        yield Notice(
-            node,
-            f"declared and never exercised, though due {DUE:.0f} times and more: "
-            f"{'; '.join(texts)}",
-            UNEXERCISED,
-        )
-    for kind, (tried, refused) in coverage.baselines.items():
-        if tried >= TRIED and not refused:
-            yield Notice(
-                node,
+    if scale is Scale.USUAL and (missing := _unexercised(kernel)):
+        text = f"declared and never exercised: {', '.join(missing)}"
+        yield Notice(node, text, UNEXERCISED)
+    for kind, (tried, times) in kernel.baselines.items():
+        if tried >= TRIED and not times:
+            text = (
                 f"a trivial baseline passes: {kind} in place of the results was "
-                f"accepted in all {tried} cases tried, so its values are hardly judged",
-                IMPOSTOR,
+                f"accepted in all {tried} cases tried, so its values are hardly judged"
             )
+            yield Notice(node, text, IMPOSTOR)
 
 
-def _rejected(coverage: Coverage) -> Iterator[str]:
-    lost, begun = coverage.begun - coverage.drawn, coverage.begun
-    if begun >= LEAST and 2 * lost > begun:
-        yield (
-            f"more than half of the draws were rejected, {lost} of {begun}: they "
-            "missed shape_class; bounds and moduli of single dimensions are drawn for"
-        )
-    nothing = coverage.refused + coverage.unjudged
-    if coverage.cases >= LEAST and 2 * nothing > coverage.cases:
-        yield (
-            f"more than half of its cases were rejected, {nothing} of "
-            f"{coverage.cases}: {coverage.refused} by the kernel, "
-            f"{coverage.unjudged} not judged here"
-        )
+def _unexercised(kernel: KernelSearch) -> list[str]:
+    """Return the dtypes and value families that should have come long ago."""
+    visits, bound = kernel.ledger.visits, kernel.loaded.kernel
+    tensors, claims = bound.operator.tensors, bound.declaration
+    passed = [tensors[n] for n in bound.arguments.tensors if n in tensors]
+    floats = [p for p in passed if p.kind == "float"]
+    wanted: dict[str, set[str]] = {}
+    if any(not p.dtype for p in floats):
+        wanted["dtype"] = {*claims.dtypes}
+    if floats and floats[0].role == "data":  # weights and masks are mostly tame
+        wanted["family"] = {*kept_to(floats[0].domain, allowed_families(claims))}
+    return [
+        f"{trait} {name}"
+        for trait, names in wanted.items()
+        if visits.total() >= DUE * len(names)
+        for name in sorted(names - {getattr(stratum, trait) for stratum in visits})
+    ]
 
 
 class Calibrations:
@@ -215,80 +202,3 @@ def _some(names: Sequence[str], separator: str = ", ") -> str:
     more = len(names) - _NAMED
     shown = separator.join(names[:_NAMED])
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _plural(trait: str, names: Sequence[str]) -> str:
-    return trait if len(names) == 1 else _PLURALS.get(trait, f"{trait}s")
-
-
-# What may choose the cases of a search in the place of Hypothesis.
-
-
-class GuidedSearch(Protocol):
-    """The search of one kernel, over its rounds."""
-
-    def search(
-        self,
-        this_round: Round,
-        strategy: SearchStrategy[Case],
-        *,
-        cases: int,
-        seed_value: int,
-    ) -> None:
-        """Draw and judge the cases of a round; never raises.
-
-        Args:
-            this_round: takes what a case teaches.
-            strategy: draws cases where nothing else does.
-            cases: how many.
-            seed_value: of the cases that `strategy` draws.
-        """
-
-    def close(self) -> None:
-        """End its children."""
-
-
-class Guide(Protocol):
-    """A way to choose cases, with children of its own."""
-
-    @property
-    def serve(self) -> str:
-        """What serves the children of a run, "module:function"."""
-
-    def require(self, config: RunConfig) -> None:
-        """Check that a run can be guided so.
-
-        Raises:
-            UsageError: if it cannot.
-        """
-
-    def search_of(
-        self,
-        kernel: KernelSearch,
-        fork: Callable[[], Child],
-        config: RunConfig,
-        *,
-        expired: Callable[[], bool],
-    ) -> GuidedSearch:
-        """Return the search of one kernel.
-
-        Args:
-            kernel: its search.
-            fork: starts a child that serves `serve`.
-            config: the run.
-            expired: whether the run is over.
-        """
-
-
-def guide_of(config: RunConfig, guide: Guide | None) -> Guide | None:
-    """Return what chooses the cases of a run, None where Hypothesis does.
-
-    Raises:
-        UsageError: if it is not at hand.
-    """
-    if config.engine is Engine.HYPOTHESIS:
-        return None
-    if guide is None:
-        raise UsageError("this engine is not at hand", where=config.engine)
-    guide.require(config)
-    return guide

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.budget import Depth, SizeBudget, Spending
-from kfuzz.core.codec import decode, encode
+from kfuzz.core.budget import SizeBudget, Spending
+from kfuzz.core.codec import decode
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import (
     BackendError,
@@ -33,7 +33,6 @@ from kfuzz.core.verdict import (
     CaseReport,
     Failure,
     Kind,
-    Signature,
     Verdict,
 )
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
@@ -46,7 +45,6 @@ from kfuzz.evaluation.worker import (
     STACK_SIGNAL,
     Worker,
 )
-from kfuzz.execution.calls.branches import Branches, Reached
 from kfuzz.execution.calls.compiling import Holder
 from kfuzz.execution.device.backend import Capabilities
 from kfuzz.execution.device.backends import BACKENDS
@@ -82,22 +80,6 @@ PRINTING_SECONDS: Final = 120.0
 PROGRESS_FACTOR: Final = 15.0
 
 
-class Peer(Protocol):
-    """A child, or the same interface without a process."""
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send one request."""
-
-    def wait(self, timeout: float | None) -> dict[str, Any]:
-        """Return the reply."""
-
-    def close(self) -> None:
-        """End it."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-
 class CompilesLong(Exception):
     """A request is given up, since something takes too long to compile for it."""
 
@@ -117,7 +99,7 @@ class Served:
     """
 
     def __init__(
-        self, peer: Peer, pulse: int | None, expired: Callable[[], bool]
+        self, peer: Child | InProcess, pulse: int | None, expired: Callable[[], bool]
     ) -> None:
         self.peer = peer
         self.pulse = pulse
@@ -308,11 +290,6 @@ def path_of(pulse: int | None) -> str:
 
 _K_LIV: Final = "K-LIV-01"
 _DESCRIPTORS: Final = "file descriptors"
-# faulthandler shows so many frames of a thread, then this line.
-_SHOWN_FRAMES: Final = 100
-_CUT: Final = "  ..."
-# A cycle of more functions than these is no cycle that anybody wrote.
-_CYCLE: Final = 16
 # Files of compilers: a call that is in one of them has not come to the kernel yet.
 _COMPILING: Final = re.compile(
     r"/triton/(compiler|backends)/[^\n]*compiler\.py|/torch/utils/cpp_extension\.py"
@@ -327,24 +304,13 @@ def hang_report(limit: float, stack: str = "") -> CaseReport:
     """
     if _COMPILING.search(stack):
         return CaseReport({}, unsupported=f"compiling for it takes over {limit:.0f} s")
-    recurses = "recurses without end: " if _recurses(stack) else ""
     failure = Failure(
         contract=_K_LIV,
         kind=Kind.HANG,
-        message=f"{recurses}does not return within {limit:.0f} s",
+        message=f"does not return within {limit:.0f} s",
         trace=stack,
     )
     return CaseReport({_K_LIV: Verdict.VIOLATES}, failure=failure)
-
-
-def _recurses(stack: str) -> bool:
-    """Whether a thread has more frames than are shown, all of a few functions."""
-    lines = stack.splitlines()
-    if _CUT not in lines:
-        return False
-    end = lines.index(_CUT)
-    frames = [line for line in lines[:end] if line.startswith("  File ")]
-    return len(set(frames[-_SHOWN_FRAMES:])) <= _CYCLE
 
 
 def death_report(died: ChildDied) -> CaseReport:
@@ -1013,10 +979,10 @@ class Asking:
     Attributes:
         loaded: the kernel.
         place: where it runs.
+        children: its children.
         predicted: seconds that a run is expected to take.
         hanging: whether a hang of this kernel is established, so that time-outs
             while reducing are short.
-        reached: the branches of the kernel's own file that are known to have run.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
         spending: what the last answer took in its child; None where none came.
@@ -1037,27 +1003,24 @@ class Asking:
         self.place = place
         self.predicted = 0.0
         self.hanging = False
-        self.reached = Reached()
         self.fault: Failure | None = None
         self.spending: Spending | None = None
         self._expired = expired
         self._passed: dict[str, Any] | None = None
-        # Whether several cases asked for at once have ended a child, or kept it busy.
-        self._died = False
         # Who prefilters a batch whose answer nobody has asked for yet.
         self._prefiltering: Served | None = None
-        self._children = Children(loaded, place, fork, expired, anew)
+        self.children = Children(loaded, place, fork, expired, anew)
 
     def _send(self, message: dict[str, Any]) -> Served:
         """Send a request to the child that stays, and return it."""
         self._prefiltering = None
-        peer = self._children.standing()
+        peer = self.children.standing()
         try:
             peer.send(message)
         except (ChildDied, ZygoteError):
             # It ended between two requests: no case caused it.
-            self._children.close()
-            peer = self._children.standing()
+            self.children.close()
+            peer = self.children.standing()
             peer.send(message)
         return peer
 
@@ -1074,48 +1037,14 @@ class Asking:
             return self._verify_hang(message)
         return report
 
-    def _judge_together(
-        self, cases: Sequence[Case], depth: Depth, until: Signature
-    ) -> list[CaseReport]:
-        """Return what one message for several cases brings, as far as it goes.
-
-        Nothing where each has to be asked for alone: who ended the child, or kept it
-        busy, does not show in an answer that does not come.
-        """
-        mortal = self._died or self.hanging or self.fault or until.kind in ENDS_CHILD
-        if len(cases) < 2 or mortal or any(case.large for case in cases):
-            return []
-        peer = self._send(
-            {
-                "do": "judge_each",
-                "cases": [encode(case) for case in cases],
-                "depth": depth,
-                "until": encode(until),
-            }
-        )
-        start = time.perf_counter()
-        try:
-            reply = self._reply(peer, self._suspect_limit())
-        except (ChildTimeout, ChildDied):
-            self._children.replace(peer)
-            self._died = True
-            return []
-        except (BuildError, ChildRaised):
-            return []
-        reports = [decode(CaseReport, r, "reports") for r in reply["reports"]]
-        self._learn((time.perf_counter() - start) / len(reports))
-        if lost_memory(reports[-1]):
-            peer.discard()
-        return reports
-
     def _verify_hang(self, message: dict[str, Any]) -> CaseReport:
         """Decide a suspicion in two fresh children under the full limit."""
         if self.hanging:
             return hang_report(REDUCING_SECONDS)
-        if not self._children.apart:
+        if not self.children.apart:
             raise HarnessError("a hang was suspected without a process")
         start = time.perf_counter()
-        anew = self._children.forked
+        anew = self.children.forked
         reports = self._side_by_side([message, message], warm=True, anew=anew)
         spent = time.perf_counter() - start
         hung = [r for r in reports if is_hang(r)]
@@ -1140,15 +1069,15 @@ class Asking:
             warm: whether each child is first sent a case that has returned.
             anew: whether each imports the kernel's file by itself.
         """
-        if messages[0].get("large") and (len(messages) > 1 or self._children.stands):
+        if messages[0].get("large") and (len(messages) > 1 or self.children.stands):
             # The device has memory for one of them.
-            self._children.close()
+            self.children.close()
             return [
                 report
                 for message in messages
                 for report in self._side_by_side([message], warm=False, anew=anew)
             ]
-        peers = self._children.fresh(len(messages), anew=anew)
+        peers = self.children.fresh(len(messages), anew=anew)
         limit = max(self._hang_limit(), FIRST_SECONDS)
         try:
             if warm and self._passed is not None:
@@ -1167,7 +1096,7 @@ class Asking:
                 peer.send(message)
             return [self._take(peer, limit, established=True) for peer in peers]
         finally:
-            self._children.discard(peers)
+            self.children.discard(peers)
 
     def _asked(self, peer: Served, message: dict[str, Any], limit: float) -> CaseReport:
         """Return the report of a request that a fresh child is sent."""
@@ -1189,7 +1118,7 @@ class Asking:
             ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
             limit = peer.limit(limit, on_device=self._hang_limit())
             stack = peer.stack() if established else ""
-            self._children.replace(peer)
+            self.children.replace(peer)
             if established and ours:
                 what = f"kfuzz itself took more than {limit:.0f} s; it was at\n{stack}"
                 return CaseReport({}, error=what)
@@ -1197,7 +1126,7 @@ class Asking:
                 return hang_report(limit, stack)
             return CaseReport({}, error=_SUSPECT)
         except ChildDied as died:
-            self._children.replace(peer)
+            self.children.replace(peer)
             return death_report(died)
         except ChildRaised as raised:
             last = raised.traceback.strip().splitlines()[-3:]
@@ -1218,7 +1147,7 @@ class Asking:
         *,
         until: float = math.inf,
     ) -> dict[str, Any]:
-        """Wait for a reply and take what it says of branches and of its child.
+        """Wait for a reply and take what it says of its child.
 
         Raises:
             BindingError, BuildError: as the child does: it would in every other case.
@@ -1226,30 +1155,25 @@ class Asking:
             ChildDied, ChildTimeout: if there is no reply.
             CompilesLong: if there is none yet since it compiles; its child is ended.
         """
-        told = None
         self.spending = None
         try:
             reply = peer.wait(
                 limit, on_device=self._hang_limit(), compiling=patience, until=until
             )
-            if reply.get("branches") is not None:
-                told = decode(Branches, reply["branches"], "branches")
             if reply.get("spending") is not None:
                 self.spending = decode(Spending, reply["spending"], "spending")
         except CompilesLong:
-            self._children.replace(peer)
+            self.children.replace(peer)
             raise
         except ChildRaised as raised:
             if raised.type in _OF_KERNEL:
                 raise _OF_KERNEL[raised.type](raised.message) from None
             # For want of memory, or of a device that works.
             if raised.type == "MemoryError" or self.place.has.asynchronous:
-                self._children.replace(peer)
+                self.children.replace(peer)
             raise
-        finally:
-            self.reached.take(told)
         if reply.get("spent"):  # its device context can be used no more
-            self._children.replace(peer)
+            self.children.replace(peer)
         return reply
 
     def _reply_to_batch(self, peer: Served, patience: float) -> dict[str, Any]:

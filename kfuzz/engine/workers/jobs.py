@@ -3,9 +3,11 @@
 Threads, since they wait for children nearly all of the time, and share the zygote.
 """
 
+import contextlib
 import math
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -167,6 +169,7 @@ PROCESSORS_EACH: Final = 4
 """For each of them: the campaign, a child that judges, and those that confirm."""
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUP: Final = Path("/proc/self/cgroup")
+_QUOTA: Final = re.compile(r"([1-9]\d*) ([1-9]\d*)")
 
 
 def processors(*, groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> int:
@@ -182,24 +185,9 @@ def processors(*, groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> int:
 
 def _quotas(groups: Path, own: Path) -> Iterator[float]:
     """Yield the quotas of the control groups around this process, in processors."""
-    folders = [groups, groups / "cpu"]  # of version 2, of version 1
-    for line in _text(own).splitlines():
-        _, kinds, path = line.split(":", 2)
-        if not kinds or "cpu" in kinds.split(","):
-            inner = (groups / "cpu" if kinds else groups) / path.lstrip("/")
-            folders += [f for f in (inner, *inner.parents) if f.is_relative_to(groups)]
-    for folder in dict.fromkeys(folders):
-        told = _text(folder / "cpu.max").split() or [
-            *_text(folder / "cpu.cfs_quota_us").split(),
-            *_text(folder / "cpu.cfs_period_us").split(),
-        ]
-        # "max", or -1, is no quota.
-        if len(told) == 2 and all(number.isdigit() and int(number) for number in told):
-            yield int(told[0]) / int(told[1])
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
+    with contextlib.suppress(OSError):
+        inner = groups / own.read_text().partition("::")[2].strip().lstrip("/")
+        for folder in (inner, *inner.parents):
+            told = folder / "cpu.max"  # "max" is no quota
+            if told.is_file() and (found := _QUOTA.match(told.read_text())):
+                yield int(found[1]) / int(found[2])

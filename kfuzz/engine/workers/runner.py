@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import (
@@ -12,9 +11,7 @@ from typing import (
     Concatenate,
     Final,
     ParamSpec,
-    Protocol,
     TypeVar,
-    runtime_checkable,
 )
 
 from kfuzz.contracts.classes import CLASSES
@@ -25,7 +22,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BackendError, BuildError, HarnessError, KfuzzError
 from kfuzz.core.finding import Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Signature, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Verdict
 from kfuzz.engine.workers import children as asking
 from kfuzz.engine.workers import children as faults
 from kfuzz.engine.workers.children import Anew, Asking, Place, is_fault
@@ -53,7 +50,7 @@ def _survived(
         try:
             return method(self, *args, **kwargs)
         except ZygoteError:
-            with self._children.lone():
+            with self.children.lone():
                 return method(self, *args, **kwargs)
 
     return again
@@ -62,33 +59,13 @@ def _survived(
 class Runner(Asking):
     """Runs cases of one kernel in children, as a campaign asks for them."""
 
-    @property
-    def device_name(self) -> str:
-        """Name of the device, known after the first case."""
-        return self._children.device_name
-
     def fingerprint(self) -> Fingerprint:
         """Return the environment of the kernel's calls, known after the first case."""
         return host_fingerprint(
-            device=self.device_name,
+            device=self.children.device_name,
             driver=BACKENDS[self.place.backend].versions(self.place.device),
-            flags=self._children.flags,
+            flags=self.children.flags,
         )
-
-    @property
-    def fences(self) -> bool:
-        """Whether arguments may lie beside pages that fault when touched."""
-        return self._children.fences
-
-    @property
-    def unfenced(self) -> str:
-        """Why a child that was to make fences cannot, "" where it can."""
-        return self._children.unfenced
-
-    @property
-    def fenced(self) -> bool:
-        """Whether a child has said that its arguments lie beside such pages."""
-        return self._children.fenced
 
     @property
     def tells_apart(self) -> bool:
@@ -116,7 +93,7 @@ class Runner(Asking):
             BindingError: if the kernel cannot be opened.
             HarnessError: if the child does not get ready.
         """
-        self._children.standing()
+        self.children.standing()
 
     @_survived
     def judge(
@@ -143,28 +120,6 @@ class Runner(Asking):
         return report
 
     @_survived
-    def judge_each(
-        self, cases: Sequence[Case], depth: Depth, until: Signature
-    ) -> list[CaseReport]:
-        """Judge cases in order, up to the first that shows a symptom.
-
-        They go out in one message where none of them is expected to end the child.
-
-        Returns:
-            The reports of all of them, or of the first ones up to that case.
-
-        Raises:
-            BindingError: if the kernel cannot be opened any more.
-            HarnessError: if kfuzz's own side fails.
-        """
-        reports = self._judge_together(cases, depth, until)
-        while len(reports) < len(cases):
-            if reports and reports[-1].shows(until):
-                break
-            reports.append(self.judge(cases[len(reports)], depth))
-        return reports
-
-    @_survived
     def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
         """Judge a case that fails with the probes that tell the classes apart.
 
@@ -185,8 +140,8 @@ class Runner(Asking):
             HarnessError: if kfuzz's own side fails.
         """
         message, until = _question(case, Depth.FULL), time.monotonic() + seconds
-        if fresh and self._children.apart:
-            [peer] = self._children.fresh(1)
+        if fresh and self.children.apart:
+            [peer] = self.children.fresh(1)
             peer.send(message)
         else:
             fresh, peer = False, self._send(message)
@@ -196,13 +151,13 @@ class Runner(Asking):
             return decode(CaseReport, reply["report"], "report")
         except (ChildTimeout, ChildDied):
             if not fresh:
-                self._children.replace(peer)
+                self.children.replace(peer)
             return None
         except ChildRaised:
             return None
         finally:
             if fresh:
-                self._children.discard([peer])
+                self.children.discard([peer])
 
     @_survived
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
@@ -217,13 +172,13 @@ class Runner(Asking):
             depths: how far each child judges it, one per child.
         """
         messages = [_question(case, depth) for depth in depths]
-        if not self._children.apart:
+        if not self.children.apart:
             return [self._judge(m, self._hang_limit()) for m in messages]
         reports = self._side_by_side(messages, warm=self.hanging)
         if not self._holds_anew(messages[0], reports):
             reports = self._side_by_side(messages, warm=self.hanging, anew=True)
             if all(report.failure is None for report in reports):
-                self._children.distrust("what it does in a fork differs")
+                self.children.distrust("what it does in a fork differs")
         if not any(map(is_fault, reports)):
             return self._settled(reports)
         found = self.locate(case)
@@ -243,7 +198,7 @@ class Runner(Asking):
         What fails at times is charged only where chance is what is to be shown.
         """
         failure = next((r.failure for r in reports if r.failure is not None), None)
-        if failure is None or not self._children.forked or self.hanging:
+        if failure is None or not self.children.forked or self.hanging:
             return True
         by_chance = failure.kind in CLASSES[failure.contract].by_chance
         if not by_chance and any(r.failure is None for r in reports):
@@ -251,7 +206,7 @@ class Runner(Asking):
         signature = failure.signature(self.loaded.name)
         limit = max(self._hang_limit(), asking.FIRST_SECONDS)
         for fresh in (False, True):
-            peer = self._children.importing(fresh=fresh)
+            peer = self.children.importing(fresh=fresh)
             if self._asked(peer, message, limit).shows(signature):
                 return True
         return False
@@ -269,7 +224,7 @@ class Runner(Asking):
 
     def conforms_alone(self, case: Case) -> bool | None:
         """Whether a case conforms in a fresh child; None where that cannot be said."""
-        if not self._children.apart:
+        if not self.children.apart:
             return None
         report = self._alone(case)
         if report.failure is not None:
@@ -282,9 +237,9 @@ class Runner(Asking):
 
         Creating contexts there takes seconds, and meanwhile another child can judge.
         """
-        if self._children.apart and self.place.has.asynchronous:
-            self._children.prepare(children)
-            self._children.prepare(1, anew=True)
+        if self.children.apart and self.place.has.asynchronous:
+            self.children.prepare(children)
+            self.children.prepare(1, anew=True)
 
     def locate(self, case: Case) -> tuple[Case, Failure] | None:
         """Return the fence to blame for a case that died of a fault, if one is.
@@ -293,7 +248,7 @@ class Runner(Asking):
             The case with all values explicit and one argument at a fence, and the
             violation.
         """
-        if not self.fences or self.unfenced or case.large:
+        if not self.children.fences or self.children.unfenced or case.large:
             return None
         given = self.loaded.kernel.declaration.out
         pinned = case if case.pinned and not given else self.pin(case)
@@ -324,7 +279,7 @@ class Runner(Asking):
         try:
             reply = peer.wait(OPEN_SECONDS)
         except (ChildDied, ChildTimeout, ChildRaised) as fault:
-            self._children.replace(peer)
+            self.children.replace(peer)
             raise HarnessError(f"the values cannot be made: {fault}") from fault
         return decode(Case, reply["case"], "case")
 
@@ -340,10 +295,10 @@ class Runner(Asking):
         try:
             reply = self._reply(peer, max(asking.FIRST_SECONDS, self._hang_limit()))
         except (ChildTimeout, ChildDied) as fault:
-            self._children.replace(peer)
+            self.children.replace(peer)
             return Observed(calls=1, problem=f"the call ends its process: {fault}")
         except ChildRaised as raised:
-            self._children.replace(peer)
+            self.children.replace(peer)
             return Observed(problem=f"{raised.type}: {raised.message}")
         return decode(Observed, reply["observed"], "observed")
 
@@ -377,13 +332,13 @@ class Runner(Asking):
             reply = self._reply_to_batch(peer, patience)
         except ChildTimeout:
             ours = not peer.is_in_kernel()
-            self._children.replace(peer)
+            self.children.replace(peer)
             if ours:
                 what = f"kfuzz took more than {asking.FIRST_SECONDS:.0f} s"
                 return Screened(error=what)
             return Screened(lost="it takes too long", spent=True)
         except (ChildDied, ZygoteError) as died:
-            self._children.replace(peer)
+            self.children.replace(peer)
             return Screened(lost=str(died), spent=True)
         except BuildError as error:
             return Screened(error=f"BuildError: {error.what}")
@@ -391,12 +346,12 @@ class Runner(Asking):
             return Screened(error=f"{raised.type}: {raised.message}")
         made = decode(Screened, reply["screened"], "screened")
         if made.spent:
-            self._children.replace(peer)
+            self.children.replace(peer)
         return made
 
     def close(self) -> None:
         """End the children that are kept."""
-        self._children.close()
+        self.children.close()
 
 
 def _question(case: Case, depth: Depth) -> dict[str, Any]:
@@ -414,14 +369,6 @@ def _is_beside(case: Case, fault: Failure) -> bool:
 
 
 # What runs the cases of a kernel of a run: on which device, and in which children.
-
-
-@runtime_checkable
-class RunsItself(Protocol):
-    """A loaded kernel that brings what runs its cases."""
-
-    def runner(self, place: Place, *, expired: Callable[[], bool]) -> Runner:
-        """Return what runs its cases."""
 
 
 def runner_of(
@@ -460,8 +407,9 @@ def runner_of(
         seen_as=device,
         beside=backend.beside(device),
     )
-    if isinstance(loaded, RunsItself):
-        return loaded.runner(place, expired=expired)
+    if (own := getattr(loaded, "runner", None)) is not None:
+        made: Runner = own(place, expired=expired)
+        return made
     fork = anew = None
     if backend.isolated:
         home = home_of(loaded.source, root)
@@ -482,47 +430,12 @@ PATIENCE_SECONDS: Final = 60.0
 """Importing torch and creating a context, on a machine that is busy."""
 
 
-@dataclass(frozen=True)
-class Tried:
-    """How a device fared.
-
-    Attributes:
-        device: the campaign's name of it.
-        uuid: identifies it, "" where it could not say.
-        ailment: why it cannot be used, "" where it can.
-        passed: whether a load past the end of an argument passed that should fault.
-    """
-
-    device: str
-    uuid: str = ""
-    ailment: str = ""
-    passed: bool = False
-
-    @property
-    def title(self) -> str:
-        """What messages call it."""
-        return f"{self.device} ({self.uuid})" if self.uuid else self.device
-
-
-def left_out(tried: Sequence[Tried]) -> dict[str, str]:
-    """Return the devices that judge nothing, by name, each with the reason.
-
-    An over-read that passes speaks against a device only where it faults on another:
-    else it is the driver's way, and what goes unseen is told of the whole run.
-    """
-    faults = any(not one.ailment and not one.passed for one in tried)
-    return {
-        one.device: f"{one.title} is left out: "
-        + (one.ailment or "a planted load past the end passes, on others it faults")
-        for one in tried
-        if one.ailment or (one.passed and faults)
-    }
-
-
 def keep_sound(backend: Backend) -> list[str]:
     """Leave out the devices of a backend that do not work; one alone is not tried.
 
-    What is wrong with one alone shows in each of its children, which say so.
+    What is wrong with one alone shows in each of its children, which say so. A load
+    past the end that passes speaks against a device only where it faults on another:
+    else it is the driver's way, and what goes unseen is told of the whole run.
 
     Returns:
         What was left out, and why.
@@ -533,25 +446,36 @@ def keep_sound(backend: Backend) -> list[str]:
     if len(backend.devices) < 2 or not backend.isolated:
         return []
     with ThreadPoolExecutor(len(backend.devices)) as pool:
-        found = left_out(
-            list(pool.map(lambda each: tried(backend, each), backend.devices))
-        )
-    sound = tuple(each for each in backend.devices if each not in found)
+        made = pool.map(partial(tried, backend), backend.devices)
+        told = dict(zip(backend.devices, made, strict=True))
+    faults = any(not ailment and not passed for _, ailment, passed in told.values())
+    left_out = {
+        device: f"{device} ({uuid}) is left out: "
+        + (ailment or "a planted load past the end passes, on others it faults")
+        for device, (uuid, ailment, passed) in told.items()
+        if ailment or (passed and faults)
+    }
+    sound = tuple(each for each in backend.devices if each not in left_out)
     if not sound:
         raise BackendError(
-            f"no device works: {'; '.join(found.values())}",
+            f"no device works: {'; '.join(left_out.values())}",
             fix="kfuzz doctor prints what each can do",
         )
     backend.use(sound)
-    return list(found.values())
+    return list(left_out.values())
 
 
-def tried(backend: Backend, device: str) -> Tried:
-    """Return how a device of a backend fares."""
+def tried(backend: Backend, device: str) -> tuple[str, str, bool]:
+    """Return how a device of a backend fares.
+
+    Returns:
+        Its UUID, "" where it could not say; why it cannot be used, "" where it can;
+        whether a load past the end of an argument passed that should fault.
+    """
     try:
         with backend.fork(lambda: True, device=device, serve=SERVE) as child:
             asked = {"device": backend.called(device)}
             told = child.request(asked, PATIENCE_SECONDS)
     except KfuzzError as error:
-        return Tried(device, ailment=str(error).partition("\n")[0])
-    return Tried(device, told["uuid"], told["ailment"], told["passed"])
+        return "", str(error).partition("\n")[0], False
+    return told["uuid"], told["ailment"], told["passed"]

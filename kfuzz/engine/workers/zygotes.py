@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
@@ -86,16 +86,6 @@ def _message(home: Home) -> Message:
     return {"cwd": os.getcwd(), **asdict(home), "name": ""}
 
 
-class Origin(Protocol):
-    """What children of a file are forked from."""
-
-    def fork(self, output: Callable[[bytes], None]) -> Child:
-        """Return a new child."""
-
-    def close(self) -> None:
-        """End it and its children."""
-
-
 class Templates:
     """Templates of one zygote, by what they import.
 
@@ -110,23 +100,13 @@ class Templates:
         self._lock = threading.Lock()
         self._begun: dict[Home, _Begun] = {}
 
-    def expect(self, home: Home) -> None:
-        """Have a file imported, while the caller goes on."""
-        with self._lock:
-            if home not in self._begun:
-                self._begun[home] = begun = _Begun(home.file or home.module)
-                message = _message(home)
-                begun.begin(
-                    partial(
-                        Template, self._zygote, PREPARE, message, output=self._output
-                    )
-                )
-
-    def adopt(self, home: Home, made: "Origin | None", why: str = "") -> None:
+    def adopt(self, home: Home, made: Template | Zygote | None, why: str = "") -> None:
         """Take as a file's template what has imported it; or say why there is none."""
         with self._lock:
-            self._begun[home] = begun = _Begun(home.file or home.module)
-            begun.adopt(made, why)
+            begun = self._begun[home] = _Begun(home.file or home.module)
+            begun.why, begun.template = why, made
+            begun.made += [] if made is None else [made]
+            begun.over.set()
 
     def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
         """Have a file imported in a process of its own, and wait until that is done.
@@ -137,16 +117,14 @@ class Templates:
             BindingError: the import ended its process, or did not end in time.
             Stopped: the run is over.
         """
-        self.expect(home)
-        begun = self._begun[home]
-        begun.wait(expired)
+        begun = self._of(home, expired)
         if begun.broken is not None:
             raise begun.broken
 
     def give_up(self, home: Home, why: str) -> None:
-        """Have children import a file by themselves from now on."""
-        if home in self._begun:
-            self._begun[home].give_up(why)
+        """Have children import a file by themselves; those that there are go on."""
+        if (begun := self.known(home)) is not None:
+            begun.why, begun.template = why, None
 
     def fork(
         self,
@@ -160,8 +138,7 @@ class Templates:
             Stopped: the run is over.
             ZygoteError: none can be had.
         """
-        self.expect(home)
-        template = self._begun[home].wait(expired)
+        template = self._of(home, expired).template
         if template is not None:
             try:
                 return template.fork(output)
@@ -169,15 +146,29 @@ class Templates:
                 self.give_up(home, str(error.what))
         return self._zygote.fork(output)
 
-    def has(self, home: Home) -> bool:
-        """Whether children of a file come from a template, as far as is known now."""
-        begun = self._begun.get(home)
-        return begun is not None and begun.is_used
+    def known(self, home: Home) -> "_Begun | None":
+        """Return what is known now of the template of a file, if one was begun."""
+        return self._begun.get(home)
 
-    def why_not(self, home: Home) -> str:
-        """Return why children import a file by themselves, "" while they do not."""
-        begun = self._begun.get(home)
-        return "" if begun is None else begun.why
+    def _of(self, home: Home, expired: Callable[[], bool]) -> "_Begun":
+        """Return the template of a file once its import is over.
+
+        Raises:
+            Stopped: the run is over.
+        """
+        with self._lock:
+            if (begun := self._begun.get(home)) is None:
+                begun = self._begun[home] = _Begun(home.file or home.module)
+                begun.begin(
+                    partial(
+                        Template, self._zygote, PREPARE, _message(home),
+                        output=self._output,
+                    )
+                )  # fmt: skip
+        while not begun.over.wait(LOOK_SECONDS):
+            if expired():
+                raise Stopped
+        return begun
 
     def close(self) -> None:
         """End them and their children."""
@@ -194,68 +185,45 @@ class _Begun:
         target: what it imports.
 
     Attributes:
+        template: what children are forked from; None where there is none.
+        made: what is to be ended.
+        over: whether the import is.
         why: why there is none, as far as that is worth telling.
         broken: what is said of an import that ended its process, or does not end.
     """
 
     def __init__(self, target: str) -> None:
+        self.template: Template | Zygote | None = None
+        self.made: list[Template | Zygote] = []
+        self.over = threading.Event()
         self.why = ""
         self.broken: BindingError | None = None
         self._target = target
-        self._template: Origin | None = None
-        self._made: list[Origin] = []
-        self._over = threading.Event()
         self._closed = False
-
-    def adopt(self, made: "Origin | None", why: str) -> None:
-        """Take one that is there, or why there is none."""
-        self.why, self._template = why, made
-        self._made = [] if made is None else [made]
-        self._over.set()
 
     def begin(self, make: Callable[[], Template]) -> None:
         """Make one, while the caller goes on."""
         until = time.monotonic() + load.limit()
         threading.Thread(target=self._import, args=(make, until), daemon=True).start()
 
-    def wait(self, expired: Callable[[], bool]) -> "Origin | None":
-        """Return the template, None where there is none.
-
-        Raises:
-            Stopped: the run is over.
-        """
-        while not self._over.wait(LOOK_SECONDS):
-            if expired():
-                raise Stopped
-        return self._template
-
-    @property
-    def is_used(self) -> bool:
-        """Whether there is one."""
-        return self._template is not None
-
-    def give_up(self, why: str) -> None:
-        """Use it no more; the children that it has go on."""
-        self.why, self._template = why, None
-
     def close(self) -> None:
         """End it, or keep it from coming to be."""
         self._closed = True
-        self._over.set()
-        while self._made:
-            self._made.pop().close()
+        self.over.set()
+        while self.made:
+            self.made.pop().close()
 
     def _import(self, make: Callable[[], Template], until: float) -> None:
         """Make the template; what goes wrong its children meet again by themselves."""
         try:
             template = make()
-            self._made.append(template)
+            self.made.append(template)
             if self._imported(template, until):
-                self._template = template
+                self.template = template
         except (KfuzzError, OSError):
             return
         finally:
-            self._over.set()
+            self.over.set()
             if self._closed:
                 self.close()
 
@@ -314,17 +282,17 @@ class Lent:
             here: whether it is a fork of this process.
         """
         self.guessed = guessed
-        self._output: Callable[[bytes], None] = _to_stderr
+        self.output: Callable[[bytes], None] = _to_stderr
         self._key = _key(backend, serve, device)
         self._seen = backend.only([device], os.environ)
-        self._new = partial(
+        self.new = partial(
             Zygote,
             serve,
             env=environment_for(backend, os.environ, device),
             preload=backend.preload,
             output=self._told,
         )
-        self.zygote = self._new()
+        self.zygote = self.new()
         if here:
             self.zygote.start_here(self._seen)
         else:
@@ -333,7 +301,7 @@ class Lent:
 
     def again(self) -> Zygote:
         """Return another such zygote, a fork of this process as it is now."""
-        made = self._new()
+        made = self.new()
         made.start_here(self._seen)
         return made
 
@@ -350,12 +318,8 @@ class Lent:
                 if value is not None:
                     os.environ[name] = value
 
-    def own(self) -> Zygote:
-        """Return another such zygote, a process of its own, not begun yet."""
-        return self._new()
-
     def _told(self, data: bytes) -> None:
-        self._output(data)
+        self.output(data)
 
     def fits(self, backend: DeviceBackend, serve: str, device: str = "") -> bool:
         """Whether it was begun for such children, in these surroundings.
@@ -369,14 +333,9 @@ class Lent:
             return self._key[:3] == key[:3]
         return self._key == key
 
-    def take(self, output: Callable[[bytes], None]) -> "Lent":
-        """Return it, with its output and its children's going to `output`."""
-        self._output = output
-        return self
-
     def give_back(self) -> None:
         """End its children, and keep it for whoever asks next."""
-        self._output, self.guessed = _to_stderr, False
+        self.output, self.guessed = _to_stderr, False
         self.templates.close()  # a file may be another by the next campaign
         self.zygote.end_children()
         _waiting.append(self)
@@ -438,7 +397,9 @@ def lend(
             _waiting.remove(lent)
         if lent is not found and lent.guessed:
             lent.zygote.close()
-    return (found or Lent(backend, serve, device=device)).take(output)
+    made = found or Lent(backend, serve, device=device)
+    made.output = output
+    return made
 
 
 def _key(
@@ -569,7 +530,7 @@ class Backend:
 
     def own_zygote(self, device: str = "") -> Zygote:
         """Return a zygote that nobody else's children are forked from."""
-        return self._of(device or self.devices[0]).own()
+        return self._of(device or self.devices[0]).new()
 
     def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
         """Have a file imported in a process of its own first; see `Templates`.
@@ -585,7 +546,8 @@ class Backend:
     def shares(self, home: Home, device: str = "") -> bool:
         """Whether children of a file come from one that imported it."""
         lent = self._lent.get(device or self.devices[0])
-        return lent is not None and lent.templates.has(home)
+        begun = None if lent is None else lent.templates.known(home)
+        return begun is not None and begun.template is not None
 
     def distrust(self, home: Home, why: str) -> None:
         """Have children import a file by themselves from now on."""
@@ -594,8 +556,8 @@ class Backend:
 
     def unshared(self, home: Home) -> str:
         """Return why each child imports a file by itself, "" where none does."""
-        reasons = (lent.templates.why_not(home) for lent in self._all())
-        return next(filter(None, reasons), "")
+        every = (lent.templates.known(home) for lent in self._all())
+        return next((begun.why for begun in every if begun and begun.why), "")
 
     def beside(self, device: str) -> dict[str, str]:
         """Return variables under which a process sees a device and then the others."""

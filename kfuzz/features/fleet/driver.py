@@ -2,10 +2,11 @@
 
 import re
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from operator import add, attrgetter
+from typing import Any, Final, TypeVar
 
 from kfuzz.core.errors import HarnessError, StorageError
 from kfuzz.core.event import (
@@ -14,25 +15,20 @@ from kfuzz.core.event import (
     FindingReplayed,
     FindingSaved,
     KernelFinished,
-    Note,
     Notice,
     Progress,
-    Refusal,
-    Region,
     RunFinished,
     RunStarted,
 )
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.random_streams import Purpose, hashed, stream
-from kfuzz.core.verdict import CHARGED, FAILING, Compared, State, Tried, Verdict
-from kfuzz.engine.config import Chosen, RunConfig
+from kfuzz.core.verdict import CHARGED, FAILING, Compared, State, Verdict
+from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.found import FiledFinding
 from kfuzz.features.fleet.worker import (
     LEAST_SECONDS,
     Dispatch,
     Fleet,
-    Happened,
-    Over,
     Place,
     Search,
     Survey,
@@ -81,9 +77,19 @@ class Filing:
         Raises:
             StorageError: if it cannot be kept.
         """
-        if event.stage == "found":
-            return self._found(unit, event)
-        return self._done(unit, event)
+        key = key_of(event.finding)
+        if event.stage != "found":
+            return self._done(unit, event)
+        if (entry := self._begun.get(key)) is not None:
+            self._open[unit] = entry
+            return None
+        entry = FiledFinding(self._corpus, event.finding)
+        self._begun[key] = self._open[unit] = entry
+        self._keep(event.kernel, entry)
+        path = str(entry.path)
+        return replace(
+            event, finding=entry.finding, path=path, is_new=not entry.is_known
+        )
 
     def of(self, kernel: str) -> tuple[Finding, ...]:
         """Return the findings of a kernel."""
@@ -105,54 +111,28 @@ class Filing:
             for f in self.of(kernel)
         )
 
-    def _found(self, unit: int, event: FindingSaved) -> FindingSaved | None:
-        key = key_of(event.finding)
-        if (entry := self._begun.get(key)) is not None:
-            self._open[unit] = entry
-            return None
-        entry = FiledFinding(self._corpus, event.finding)
-        self._begun[key] = self._open[unit] = entry
-        self._keep(event.kernel, entry)
-        path = str(entry.path)
-        return replace(
-            event, finding=entry.finding, path=path, is_new=not entry.is_known
-        )
-
     def _done(self, unit: int, event: FindingSaved) -> FindingSaved | None:
-        finding, replaces = event.finding, event.replaces
+        finding = event.finding
         entry = self._open.pop(unit, None)
-        if replaces:
-            entry = self._told.get(replaces)
-            if entry is None and finding.id in self._told:
-                return None  # by an earlier attempt
-            if entry is None:
-                replaces = ""
-        elif entry is None:
-            entry = self._begun.get(key_of(finding)) or self._told.get(finding.id)
+        entry = entry or self._begun.get(key_of(finding)) or self._told.get(finding.id)
         known = self._told.get(finding.id)
         if entry is None:
             entry = FiledFinding(self._corpus, finding)
         else:
-            self._drop(event.kernel, entry)
+            before = entry.finding.id
+            if self._told.get(before, entry) is entry:  # no other entry has its id
+                self._kept.get(event.kernel, {}).pop(before, None)
             entry.save(finding)
         final = entry.settle()
         told = known is not None or final.id in self._told
         is_new = event.is_new and entry.is_new and not told
         self._told[final.id] = entry
-        if not event.is_new and not told and not replaces:
+        if not event.is_new and not told:
             self._stored.add(final.id)
         self._keep(event.kernel, entry)
-        if told and not replaces:
+        if told:
             return None
-        return replace(
-            event, finding=final, path=str(entry.path), is_new=is_new, replaces=replaces
-        )
-
-    def _drop(self, kernel: str, entry: FiledFinding) -> None:
-        """Forget an entry's earlier form, unless another entry has its id."""
-        id = entry.finding.id
-        if self._told.get(id, entry) is entry:
-            self._kept.get(kernel, {}).pop(id, None)
+        return replace(event, finding=final, path=str(entry.path), is_new=is_new)
 
     def _keep(self, kernel: str, entry: FiledFinding) -> None:
         self._kept.setdefault(kernel, {})[entry.finding.id] = entry.finding
@@ -160,6 +140,8 @@ class Filing:
 
 
 # What the units of one kernel come to together.
+
+Item = TypeVar("Item")
 
 # The first that a unit came to holds for the kernel.
 _ORDER: Final = (
@@ -180,6 +162,10 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
     names = dict.fromkeys([*one.contracts, *other.contracts])
     compared = _compared(one) | _compared(other)
     uncompared = _uncompared(compared, one.uncompared or other.uncompared)
+    tried = _added(
+        [p.tried for p in parts if p.tried is not None], "__class__",
+        cases=add, structures=max, once=min,
+    )  # fmt: skip
     # Where a unit by itself left a verdict open for want of values alone.
     apart = all(p.uncompared and not p.findings for p in parts)
     return replace(
@@ -189,24 +175,30 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
         cases_per_s=cases / seconds if seconds else 0.0,
         contracts={
             name: _settled(
-                _tally([p.contracts[name] for p in parts if name in p.contracts]),
-                bool(uncompared),
+                [p.contracts[name] for p in parts if name in p.contracts],
+                idle=bool(uncompared),
                 apart=apart,
             )
             for name in names
         },
-        refusals=_refusals([*one.refusals, *other.refusals]),
+        refusals=_added([*one.refusals, *other.refusals], "reason remedy", cases=add),
         findings=(),
         paths={},
         worst_ratio=max(one.worst_ratio, other.worst_ratio),
-        notes=_notes([*one.notes, *other.notes]),
+        notes=_added([*one.notes, *other.notes], "note", cases=add),
         screened=one.screened + other.screened,
         bursts=one.bursts + other.bursts,
         strata=max(one.strata, other.strata),
-        regions=_regions([*one.regions, *other.regions]),
+        regions=_added(
+            [*one.regions, *other.regions],
+            "sizes family",
+            cases=add,
+            worst_ratio=max,
+            failing=add,
+        ),
         fenced=all(p.fenced for p in parts if p.cases) and (one.fenced or other.fenced),
         needs_gpu=one.needs_gpu and other.needs_gpu,
-        tried=_tried([p.tried for p in parts if p.tried is not None]),
+        tried=tried[0] if tried else None,
         uncompared=uncompared,
         compared=compared,
         proof=one.proof or other.proof,
@@ -244,20 +236,6 @@ def closed(
     return replace(made, contracts=contracts, uncompared="" if charged else why)
 
 
-def unfinished(kernel: str, why: str) -> KernelFinished:
-    """Return the result of a kernel of which no unit came to its end."""
-    return KernelFinished(kernel, "", 0, 0.0, {}, uncompared=why)
-
-
-def _tally(parts: Sequence[ContractTally]) -> ContractTally:
-    return ContractTally(
-        min((p.verdict for p in parts), key=_ORDER.index),
-        sum(p.decided for p in parts),
-        sum(p.undecided for p in parts),
-        sum(p.failed for p in parts),
-    )
-
-
 def _compared(part: KernelFinished) -> Compared:
     return part.compared or Compared(decided=not part.uncompared)
 
@@ -267,57 +245,38 @@ def _uncompared(compared: Compared, otherwise: str) -> str:
     return compared.lacking or ("" if compared.decided else otherwise)
 
 
-def _settled(tally: ContractTally, idle: bool, *, apart: bool) -> ContractTally:
+def _settled(
+    parts: Sequence[ContractTally], *, idle: bool, apart: bool
+) -> ContractTally:
     """Return what units found of a contract, by whether all results were compared."""
-    verdict = tally.verdict
+    verdict = min((p.verdict for p in parts), key=_ORDER.index)
+    decided, failed = sum(p.decided for p in parts), sum(p.failed for p in parts)
     if idle and verdict is Verdict.CONFORMS:
         verdict = Verdict.UNDER_SPECIFIED
     elif not idle and apart and verdict is Verdict.UNDER_SPECIFIED:
-        kept = tally.decided and not tally.failed
-        verdict = Verdict.CONFORMS if kept else verdict
-    return replace(tally, verdict=verdict)
+        verdict = Verdict.CONFORMS if decided and not failed else verdict
+    return ContractTally(verdict, decided, sum(p.undecided for p in parts), failed)
 
 
-def _refusals(every: Sequence[Refusal]) -> tuple[Refusal, ...]:
-    made: dict[tuple[str, str], Refusal] = {}
+def _added(
+    every: Iterable[Item], key: str, **how: Callable[..., Any]
+) -> tuple[Item, ...]:
+    """Return items, those that agree in fields made one by a function for each other.
+
+    Args:
+        every: dataclasses of one kind.
+        key: names of the fields, with blanks between them.
+        how: by field, what makes one value of two.
+    """
+    made: dict[object, Item] = {}
     for one in every:
-        key = (one.reason, one.remedy)
-        held = made.get(key)
-        more = held.cases if held else 0
-        made[key] = replace(held or one, cases=one.cases + more)
+        place = attrgetter(*key.split())(one)
+        held = made.get(place)
+        if held is not None:
+            changes = {n: f(getattr(held, n), getattr(one, n)) for n, f in how.items()}
+            one = replace(held, **changes)  # type: ignore[type-var]
+        made[place] = one
     return tuple(made.values())
-
-
-def _notes(every: Sequence[Note]) -> tuple[Note, ...]:
-    counts: Counter[str] = Counter()
-    for one in every:
-        counts[one.note] += one.cases
-    return tuple(Note(note, cases) for note, cases in counts.items())
-
-
-def _regions(every: Sequence[Region]) -> tuple[Region, ...]:
-    made: dict[tuple[str, str], Region] = {}
-    for one in every:
-        key = (one.sizes, one.family)
-        if held := made.get(key):
-            one = replace(
-                one,
-                cases=one.cases + held.cases,
-                worst_ratio=max(one.worst_ratio, held.worst_ratio),
-                failing=one.failing + held.failing,
-            )
-        made[key] = one
-    return tuple(made.values())
-
-
-def _tried(every: Sequence[Tried]) -> Tried | None:
-    if not every:
-        return None
-    return Tried(
-        cases=sum(t.cases for t in every),
-        structures=max(t.structures for t in every),
-        once=min(t.once for t in every),
-    )
 
 
 FINDINGS_PER_KERNEL: Final = 6
@@ -410,7 +369,7 @@ class Driver:
                     self._places = {p.node_id: p for p in found.places}
                 case Notice():
                     yield from self._notice("", reported.message)
-                case (_, Over(failed=why)) if why and not self._dispatch.stop.is_set():
+                case (_, str() as why) if why and not self._dispatch.stop.is_set():
                     raise HarnessError(f"the targets could not be listed: {why}")
 
     def _searching(self, began: float) -> Iterator[Event]:
@@ -420,9 +379,9 @@ class Driver:
         late = 0.0 if budget.max_cases is not None else LATE_SECONDS
         for reported in self._dispatch.run(self._work_of, self._is_exhausted):
             match reported:
-                case (task, Happened(event, finding)):
+                case (task, (event, finding)):
                     yield from self._happened(task, event, finding)
-                case (task, Over(why)):
+                case (task, str() as why):
                     self._running.pop(task.number, None)
                     if why:
                         self._lost.setdefault(task.subject, why)
@@ -467,7 +426,9 @@ class Driver:
         for kernel in self._places:
             findings, paths = self.filing.of(kernel), self.filing.paths(kernel)
             why = self._lost.get(kernel) or "the run ended before its search did"
-            made = self._results.get(kernel) or unfinished(kernel, why)
+            made = self._results.get(kernel)
+            if made is None:  # no unit came to its end
+                made = KernelFinished(kernel, "", 0, 0.0, {}, uncompared=why)
             yield closed(made, findings, paths)
 
     def _finished(self, searched: float) -> RunFinished:
@@ -535,7 +496,7 @@ class Driver:
             replace(
                 _portable(config),
                 targets=(place.target,),
-                chosen=Chosen(place.name, place.alias),
+                chosen=(place.name, place.alias),
                 seed=block_seed(config.seed, task.block),
                 budget=budget,
                 replay=replayed,

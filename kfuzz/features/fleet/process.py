@@ -11,13 +11,12 @@ from typing import Any
 
 from kfuzz.cli import run
 from kfuzz.core.event import FindingReplayed, FindingSaved
-from kfuzz.core.finding import ATEN
+from kfuzz.core.finding import ATEN, Finding
 from kfuzz.engine.config import RunConfig
 from kfuzz.execution.device.backends import environment_for, guess, resolve
 from kfuzz.execution.processes.child import end, obey, served
 from kfuzz.features.fleet.worker import (
     CALIBRATION,
-    Happened,
     Place,
     Search,
     Survey,
@@ -108,13 +107,14 @@ def _placed(work: Search, root: Path, folder: Path) -> RunConfig:
     )  # fmt: skip
 
 
-def _happened(event: Any) -> Happened:
+def _happened(event: Any) -> tuple[Any, Finding | None]:
+    """Return an event with the finding that it speaks of, as stored."""
     match event:
         case FindingSaved():
-            return Happened(event, event.finding)
+            return event, event.finding
         case FindingReplayed(path=path) if event.id:
-            return Happened(event, read_entry(Path(path)))
-    return Happened(event)
+            return event, read_entry(Path(path))
+    return event, None
 
 
 def _tried(device: str) -> tuple[str, str]:
@@ -122,8 +122,8 @@ def _tried(device: str) -> tuple[str, str]:
     from kfuzz.engine.workers.zygotes import Backend
 
     with closing(Backend(device)) as backend:
-        one = tried(backend, backend.devices[0])
-    return one.ailment, one.uuid
+        uuid, ailment, _ = tried(backend, backend.devices[0])
+    return ailment, uuid
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ Nothing here is imported before a run asks for Ray.
 import contextlib
 import os
 import pickle
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +21,6 @@ from kfuzz.core.home import with_home
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import PROCESSORS_EACH, SHARING, processors
 from kfuzz.execution.device.backends import AUTO, guess
-from kfuzz.execution.processes import wire
 from kfuzz.features.fleet.worker import About, Report, Work, Worker
 
 ON: Final = "ray"
@@ -35,16 +33,8 @@ _GROWTH_SECONDS: Final = 5.0
 """Between two looks whether the cluster has changed."""
 STORE_BYTES: Final = 80_000_000
 """Of shared memory of a cluster that is begun here; messages are small."""
-# Ray's agents wait a minute for an answer of the cluster that is gone with its driver.
-# The shell ends them once nobody holds the other end of its input.
-_WATCHER: Final = """read -r _
-for pid; do grep -q ray "/proc/$pid/cmdline" && kill -9 "$pid"; done"""
 # What no worker needs of a project.
 _EXCLUDED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "corpus")
-
-# Of connecting by Ray's client; and between two of them.
-_ATTEMPTS: Final = 3
-_PAUSE_SECONDS: Final = 3.0
 
 
 @dataclass
@@ -62,7 +52,6 @@ class _Actor:
     asked: Any
     heard: int = 0
     ready: bool = False
-    begun: float = field(default_factory=time.monotonic)
 
 
 class RayFleet:
@@ -92,7 +81,13 @@ class RayFleet:
         address = on if "://" in on else os.environ.get(ADDRESS, "")
         if address.startswith("ray://"):
             _show_token()
-        self._ray = _imported()
+        try:
+            import ray
+        except ImportError:
+            what = "needs Ray, which is not installed"
+            raise UsageError(what, where=f"--on {ON}", fix=HINT) from None
+        self._ray: Any = ray
+        self.now = time.monotonic
         self._own = not address or address == "local"
         self.title = f"--on {ON}" + (f" ({address})" if address else "")
         self._root, self._device, self._jobs = root, device, jobs
@@ -102,7 +97,6 @@ class RayFleet:
         self._reports: list[Report] = []
         self._names = 0
         self._looked = 0.0
-        self._watcher: subprocess.Popen[bytes] | None = None
         self._connect(address)
         try:
             self._gpus = self._wants_gpus()
@@ -110,10 +104,6 @@ class RayFleet:
         except BaseException:
             self.close()
             raise
-
-    def now(self) -> float:
-        """Return the time of this machine's clock that never goes back."""
-        return time.monotonic()
 
     def receive(self, seconds: float) -> Sequence[Report]:
         """Return what workers report; see `kfuzz.features.fleet.worker.Fleet`."""
@@ -160,9 +150,6 @@ class RayFleet:
                 self._ray.kill(actor.handle)
         with contextlib.suppress(Exception):
             self._ray.shutdown()
-        if self._watcher is not None:
-            self._watcher.kill()
-            self._watcher.communicate()
 
     def _connect(self, address: str) -> None:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -177,11 +164,13 @@ class RayFleet:
                 "object_store_memory": STORE_BYTES,
             }
         else:
-            options |= {"address": address, "runtime_env": self._environment()}
+            # The user's files travel with the run.
+            files = {"working_dir": str(self._root), "excludes": list(_EXCLUDED)}
+            options |= {"address": address, "runtime_env": files}
             if address.startswith("ray://"):
                 del options["log_to_driver"]
         try:
-            self._begin(options)
+            self._ray.init(**options)
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             raise UsageError(
@@ -190,31 +179,6 @@ class RayFleet:
                 fix="name the address of one that is up, or begin it with `ray start`; "
                 "of one that asks for a token, set RAY_AUTH_TOKEN to it",
             ) from None
-        if self._own:
-            begun = wire.children_of(os.getpid())
-            agents = [str(pid) for child in begun for pid in wire.children_of(child)]
-            self._watcher = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHER, "sh", *agents],
-                stdin=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    def _begin(self, options: dict[str, Any]) -> None:
-        """Connect, again where the server that Ray begins for a client did not."""
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                self._ray.init(**options)
-                return
-            except ConnectionAbortedError:
-                self._ray.shutdown()
-                if not left:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
-
-    def _environment(self) -> dict[str, Any]:
-        """Return Ray's runtime environment: the user's files travel with the run."""
-        return {"working_dir": str(self._root), "excludes": list(_EXCLUDED)}
 
     def _wants_gpus(self) -> bool:
         backend = guess(self._device)
@@ -272,16 +236,6 @@ class RayFleet:
         actor.asked = actor.handle.take.remote(actor.heard, POLL_SECONDS)
 
 
-def _imported() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise UsageError(
-            "needs Ray, which is not installed", where=f"--on {ON}", fix=HINT
-        ) from None
-    return ray
-
-
 def _reason(error: Exception) -> str:
     """Return why an actor is gone, in one line."""
     text = " ".join(str(getattr(error, "cause", None) or error).split())
@@ -310,21 +264,6 @@ def search_on(on: str, config: RunConfig, *, stop: threading.Event) -> Iterator[
     """Yield the events of a search on a cluster; see `kfuzz.cli.run`."""
     from kfuzz.features.fleet.driver import Driver
 
-    portable = _travelling(config)
-    fleet = RayFleet(
-        on, root=config.root, device=config.device, jobs=config.jobs,
-        alone=config.scale is Scale.LARGE,
-    )  # fmt: skip
-    with closing(fleet):
-        yield from Driver(portable, fleet, stop).events()
-
-
-def _travelling(config: RunConfig) -> RunConfig:
-    """Return a run's configuration, with targets as the project's folder has them.
-
-    Raises:
-        UsageError: if it cannot run in processes of other machines.
-    """
     if config.isolate == "none":
         raise UsageError(
             "units run in processes of their own",
@@ -332,7 +271,13 @@ def _travelling(config: RunConfig) -> RunConfig:
             fix="leave one of them out",
         )
     targets = tuple(_from_root(target, config.root) for target in config.targets)
-    return replace(config, targets=targets, jobs=1)
+    portable = replace(config, targets=targets, jobs=1)
+    fleet = RayFleet(
+        on, root=config.root, device=config.device, jobs=config.jobs,
+        alone=config.scale is Scale.LARGE,
+    )  # fmt: skip
+    with closing(fleet):
+        yield from Driver(portable, fleet, stop).events()
 
 
 def _from_root(target: str, root: Path) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import hashlib
 import heapq
+import itertools
 import math
 import os
 import pickle
@@ -89,7 +90,7 @@ class Surveyed:
 
 @dataclass(frozen=True)
 class Search:
-    """A campaign of one kernel; reports `Happened`.
+    """A campaign of one kernel; reports its events, each with the finding it speaks of.
 
     Attributes:
         config: of the campaign; its folders are the worker's.
@@ -100,14 +101,6 @@ class Search:
     config: RunConfig
     stored: tuple[Finding, ...] = ()
     calibration: bytes | None = None
-
-
-@dataclass(frozen=True)
-class Happened:
-    """An event of a campaign, with the finding that it speaks of, as stored."""
-
-    event: Any
-    finding: Finding | None = None
 
 
 Work = Survey | Search | str
@@ -278,7 +271,7 @@ class Worker:
             self._require_sound()
             progressed = -math.inf
             for value in self._performed(work, stop):
-                event = value.event if isinstance(value, Happened) else None
+                event = value[0] if isinstance(value, tuple) else None
                 if isinstance(event, Progress):
                     if time.monotonic() - progressed < PROGRESS_SECONDS:
                         continue
@@ -429,15 +422,9 @@ class Task:
     attempts: int = 0
 
 
-@dataclass(frozen=True)
-class Over:
-    """A task came to its end, or is done no more: then `failed` says why."""
-
-    failed: str = ""
-
-
 Reported = tuple[Task, Any] | Notice
-"""What a task came to, at last `Over`; or what people should know."""
+"""What a task came to, at last a text: why it is done no more, "" where it is done; or
+what people should know."""
 
 
 class Dispatch:
@@ -458,7 +445,7 @@ class Dispatch:
         self._running: dict[str, Task] = {}
         self._queue: deque[Task] = deque()
         self._quarantined: set[str] = set()
-        self._numbers = 0
+        self._number = itertools.count(1).__next__
         self._end = self._limit = 0.0
         self._fresh = 0
         # Seconds given, place in the order, subject, its next block.
@@ -546,7 +533,7 @@ class Dispatch:
         del self._running[worker]
         self._devices[worker] = self._devices.pop(worker)  # those idle longest first
         if report.about is About.DONE:
-            yield running, Over()
+            yield running, ""
             if exhausted(running):
                 self._open.discard(running.subject)
         elif isinstance(value, _FINAL):
@@ -586,14 +573,10 @@ class Dispatch:
         task = replace(task, attempts=task.attempts + 1)
         if self._halted is not None or task.attempts >= ATTEMPTS:
             self._open.discard(task.subject)
-            yield task, Over(why)
+            yield task, why
         else:
             self._queue.appendleft(task)
             yield Notice(task.subject, f"{why}; its unit is done anew")
-
-    def _number(self) -> int:
-        self._numbers += 1
-        return self._numbers
 
     def _is_open(self, now: float) -> bool:
         """Whether anything is to begin."""

@@ -17,7 +17,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Failure, Signature
+from kfuzz.core.verdict import CaseReport, Failure
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.workers.children import Place, is_hang
 from kfuzz.engine.workers.jobs import Stopped
@@ -90,17 +90,6 @@ class JudgedRunner(Runner):
         if report.error is not None and self._over():
             raise Stopped  # a call was cut off, and nothing is known of it
         return report
-
-    def judge_each(
-        self, cases: Sequence[Case], depth: Depth, until: Signature
-    ) -> list[CaseReport]:
-        """Judge cases in order, up to the first that shows a symptom."""
-        reports: list[CaseReport] = []
-        for case in cases:
-            reports.append(self.judge(case, depth))
-            if reports[-1].shows(until):
-                break
-        return reports
 
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
         """Run and judge one case in fresh children, one after the other.

@@ -4,6 +4,7 @@ import inspect
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -74,30 +75,11 @@ class Outcome:
         proof: what is proved; counterexamples are open until they are run.
         counterexamples: cases to run, those of one property together, small ones first.
         watch: the premises, None where nothing is proved.
-        seconds: in all.
     """
 
     proof: KernelProof
     counterexamples: list[Counterexample] = field(default_factory=list)
     watch: "Watch | None" = None
-    seconds: float = 0.0
-
-
-@dataclass
-class _Watch:
-    """What is watched of one kernel.
-
-    Attributes:
-        taken: cases that were handed over.
-        pending: of these, those that have not been sent.
-        seen: cases that were held against the premises.
-        broken: which premise a launch breaks, "" if none does.
-    """
-
-    taken: int = 0
-    pending: list[Case] = field(default_factory=list)
-    seen: int = 0
-    broken: str = ""
 
 
 class Proving:
@@ -114,7 +96,12 @@ class Proving:
     def __init__(self, task: Task, *, idle: bool = False) -> None:
         self.failed = ""
         self._outcomes: dict[str, Outcome] = {}
-        self._watches: dict[str, _Watch] = {}
+        # By kernel, the cases that were handed over; how many of them were sent, and
+        # were held against the premises; and which one of these a launch breaks.
+        self._cases: dict[str, Sequence[Case]] = {}
+        self._sent: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        self._broken: dict[str, str] = {}
         self._asked = self._done = False
         self._lock = threading.RLock()
         self._process = Process(MODULE, interpret=False, idle=idle)
@@ -145,9 +132,7 @@ class Proving:
             cases: all of them so far: those that are new are taken.
         """
         with self._lock:
-            watched = self._watches.setdefault(node_id, _Watch())
-            watched.pending += cases[watched.taken :]
-            watched.taken = len(cases)
+            self._cases[node_id] = cases
             self._receive(0.0)
 
     def watched(self, node_id: str, *, until: float) -> tuple[int, str]:
@@ -158,12 +143,12 @@ class Proving:
             until: `time.monotonic()` until which those that are left are waited for.
         """
         with self._lock:
-            watched = self._watches.setdefault(node_id, _Watch())
-            while not self.failed and not watched.broken:
-                if watched.seen >= watched.taken or time.monotonic() >= until:
+            count = len(self._cases.get(node_id, ()))
+            while not self.failed and not self._broken.get(node_id):
+                if self._seen[node_id] >= count or time.monotonic() >= until:
                     break
                 self._receive()
-            return watched.seen, watched.broken
+            return self._seen[node_id], self._broken.get(node_id, "")
 
     def enough(self) -> None:
         """Have no further kernel proved."""
@@ -187,11 +172,12 @@ class Proving:
                 return
             if self._asked:
                 return
-            for node_id, watched in self._watches.items():
-                if watched.pending and node_id in self._outcomes:
+            for node_id, cases in self._cases.items():
+                first = self._sent[node_id]
+                if first < len(cases) and node_id in self._outcomes:
                     # Few at once: it takes them between one proof's parts.
-                    sent = tuple(watched.pending[:_AT_ONCE])
-                    del watched.pending[:_AT_ONCE]
+                    sent = tuple(cases[first : first + _AT_ONCE])
+                    self._sent[node_id] += len(sent)
                     self._process.send((node_id, sent))
                     self._asked = True
                     return
@@ -204,9 +190,8 @@ class Proving:
                 self._done, self.failed = True, message
             case (str() as name, int() as count, str() as broken):
                 self._asked = False
-                watched = self._watches[name]
-                watched.seen += count
-                watched.broken = watched.broken or broken
+                self._seen[name] += count
+                self._broken[name] = self._broken.get(name) or broken
             case (str() as name, Outcome() as outcome):
                 self._outcomes[name] = outcome
 

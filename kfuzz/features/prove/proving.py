@@ -1,6 +1,7 @@
 """Proving one bound kernel: launches, premises, properties, counterexamples."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
@@ -39,7 +40,7 @@ from kfuzz.features.prove.sampling import (
     numbers,
     variants_of,
 )
-from kfuzz.features.prove.solver import STEPS, Reply, Solver, Spent
+from kfuzz.features.prove.solver import STEPS, Reply, Solver
 from kfuzz.strategies.layouts import layout_name
 
 SECONDS: Final = 60.0
@@ -100,13 +101,12 @@ class KernelProver:
         self._seconds = seconds
         self._end = time.process_time() + seconds
         self._observe, self._observed, self._differs = observe, 0, ""
-        self._spent, self._pause = Spent(), pause
+        self._spent, self._pause = Counter[str](), pause
         until = self._end - seconds / 2
         self._sampling = Sampling(kernel, until=until, pause=pause)
         self._held: dict[Key, Relations] = {}
         self._variants: dict[Place, _Variant] = {}
         self._failed: dict[tuple[object, ...], list[Verdict]] = {}
-        self._preferred: dict[Key, dict[int, int]] = {}
         self._refused: set[Place] = set()
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
@@ -114,12 +114,9 @@ class KernelProver:
 
     def run(self) -> Outcome:
         """Return what is proved."""
-        began = time.process_time()
         self._sampling.capture()
         if why := self._sampling.nothing():
-            named = (p for p in Property if p is not Property.HINTS)
-            found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
-            return Outcome(KernelProof(self._node_id, found))
+            return nothing(self._node_id, why)
         grouping = Grouping.of(
             launch for call in self._sampling.calls for launch in call.launches
         )
@@ -147,10 +144,10 @@ class KernelProver:
             self._premises(groups),
             len(self._variants),
             self._observed,
-            self._spent.queries,
-            self._spent.seconds,
+            int(self._spent["queries"]),
+            self._spent["seconds"],
         )
-        return Outcome(proof, examples, watch, time.process_time() - began)
+        return Outcome(proof, examples, watch)
 
     def _forget_overwritten(self, groups: Groups) -> bool:
         """Forget what indices are in memory that a kernel stores to; whether any is."""
@@ -191,13 +188,12 @@ class KernelProver:
         if (known := self._alike.get(same)) is not None:
             return replace(known, made=made)
         self._alike[same] = variant
-        preferred = self._preferred.setdefault(key, {})
-        prover = self._prover(graph, self._held[key], fixed, preferred=preferred)
+        prover = self._prover(graph, self._held[key], fixed)
         overflow = self._tried(key, Property.INT32, prover.verdict)
         if overflow is not None and overflow.reply is not Reply.PROVED:
             # Of tensors that 32-bit offsets reach the rest may hold all the same.
             self._held[key] = small = self._held[key].below(SMALL)
-            prover = self._prover(graph, small, fixed, preferred=preferred)
+            prover = self._prover(graph, small, fixed)
         for wanted in Property:
             self._pause()
             if time.process_time() > self._end:
@@ -271,10 +267,10 @@ class KernelProver:
 
     def _prover(
         self, graph: Graph, relations: Relations, fixed: Mapping[Atom, int],
-        steps: int = STEPS, preferred: dict[int, int] | None = None,
+        steps: int = STEPS,
     ) -> Prover:  # fmt: skip
         solver = Solver(graph.data, steps=steps, spent=self._spent)
-        return Prover(graph, relations, solver, fixed=fixed, preferred=preferred)
+        return Prover(graph, relations, solver, fixed=fixed)
 
     def _hold_against_launches(self, watch: Watch) -> None:
         """Compare graphs and premises with what the interpreter records."""
@@ -491,6 +487,13 @@ class KernelProver:
                 if shown:
                     texts[f"constants: {shown}"] = None
         return {kernel: tuple(texts) for kernel, texts in made.items()}
+
+
+def nothing(node_id: str, why: str) -> Outcome:
+    """Return the outcome of a kernel of which nothing is known."""
+    named = (p for p in Property if p is not Property.HINTS)
+    found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
+    return Outcome(KernelProof(node_id, found))
 
 
 _REFUSED: Final = "Triton's frontend rejects it"

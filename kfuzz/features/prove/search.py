@@ -16,15 +16,13 @@ from kfuzz.core.event import (
     KernelFinished,
     KernelProof,
     Notice,
-    Proven,
-    ProvenProperty,
     RunFinished,
     RunStarted,
 )
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import Keep, Proofs
+from kfuzz.engine.search.campaign import Keep
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.record import Record
@@ -35,7 +33,7 @@ from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.features.prove import solver
 from kfuzz.features.prove.observing import Outcome, Proving, Task
-from kfuzz.features.prove.proving import Examined
+from kfuzz.features.prove.proving import Examined, nothing
 from kfuzz.features.prove.solver import installed
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
@@ -138,16 +136,6 @@ class ProofRun:
         )  # fmt: skip
 
 
-def nothing(node_id: str, why: str) -> Outcome:
-    """Return the outcome of a kernel of which nothing is known."""
-    from kfuzz.features.prove.properties import Property
-
-    found = tuple(
-        ProvenProperty(p, Proven.OPEN, why) for p in Property if p is not Property.HINTS
-    )
-    return Outcome(KernelProof(node_id, found))
-
-
 # Proofs beside a search: counterexamples come first, proofs into the verdicts.
 
 _NEVER: Final = threading.Event()
@@ -166,7 +154,7 @@ _EXAMPLES_SHARE: Final = 0.1
 
 
 class BesideSearch:
-    """The proofs of one run, see `kfuzz.engine.search.campaign.Proofs`.
+    """The proofs of one run, made beside its search.
 
     Args:
         config: the run.
@@ -225,7 +213,7 @@ class BesideSearch:
         self._proving.close()
 
 
-def prover(config: RunConfig) -> Proofs | None:
+def prover(config: RunConfig) -> BesideSearch | None:
     """Return the proofs of a run, none where it asks for none, or nothing can prove.
 
     By default a run is proved that only its time ends: of others the seed alone says

@@ -13,13 +13,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Final
 
-from kfuzz.core.event import KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.launches.building import Process, end, served
 from kfuzz.execution.launches.capture import NotCapturedError, capture
 from kfuzz.features.prove.observing import MODULE, Observed, Outcome, Task, observe
-from kfuzz.features.prove.proving import KernelProver
+from kfuzz.features.prove.proving import KernelProver, nothing
 from kfuzz.features.prove.sampling import Watch
 from kfuzz.targets.load import LoadedKernel, load_all
 
@@ -107,8 +106,7 @@ class Worker:
             raise
         except Exception as error:
             why = f"an error of kfuzz's own: {type(error).__name__}: {error}"
-            found = ProvenProperty("all properties", Proven.OPEN, why)
-            return Outcome(KernelProof(loaded.node_id, (found,)))
+            return nothing(loaded.node_id, why)
 
 
 class Observer:

@@ -1,11 +1,8 @@
 """`--on ray`: the whole command line, on a cluster of this machine's own."""
 
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -89,78 +86,3 @@ def test_a_run_gives_the_buckets_of_one_without_ray(project: Path) -> None:
     tallies = [line for line in out.splitlines() if "decided cases failed" in line]
     assert tallies
     assert all(line in alone for line in tallies)
-
-
-@pytest.mark.slow
-def test_a_cluster_that_asks_for_a_token_is_reached_by_rays_client(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray.util.client")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "0123456789" * 7)
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    port, client = 6391, 20001  # Ray's own workers take ports from 10002 to 19999
-    begin = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
-    begin += [f"--port={port}", f"--ray-client-server-port={client}", "--num-cpus=2"]
-    begin += ["--include-dashboard=false", "--object-store-memory=80000000"]
-    shown = {**os.environ, "RAY_AUTH_MODE": "token", "PYTHONPATH": str(ROOT)}
-    head = subprocess.Popen(begin, env=shown, stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 120
-    while not _listens(client) and time.monotonic() < until:
-        time.sleep(0.5)
-    try:
-        words = ["run", "kernels.py", "--device", "cpu", "--max-cases", "40"]
-        words += ["--on", f"ray://127.0.0.1:{client}", "--corpus", "there"]
-        with kfuzz(project, *words) as there:
-            out, _ = there.communicate(timeout=300)
-        assert there.returncode == 1, out
-        found = buckets(project / "there")
-        assert {b.split("-")[0] for b in found} == {"wrong", "wrong_too"}
-        assert all(out.count(f"FAILED {b} ") == 1 for b in found), out
-        monkeypatch.setenv("RAY_AUTH_TOKEN", "no such token" * 4)
-        with kfuzz(project, *words) as refused:
-            out, _ = refused.communicate(timeout=120)
-        assert refused.returncode == ExitCode.USAGE
-        assert "set RAY_AUTH_TOKEN to it" in out
-    finally:
-        head.terminate()
-        head.wait(60)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.mark.slow
-def test_nothing_outlives_a_driver_that_is_killed(project: Path) -> None:
-    pytest.importorskip("ray")
-    words = ["run", "kernels.py", "--device", "cpu", "--max-time", "10m", "--on", "ray"]
-    before = _workers()
-    with kfuzz(project, *words, "--corpus", "there") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("FAIL "):
-                break
-        assert _workers() - before
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        until = time.monotonic() + 30  # half of what Ray's agents take by themselves
-        while (left := _workers() - before) and time.monotonic() < until:
-            time.sleep(0.5)
-    assert not left
-    assert buckets(project / "there")
-
-
-def _workers() -> set[str]:
-    """Return the processes of Ray and of units that run, by number."""
-    marks = (b"gcs_server", b"raylet", b"ray::", b"kfuzz.features.fleet.process")
-    found = set()
-    for entry in Path("/proc").iterdir():
-        try:
-            line = entry.joinpath("cmdline").read_bytes()
-        except OSError:
-            continue
-        if entry.name.isdigit() and any(mark in line for mark in marks):
-            found.add(entry.name)
-    return found

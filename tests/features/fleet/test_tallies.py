@@ -9,7 +9,6 @@ from kfuzz.core.event import ContractTally, KernelFinished
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Compared, State, Verdict
 from kfuzz.features.fleet.driver import added, closed
-from kfuzz.report.text import EventLines, read_events
 from tests.helpers.events import UNDECIDED, finished
 from tests.helpers.findings import finding
 
@@ -97,13 +96,3 @@ def test_what_was_not_confirmed_stays_open() -> None:
     )  # fmt: skip
     made, _ = together(found, WITHOUT_Y, findings=(flaky,))
     assert made.contracts["K-VAL-01"].verdict is Verdict.UNDER_SPECIFIED
-
-
-def test_files_of_before_are_read() -> None:
-    line = EventLines().line(finished(uncompared="time was up"))
-    assert '"compared": null' in line
-    old = line.replace(', "compared": null', "")
-    (read,) = read_events([old], where="run")
-    assert isinstance(read, KernelFinished)
-    assert read.compared is None
-    assert read.uncompared == "time was up"

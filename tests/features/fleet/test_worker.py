@@ -12,10 +12,9 @@ import pytest
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.event import FindingSaved, KernelFinished, RunFinished
-from kfuzz.engine.config import Chosen, RunConfig
+from kfuzz.engine.config import RunConfig
 from kfuzz.features.fleet.worker import (
     About,
-    Happened,
     Report,
     Search,
     Survey,
@@ -53,7 +52,7 @@ def search(project: Path, *, device: str, target: str = "kernels.py") -> Search:
     budget = Budget(None, max_cases=30)
     config = RunConfig(
         (target,), project, project / "corpus", seed=7, device=device,
-        budget=budget, chosen=Chosen("wrong"),
+        budget=budget, chosen=("wrong", ""),
     )  # fmt: skip
     return Search(config)
 
@@ -131,10 +130,10 @@ def test_a_unit_ends_with_its_worker(project: Path) -> None:
 def _check(made: list[Report]) -> None:
     values = [m.value for m in made if m.about is About.ITEM]
     assert all(m.unit == 7 for m in made)
-    events = [v.event for v in values if isinstance(v, Happened)]
-    saved = [v for v in values if isinstance(v.event, FindingSaved)]
-    assert [v.event.stage for v in saved] == ["found", "done"]
-    assert all(v.finding == v.event.finding for v in saved)
+    events = [event for event, _ in values]
+    saved = [v for v in values if isinstance(v[0], FindingSaved)]
+    assert [event.stage for event, _ in saved] == ["found", "done"]
+    assert all(finding == event.finding for event, finding in saved)
     (finished,) = [e for e in events if isinstance(e, KernelFinished)]
     assert finished.cases == 30
     assert isinstance(events[-1], RunFinished)
