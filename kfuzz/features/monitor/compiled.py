@@ -169,11 +169,9 @@ def _after(
         return
     left = iter(results)
     parts = kinds.removeprefix("(").rstrip(",").split(",")
-    items = tuple(next(left) if part == _TENSOR else None for part in parts)
+    items = tuple(next(left) if p == _TENSOR else None for p in parts if kinds != "(")
     args, kwargs = _given(tensors, ints, floats, words)
     returned = items if kinds.startswith("(") else items[0]
-    if kinds == "(":
-        returned = ()
     made.finish_compiled(pending, args, kwargs, returned)
 
 
@@ -207,16 +205,15 @@ def _define() -> None:
     _LIBRARIES.append(library)
     unsafe = getattr(torch.Tag, "cudagraph_unsafe", None)  # a capture would run it once
     tags = [] if unsafe is None else [unsafe]
-    common = "SymInt[] ints, float[] floats, str words"
-    schemas = {
-        "before": (f"(Tensor(a!) token, Tensor[] tensors, {common}, int monitor)"),
-        "after": (
-            f"(Tensor(a!) token, Tensor[] tensors, Tensor[] results, {common}, "
-            "str kinds, int monitor)"
-        ),
-    }
-    for name, function in (("before", _before), ("after", _after)):
-        library.define(f"{name}{schemas[name]} -> ()", tags=tags)
+    for name, function, results, kinds in (
+        ("before", _before, "", ""),
+        ("after", _after, "Tensor[] results, ", "str kinds, "),
+    ):
+        schema = (
+            f"{name}(Tensor(a!) token, Tensor[] tensors, {results}SymInt[] ints, "
+            f"float[] floats, str words, {kinds}int monitor) -> ()"
+        )
+        library.define(schema, tags=tags)
         library.impl(name, function, "CompositeExplicitAutograd")
         torch.library.register_fake(f"kfuzz_monitor::{name}", _nothing, lib=library)
 

@@ -140,14 +140,13 @@ def run_of(
     outputs, lay, wrong = read_outputs(
         rebuilt(seen.returned), expected, _CPU, copy=copy
     )
+    places = zip(lay, seen.returned.copies, strict=False)
     return Run(
         outputs=outputs,
         metadata=wrong,
         touches=touches,
         arguments={n: c.footprint for n, c in seen.tensors.items()},
-        results={
-            n: c.footprint for n, c in zip(lay, seen.returned.copies, strict=False)
-        },
+        results={n: c.footprint for n, c in places},
     )
 
 

@@ -1,11 +1,12 @@
 """Calls that the device gate looks at: before, after, and what it reported of them."""
 
-import copy
 import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,38 +59,38 @@ def gated(
             return function(*args, **kwargs)
         return monitor.sampled(function, args, kwargs, number, Reason.OUTLIER)
     call = monitor.call_of(args, kwargs)
-    underway = None
-    if call is not None:
-        try:
-            underway = gate.look([*call.tensors.values()], device, number)
-            if underway is not None:  # it holds nothing of the caller's memory
-                underway.names = (*call.tensors,)
-                underway.seen = Seen(
-                    {}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32
-                )
-            else:
-                why = "too many tensors, too large, with gaps, or no Triton"
-                monitor.tell("skipped", "not seen by the device gate", why)
-        except Exception as error:
-            monitor.tell("errors", "the device gate failed", str(error), error)
+    underway = None if call is None else _begun(monitor, gate, call, device, number)
     if call is None or underway is None:
         return function(*args, **kwargs)
     parts = None
     try:
         returned = function(*args, **kwargs)
-        try:
+        with monitor.guarding("a result could not be copied"):
             parts = monitor.results_of(call, returned)
-        except Exception as error:
-            monitor.tell("errors", "a result could not be copied", str(error), error)
         return returned
     except BaseException:
         monitor.count("raised")
         raise
     finally:
-        try:
+        with monitor.guarding("the device gate failed"):
             gate.after(underway, parts)
-        except Exception as error:
-            monitor.tell("errors", "the device gate failed", str(error), error)
+
+
+def _begun(
+    monitor: "Monitor", gate: DeviceGate, call: Call, device: torch.device, number: int
+) -> "Underway | None":
+    underway = None
+    with monitor.guarding("the device gate failed"):
+        underway = gate.look([*call.tensors.values()], device, number)
+        if underway is not None:  # it holds nothing of the caller's memory
+            underway.names = (*call.tensors,)
+            underway.seen = Seen(
+                {}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32
+            )
+        else:
+            why = "too many tensors, too large, with gaps, or no Triton"
+            monitor.tell("skipped", "not seen by the device gate", why)
+    return underway
 
 
 def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
@@ -106,8 +107,7 @@ def told(monitor: "Monitor", news: Told) -> None:
         ("outliers", news.flagged), ("dropped", news.lost), ("skipped", news.unfit),
         ("sampled", len(news.kept)),
     ):  # fmt: skip
-        for _ in range(count):
-            monitor.count(name)
+        monitor.count(name, count)
     for underway in news.kept:
         if not runtime.offer(functools.partial(_check, monitor, underway, utc_now())):
             monitor.count("dropped")
@@ -166,13 +166,16 @@ class Monitor:
     def begin_anew(self) -> None:
         """Forget all calls."""
         self._lock = threading.Lock()
-        self._numbers: dict[str, int] = {}
+        self._numbers: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
         self.gate.clear()
         if self.device_gate is not None:
             self.device_gate.begin_anew()
             # Weakly: a gate is told of as long as its function lives.
-            self.device_gate.told_to(_teller(weakref.ref(self)))
+            itself = weakref.ref(self)
+            self.device_gate.told_to(
+                lambda news: told(there, news) if (there := itself()) else None
+            )
 
     @property
     def kernel(self) -> Any:
@@ -194,10 +197,10 @@ class Monitor:
             numbers = dict(self._numbers)
         return Counts(self.name, seen=self.gate.calls, **numbers)
 
-    def count(self, name: str) -> None:
-        """Add one to a count."""
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to a count."""
         with self._lock:
-            self._numbers[name] = self._numbers.get(name, 0) + 1
+            self._numbers[name] += more
 
     def tell(self, count: str, what: str, why: str, error: Any = None) -> None:
         """Count something that went wrong, and log it once for each kind."""
@@ -212,6 +215,16 @@ class Monitor:
             exc_info=error, extra={"kfuzz_function": self.name},
         )  # fmt: skip
 
+    @contextmanager
+    def guarding(self, what: str) -> Iterator[None]:
+        """Count and log what raises in the block, which the caller never sees."""
+        try:
+            yield
+        except Outside as error:
+            self.tell("outside", "outside the contract", str(error))
+        except Exception as error:
+            self.tell("errors", what, str(error), error)
+
     def is_outlier(
         self,
         tensors: Iterable[Tensor],
@@ -225,12 +238,10 @@ class Monitor:
             flags: asked about the tensors.
             failure: what it is if that raises.
         """
-        try:
+        flagged = False
+        with self.guarding(failure):
             given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
             flagged = flags([x for x in given if not x.is_cuda])
-        except Exception as error:
-            self.tell("errors", failure, str(error), error)
-            return False
         if flagged:
             self.count("outliers")
         return flagged
@@ -283,15 +294,12 @@ class Monitor:
         call = self.call_of(args, kwargs)
         if call is None:
             return None
-        try:
+        with self.guarding("a call could not be looked at"):
             before = runtime.memory.take(list(call.tensors.values()))
-        except Exception as error:
-            self.tell("errors", "a call could not be looked at", str(error), error)
-            return None
-        if before is None:
+            if before is not None:
+                return Pending(call, before, number, why)
             self.count("dropped")
-            return None
-        return Pending(call, before, number, why)
+        return None
 
     def call_of(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, later: bool = False
@@ -303,7 +311,7 @@ class Monitor:
             kwargs: passed by name.
             later: whether the call was made by now, and these are other tensors.
         """
-        try:
+        with self.guarding("a call could not be looked at"):
             if is_under_modes() and not later:
                 self.tell("skipped", "not looked at", "a mode of torch is active")
                 return None
@@ -311,16 +319,10 @@ class Monitor:
             if later:
                 return call
             self._require_plain(call)
-            if capturing([*call.tensors.values(), *call.written.values()]):
-                self.tell("skipped", "not looked at", "a CUDA graph is being captured")
-                return None
-        except Outside as error:
-            self.tell("outside", "outside the contract", str(error))
-            return None
-        except Exception as error:
-            self.tell("errors", "a call could not be looked at", str(error), error)
-            return None
-        return call
+            if not capturing([*call.tensors.values(), *call.written.values()]):
+                return call
+            self.tell("skipped", "not looked at", "a CUDA graph is being captured")
+        return None
 
     def _require_plain(self, call: Call) -> None:
         """Raise Outside for a call whose arguments say nothing certain.
@@ -366,14 +368,12 @@ class Monitor:
         self, pending: Pending, returned: Any, *, is_compiled: bool = False
     ) -> None:
         """Copy the results of a call and have it checked; never raises."""
-        try:
+        is_kept = None
+        with self.guarding("a result could not be copied"):
             is_kept = self._keep(pending, returned, is_compiled)
-        except Exception as error:
-            self.tell("errors", "a result could not be copied", str(error), error)
-            self.give_up(pending)
-            return
-        if not is_kept:
+        if is_kept is False:
             self.count("dropped")
+        if not is_kept:
             self.give_up(pending)
 
     def _keep(self, pending: Pending, returned: Any, is_compiled: bool) -> bool:
@@ -434,8 +434,7 @@ class Monitor:
             self.check(seen, pending.number, pending.why, pending.when)
         finally:
             for snapshot in pending.snapshots:
-                snapshot.wait()
-                snapshot.release()
+                snapshot.end()
 
     def check(self, seen: Seen, number: int, why: Reason, when: str) -> None:
         """Judge a call; runs in the worker."""
@@ -444,15 +443,10 @@ class Monitor:
             self.is_outlier(
                 tensors, functools.partial(_flagged, self._detectors), _RAISED
             )
-        try:
+        judged = None
+        with self.guarding("a call could not be checked"):
             judged = runtime.judge(self.subject, seen)
-        except Outside as error:
-            self.tell("outside", "outside the contract", str(error))
-            return
-        except Exception as error:
-            self.tell("errors", "a call could not be checked", str(error), error)
-            return
-        self.count("checked")
+            self.count("checked")
         if judged is None:
             return
         if judged.report.failure is not None:
@@ -467,10 +461,8 @@ class Monitor:
         assert failure is not None
         finding = path = ""
         if options.store is not None:
-            try:
+            with self.guarding("a finding was not stored"):
                 finding, path = options.store.save(self.subject, judged, seen)
-            except Exception as error:
-                self.tell("errors", "a finding was not stored", str(error), error)
         violation = violation_of(
             failure, seen,
             keep=options.keep, function=self.name,
@@ -481,21 +473,9 @@ class Monitor:
             "%s breaks %s: %s", self.name, violation.contract, violation.message,
             extra=violation.fields(),
         )  # fmt: skip
-        if options.on_violation is None:
-            return
-        try:
-            options.on_violation(violation)
-        except Exception as error:
-            self.tell("errors", "on_violation raised", str(error), error)
-
-
-def _teller(monitor: "weakref.ref[Monitor]") -> Callable[[Told], None]:
-    def tell(news: Told) -> None:
-        there = monitor()
-        if there is not None:
-            told(there, news)
-
-    return tell
+        if options.on_violation is not None:
+            with self.guarding("on_violation raised"):
+                options.on_violation(violation)
 
 
 def _flagged(detectors: Sequence[Detector], tensors: Sequence[Tensor]) -> bool:
@@ -544,44 +524,3 @@ class MonitoredKernel(BoundKernel):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the implementation, and look at the call."""
         return self._call(*args, **kwargs)
-
-
-class Forward:
-    """The `forward` of one module, monitored; copies with it, and is pickled without.
-
-    Attributes:
-        module: whose it is.
-        monitor: looks at its calls; shared by copies of the module, None in one that
-            was pickled.
-    """
-
-    def __init__(self, module: torch.nn.Module, monitor: Monitor) -> None:
-        self.module = module
-        self.monitor: Monitor | None = monitor
-        self._guard()
-
-    def _guard(self) -> None:
-        function = type(self.module).forward
-        if self.monitor is not None:
-            function = guarded(function, self.monitor)
-        self._function = function
-        functools.update_wrapper(self, function, updated=())
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module's own `forward`, and look at the call."""
-        return self._function(self.module, *args, **kwargs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Forward":
-        made: Forward = object.__new__(Forward)
-        memo[id(self)] = made
-        made.module = copy.deepcopy(self.module, memo)
-        made.monitor = self.monitor
-        made._guard()
-        return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"module": self.module}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.module, self.monitor = state["module"], None
-        self._guard()

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -34,8 +35,8 @@ from kfuzz.features.monitor.seen import (
 )
 from kfuzz.features.monitor.subjects import (
     Judged,
+    NoDraws,
     Outside,
-    OwnDraws,
     Recurrences,
     Subject,
     case_of,
@@ -107,14 +108,10 @@ class OperatorSubject(Subject):
         operator, claims = self.operator, self.declaration
         tensors: dict[str, Tensor] = {}
         for name, parameter in operator.tensors.items():
-            value = given.get(name)
-            if value is None:
-                if not parameter.optional:
-                    raise Outside(f"no tensor for {name}")
-                continue
-            if not isinstance(value, Tensor) or not can_copy(value):
-                raise Outside(f"{name} is {type(value).__name__}, no plain tensor")
-            tensors[name] = value
+            if given.get(name) is not None:
+                tensors[name] = _plain(given, name)
+            elif not parameter.optional:
+                raise Outside(f"no tensor for {name}")
         scalars = {n: given[n] for n in operator.scalars if n in given}
         written: dict[str, Tensor] = {}
         if claims.inplace:
@@ -124,11 +121,8 @@ class OperatorSubject(Subject):
             written = dict(zip(places, taken, strict=True))
         if claims.out:
             for name in operator.outputs:
-                if name in written:
-                    continue
-                if not isinstance(given.get(name), Tensor) or not can_copy(given[name]):
-                    raise Outside(f"no tensor for {name}")
-                written[name] = given[name]
+                if name not in written:
+                    written[name] = _plain(given, name)
         return Call(tensors, scalars, written, frozenset(claims.inplace))
 
     def results(self, returned: Any) -> Any:
@@ -144,9 +138,7 @@ class OperatorSubject(Subject):
         """Judge a call by the operator's contract; see `Subject.judge`."""
         operator, claims = self.operator, self.declaration
         scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
-        whole: dict[str, Scalar] = {}
-        for name in operator.scalars:
-            whole[name] = scalars.get(name, operator.default_of(name))
+        whole = {n: operator.default_of(n) for n in operator.scalars} | scalars
         if operator.dim is not None and type(whole[operator.dim]) is not int:
             raise Outside(f"{operator.dim}={whole[operator.dim]!r:.40} is no axis")
         if seen.verdict_only:
@@ -167,7 +159,10 @@ class OperatorSubject(Subject):
             return False
         takes = self.kernel.arguments
         given = tuple(case.tensors)
-        passed = set(scalars) <= {*takes.scalars, *_defaults(self.operator, scalars)}
+        passed = all(
+            n in takes.scalars or v == self.operator.default_of(n)
+            for n, v in scalars.items()
+        )
         # Those at the end stay at their defaults, whatever these are.
         complete = takes.tensors[: len(given)] == given
         if not complete and set(given) <= set(takes.tensors):
@@ -175,9 +170,12 @@ class OperatorSubject(Subject):
         return complete and passed
 
 
-def _defaults(operator: Operator, scalars: Mapping[str, Scalar]) -> set[str]:
-    """Return the scalars that are at their defaults."""
-    return {n for n, v in scalars.items() if v == operator.default_of(n)}
+def _plain(given: Mapping[str, Any], name: str) -> Tensor:
+    """Return an argument that is a plain tensor, or raise Outside."""
+    value = given.get(name)
+    if not isinstance(value, Tensor) or not can_copy(value):
+        raise Outside(f"{name} is {type(value).__name__}, no plain tensor")
+    return value
 
 
 class _Binder:
@@ -348,13 +346,12 @@ class Structure:
             for i, part in enumerate(parts):
                 alone = isinstance(value, Tensor)
                 names.setdefault(id(part), name if alone else f"{name}_{i}")
-        used: dict[str, int] = {}
+        used: Counter[str] = Counter()
         chosen = []
         for i, tensor in enumerate(tensors):
             name = names.get(id(tensor), f"tensor{i}")
-            again = used.get(name, 0)
-            used[name] = again + 1
-            chosen.append(f"{name}_{again}" if again else name)
+            chosen.append(f"{name}_{used[name]}" if used[name] else name)
+            used[name] += 1
         held = tuple(_Hole if isinstance(x, Tensor) else x for x in leaves)
         return cls(tuple(chosen), held, spec), tensors
 
@@ -369,10 +366,9 @@ class Structure:
         """Return arguments of the structure with other tensors."""
         left = iter(tensors)
         leaves = [next(left) if x is _Hole else x for x in self.leaves]
-        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(
-            leaves, self.spec
-        )
-        return made
+        made: Any = pytree.tree_unflatten(leaves, self.spec)
+        args, kwargs = made
+        return args, kwargs
 
 
 @dataclass(frozen=True)
@@ -483,7 +479,7 @@ class Reference:
             args, kwargs = pytree.tree_map(
                 partial(in_float32, declared=narrows), (args, kwargs)
             )
-        with torch.no_grad(), OwnDraws(), Recurrences() as recurrences:
+        with torch.no_grad(), NoDraws(), Recurrences() as recurrences:
             returned = self._function(*args, **kwargs)
         moved = [
             i for i, x in enumerate(given)
@@ -523,7 +519,7 @@ class Reference:
         self, *tensors: Tensor, narrows: Declaration | None = None, **scalars: Any
     ) -> tuple[Tensor, ...]:
         found = self.outcome(tensors, scalars, narrows=narrows)
-        return tuple(_as_oracle(x) for x in found.tensors)
+        return tuple(map(_as_oracle, found.tensors))
 
     def _typed(
         self, tensors: Sequence[Tensor], main: torch.dtype | None
@@ -544,12 +540,11 @@ class Reference:
         In the formats that the reference gives in its own arithmetic.
         """
         if self._known is not None:
+            known = zip(self.operator.outputs, self._known, strict=True)
             return {
-                name: around(
-                    problem, x[None].to(torch.float64), 0.0,
-                    output=FORMATS[dtype_name(x.dtype)],
-                )
-                for name, x in zip(self.operator.outputs, self._known, strict=True)
+                name: around(problem, x[None].to(torch.float64), 0.0,
+                             output=FORMATS[dtype_name(x.dtype)])
+                for name, x in known
             }  # fmt: skip
         values = [x[0] for x in problem.tensors.values()]
         typed = self._typed(values, problem.format.dtype)
@@ -569,16 +564,10 @@ class Reference:
         if any(in_float32(x, claims) != x for x in passed if isinstance(x, float)):
             narrowed = partial(self._oracle, narrows=claims)
         return reference_bounds(
-            problem,
-            self._oracle,
-            names,
-            name=self.operator.name,
-            formats=formats,
-            tf32=tf32,
-            narrowed=narrowed,
+            problem, self._oracle, names, name=self.operator.name, formats=formats,
+            tf32=tf32, narrowed=narrowed, dtypes=dtypes,
             computed=None if NARROW.isdisjoint(self._dtypes) else self._computed,
-            dtypes=dtypes,
-        )
+        )  # fmt: skip
 
 
 def _kind(leaf: Any) -> str:
@@ -600,22 +589,19 @@ def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None
     leaves = seen.returned.leaves
     kinds = tuple("Tensor" if isinstance(x, TensorCopy) else x for x in leaves)
     # Tuples of whatever kind and lists are alike.
-    form, wanted_form = (
-        _SEQUENCES.sub("(tuple,", f) for f in (seen.returned.form, native.form)
-    )
-    if kinds != native.kinds or form != wanted_form:
+    forms = [_SEQUENCES.sub("(tuple,", x) for x in (seen.returned.form, native.form)]
+    if kinds != native.kinds:
         what = (
             f"returns {seen.returned.kind} of {', '.join(kinds) or 'nothing'}, the "
             f"reference {', '.join(native.kinds) or 'nothing'}"
         )
-        if kinds == native.kinds:
-            what = "returns its results in another structure than the reference"
         return Metadata(Kind.WRONG_TYPE, "", what)
-    for name, copy, wanted in zip(
-        names, seen.returned.copies, native.tensors, strict=True
-    ):
-        if copy.dtype != wanted.dtype:
-            what = f"{name} is {copy.dtype}, expected {wanted.dtype}"
+    if forms[0] != forms[1]:
+        what = "returns its results in another structure than the reference"
+        return Metadata(Kind.WRONG_TYPE, "", what)
+    for name, copy, x in zip(names, seen.returned.copies, native.tensors, strict=True):
+        if copy.dtype != x.dtype:
+            what = f"{name} is {copy.dtype}, expected {x.dtype}"
             return Metadata(Kind.WRONG_DTYPE, name, what)
     return None
 
@@ -707,33 +693,32 @@ class ReferenceSubject(Subject):
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Return the arguments of a call; see `Subject.call`."""
         written = self._destinations(args, kwargs)
-        if self.arguments is not None:
-            made: Any = self.arguments(*args, **kwargs)
-            if isinstance(made, Mapping):
-                args, kwargs = (), dict(made)
-            else:
-                args, kwargs = (made,) if isinstance(made, Tensor) else tuple(made), {}
-        else:
+        if self.arguments is None:
             args, kwargs = self._without(args, kwargs, written)
-        bound = self._bound(args, kwargs)
+        else:
+            made: Any = self.arguments(*args, **kwargs)
+            args, kwargs = (), {}
+            if isinstance(made, Mapping):
+                kwargs = dict(made)
+            else:
+                args = (made,) if isinstance(made, Tensor) else tuple(made)
+        # By the reference's parameters, defaults left out.
+        bound: dict[str, Any] = {f"x{i}": x for i, x in enumerate(args)} | kwargs
+        if self._wanted is not None:
+            bound = dict(self._wanted.bind(*args, **kwargs).arguments)
         structure, found = Structure.of(bound, args, kwargs)
-        for name, x in zip(structure.names, found, strict=True):
-            if not can_copy(x):
-                raise Outside(f"{name} is {type(x).__name__} of {x.dtype}")
         tensors = dict(zip(structure.names, found, strict=True))
+        for name in (*tensors, *self.declaration.inplace):
+            _plain(tensors, name)
         for name in self.declaration.inplace:
-            if name not in tensors:
-                raise Outside(f"no tensor for {name}")
             written = {self._outputs[0]: tensors[name]}
-        scalars = {n: v for n, v in bound.items() if is_plain(v)}
+        # What torch's flags allow, unless an accumulator is declared.
+        open_ = on_gpu(found) and "accumulator" not in self.explicit
         return Call(
-            tensors, scalars, written, frozenset(self.declaration.inplace), structure,
-            self._products() if on_gpu(found) else frozenset(),
+            tensors, {n: v for n, v in bound.items() if is_plain(v)}, written,
+            frozenset(self.declaration.inplace), structure,
+            tf32_allowed() if open_ else frozenset(),
         )  # fmt: skip
-
-    def _products(self) -> frozenset[str]:
-        """Return what torch's flags allow, unless an accumulator is declared."""
-        return frozenset() if "accumulator" in self.explicit else tf32_allowed()
 
     def _destinations(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -743,13 +728,8 @@ class ReferenceSubject(Subject):
         assert self._signature is not None
         bound = self._signature.bind(*args, **kwargs)
         given = {**bound.arguments, **kwargs}
-        found = {}
-        for output, name in zip(self._outputs, self.declaration.out, strict=True):
-            place = given.get(name)
-            if not isinstance(place, Tensor) or not can_copy(place):
-                raise Outside(f"no tensor for {name}")
-            found[output] = place
-        return found
+        pairs = zip(self._outputs, self.declaration.out, strict=True)
+        return {output: _plain(given, name) for output, name in pairs}
 
     def _without(
         self,
@@ -762,14 +742,6 @@ class ReferenceSubject(Subject):
         rest = args[1:] if self.owner else args
         kept = tuple(x for x in rest if id(x) not in places)
         return kept, {n: x for n, x in kwargs.items() if id(x) not in places}
-
-    def _bound(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the arguments by the reference's parameters, defaults left out."""
-        if self._wanted is None:
-            return {**{f"x{i}": x for i, x in enumerate(args)}, **kwargs}
-        return dict(self._wanted.bind(*args, **kwargs).arguments)
 
     def judge(self, seen: Seen) -> Judged:
         """Judge a call by the reference; see `Subject.judge`."""
@@ -823,12 +795,14 @@ class ReferenceSubject(Subject):
         if self.kernel is None or native is None:
             return False
         operator, takes = self.kernel.operator, self.kernel.arguments
-        fits = takes.tensors[: len(dtypes)] == tuple(dtypes)
-        fits = fits and len(dtypes) == len(takes.tensors)
-        fits = fits and not any(dtypes.values()) and set(scalars) <= set(takes.scalars)
         # Such an operator stores all results in the format of its arguments.
-        plain = {dtype_name(x.dtype) for x in native.tensors} == {main}
-        return fits and plain and len(operator.outputs) == len(native.tensors)
+        return (
+            takes.tensors == tuple(dtypes)
+            and not any(dtypes.values())
+            and set(scalars) <= set(takes.scalars)
+            and {dtype_name(x.dtype) for x in native.tensors} == {main}
+            and len(operator.outputs) == len(native.tensors)
+        )
 
     def bind(self, function: Callable[..., Any], **place: Any) -> None:
         """Make a kernel that kfuzz calls by itself, where the signatures tell how.

@@ -9,14 +9,16 @@ import queue
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kfuzz.core.codec import decode
 from kfuzz.core.errors import DecodeError, HarnessError, UsageError
 from kfuzz.features.monitor.gate.device import living, poll_all
-from kfuzz.features.monitor.snapshot import Memory, Snapshot
+from kfuzz.features.monitor.snapshot import Memory
 from kfuzz.store import files
 from kfuzz.store.files import read_plain
 from kfuzz.store.life import utc_now
@@ -74,44 +76,33 @@ class Counts:
     violations: int = 0
     errors: int = 0
 
-    @property
-    def judged(self) -> int:
-        """Calls of which something was decided."""
-        return self.checked - self.undecided
-
 
 # Why nothing was judged of calls that were chosen, in words, and what to do.
 _LOST: Final = {
-    "dropped": ("found no buffer for their data", "kfuzz.monitor.start(ring_bytes=…)"),
-    "skipped": ("could not be copied", ""),
-    "outside": ("are outside the contract", ""),
-    "raised": ("raised", ""),
-    "errors": ("met an error", ""),
-    "undecided": ("had no element that could be judged", ""),
+    "dropped": "found no buffer for their data (kfuzz.monitor.start(ring_bytes=…))",
+    "skipped": "could not be copied",
+    "outside": "are outside the contract",
+    "raised": "raised",
+    "errors": "met an error",
+    "undecided": "had no element that could be judged",
 }
 _WAITED: Final = (
-    "waited for their check when the program ended",
-    "kfuzz.monitor.flush() before it does, or start(exit_seconds=…)",
+    "waited for their check when the program ended (kfuzz.monitor.flush() before it "
+    "does, or start(exit_seconds=…))"
 )
 
 
 def unjudged(counts: Counts) -> str:
     """Return why nothing was judged of a function that was called; "" otherwise."""
-    if counts.judged or not counts.seen:
+    if counts.checked > counts.undecided or not counts.seen:
         return ""
     calls = "its one call" if counts.seen == 1 else f"its {counts.seen} calls"
     if not counts.sampled:
         return f"none of {calls} was chosen to be looked at: see rate="
     lost = {why: getattr(counts, name) for name, why in _LOST.items()}
     lost[_WAITED] = counts.sampled - sum(lost.values())
-    reasons = [
-        f"{n} {what}" + (f" ({remedy})" if remedy else "")
-        for (what, remedy), n in lost.items()
-        if n > 0
-    ]
-    return f"none of {calls} was judged: of {counts.sampled} chosen " + ", ".join(
-        reasons
-    )
+    reasons = ", ".join(f"{n} {why}" for why, n in lost.items() if n > 0)
+    return f"none of {calls} was judged: of {counts.sampled} chosen {reasons}"
 
 
 NUMBERS: Final = tuple(f.name for f in fields(Counts) if f.name != "function")
@@ -145,17 +136,15 @@ def append_counts(path: Path, counts: ProcessCounts) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
         handle = os.open(path, flags, 0o644)
         try:
-            if (size := os.fstat(handle).st_size) and os.pread(
-                handle, 1, size - 1
-            ) != b"\n":
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
                 line = b"\n" + line  # after one that was cut short
             os.write(handle, line)
         finally:
             os.close(handle)
     except OSError as error:
-        raise HarnessError(
-            f"cannot be written: {error.strerror}", where=str(path)
-        ) from None
+        what = f"cannot be written: {error.strerror}"
+        raise HarnessError(what, where=str(path)) from None
 
 
 def read_counts(path: Path) -> tuple[ProcessCounts, ...]:
@@ -169,56 +158,36 @@ def read_counts(path: Path) -> tuple[ProcessCounts, ...]:
     """
     fix = "name the file that kfuzz.monitor.start(state=…) was given"
     text = read_plain(path, _MOST_BYTES, fix=fix).decode(errors="replace")
-    *lines, rest = text.split("\n")
     found: dict[str, ProcessCounts] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
         # One that a process could not finish: the next one begins a new line.
         if line.strip() and (line.endswith("}") or not line.startswith("{")):
             made = _parsed(line, f"{path}:{number}")
             found[made.process] = made
     if not found:
-        what = "is cut short: no line is whole" if rest.strip() else "holds no counts"
-        raise DecodeError(what, where=str(path), fix=fix)
+        raise DecodeError("holds no whole line of counts", where=str(path), fix=fix)
     return tuple(found.values())
 
 
 def _parsed(line: str, where: str) -> ProcessCounts:
-    document = files.loads(line, where=where)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DecodeError(f"not in format {FORMAT}", where=where)
-    functions = document.get("functions")
-    texts = [document.get("process"), document.get("when")]
-    if not isinstance(functions, list) or not all(isinstance(t, str) for t in texts):
-        raise DecodeError("a field is missing or of another type", where=where)
-    made = tuple(_counts(each, where) for each in functions)
-    return ProcessCounts(str(texts[0]), str(texts[1]), made)
-
-
-def _counts(data: Any, where: str) -> Counts:
-    if not isinstance(data, dict) or not isinstance(data.get("function"), str):
-        raise DecodeError("functions: one has no name", where=where)
-    numbers = {n: data.get(n, 0) for n in NUMBERS}
-    for name, n in numbers.items():
-        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-            raise DecodeError(f"functions: {name} is no count", where=where)
-    return Counts(data["function"], **numbers)
+    document = files.document(files.loads(line, where=where), FORMAT, where=where)
+    known = {n: v for n, v in document.items() if n != "format"}
+    try:
+        return decode(ProcessCounts, known, "counts")
+    except DecodeError as error:
+        raise DecodeError(str(error), where=where) from None
 
 
 def total(processes: Iterable[ProcessCounts]) -> tuple[Counts, ...]:
     """Return the sums over processes, one for each function, in order."""
-    sums: dict[str, Counts] = {}
-    for process in processes:
-        for counts in process.functions:
-            so_far = sums.get(counts.function, Counts(counts.function))
-            added = {n: getattr(so_far, n) + getattr(counts, n) for n in NUMBERS}
-            sums[counts.function] = replace(so_far, **added)
-    return tuple(sums.values())
+    sums: dict[str, Counter[str]] = {}
+    for counts in (c for process in processes for c in process.functions):
+        numbers = {n: getattr(counts, n) for n in NUMBERS}
+        sums.setdefault(counts.function, Counter()).update(numbers)
+    return tuple(Counts(name, **numbers) for name, numbers in sums.items())
 
 
 # The thread that checks, and its queue.
-
-Item = Callable[[], None] | Snapshot
-"""A check, or a snapshot to be released once its copies are there."""
 
 # How often the thread looks whether something else is due.
 _TICK_SECONDS: Final = 1.0
@@ -246,15 +215,11 @@ class Checker:
             every: seconds between two such calls.
             often: called after each item, and each second.
         """
-        self._failed = failed
-        self._due = due
-        self._every = every
-        self._often = often
-        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._failed, self._due, self._every, self._often = failed, due, every, often
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._settled = threading.Condition()
-        self._put_in = 0
-        self._done = 0
+        self._put_in = self._done = 0
         self._thread: threading.Thread | None = None
         self._leaving = False
 
@@ -263,7 +228,7 @@ class Checker:
         """Items that are not done."""
         return self._put_in - self._done
 
-    def put(self, item: Item) -> None:
+    def put(self, item: Callable[[], None]) -> None:
         """Have an item done; waits for nothing."""
         with self._lock:
             # Not alive where telling of a failure failed.
@@ -283,8 +248,15 @@ class Checker:
         with self._settled:
             return self._settled.wait_for(lambda: self._done >= wanted, timeout)
 
-    def end(self, timeout: float | None) -> None:
-        """Let the thread end once it has nothing left; the next item begins another."""
+    def end(self, timeout: float | None, *, leaving: bool = False) -> None:
+        """Let the thread end once it has nothing left; the next item begins another.
+
+        Args:
+            timeout: how long it is waited for.
+            leaving: end after what it does now, for the process does: a thread that is
+                inside torch then takes the process with it, by an abort.
+        """
+        self._leaving = leaving
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is None:
@@ -293,15 +265,6 @@ class Checker:
         self._queue.put(None)
         if thread is not threading.current_thread():
             thread.join(timeout)
-
-    def leave(self, timeout: float) -> None:
-        """Let the thread end after what it does now; what waits is left undone.
-
-        For the end of the process: a thread that is inside torch when the interpreter
-        ends takes the process with it, by an abort.
-        """
-        self._leaving = True
-        self.end(timeout)
 
     def _work(self) -> None:
         due = time.monotonic() + self._every
@@ -312,7 +275,7 @@ class Checker:
                     self._count()
                     return
                 try:
-                    self._try(self._do, item)
+                    self._try(item)
                 finally:
                     del item  # nothing of a call stays once a flush returns
                     self._count()
@@ -321,10 +284,10 @@ class Checker:
                 due = time.monotonic() + self._every
                 self._try(self._due)
 
-    def _try(self, what: Callable[..., object], *given: Any) -> None:
+    def _try(self, what: Callable[[], object]) -> None:
         """Call something and tell what it raises; sys.exit in a callback does too."""
         try:
-            what(*given)
+            what()
         except BaseException as error:
             self._failed(error)
 
@@ -332,13 +295,6 @@ class Checker:
         with self._settled:
             self._done += 1
             self._settled.notify_all()
-
-    def _do(self, item: Item) -> None:
-        if isinstance(item, Snapshot):
-            item.wait()
-            item.release()
-        else:
-            item()
 
 
 log: Final = logging.getLogger("kfuzz.monitor")
@@ -407,7 +363,9 @@ class Runtime:
             due=self.write_state, every=_WRITE_SECONDS,
             often=poll_all,
         )  # fmt: skip
-        self.memory = Memory(self.settings.ring_bytes, self.checker.put)
+        self.memory = Memory(
+            self.settings.ring_bytes, lambda gone: self.checker.put(gone.end)
+        )
         self._owner = f"{os.getpid()}-{time.time_ns()}"
         self._written: tuple[Counts, ...] = ()
         self._child: JudgeProcess | None = None
@@ -469,7 +427,7 @@ class Runtime:
         """End with the process; log for which functions nothing was judged."""
         self._pass_all()
         if not self.flush(self.settings.exit_seconds):
-            self.checker.leave(_LAST_CHECK_SECONDS)
+            self.checker.end(_LAST_CHECK_SECONDS, leaving=True)
         self.stop(0.0)
         for counts in self.statistics():
             if text := unjudged(counts):
@@ -546,29 +504,7 @@ atexit.register(runtime.leave)
 # Counts of monitored functions for Prometheus, by the extra `prometheus`.
 
 
-class Collector:
-    """Tells a registry of prometheus_client the counts at the time it asks."""
-
-    def __init__(self, family: Any) -> None:
-        """Take the class of metrics that counters are told as.
-
-        Args:
-            family: `prometheus_client.core.CounterMetricFamily`.
-        """
-        self._family = family
-
-    def collect(self) -> Iterable[Any]:
-        """Yield one counter per kind of count, labelled by function."""
-        counts = runtime.statistics()
-        for name in NUMBERS:
-            what = f"calls that kfuzz.monitor counted as {name}"
-            made = self._family(f"kfuzz_monitor_{name}", what, labels=["function"])
-            for each in counts:
-                made.add_metric([each.function], getattr(each, name))
-            yield made
-
-
-def register(registry: Any = None) -> Collector:
+def register(registry: Any = None) -> Any:
     """Have the counts collected by a registry, prometheus_client's own by default.
 
     Raises:
@@ -579,10 +515,20 @@ def register(registry: Any = None) -> Collector:
         from prometheus_client.core import CounterMetricFamily
     except ImportError:
         raise UsageError(
-            "prometheus_client is not installed",
-            where="kfuzz.features.monitor.runtime",
-            fix="pip install 'kfuzz[prometheus]'",
+            "prometheus_client is not installed", fix="pip install 'kfuzz[prometheus]'"
         ) from None
-    collector = Collector(CounterMetricFamily)
-    (REGISTRY if registry is None else registry).register(collector)
-    return collector
+
+    class Collector:
+        def collect(self) -> Iterable[Any]:
+            """Yield one counter per kind of count, labelled by function."""
+            counts = runtime.statistics()
+            for name in NUMBERS:
+                what = f"calls that kfuzz.monitor counted as {name}"
+                made = CounterMetricFamily(
+                    f"kfuzz_monitor_{name}", what, labels=["function"]
+                )
+                for each in counts:
+                    made.add_metric([each.function], getattr(each, name))
+                yield made
+
+    (registry or REGISTRY).register(Collector())

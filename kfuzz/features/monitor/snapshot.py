@@ -93,12 +93,9 @@ class ByteRing:
 
     @property
     def used(self) -> int:
-        """Bytes from the oldest slot to the newest, what was skipped between too."""
+        """Bytes of the slots that are not free again."""
         with self._lock:
-            if not self._slots:
-                return 0
-            span = self._head - self._slots[0].start
-            return span if span > 0 else span + self.capacity
+            return sum(slot.size for slot in self._slots)
 
     def _room(self, size: int) -> int | None:
         if not self._slots:
@@ -143,6 +140,11 @@ class Snapshot:
         while not self.is_there:
             time.sleep(pause)
             pause = min(2.0 * pause, _PAUSES[1])
+
+    def end(self) -> None:
+        """Wait for the copies, and give the room back."""
+        self.wait()
+        self.release()
 
     def release(self) -> None:
         """Give the room back; no copy may be on its way, and none is valid after."""

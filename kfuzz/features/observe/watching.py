@@ -65,15 +65,8 @@ class Seen:
     results: tuple[Any, ...] | None
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """A value that no file of bindings can hold.
-
-    Attributes:
-        text: what it is, for people.
-    """
-
-    text: str
+class Unknown(str):
+    """A value that no file of bindings can hold: what it is, for people."""
 
 
 @dataclass

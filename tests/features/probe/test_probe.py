@@ -24,7 +24,6 @@ from tests.helpers.emulated_adders import (
     strided,
     subject_of,
     tf32,
-    tiled,
     truncated,
     unit,
 )
@@ -114,27 +113,6 @@ def test_a_narrow_accumulator_differs_from_a_declared_float32(dtype: str) -> Non
     assert wider.outcome is Outcome.BETTER
 
 
-def test_a_declared_float64_is_held_to_more_bits_than_float32_has() -> None:
-    made = read(Machine(serial), "accumulator", accumulator="float64")
-    assert (made.outcome, made.found) == (Outcome.DIFFERS, "24 bits, as float32")
-    assert made.claims == {"accumulator": "float32"}
-    wide = Machine(partial(serial, dtype="float64"))
-    kept = read(wide, "accumulator", accumulator="float64")
-    assert kept.outcome is Outcome.AS_DECLARED
-
-
-def test_many_units_do_not_make_an_accumulator_narrower_than_it_is() -> None:
-    machine = Machine(partial(serial, dtype="bfloat16"), dtype="bfloat16")
-    made = read(machine, "accumulator", terms=256)
-    assert made.found == "8 bits, as bfloat16"
-
-
-def test_an_accumulator_that_is_narrow_between_tiles_alone_is_seen() -> None:
-    made = read(Machine(tiled, "matmul", "float16"), "accumulator")
-    assert made.outcome is Outcome.DIFFERS
-    assert "11 bits" in made.found
-
-
 @pytest.mark.parametrize(
     ("operand", "found"),
     [
@@ -167,18 +145,6 @@ def test_sums_that_are_none_are_said_to_be_none() -> None:
     nothing = Machine(lambda terms: math.nan)
     assert read(nothing, "operands").outcome is Outcome.UNDECIDED
     assert read(nothing, "order").outcome is Outcome.UNDECIDED
-
-
-def test_contraction_is_told_and_accuses_nobody() -> None:
-    for add, exact, found in (
-        (serial, False, "products are rounded"),
-        (fused, True, "products are added unrounded, as by fused multiply-add"),
-    ):
-        made = read(Machine(add, "matmul", fused=exact), "contraction")  # type: ignore[arg-type]
-        assert made.found == found
-        assert made.outcome is Outcome.NOT_APPLICABLE
-    narrow = read(Machine(serial, "matmul", operand=tf32), "contraction")
-    assert narrow.outcome is Outcome.UNDECIDED
 
 
 def test_what_tf32_rounds_away_is_not_flushed() -> None:
@@ -319,9 +285,3 @@ def test_a_tree_is_rebuilt_from_what_pairs_share(tree: trees.Tree) -> None:
     assert all(
         shared((i, j), made) == shared((i, j)) for i in range(n) for j in range(i)
     )
-
-
-def test_sums_that_no_order_explains_are_refused() -> None:
-    sizes = {(0, 1): 2, (0, 2): 4, (0, 3): 4, (2, 3): 3}
-    with pytest.raises(trees.Inconsistent, match="share a subtree"):
-        trees.build(4, sizes)

@@ -9,10 +9,10 @@ import fnmatch
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TextIO
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.operators import OPERATORS
@@ -42,7 +42,6 @@ from kfuzz.execution.device.backends import (
     BACKENDS,
     alike,
     backend_of,
-    named,
     resolve,
     sharing,
 )
@@ -311,13 +310,11 @@ class Pool:
         try:
             child.send(self._message(entry))
             reply = _reply(child, stop)
-        except (ChildDied, ChildTimeout):
-            child.kill()
-            setattr(self._mine, entry.backend, None)
-            return None
         except ChildRaised as raised:
             problem = f"{raised.type}: {raised.message}"
             return outcome_of(entry, Found(problem=problem), functional=False)
+        except (ChildDied, ChildTimeout):
+            reply = {"spent": True}
         if reply["spent"]:
             child.kill()
             setattr(self._mine, entry.backend, None)
@@ -453,38 +450,23 @@ def calibrate(
         outcomes[e.witness.kernel] for e in chosen if e.witness.kernel in outcomes
     )
     left = [e for e in chosen if e.witness.kernel not in outcomes]
-    contracts = judged(wanted, ordered, unplanted(kind))
     yield Calibration(
         seed=seed,
         cases=cases,
         conforming_cases=max(cases // CONFORMING_SHARE, 1),
         device=first,
         fingerprint=host_fingerprint(device=backend.device_name(first)),
-        contracts=tuple(_without(left, contracts)),
+        contracts=tuple(judged(wanted, ordered, unplanted(kind), left)),
         outcomes=ordered,
         unsearched=len(left),
     )
 
 
-def _without(
-    left: Sequence[Entry], contracts: Iterable[ContractCalibration]
-) -> Iterator[ContractCalibration]:
-    """Yield contracts; those that a witness left out bears on are not sound."""
-    open_still = set()
-    for entry in left:
-        operator = entry.load().operator.name_in_contracts
-        violating = entry.role is Role.VIOLATING
-        bears = [entry.witness.contract] if violating else [c.id for c in ATTRIBUTION]
-        open_still |= {f"{contract}/{operator}" for contract in bears}
-    for made in contracts:
-        if made.identifier in open_still and made.state is Soundness.SOUND:
-            why = (*made.problems, "interrupted before all its witnesses were searched")
-            made = replace(made, state=Soundness.UNCALIBRATED, problems=why)
-        yield made
-
-
 def judged(
-    identifiers: Sequence[str], outcomes: Sequence[Outcome], reasons: dict[str, str]
+    identifiers: Sequence[str],
+    outcomes: Sequence[Outcome],
+    reasons: dict[str, str],
+    left: Sequence[Entry] = (),
 ) -> Iterator[ContractCalibration]:
     """Yield the state of each contract, sorted by identifier.
 
@@ -492,34 +474,45 @@ def judged(
         identifiers: the contracts in question.
         outcomes: what the witnesses showed.
         reasons: why contracts have no planted fault.
+        left: witnesses that were not searched: contracts that one bears on are not
+            sound.
     """
-    conforming, violating = defaultdict(list), defaultdict(list)
-    problems = defaultdict(list)
+    conforming: dict[str, list[str]] = defaultdict(list)
+    violating: dict[str, list[str]] = defaultdict(list)
+    problems: dict[str, list[str]] = defaultdict(list)
     for o in outcomes:
-        if o.role is Role.CONFORMING:
-            for contract in o.decided:
-                conforming[f"{contract}/{o.operator}"].append(o.kernel)
-            if o.fault:
-                # Charged to what was found; else to all that it should bear on.
-                charges = o.found or dict.fromkeys(c.id for c in ATTRIBUTION)
-                for contract in charges:
-                    at = f"{contract}/{o.operator}"
-                    problems[at].append(f"{o.kernel}: {o.fault}")
-        elif o.role is Role.VIOLATING:
-            at = f"{o.contract}/{o.operator}"
-            violating[at].append(o.kernel)
-            if o.fault:
-                problems[at].append(f"{o.kernel}: {o.fault}")
-    for at in sorted({*identifiers, *(p for p in problems if problems[p])}):
-        state, why = Soundness.SOUND, problems[at]
+        if o.role is Role.IMPOSTOR:
+            continue
+        own = o.role is Role.VIOLATING
+        for contract in (o.contract,) if own else o.decided:
+            kind = violating if own else conforming
+            kind[f"{contract}/{o.operator}"].append(o.kernel)
+        # Of a conforming one charged to what was found; else to all it should bear on.
+        every = o.found or [c.id for c in ATTRIBUTION]
+        for contract in ((o.contract,) if own else every) if o.fault else ():
+            problems[f"{contract}/{o.operator}"].append(f"{o.kernel}: {o.fault}")
+    unsearched = {
+        f"{contract}/{entry.load().operator.name_in_contracts}"
+        for entry in left
+        for contract in (
+            [entry.witness.contract]
+            if entry.role is Role.VIOLATING
+            else [c.id for c in ATTRIBUTION]
+        )
+    }
+    for at in sorted({*identifiers, *problems}):
+        state, why = Soundness.UNCALIBRATED, problems[at]
         if why:
             state = Soundness.UNSOUND
         elif not violating[at]:
-            state = Soundness.UNCALIBRATED
-            why = [f"no violating witness: {reasons[at]}" if at in reasons
-                   else "no violating witness"]  # fmt: skip
+            told = f": {reasons[at]}" if at in reasons else ""
+            why = [f"no violating witness{told}"]
         elif not conforming[at]:
-            state, why = Soundness.UNCALIBRATED, ["bore on no conforming witness"]
+            why = ["bore on no conforming witness"]
+        elif at in unsearched:
+            why = ["interrupted before all its witnesses were searched"]
+        else:
+            state = Soundness.SOUND
         yield ContractCalibration(
             at, state, tuple(conforming[at]), tuple(violating[at]), tuple(why)
         )
@@ -567,29 +560,6 @@ def _bears(entry: Entry, identifiers: Sequence[str]) -> bool:
 # A calibration as text, and as the JSON that a grade reads.
 
 
-class Progress:
-    """Counts witnesses on one line of a terminal; says nothing elsewhere."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._shown = out.isatty()
-        self._count = 0
-        self._faults = 0
-
-    def feed(self, outcome: Outcome) -> None:
-        """Take the next witness."""
-        self._count += 1
-        self._faults += bool(outcome.fault)
-        if self._shown:
-            text = f"\r{self._count} witnesses, {self._faults} contradict a contract "
-            print(text, end="", file=self._out, flush=True)
-
-
-def document(made: Calibration) -> dict[str, Any]:
-    """Return what `kfuzz calibrate --format json` prints."""
-    return {"calibration": encode(made)}
-
-
 def lines(made: Calibration) -> list[str]:
     """Return a calibration as text: the table, then names."""
     roles = Counter(o.role for o in made.outcomes)
@@ -599,40 +569,39 @@ def lines(made: Calibration) -> list[str]:
         f"witnesses, {roles[Role.IMPOSTOR]} trivial baselines, "
         f"on {host.device or made.device}"
     )
-    unsound = [f"{c.identifier}: {p}" for c in made.unsound for p in c.problems]
-    sections = [
-        Section("contracts", rows=list(_rows(made)), numbers=range(1, 6)),
-        Section("unsound", unsound),
-        Section(
-            "trivial baselines that nothing rejected",
-            [f"{o.kernel}: {o.fault}" for o in made.admitted],
-        ),
-        Section(
-            "uncalibrated, which does not count in a grade", list(_uncalibrated(made))
-        ),
-    ]
-    return text_page(title, _facts(made), sections)
-
-
-def _facts(made: Calibration) -> Iterator[tuple[str, str]]:
-    host = made.fingerprint
-    yield "versions", f"torch {host.torch}, triton {host.triton or 'none'}"
-    interpreted = {
-        o.cases
-        for o in made.outcomes
-        if o.role is Role.CONFORMING and not named(o.backend).has.native
-    }
-    fewer = f", {max(interpreted)} in Triton's interpreter" if interpreted else ""
-    yield (
-        "budget",
-        f"seed {made.seed}, at most {made.cases} cases to find a fault, "
-        f"{made.conforming_cases} on a conforming witness{fewer}",
-    )
-    if made.unsearched:
-        yield "interrupted", f"{made.unsearched} witnesses were not searched"
     states = Counter(c.state for c in made.contracts)
     counts = ", ".join(f"{states[s]} {s}" for s in Soundness)
-    yield "in all", f"{len(made.contracts)} contracts: {counts}"
+    facts = [
+        ("versions", f"torch {host.torch}, triton {host.triton or 'none'}"),
+        (
+            "budget",
+            f"seed {made.seed}, at most {made.cases} cases to find a fault, "
+            f"{made.conforming_cases} on a conforming witness",
+        ),
+        ("in all", f"{len(made.contracts)} contracts: {counts}"),
+    ]
+    if made.unsearched:
+        told = f"{made.unsearched} witnesses were not searched"
+        facts.insert(2, ("interrupted", told))
+    # Contracts without a pair, those of one class and reason together.
+    grouped: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for contract in made.contracts:
+        if contract.state is Soundness.UNCALIBRATED:
+            name, _, operator = contract.identifier.partition("/")
+            grouped[name, contract.problems].append(operator)
+    several = {
+        "unsound": [f"{c.identifier}: {p}" for c in made.unsound for p in c.problems],
+        "trivial baselines that nothing rejected": [
+            f"{o.kernel}: {o.fault}" for o in made.admitted
+        ],
+        "uncalibrated, which does not count in a grade": [
+            f"{name}: {'; '.join(problems)}: {', '.join(operators)}"
+            for (name, problems), operators in grouped.items()
+        ],
+    }
+    table = Section("contracts", rows=list(_rows(made)), numbers=range(1, 6))
+    rest = [Section(heading, found) for heading, found in several.items()]
+    return text_page(title, facts, [table, *rest])
 
 
 def _rows(made: Calibration) -> Iterator[tuple[str, ...]]:
@@ -640,24 +609,11 @@ def _rows(made: Calibration) -> Iterator[tuple[str, ...]]:
     by_class = defaultdict(list)
     for contract in made.contracts:
         by_class[contract.identifier.partition("/")[0]].append(contract)
-    order = {c.id: i for i, c in enumerate(ATTRIBUTION)}
     yield ("class", "sound", "unsound", "uncalibrated", "conforming", "violating")
-    for name in sorted(by_class, key=lambda n: order.get(n, len(order))):
-        states = Counter(c.state for c in by_class[name])
-        counts = (
-            *(states[s] for s in Soundness),
-            sum(len(c.conforming) for c in by_class[name]),
-            sum(len(c.violating) for c in by_class[name]),
-        )
-        yield (name, *map(str, counts))
-
-
-def _uncalibrated(made: Calibration) -> Iterator[str]:
-    """Yield the contracts without a pair, those of one class and reason together."""
-    grouped = defaultdict(list)
-    for contract in made.contracts:
-        if contract.state is Soundness.UNCALIBRATED:
-            name, _, operator = contract.identifier.partition("/")
-            grouped[name, contract.problems].append(operator)
-    for (name, problems), operators in grouped.items():
-        yield f"{name}: {'; '.join(problems)}: {', '.join(operators)}"
+    for name in [c.id for c in ATTRIBUTION if c.id in by_class]:
+        own = by_class[name]
+        states = Counter(c.state for c in own)
+        witnesses = (
+            sum(len(c.conforming) for c in own), sum(len(c.violating) for c in own)
+        )  # fmt: skip
+        yield (name, *map(str, (*(states[s] for s in Soundness), *witnesses)))

@@ -25,7 +25,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import UsageError
-from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished, RunStarted
+from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
 from kfuzz.core.features import hook
 from kfuzz.core.finding import Finding, host_fingerprint, version_of
 from kfuzz.core.statement import (
@@ -47,7 +47,7 @@ from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
 from kfuzz.execution.device.backends import BACKENDS, alike, resolve
 from kfuzz.report.files import require_writable, write_or_raise
 from kfuzz.store import files
-from kfuzz.store.files import read_statement
+from kfuzz.store.files import read_calibration, read_statement
 from kfuzz.targets import load
 from kfuzz.targets.load import LoadedKernel, identity, load_all
 
@@ -170,10 +170,8 @@ def grade(
     interrupted, violation or not (the statement says so).
     """
     started = time.monotonic()
-    if statement is not None:
-        _exclude(statement=statement, platform=platform, targets=targets)
-    if platform and targets:
-        raise UsageError("--platform and a target exclude each other")
+    if bool(statement) + platform + bool(targets) > 1:
+        raise UsageError("--statement, --platform and a target exclude each other")
     if max_time is None and max_cases is None:
         max_cases = DEFAULT_CASES
     budget = Budget(
@@ -186,8 +184,6 @@ def grade(
         raise UsageError("--key and --subject are a certificate's: add --certificate")
     for path in filter(None, (markdown, json, certificate)):
         require_writable(path, where=str(path))
-    from kfuzz.store.files import read_calibration, read_statement
-
     other = None if against is None else read_statement(against)
     rests = None if calibration is None else read_calibration(calibration)
     certify = _certifier(certificate, key, subject or [], corpus)
@@ -279,20 +275,10 @@ def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
             document["against"] = encode(compared)
         return files.dumps(document)
     as_page = kind == "markdown"
-    draw = pages.statement_markdown if as_page else pages.statement_text
-    lines = draw(made)
+    lines = pages.statement_page(made, markdown=as_page)
     if compared is not None:
         lines += ["", *sides.comparison_lines(compared, markdown=as_page)]
     return "\n".join(lines) + "\n"
-
-
-def _exclude(*, statement: Path, **others: object) -> None:
-    for name, value in others.items():
-        if value:
-            shown = "a target" if name == "targets" else f"--{name}"
-            raise UsageError(
-                f"--statement and {shown} exclude each other", where=str(statement)
-            )
 
 
 # Grading: one campaign, folded to a conformance statement.
@@ -324,21 +310,13 @@ def platform_config(config: RunConfig) -> RunConfig:
 
 def resting_on(statement: Statement, calibration: Calibration) -> Statement:
     """Return a statement that rests on a calibration made before or after it."""
-    kernels = [
-        replace(
-            kernel,
-            contracts={
-                name: replace(
-                    graded,
-                    calibration=calibration.state_of(
-                        f"{name}/{kernel.name_in_contracts}"
-                    ),
-                )
-                for name, graded in kernel.contracts.items()
-            },
-        )
-        for kernel in statement.kernels
-    ]
+    kernels = []
+    for kernel in statement.kernels:
+        contracts = {}
+        for name, graded in kernel.contracts.items():
+            state = calibration.state_of(f"{name}/{kernel.name_in_contracts}")
+            contracts[name] = replace(graded, calibration=state)
+        kernels.append(replace(kernel, contracts=contracts))
     return replace(
         statement, kernels=tuple(kernels), calibration=_calibrated(calibration)
     )
@@ -371,7 +349,12 @@ class Grading:
             self._states = {c.identifier: c.state for c in calibration.contracts}
             self._rests = _calibrated(calibration)
         elif (shipped := shipped_statement(self._backend.name)) is not None:
-            self._states, self._rests = _shipped(shipped)
+            made = read_statement(shipped)
+            self._rests = made.calibration
+            for kernel in made.kernels:
+                for name, graded in kernel.contracts.items():
+                    at = f"{name}/{kernel.name_in_contracts}"
+                    self._states[at] = graded.calibration
         if len(devices) > 1 + len(others):
             # A statement is about one kind of device.
             listed = ",".join((self._device, *others))
@@ -393,18 +376,15 @@ class Grading:
         for event in run_kernels(
             self._config, loaded, stop=stop, prover=hook("prover")
         ):
-            match event:
-                case KernelFinished():
-                    self._finished.append(event)
-                case Notice(about=about) if about == UNCALIBRATED:
+            if isinstance(event, KernelFinished):
+                self._finished.append(event)
+            elif isinstance(event, RunFinished):
+                self._ended = event
+            elif isinstance(event, Notice):
+                if event.about == UNCALIBRATED:
                     continue  # the statement says it of each contract
-                case Notice():
-                    shown = f"{event.kernel}: " if event.kernel else ""
-                    self._notices[shown + event.message] = None
-                case RunFinished():
-                    self._ended = event
-                case RunStarted() | _:
-                    pass
+                shown = f"{event.kernel}: " if event.kernel else ""
+                self._notices[shown + event.message] = None
             yield event
 
     def statement(self) -> Statement:
@@ -450,7 +430,9 @@ class Grading:
                     tally.verdict,
                     tally.decided,
                     tally.undecided,
-                    self._soundness(f"{name}/{operator.name_in_contracts}"),
+                    self._states.get(
+                        f"{name}/{operator.name_in_contracts}", Soundness.UNCALIBRATED
+                    ),
                 )
                 for name, tally in event.contracts.items()
                 if name in binding or tally.verdict is not Verdict.NOT_APPLICABLE
@@ -461,9 +443,6 @@ class Grading:
             tried=event.tried,
             proof=event.proof,
         )
-
-    def _soundness(self, identifier: str) -> Soundness:
-        return self._states.get(identifier, Soundness.UNCALIBRATED)
 
     def _listed(self, kernel: str) -> tuple[KnownDefect, ...]:
         if not self._platform:
@@ -479,25 +458,11 @@ class Grading:
         )
 
 
-def _shipped(file: Path) -> tuple[dict[str, Soundness], Calibrated | None]:
-    """Return the states of contracts that a statement gives, and what it rests on."""
-    made = read_statement(file)
-    states = {
-        f"{name}/{kernel.name_in_contracts}": graded.calibration
-        for kernel in made.kernels
-        for name, graded in kernel.contracts.items()
-    }
-    return states, made.calibration
-
-
 def _calibrated(made: Calibration) -> Calibrated:
+    sound = sum(c.state is Soundness.SOUND for c in made.contracts)
+    unsound = tuple(c.identifier for c in made.unsound)
     return Calibrated(
-        device=made.device,
-        seed=made.seed,
-        cases=made.cases,
-        conforming_cases=made.conforming_cases,
-        sound=sum(c.state is Soundness.SOUND for c in made.contracts),
-        unsound=tuple(c.identifier for c in made.unsound),
+        made.device, made.seed, made.cases, made.conforming_cases, sound, unsound
     )
 
 
@@ -517,14 +482,10 @@ def _text(value: object) -> str:
 
 
 def _fault(finding: Finding, listed: tuple[KnownDefect, ...]) -> Fault:
-    signature = finding.signature
+    contract, kind = finding.signature.contract, finding.signature.kind
+    known = any(d.contract == contract for d in listed)
     return Fault(
-        id=finding.id,
-        contract=signature.contract,
-        kind=signature.kind,
-        state=finding.state,
-        message=finding.failure.message,
-        listed=any(d.contract == signature.contract for d in listed),
+        finding.id, contract, kind, finding.state, finding.failure.message, known
     )
 
 

@@ -96,9 +96,6 @@ def spread(
     return pack_bits(patterns, dtype)
 
 
-_SHAPES: Final = ((1, ""), (1, "d0"), (8, "d0"), (16, "d0"))
-
-
 _Laid = tuple[tuple[int, ...], tuple[str, ...], bytes]
 """A tensor as its shape, the names of its axes and its elements."""
 
@@ -110,10 +107,14 @@ class Machine:
     Attributes:
         kernel: the kernel.
         dtype: format of its data.
+        output: format of its results.
+        arguments: names of the arguments that data is chosen for, of elements alone.
     """
 
     kernel: BoundKernel
     dtype: str
+    output: str = ""
+    arguments: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -151,11 +152,8 @@ class Machine:
         return unpack_numbers(spec.values, spec.dtype), spec.shape
 
 
-@dataclass(frozen=True)
 class Elements(Machine):
     """A kernel that computes each element from those in its place."""
-
-    arguments: tuple[str, ...]
 
     def case(self, *columns: Sequence[float]) -> Case | None:
         """Return the case with the values of each argument; None where none is valid.
@@ -164,17 +162,16 @@ class Elements(Machine):
             ValueError: if the format lacks one.
         """
         packed = [b"".join(element(v, self.dtype) for v in c) for c in columns]
-        return self._first(self._cases(packed, len(columns[0])))
-
-    def _cases(self, columns: Sequence[bytes], n: int) -> Iterator[Case]:
-        for rows, axis in _SHAPES:
-            shape = (rows, n) if axis else (n,)
-            axes = ("d0", "d1") if axis else ("d0",)
-            tensors = {
-                name: TensorSpec(shape, axes, self.dtype, values=data * rows)
-                for name, data in zip(self.arguments, columns, strict=True)
-            }
-            yield self._case(tensors)
+        return self._first(
+            self._case({
+                name: TensorSpec(
+                    (rows, len(columns[0]))[-rank:], ("d0", "d1")[:rank], self.dtype,
+                    values=data * rows,
+                )
+                for name, data in zip(self.arguments, packed, strict=True)
+            })
+            for rows, rank in ((1, 1), (1, 2), (8, 2), (16, 2))
+        )  # fmt: skip
 
     def read(self, observed: Observed, n: int) -> Sequence[float]:
         """Return the first n results."""
@@ -188,14 +185,14 @@ def elements_of(kernel: BoundKernel, dtype: str) -> Elements | str:
         return "probes read forward kernels"
     tensors: Mapping[str, object] = operator.tensors
     names = tuple(n for n in kernel.arguments.tensors if n in tensors)
+    taken = [operator.tensors[name] for name in names]
     plain = operator.dim is None and operator.reduced is None
-    for name in names:
-        parameter = operator.tensors[name]
-        plain = plain and parameter.dims == "*" and parameter.kind == "float"
-        plain = plain and not parameter.dtype
-    if not plain or len(operator.outputs) > 1:
+    plain = plain and len(operator.outputs) == 1
+    if not plain or not all(
+        p.dims == "*" and p.kind == "float" and not p.dtype for p in taken
+    ):
         return f"{operator.name} is no function of single elements"
-    return Elements(kernel, dtype, names)
+    return Elements(kernel, dtype, arguments=names)
 
 
 # Sizes tried where a kernel takes only some: its own restriction decides.
@@ -205,17 +202,14 @@ _QUERIES: Final = (16, 1, 64, 128)
 _GRAINS: Final = (1, 8, 16, 32, 64, 128)
 
 
-@dataclass(frozen=True)
 class Sums(Machine):
     """A kernel whose results are sums of chosen terms.
 
     Attributes:
-        output: format of its results.
         products: whether terms are products of two factors that can be chosen.
         exact: whether nothing but the additions and the store may round.
     """
 
-    output: str
     products: ClassVar[bool] = False
     exact: ClassVar[bool] = True
 
@@ -586,12 +580,11 @@ class Subject:
         Raises:
             Unobserved: if none is in the kernel's domain, or the format lacks a value.
         """
+        packed = []
         try:
-            made = self.adder.case(
-                n,
-                [row.packed(n, self.dtype) for row in lefts],
-                [row.packed(n, self.dtype) for row in rights],
-            )
+            for rows in (lefts, rights):
+                packed.append([row.packed(n, self.dtype) for row in rows])
+            made = self.adder.case(n, *packed)
         except ValueError as error:
             raise Unobserved(str(error)) from None
         if made is None:
@@ -606,9 +599,9 @@ class Subject:
         Raises:
             Unobserved: if the kernel's domain has not even one.
         """
-        count, apart = len(lefts), len(rights) > 1
+        count = len(lefts)
         while True:
-            own = rights[:count] if apart else rights
+            own = rights[:count] if len(rights) > 1 else rights
             try:
                 return self.case(n, lefts[:count], own), count
             except Unobserved:
@@ -672,12 +665,10 @@ class Subject:
         room = max(1, min(self.budget.rows, self.budget.elements // max(n, 1)))
         room = min(room, most or room, _MOST_APART if apart else room)
         found: list[tuple[float, ...]] = []
-        scale = float(self.adder.divisor(n))
-        start = 0
+        scale, start = float(self.adder.divisor(n)), 0
         while start < len(lefts):
-            some = lefts[start : start + room]
             own = rights[start : start + room] if apart else rights
-            case, room = self.first_case(n, some, own)
+            case, room = self.first_case(n, lefts[start : start + room], own)
             start += room
             made = self.observed(case)
             lines = self.adder.read(made, room, apart=apart and room > 1)
@@ -714,11 +705,14 @@ class Subject:
             found: what the arithmetic is, in words.
             declared: what the kernel declares of it.
             outcome: how the two stand to one another.
-            rest: further fields; witnesses are kept of what differs alone.
+            rest: further fields; `witnesses` and `claims` count where it differs, and
+                `adopts`, which are claims too, elsewhere.
         """
         made = Reading(probe, self.dtype, self.output, found, declared, outcome)
+        adopts = rest.pop("adopts", {})
         if outcome is not Outcome.DIFFERS:
             rest.pop("witnesses", None)
+            rest["claims"] = adopts
         return replace(made, **rest)  # type: ignore[arg-type]
 
     def undeclared(

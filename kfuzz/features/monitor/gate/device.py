@@ -96,8 +96,6 @@ class DeviceGate:
             UsageError: if an argument is impossible.
         """
         where = "monitor: DeviceGate"
-        if not 0.0 < share < 1.0 or not 0.0 < decay < 1.0:
-            raise UsageError("share and decay lie between 0 and 1", where=where)
         if room_bytes < 1 or slots < 1:
             raise UsageError("room_bytes and slots are positive", where=where)
         self._rate = checked_rate(rate)
@@ -158,10 +156,6 @@ class DeviceGate:
             stream = current_stream(device)
             lane = self._lanes.get((device.index, stream))
             if lane is None:
-                try:
-                    pass
-                except ImportError:  # no Triton
-                    return None
                 with self._lock:
                     made = Lane(self, device, stream)
                     lane = self._lanes.setdefault((device.index, stream), made)
@@ -234,11 +228,6 @@ _MOST_CALLS: Final = 1 << 30
 _MOST_BYTES: Final = (1 << 31) - ALIGNMENT
 _INTERPRETED_PARTS: Final = 2
 _MOST_PLANS: Final = 4096
-# Places in the report.
-_FLAGGED: Final = at.FLAGGED.value
-_LOST: Final = at.LOST.value
-_DECIDED: Final = at.DECIDED.value
-_HOLDS: Final = at.HOLDS.value
 # Lanes whose pinned memory a kernel may write to yet; they live until it has.
 _BUSY: "Final[set[Lane]]" = set()
 
@@ -299,11 +288,9 @@ def planned(
     for i, x in enumerate(tensors):
         shape, strides = tuple(x.shape), x.stride()
         span, count = _span(shape, strides), x.numel()
-        if span > count or count >= _MOST_ELEMENTS or x.device != device:
-            return None
-        if not can_copy(x):
-            return None
-        if x.dtype not in MEASURED and x.element_size() not in _RAW:
+        known = x.dtype in MEASURED or x.element_size() in _RAW
+        fits = span <= count < _MOST_ELEMENTS and x.device == device
+        if not (known and fits and can_copy(x)):
             return None
         places.append((start, shape, strides, x.dtype))
         sizes.append(span)
@@ -312,8 +299,7 @@ def planned(
     if start > capacity:
         return None
     none = (0,) * (at.MOST.value - len(tensors))
-    offsets = [place[0] for place in places]
-    numbers = (*sizes, *none, *offsets, *none)
+    numbers = (*sizes, *none, *(place[0] for place in places), *none)
     return Plan(tuple(places), start, numbers, measured)
 
 
@@ -473,34 +459,26 @@ class Lane:
             parts: what is wrong with the returned object, as in `Seen`, the tensors of
                 the results and what they are without them; None for nothing.
         """
-        plan: Plan | None = None
-        tensors: Sequence[Tensor] = ()
+        plan, tensors = self._nothing, [self._notes]  # a kernel takes some tensor
         if parts is not None and current_stream(self.device) == self._stream:
-            handed, tensors, returned = parts
-            plan = self._nothing
-            if tensors:
-                plan = self._plan(tensors, underway.before.used)
-            if plan is not None:
+            handed, found, returned = parts
+            made = self._plan(found, underway.before.used) if found else plan
+            if made is not None:
                 seen = replace(underway.seen, handed=handed, returned=returned)
-                underway.after, underway.seen = plan, seen
-                underway.places = tuple([x.data_ptr() for x in tensors])
-        if plan is None or not tensors:  # a kernel takes some tensor
-            plan, tensors = self._nothing, [self._notes]
+                underway.after, underway.seen = made, seen
+                underway.places = tuple([x.data_ptr() for x in found])
+                if found:
+                    plan, tensors = made, [*found]
         slot = underway.slot
         with self._lock:
             self._between -= 1
             self._entries[underway.id % _ENTRIES] = False
             self._ended = underway.ended = self._ended + 1
             told = (slot, underway.id % _ENTRIES, underway.ended)
-            try:
-                self._launch(
-                    at.keep_results, plan, tensors, told,
-                    (self._notes, self._report), (self._parts, at.BLOCK),
-                )  # fmt: skip
-            except BaseException:
-                if slot in self._free:  # nobody will know whether it was filled
-                    self._free.remove(slot)
-                raise
+            self._launch(
+                at.keep_results, plan, tensors, told, (self._notes, self._report),
+                (self._parts, at.BLOCK),
+            )  # fmt: skip
             self._waiting.append(underway)
 
     def news(self) -> Told | None:
@@ -508,14 +486,14 @@ class Lane:
         with self._lock:
             host, waiting = self._host, self._waiting
             # Read before all else: what is known of a call was written before it.
-            decided = host[_DECIDED]
+            decided = host[at.DECIDED.value]
             if not waiting or waiting[0].ended > decided:
                 return None
-            flagged, lost = host[_FLAGGED], host[_LOST]
+            flagged, lost = host[at.FLAGGED.value], host[at.LOST.value]
             kept, unfit = [], 0
             while waiting and waiting[0].ended <= decided:
                 made = waiting.popleft()
-                if made.slot < 0 or host[_HOLDS + made.slot] != made.ended:
+                if made.slot < 0 or host[at.HOLDS.value + made.slot] != made.ended:
                     continue
                 if made.slot in self._free:
                     self._free.remove(made.slot)
