@@ -213,7 +213,8 @@ def conforms(
         BindingError: if the operator's oracle or error model is malformed.
     """
     specs = case.tensors
-    if operator is not OPERATORS.get(operator.name) or seen.changed or seen.handed:
+    own = operator is OPERATORS.get(operator.name)
+    if not own or seen.changed or seen.handed:
         return False
     if declaration.nonfinite != "propagate" or case.largest < 2 * AT_ONCE:
         return False

@@ -40,31 +40,29 @@ if TYPE_CHECKING:
     from kfuzz.features.monitor.gate.device import Underway
 
 
-def gated(
-    monitor: "Monitor",
-    gate: DeviceGate,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    number: int,
-) -> Any:
+# A call that is to be made: the function with its arguments.
+Made = functools.partial[Any]
+
+
+def gated(monitor: "Monitor", gate: DeviceGate, make: Made, number: int) -> Any:
     """Make a call that the host gate passed; what it does and raises is its own."""
     if not gate.wants():
-        return function(*args, **kwargs)
-    device = _device_of(args, kwargs)
+        return make()
+    given = (*make.args, *make.keywords.values())
+    device = next((x.device for x in given if _is_on_gpu(x)), None)
     if device is None:
         if not gate.on_cpu or not monitor.is_outlier(
-            (*args, *kwargs.values()), gate.flags, "the device gate failed"
+            given, gate.flags, "the device gate failed"
         ):
-            return function(*args, **kwargs)
-        return monitor.sampled(function, args, kwargs, number, Reason.OUTLIER)
-    call = monitor.call_of(args, kwargs)
+            return make()
+        return monitor.sampled(make, number, Reason.OUTLIER)
+    call = monitor.call_of(make.args, make.keywords)
     underway = None if call is None else _begun(monitor, gate, call, device, number)
     if call is None or underway is None:
-        return function(*args, **kwargs)
+        return make()
     parts = None
     try:
-        returned = function(*args, **kwargs)
+        returned = make()
         with monitor.guarding("a result could not be copied"):
             parts = monitor.results_of(call, returned)
         return returned
@@ -93,12 +91,8 @@ def _begun(
     return underway
 
 
-def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
-    """Return the GPU that a call's tensors lie on; None for none."""
-    for x in (*args, *kwargs.values()):
-        if isinstance(x, Tensor) and x.is_cuda:
-            return x.device
-    return None
+def _is_on_gpu(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_cuda
 
 
 def told(monitor: "Monitor", news: Told) -> None:
@@ -246,20 +240,13 @@ class Monitor:
             self.count("outliers")
         return flagged
 
-    def sampled(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        number: int,
-        why: Reason,
-    ) -> Any:
+    def sampled(self, make: Made, number: int, why: Reason) -> Any:
         """Make a call that is looked at; what it does and raises is its own."""
-        pending = self.begin(args, kwargs, number, why)
+        pending = self.begin(make.args, make.keywords, number, why)
         if pending is None:
-            return function(*args, **kwargs)
+            return make()
         try:
-            returned = function(*args, **kwargs)
+            returned = make()
         except BaseException:
             self.count("raised")
             self.give_up(pending)
@@ -267,22 +254,17 @@ class Monitor:
         self.finish(pending, returned)
         return returned
 
-    def passed(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        number: int,
-    ) -> Any:
+    def passed(self, make: Made, number: int) -> Any:
         """Make a call that the host gate passed, past the others."""
         detectors = self.gate_detectors
         if detectors and self.is_outlier(
-            (*args, *kwargs.values()), functools.partial(_flagged, detectors), _RAISED
-        ):
-            return self.sampled(function, args, kwargs, number, Reason.OUTLIER)
+            (*make.args, *make.keywords.values()),
+            functools.partial(_flagged, detectors), _RAISED,
+        ):  # fmt: skip
+            return self.sampled(make, number, Reason.OUTLIER)
         if self.device_gate is None:
-            return function(*args, **kwargs)
-        return gated(self, self.device_gate, function, args, kwargs, number)
+            return make()
+        return gated(self, self.device_gate, make, number)
 
     def begin(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], number: int, why: Reason
@@ -330,39 +312,30 @@ class Monitor:
         Autocast changes what an operator of torch computes; memory that is written
         and another argument's too has no defined result.
         """
-        if not self.options.autocast:
-            for kind in {x.device.type for x in call.tensors.values()}:
-                if torch.is_autocast_enabled(kind):
-                    raise Outside("under torch.autocast: see autocast=")
+        kinds = {x.device.type for x in call.tensors.values()}
+        if not self.options.autocast and any(map(torch.is_autocast_enabled, kinds)):
+            raise Outside("under torch.autocast: see autocast=")
         written = [x for x in call.written.values() if x.numel()]
         for name, x in call.tensors.items():
             for place in written:
                 same = x is place or x.data_ptr() == place.data_ptr()
-                if name in call.free and same:
-                    continue
                 a, b = Footprint.of(x), Footprint.of(place)
-                if a.address < b.stop and b.address < a.stop:
+                apart = a.address >= b.stop or b.address >= a.stop
+                if not apart and not (name in call.free and same):
                     raise Outside(f"{name} is in memory that the call writes to")
 
-    def finish_compiled(
-        self,
-        pending: Pending,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        returned: Any,
-    ) -> None:
+    def finish_compiled(self, pending: Pending, call: Call | None, parts: Any) -> None:
         """Finish a call of compiled code, whose arguments lie elsewhere by now.
 
         Where results lie says nothing there.
         """
-        pending.call = self.call_of(args, kwargs, later=True)
-        if pending.call is None:
+        pending.call = call
+        if call is None:
             self.give_up(pending)
             return
-        places = tuple(pending.call.written.values())
-        if places:
-            returned = places if len(places) > 1 else places[0]
-        self.finish(pending, returned, is_compiled=True)
+        if places := tuple(call.written.values()):
+            parts = places if len(places) > 1 else places[0]
+        self.finish(pending, parts, is_compiled=True)
 
     def finish(
         self, pending: Pending, returned: Any, *, is_compiled: bool = False
@@ -390,15 +363,10 @@ class Monitor:
         if pending.after is None:
             return False
         seen = Seen(
-            dict(zip(call.tensors, pending.before.copies, strict=True)),
-            call.scalars,
-            outline.filled(pending.after.copies),
-            {},
-            handed,
-            call.rest,
-            is_compiled,
+            dict(zip(call.tensors, pending.before.copies, strict=True)), call.scalars,
+            outline.filled(pending.after.copies), {}, handed, call.rest, is_compiled,
             call.tf32,
-        )
+        )  # fmt: skip
         pending.call = None  # nothing of the caller's is held any more
         for snapshot in pending.snapshots:
             snapshot.originals.clear()
@@ -499,11 +467,12 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
         if not gate.active:
             return function(*args, **kwargs)
         number, why = gate.look(args, kwargs)
-        if why is not None:
-            return monitor.sampled(function, args, kwargs, number, why)
-        if not monitor.has_more_gates:
+        if why is None and not monitor.has_more_gates:
             return function(*args, **kwargs)
-        return monitor.passed(function, args, kwargs, number)
+        make = functools.partial(function, *args, **kwargs)
+        if why is not None:
+            return monitor.sampled(make, number, why)
+        return monitor.passed(make, number)
 
     wrapper.monitor = monitor  # type: ignore[attr-defined]
     return wrapper

@@ -261,8 +261,10 @@ class _Binder:
                 for key, each in value.items():
                     known = key in self._operator.inputs or key in self._claims.out
                     (found if known else own)[key] = each
-            elif not _is_default(value, parameter.default):
-                own[name] = value
+            elif value is not (default := parameter.default):
+                alike = type(value) is type(default) and is_plain(value)
+                if not alike or value != default:
+                    own[name] = value
         for name, value in own.items():
             if not any(c.get(name) == value for c in self._claims.configs):
                 raise Outside(f"{name}= is the function's own, and not at its default")
@@ -279,11 +281,6 @@ class _Binder:
         return found
 
 
-def _is_default(value: Any, default: Any) -> bool:
-    alike = type(value) is type(default) and is_plain(value)
-    return value is default or (alike and bool(value == default))
-
-
 # Functions held to a plain reference, under the running-error shadow.
 #
 # A reference is any function in plain torch that takes what the monitored one takes,
@@ -294,12 +291,6 @@ def _is_default(value: Any, default: Any) -> bool:
 MAX_RANK: Final = 4
 FLOATS: Final = ("float32", "float16", "bfloat16")
 """Dtypes whose arithmetic float64 is precise enough to judge."""
-
-Rebuild = Callable[
-    [Sequence[Tensor], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]
-]
-"""From tensors and scalars to what the reference is called with."""
-
 
 # Tuples, lists, named tuples and what `torch.topk` returns, in the text of a structure.
 _NAMED: Final = "|".join(x for x in dir(torch.return_types) if not x.startswith("_"))
@@ -395,65 +386,55 @@ class Reference:
 
     Attributes:
         operator: it as an operator, whose error model is its own shadow.
+        main: dtype of the first floating argument.
+        dtypes: those of the arguments that have another one, "" for the rest.
+        scalars: the other arguments that have a name.
     """
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        *,
-        name: str,
-        dtypes: Mapping[str, str],
-        scalars: Mapping[str, Scalar],
-        rebuild: Rebuild,
-        outputs: tuple[str, ...],
+        subject: "ReferenceSubject",
+        seen: Seen,
         results: int,
-        declaration: Declaration,
-        tf32: frozenset[str] = frozenset(),
         known: Sequence[Tensor] | None = None,
     ) -> None:
         """Make the operator.
 
         Args:
-            function: the reference.
-            name: of the operator.
-            dtypes: dtype of each tensor argument, "" for what the declaration says.
-            scalars: the other arguments that have a name, with their defaults.
-            rebuild: from tensors and scalars to the reference's arguments.
-            outputs: names of the results that are tensors.
-            results: how many these are; of another number than names they have others.
-            declaration: what the function claims.
-            tf32: kinds of float32 products that may take TF32 operands.
+            subject: the function with its reference.
+            seen: a call of it.
+            results: how many results are tensors; of another number than names they
+                have others.
             known: what the reference gives in its own arithmetic for the call that is
                 judged, if nothing else is to be admitted; floating tensors.
 
         Raises:
-            BindingError: if no argument is a floating tensor.
-            Outside: if no result is a tensor.
+            Outside: if no argument is a floating tensor, or no result a tensor.
         """
         if not results:
             raise Outside("the reference returns no tensor")
+        outputs, declaration = subject.outputs, subject.declaration
         if len(outputs) != results:
             outputs = tuple(f"y{i}" for i in range(results))
-        self._function = function
-        self._rebuild = rebuild
-        self._tf32 = tf32
-        self._known = known
-        self._dtypes = tuple(dtypes.values())
-        self._inplace = [i for i, n in enumerate(dtypes) if n in declaration.inplace]
+        given = {n: dtype_name(c.dtype) for n, c in seen.tensors.items()}
+        self.main = main_dtype(given)
+        # "" for what the declaration says.
+        self.dtypes = {n: "" if d == self.main else d for n, d in given.items()}
+        scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
+        self.scalars = {n: v for n, v in scalars.items() if n not in given}
+        structure: Structure = seen.rest
+        self._function, self._rebuild = subject.plain, structure.rebuild
+        self._tf32, self._known = seen.tf32, known
+        self._inplace = [i for i, n in enumerate(given) if n in declaration.inplace]
         inputs: dict[str, Any] = {
-            n: TensorParameter("*", dtype=dtype) for n, dtype in dtypes.items()
+            n: TensorParameter("*", dtype=dtype) for n, dtype in self.dtypes.items()
         }
-        inputs.update({n: ScalarParameter(v, ()) for n, v in scalars.items()})
+        inputs.update({n: ScalarParameter(v, ()) for n, v in self.scalars.items()})
         self.operator = Operator(
-            name,
-            inputs=inputs,
-            oracle=self._oracle,
-            error_model=self._admitted,
-            outputs=outputs,
-            ranks=range(MAX_RANK + 1),
-            dtypes=FLOATS,
-            defaults=declaration,
-        )
+            subject.operator_name, inputs=inputs, oracle=self._oracle,
+            error_model=self._admitted, outputs=outputs, ranks=range(MAX_RANK + 1),
+            dtypes=FLOATS, defaults=declaration,
+        )  # fmt: skip
 
     def outcome(
         self,
@@ -526,7 +507,7 @@ class Reference:
     ) -> list[Tensor]:
         """Return arguments in dtypes of their own; floats in one where it is given."""
         made = []
-        for x, name in zip(tensors, self._dtypes, strict=False):
+        for x, name in zip(tensors, self.dtypes.values(), strict=False):
             if name and DTYPES[name].kind != "float":
                 x = x.to(getattr(torch, name))
             elif main is not None and x.is_floating_point():
@@ -566,7 +547,7 @@ class Reference:
         return reference_bounds(
             problem, self._oracle, names, name=self.operator.name, formats=formats,
             tf32=tf32, narrowed=narrowed, dtypes=dtypes,
-            computed=None if NARROW.isdisjoint(self._dtypes) else self._computed,
+            computed=self._computed if NARROW & {*self.dtypes.values()} else None,
         )  # fmt: skip
 
 
@@ -604,19 +585,6 @@ def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None
             what = f"{name} is {copy.dtype}, expected {x.dtype}"
             return Metadata(Kind.WRONG_DTYPE, name, what)
     return None
-
-
-def is_same(seen: Seen, native: Outcome) -> bool:
-    """Whether a function returned bit for bit what the reference does.
-
-    Args:
-        seen: what the function returned, of the same dtypes as
-        native: what the reference returned, in its own arithmetic.
-    """
-    return all(
-        copy.shape == tuple(x.shape) and torch.equal(_bits(copy.values), _bits(x))
-        for copy, x in zip(seen.returned.copies, native.tensors, strict=True)
-    )
 
 
 def _bits(x: Tensor) -> Tensor:
@@ -681,8 +649,8 @@ class ReferenceSubject(Subject):
         """
         known_as = getattr(plain, "__name__", type(plain).__name__)
         super().__init__(function, declaration, operator_name=known_as, **named)
-        self._reference = plain
-        self._outputs = outputs
+        self.plain = plain
+        self.outputs = outputs
         self._signature = signature_of(function)
         self._wanted = signature_of(plain)
         if declaration.out and self._signature is None:
@@ -711,7 +679,7 @@ class ReferenceSubject(Subject):
         for name in (*tensors, *self.declaration.inplace):
             _plain(tensors, name)
         for name in self.declaration.inplace:
-            written = {self._outputs[0]: tensors[name]}
+            written = {self.outputs[0]: tensors[name]}
         # What torch's flags allow, unless an accumulator is declared.
         open_ = on_gpu(found) and "accumulator" not in self.explicit
         return Call(
@@ -728,7 +696,7 @@ class ReferenceSubject(Subject):
         assert self._signature is not None
         bound = self._signature.bind(*args, **kwargs)
         given = {**bound.arguments, **kwargs}
-        pairs = zip(self._outputs, self.declaration.out, strict=True)
+        pairs = zip(self.outputs, self.declaration.out, strict=True)
         return {output: _plain(given, name) for output, name in pairs}
 
     def _without(
@@ -747,60 +715,51 @@ class ReferenceSubject(Subject):
         """Judge a call by the reference; see `Subject.judge`."""
         if seen.handed:
             raise Outside(seen.handed)
-        dtypes = {n: dtype_name(c.dtype) for n, c in seen.tensors.items()}
-        main = main_dtype(dtypes)
-        own = {n: "" if d == main else d for n, d in dtypes.items()}
-        scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
-        scalars = {n: v for n, v in scalars.items() if n not in own}
-        structure: Structure = seen.rest
-        of = partial(
-            Reference, self._reference, name=self.operator_name, dtypes=own,
-            scalars=scalars, rebuild=structure.rebuild, outputs=self._outputs,
-            declaration=self.declaration, tf32=seen.tf32,
-        )  # fmt: skip
-        made = of(results=len(seen.returned.copies))
+        made = Reference(self, seen, len(seen.returned.copies))
         native = made.native([c.values.contiguous() for c in seen.tensors.values()], {})
         metadata = None
         if native is not None:
             if native.changed:
-                name = tuple(own)[native.changed[0]]
+                name = tuple(seen.tensors)[native.changed[0]]
                 what = f"the reference overwrites {name}: declare inplace={name!r}"
                 raise Outside(what)
-            made = of(results=len(native.tensors))
+            made = Reference(self, seen, len(native.tensors))
             metadata = misfit(seen, native, made.operator.outputs)
             # A call that did to the bit what the reference does, of which no more is
             # asked, needs no bound, which costs many passes over the data.
             stored = {dtype_name(x.dtype) for x in native.tensors} <= FORMATS.keys()
             plain = stored and self.explicit <= _NO_ARITHMETIC
-            if metadata is None and plain and is_same(seen, native):
-                made = of(results=len(native.tensors), known=native.tensors)
+            pairs = zip(seen.returned.copies, native.tensors, strict=False)
+            if (
+                metadata is None
+                and plain
+                and all(
+                    c.shape == tuple(x.shape) and torch.equal(_bits(c.values), _bits(x))
+                    for c, x in pairs
+                )
+            ):
+                made = Reference(self, seen, len(native.tensors), native.tensors)
         operator = made.operator
-        case = case_of(operator, seen, scalars, by_size=True)
+        case = case_of(operator, seen, made.scalars, by_size=True)
         if why := outside(operator, self.declaration, case):
             raise Outside(why)
         report = judged(
             operator, self.declaration, self.explicit, case, numbers_of(seen),
             without=WITHOUT, metadata=metadata,
         )  # fmt: skip
-        return Judged(case, report, self._takes(own, main, scalars, native))
+        return Judged(case, report, self._takes(made, native))
 
-    def _takes(
-        self,
-        dtypes: Mapping[str, str],
-        main: str,
-        scalars: Mapping[str, Scalar],
-        native: Outcome | None,
-    ) -> bool:
+    def _takes(self, made: Reference, native: Outcome | None) -> bool:
         """Whether the kernel can be called on the case as it was here."""
         if self.kernel is None or native is None:
             return False
         operator, takes = self.kernel.operator, self.kernel.arguments
         # Such an operator stores all results in the format of its arguments.
         return (
-            takes.tensors == tuple(dtypes)
-            and not any(dtypes.values())
-            and set(scalars) <= set(takes.scalars)
-            and {dtype_name(x.dtype) for x in native.tensors} == {main}
+            takes.tensors == tuple(made.dtypes)
+            and not any(made.dtypes.values())
+            and set(made.scalars) <= set(takes.scalars)
+            and {dtype_name(x.dtype) for x in native.tensors} == {made.main}
             and len(operator.outputs) == len(native.tensors)
         )
 
@@ -813,12 +772,12 @@ class ReferenceSubject(Subject):
         """
         if self.owner or self.arguments or self.declaration.out:
             return
-        plain = self._reference
+        plain = self.plain
         if self.declaration.inplace:
             plain = _pure(plain, self.declaration.inplace[0])
         try:
             operator = reference(
-                plain, name=self.operator_name, outputs=self._outputs,
+                plain, name=self.operator_name, outputs=self.outputs,
                 dtypes=FLOATS, ranks=range(MAX_RANK + 1), defaults=self.declaration,
             )  # fmt: skip
             arguments = match_signature(operator, function, f"monitor of {self.name}")

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import json
 import logging
+import math
 import os
 import queue
 import threading
@@ -445,10 +446,12 @@ class Runtime:
         Returns:
             Whether that was so within the time; False too where a callback asks.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        settled = _decided(until)
-        left = None if until is None else max(until - time.monotonic(), 0.0)
-        settled = self.checker.flush(left) and settled
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        # Until devices have decided about all calls.
+        while not (decided := poll_all()) and time.monotonic() <= until:
+            time.sleep(_POLL_SECONDS)
+        left = None if timeout is None else max(until - time.monotonic(), 0.0)
+        settled = self.checker.flush(left) and decided
         self.write_state()
         return settled
 
@@ -482,15 +485,6 @@ class Runtime:
         self._begin_anew()
         for monitor in living(self.monitors):
             monitor.begin_anew()
-
-
-def _decided(until: float | None) -> bool:
-    """Wait until devices have decided about all calls; whether that was in time."""
-    while not poll_all():
-        if until is not None and time.monotonic() > until:
-            return False
-        time.sleep(_POLL_SECONDS)
-    return True
 
 
 runtime: Final = Runtime()

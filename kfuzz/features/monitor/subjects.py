@@ -187,16 +187,10 @@ def spec_of(
     data = raw(copy.values).numpy().tobytes() if valued else None
     contiguous = TensorSpec(copy.shape, axes, "uint8", copy.strides).is_contiguous
     return TensorSpec(
-        copy.shape,
-        axes,
-        dtype_name(copy.dtype),
-        None if contiguous else copy.strides,
-        copy.offset,
-        None if valued else Fill("zeros"),
-        values=data,
-        below=below,
-        domain=domain,
-    )
+        copy.shape, axes, dtype_name(copy.dtype), None if contiguous else copy.strides,
+        copy.offset, None if valued else Fill("zeros"),
+        values=data, below=below, domain=domain,
+    )  # fmt: skip
 
 
 def raw(values: Tensor) -> Tensor:
@@ -268,7 +262,11 @@ def outside(operator: Operator, claims: Declaration, case: Case) -> str:
             return f'{name} begins at an odd address: layouts="{claims.layouts}"'
         if claims.layouts == "contiguous" and not spec.is_contiguous:
             return f'{name} is not contiguous: layouts="contiguous"'
-        if claims.layouts == "inner_contiguous" and not _inner(spec):
+        shape, steps = spec.shape, spec.element_strides
+        dense = not shape or shape[-1] <= 1 or steps[-1] == 1
+        # Rows are dense and no elements overlap.
+        dense &= all(step for n, step in zip(shape, steps, strict=True) if n > 1)
+        if claims.layouts == "inner_contiguous" and not dense:
             return f'{name} has gaps in its rows: layouts="inner_contiguous"'
     for name, scalar in operator.scalars.items():
         if not isinstance(scalar, ScalarParameter) or name not in case.scalars:
@@ -287,14 +285,6 @@ def outside(operator: Operator, claims: Declaration, case: Case) -> str:
         )
         return f"outside what is declared: {shapes}"
     return ""
-
-
-def _inner(spec: TensorSpec) -> bool:
-    """Whether rows are dense and no elements overlap."""
-    steps = zip(spec.shape, spec.element_strides, strict=True)
-    apart = all(step for n, step in steps if n > 1)
-    rows = not spec.shape or spec.shape[-1] <= 1 or spec.element_strides[-1] == 1
-    return apart and rows
 
 
 def named(given: Any, names: Sequence[str], where: str) -> dict[str, Any]:

@@ -87,9 +87,9 @@ def _of_operator(
         claims.append({"intermediates": "output"})
     for given in itertools.islice(_matches(operator, calls[0]), _TRIALS):
         for claim in claims:
-            result = _agreeing(operator, given, calls, claim)
-            if result is not None:
-                return Guess(operator.name, given, result, claim, len(calls))
+            for result in range(len(calls[0].results or ())):
+                if all(_agrees(operator, given, call, result, claim) for call in calls):
+                    return Guess(operator.name, given, result, claim, len(calls))
     return None
 
 
@@ -140,19 +140,6 @@ def _is_called(name: str, parameter: str) -> bool:
     plain = re.sub(r"[^a-z]", "", name.lower())
     known = (parameter, *_ALSO.get(parameter, ()))
     return plain in {re.sub(r"[^a-z]", "", k) for k in known}
-
-
-def _agreeing(
-    operator: Operator,
-    given: Mapping[str, str],
-    calls: list[Seen],
-    claims: Mapping[str, str],
-) -> int | None:
-    """Return which result agrees with an operator in every call, None if none does."""
-    for number in range(len(calls[0].results or ())):
-        if all(_agrees(operator, given, call, number, claims) for call in calls):
-            return number
-    return None
 
 
 def _agrees(

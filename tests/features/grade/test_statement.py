@@ -34,7 +34,6 @@ from kfuzz.features.lab.grade.statement_text import (
 )
 from kfuzz.features.lab.grade.verb import code_of
 from kfuzz.store import files as strict_json
-from kfuzz.store.files import read_statement
 from tests.helpers.findings import finding
 from tests.helpers.statements import but, fault, kernel, statement
 
@@ -147,39 +146,13 @@ def test_what_cannot_be_obeyed_is_said_before_a_search(
     assert part in capsys.readouterr().err
 
 
-def graded_gradients(tmp_path: Path, made: Calibration | None) -> Statement:
-    """Return what a grade of a kernel's gradients comes to, without a search."""
-    from kfuzz.targets.load import load, resolve
-
-    module = "kfuzz.contracts.witnesses.backward.gradients"
-    [target] = resolve(f"{module}:gradient_softmax.backward")
-    [loaded] = load(target, root=tmp_path)
-    tally = {"K-GRD-01": ContractTally(Verdict.CONFORMS, 400)}
-    finished = KernelFinished(
-        loaded.target.node_id, loaded.kernel.operator.name, 500, 1.0, tally
-    )
-
-    def searched(*_: object, **__: object) -> Iterator[Event]:
-        yield finished
-        yield RunFinished(1.0, False, 7, "cpu")
-
-    config = RunConfig(targets=(), root=tmp_path, corpus=tmp_path, device="cpu")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grade, "load_all", lambda *_, **__: [loaded])
-        patch.setattr(grade, "run_kernels", searched)
-        grading = grade.Grading(config, calibration=made)
-        for _ in grading.events(stop=threading.Event()):
-            pass
-    return grading.statement()
-
-
-def test_gradients_rest_on_a_calibration_made_before_or_after(tmp_path: Path) -> None:
-    sound = ContractCalibration("K-GRD-01/softmax", Soundness.SOUND, ("a",), ("b",))
+def test_a_statement_rests_on_a_calibration_made_after_it() -> None:
+    sound = ContractCalibration("C-EXC-01/softmax", Soundness.SOUND, ("a",), ("b",))
     made = Calibration(7, 400, 100, "cpu", host_fingerprint(), (sound,), ())
-    before = graded_gradients(tmp_path, made)
-    assert before.kernels[0].contracts["K-GRD-01"].calibration is Soundness.SOUND
-    path = write(graded_gradients(tmp_path, None), tmp_path / "a.json")
-    assert grade.resting_on(read_statement(path), made) == before
+    [rests] = grade.resting_on(statement(), made).kernels
+    states = {n: g.calibration for n, g in rests.contracts.items()}
+    assert states.pop("C-EXC-01") is Soundness.SOUND
+    assert set(states.values()) == {Soundness.UNCALIBRATED}
 
 
 def test_the_platforms_findings_are_told_from_its_listed_defects(

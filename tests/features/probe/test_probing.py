@@ -141,34 +141,6 @@ def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
     assert last.finding in {f.id for f in findings}
 
 
-@pytest.mark.slow
-def test_what_dies_or_raises_is_left_undecided(tmp_path: Path) -> None:
-    text = """
-import os
-
-@kernel(ops.sum, dtypes="float32", dims={-1})
-def dies(x, dim=-1):
-    os._exit(7)
-
-@kernel(ops.sum, dtypes="float32", dims={-1})
-def raises(x, dim=-1):
-    raise ValueError("not today")
-
-@kernel(ops.embedding, dtypes="float32")
-def moves(weight, indices):
-    return weight[indices]
-"""
-    target = written(tmp_path, "broken.py", text)
-    settings = {"terms": 16, "probes": ("order", "operands")}
-    (dies, raises, moves), findings = probed(tmp_path, target, **settings)
-    assert findings == []
-    for kernel, why in ((dies, "ends its process"), (raises, "ValueError: not today")):
-        assert {r.outcome for r in kernel.readings} == {Outcome.UNDECIDED}
-        assert all(why in r.reason for r in kernel.readings)
-    assert {r.outcome for r in moves.readings} == {Outcome.NOT_APPLICABLE}
-    assert moves.calls == 0
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

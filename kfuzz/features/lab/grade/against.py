@@ -185,7 +185,12 @@ def _difference(
     if outcome is Outcome.DIFFER:
         mine = a is not None and a.verdict is Verdict.VIOLATES
         broken, where = (here, this) if mine else (there, other)
-        why = f"{name} arbitrates against {where.device}: {_evidence(broken, name)}"
+        shown = f"{broken.kernel} violates it"
+        for fault in broken.findings:
+            if fault.contract == name and fault.state in CHARGED:
+                shown = fault.message + (" (a listed defect)" if fault.listed else "")
+                break
+        why = f"{name} arbitrates against {where.device}: {shown}"
     elif outcome is Outcome.APART:
         place = this if a is None else other
         why = f"it was not judged on {place.device}"
@@ -221,14 +226,6 @@ def _said(graded: Graded | None, name: str, statement: Statement) -> str:
         no_case = graded.verdict is Verdict.NOT_APPLICABLE
         return "no case" if no_case else str(graded.verdict)
     return f"{graded.verdict} ({graded.decided} decided, {graded.undecided} undecided)"
-
-
-def _evidence(kernel: KernelStatement, name: str) -> str:
-    found = [f for f in kernel.findings if f.contract == name and f.state in CHARGED]
-    if not found:
-        return f"{kernel.kernel} violates it"
-    listed = " (a listed defect)" if found[0].listed else ""
-    return f"{found[0].message}{listed}"
 
 
 _HEADINGS = {

@@ -11,13 +11,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
-from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError, UsageError
@@ -30,7 +30,7 @@ from kfuzz.core.statement import (
     Role,
     Soundness,
 )
-from kfuzz.core.verdict import CaseReport, Failure, Verdict
+from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.children import charged, is_fault
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors
@@ -95,17 +95,11 @@ def share(entry: Entry, cases: int) -> int:
 def outcome_of(entry: Entry, found: Found, *, functional: bool) -> Outcome:
     """Return what a search says about a witness."""
     return Outcome(
-        kernel=entry.witness.kernel,
-        operator=entry.load().operator.name_in_contracts,
-        role=entry.role,
-        contract=entry.witness.contract,
-        backend=entry.backend,
-        functional=functional,
-        cases=found.cases,
+        entry.witness.kernel, entry.load().operator.name_in_contracts, entry.role,
+        entry.witness.contract, entry.backend, functional, found.cases,
         decided={n: k for n, k in sorted(found.decided.items()) if k},
-        found=dict(found.contracts),
-        problem=found.problem,
-    )
+        found=dict(found.contracts), problem=found.problem,
+    )  # fmt: skip
 
 
 def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
@@ -129,55 +123,43 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
 
     def is_over() -> bool:
         wanted = until in found.contracts if until else bool(found.contracts)
-        over = bool(stopped) or wanted or bool(found.problem)
-        return over or found.cases >= cases
+        spent = bool(stopped) or bool(found.problem) or found.cases >= cases
+        return wanted or spent
 
     def once(case: Case) -> CaseReport | None:
         if is_over():
             return None
         try:
-            return counted(case)
+            report = judge(case, Depth.SEARCH)
+            found.cases += 1
+            found.problem = report.error or ""
+            for contract, verdict in report.verdicts.items():
+                found.decided[contract] += verdict is Verdict.CONFORMS
+            if (failure := report.failure) is not None:
+                symptom = failure.signature(kernel.name).symptom
+                symptoms[symptom] += 1
+                times = symptoms[symptom]
+                diagnosed = times <= most or times & (times - 1) == 0
+                if diagnosed and failure.contract in _TOLD_APART:
+                    failure = judge(case, Depth.FULL).failure or failure
+                found.contracts.setdefault(failure.contract, failure.message)
         except Stopped as why:
             stopped.append(why)
             return None
-
-    def counted(case: Case) -> CaseReport:
-        report = judge(case, Depth.SEARCH)
-        found.cases += 1
-        found.problem = report.error or ""
-        for contract, verdict in report.verdicts.items():
-            found.decided[contract] += verdict is Verdict.CONFORMS
-        failure = report.failure
-        if failure is not None:
-            symptoms[failure.signature(kernel.name).symptom] += 1
-            times = symptoms[failure.signature(kernel.name).symptom]
-            if times <= most or times & (times - 1) == 0:
-                failure = _diagnosed(case, failure, judge)
-            found.contracts.setdefault(failure.contract, failure.message)
         return report
 
     drawn = strategy_of(kernel, BACKENDS[entry.backend].limits.sizes)
     assert drawn is not None
-    number = 0
-    while not is_over():
-        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND, cases - found.cases)
+    number, before = 0, -1
+    while not is_over() and found.cases > before:  # else its domain holds no more
         before = found.cases
-        search_round(
-            drawn, once, cases=size, seed_value=round_seed(seed, kernel.name, number)
-        )
+        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND, cases - before)
+        value = round_seed(seed, kernel.name, number)
+        search_round(drawn, once, cases=size, seed_value=value)
         number += 1
-        if found.cases == before:  # its domain holds no more cases
-            break
     if stopped:
         raise stopped[0]
     return found
-
-
-def _diagnosed(case: Case, failure: Failure, judge: Judge) -> Failure:
-    """Return the failure once the probes that tell classes apart have run."""
-    if failure.contract not in _TOLD_APART:
-        return failure
-    return judge(case, Depth.FULL).failure or failure
 
 
 _TOLD_APART: Final = frozenset(
@@ -194,7 +176,9 @@ def answer(message: Message) -> Message:
     With 0 cases nothing is searched.
     """
     entry, device = decode(Entry, message["entry"], "entry"), message["device"]
-    functional = _passes(entry.witness, device)
+    functional = False
+    with suppress(Exception):  # what raises does not pass
+        functional = passes_functional(entry.witness, device=device)
     budget = BACKENDS[entry.backend].limits.sizes
     evaluator = Evaluator(
         entry.load(), setting_of(device, budget, [c.id for c in ATTRIBUTION])
@@ -210,14 +194,6 @@ def answer(message: Message) -> Message:
         found = search(entry, judge, cases=message["cases"], seed=message["seed"])
     outcome = outcome_of(entry, found, functional=functional)
     return {"outcome": encode(outcome), "spent": evaluator.spent}
-
-
-def _passes(witness: Witness, device: str) -> bool:
-    """Whether a kernel passes the functional test; what raises does not."""
-    try:
-        return passes_functional(witness, device=device)
-    except Exception:
-        return False
 
 
 def serve() -> Callable[[Message], Message]:
@@ -349,13 +325,9 @@ class Pool:
             Source(module=module, only=(kernel.name,)),
         )  # fmt: skip
         runner = runner_of(
-            loaded,
-            backend,
-            root=project_root(),
-            expired=stop.is_set,
-            budget=backend.on.limits.sizes,
-            device=backend.turn(),
-        )
+            loaded, backend, root=project_root(), expired=stop.is_set,
+            budget=backend.on.limits.sizes, device=backend.turn(),
+        )  # fmt: skip
 
         def judge(case: Case, depth: Depth) -> CaseReport:
             if stop.is_set():
@@ -524,10 +496,11 @@ def _selected(globs: Sequence[str], entries: Sequence[Entry]) -> list[str]:
     Those of every operator's defaults, and of what its witnesses declare.
     """
     claims = [(o, o.defaults) for o in OPERATORS.values()]
-    kernels = [e.load() for e in entries if e.role is not Role.IMPOSTOR]
-    claims += [
-        (OPERATORS.get(k.operator.name, k.operator), k.declaration) for k in kernels
-    ]
+    for e in entries:
+        if e.role is not Role.IMPOSTOR:
+            kernel = e.load()
+            own = OPERATORS.get(kernel.operator.name, kernel.operator)
+            claims.append((own, kernel.declaration))
     every = {
         f"{c.id}/{operator.name_in_contracts}"
         for operator, declaration in claims

@@ -437,6 +437,8 @@ def attestation(
     for kernel in statement.kernels:
         for name, graded in kernel.contracts.items():
             told[graded.verdict].append(f"{kernel.kernel} {name}")
+    must = {k.kernel: must_pass(statement, k) for k in statement.kernels}
+    detail = {"must_pass": must, "not_covered": not_covered(statement)}
     return {
         "_type": STATEMENT,
         "subject": [
@@ -450,15 +452,7 @@ def attestation(
             "passedTests": told[Verdict.CONFORMS],
             "warnedTests": told[Verdict.UNDER_SPECIFIED] + told[Verdict.ERROR],
             "failedTests": told[Verdict.VIOLATES],
-            "kfuzz": {
-                "format": FORMAT,
-                "must_pass": {
-                    kernel.kernel: must_pass(statement, kernel)
-                    for kernel in statement.kernels
-                },
-                "not_covered": not_covered(statement),
-                **statement_document(statement),
-            },
+            "kfuzz": {"format": FORMAT, **detail, **statement_document(statement)},
         },
     }
 

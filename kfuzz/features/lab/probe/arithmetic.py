@@ -570,7 +570,6 @@ def _kept(
     subject: Subject, lost: list[tuple[_Asked, str, float, Case]], top: int, n: int
 ) -> Reading:
     """Return what follows from the sums in which units were lost."""
-    range_case, overflow = _overflow(subject, n)
     declared = declared_bits(subject.accumulator, subject)
     kept = lost[0][0][0] if lost else top + 1
     first = [each for each in lost if each[0][0] == kept]
@@ -582,11 +581,9 @@ def _kept(
         found = f"{kept} bits" + (f", as {_NAMES[kept]}" if kept in _NAMES else "")
         tile = min(tile for (_, tile, _, _), *_ in first)
         found += f" between tiles of {tile} terms" if tile > 1 else ""
-    if overflow:
-        found, observed = f"{found}, no range beyond float16", (*observed, overflow)
     if not declared:
         outcome = Outcome.UNDECIDED
-    elif (first and kept < declared) or (overflow and declared > precision("float16")):
+    elif first and kept < declared:
         outcome = Outcome.DIFFERS
     else:
         outcome = Outcome.BETTER if kept > declared else Outcome.AS_DECLARED
@@ -594,21 +591,9 @@ def _kept(
         ACCUMULATOR, found, f"{declared} bits" if declared else "", outcome,
         reason="" if declared else "its width depends on the unit",
         terms=n, observed=observed,
-        witnesses=(*(case for *_, case in first[:1]), *range_case),
+        witnesses=tuple(case for *_, case in first[:1]),
         claims={"accumulator": _NAMES[kept]} if first and kept in _NAMES else {},
     )  # fmt: skip
-
-
-def _overflow(subject: Subject, n: int) -> tuple[tuple[Case, ...], str]:
-    """Return the case that overflows a float16 sum, and what it gave if it did."""
-    if subject.dtype != "float16" or subject.adder.divisor(n) > 1:
-        return (), ""
-    row = Row(0.0, {0: 60000.0, 1: 60000.0, 2: -60000.0, 3: -60000.0, 4: 1.0})
-    [value] = subject.values(n, [row])
-    if math.isfinite(value):
-        return (), ""
-    told = f"60000 + 60000 - 60000 - 60000 + 1 = {number(value)}"
-    return (subject.case(n, [row]),), told
 
 
 def declared_bits(claim: Accumulator, subject: Subject) -> int:
@@ -661,17 +646,18 @@ def fused(subject: Subject) -> Reading:
     n = _size(subject)
     if (how := meeting(subject, n)) == "in a tree":
         return subject.undeclared(FUSED, "two terms at a time")
-    far = n - 1
-    if subject.dtype in ("float32", "float64", "bfloat16"):
-        left, right, end = 2.0**23, 1.0, -(2.0**24)
-    elif subject.dtype == "float16" and subject.adder.products:
-        left, right, end = 2.0**12, 2.0**11, -(2.0**13)
-    else:
+    # The great term as two factors, and what is subtracted.
+    wide = (2.0**23, 1.0, -(2.0**24))
+    known = dict.fromkeys(("float32", "float64", "bfloat16"), wide)
+    if subject.adder.products:
+        known["float16"] = (2.0**12, 2.0**11, -(2.0**13))
+    if subject.dtype not in known:
         raise Inapplicable(f"{subject.dtype} holds no such terms")
+    left, right, end = known[subject.dtype]
+    far = n - 1
     at = {0: left, 1: left, 2: 1.0, 3: 1.0, 4: 1.0, far: end}
-    [value] = subject.values(
-        n, [Row(0.0, at)], [Row(1.0, {0: right, 1: right, far: right})]
-    )
+    factors = Row(1.0, {0: right, 1: right, far: right})
+    [value] = subject.values(n, [Row(0.0, at)], [factors])
     told = {
         0.0: "each addition is rounded by itself",
         2.0: "several at once, then truncated",
@@ -682,9 +668,7 @@ def fused(subject: Subject) -> Reading:
     if value not in told or (how == "in turn" and value == 4.0):
         why = "no rounding of float32 sums gives this"
         raise Unobserved(why, observed=raw, terms=n)
-    why = NOTHING
-    if subject.dtype in SHORT:
-        why = "what is declared allows either"
+    why = "what is declared allows either" if subject.dtype in SHORT else NOTHING
     return subject.undeclared(FUSED, told[value], why, observed=raw, terms=n)
 
 

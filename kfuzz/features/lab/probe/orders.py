@@ -178,23 +178,20 @@ def parts(tree: Tree) -> tuple[int, int]:
 def described(tree: Tree) -> str:
     """Return what an order is like, in words."""
     n, high = size_of(tree), height(tree)
-    if n == 1:
-        return "one term"
+    count, size = parts(tree)
     if width(tree) >= WIDE:
         return f"fused: up to {width(tree)} terms at once, height {high}"
     if high == n - 1:
         return f"serial, height {high}"
     if high == (n - 1).bit_length():
         return f"balanced tree, height {high}"
-    number, size = parts(tree)
-    if number > 1:
-        inner = tree
-        for _ in range(number - 1):
-            assert not isinstance(inner, int)
-            inner = max(inner, key=size_of)
-        each = described(inner) if parts(inner)[0] == 1 else f"height {height(inner)}"
-        return f"{number} parts of {size} ({each}), height {high}"
-    return f"tree of height {high}"
+    if count == 1:
+        return f"tree of height {high}"
+    for _ in range(count - 1):
+        assert not isinstance(tree, int)
+        tree = max(tree, key=size_of)
+    each = described(tree) if parts(tree)[0] == 1 else f"height {height(tree)}"
+    return f"{count} parts of {size} ({each}), height {high}"
 
 
 def summed(
@@ -202,17 +199,16 @@ def summed(
 ) -> float:
     """Return the sum of terms in the order of a tree of additions of two."""
     done: list[float] = []
-    pending: list[tuple[Tree, bool]] = [(tree, False)]
+    pending: list[Tree | None] = [tree]
     while pending:
-        node, ready = pending.pop()
+        node = pending.pop()
         if isinstance(node, int):
             done.append(terms[node])
-        elif ready:
+        elif node is None:
             right, left = done.pop(), done.pop()
             done.append(add(left, right))
         else:
-            left_tree, right_tree = node
-            pending += [(node, True), (right_tree, False), (left_tree, False)]
+            pending += [None, *reversed(node)]
     return done[0]
 
 
@@ -501,10 +497,7 @@ def _claims(subject: Subject, n: int, high: int) -> dict[str, Claim]:
     size = operator.reduced if isinstance(operator.reduced, str) else "N"
     bound = f"{size} <= {n}"
     if claims.shape_class is not None:
-        before = claims.shape_class.expression
-        parts = [part.strip() for part in before.split(" and ")]
-        known = bound in parts and not {"or", "not", "if"} & set(before.split())
-        bound = before if known else f"({before}) and {bound}"
+        bound = f"({claims.shape_class.expression}) and {bound}"
     return {"accumulator": f"blocked({high})", "shape_class": bound}
 
 

@@ -19,8 +19,7 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
+from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.record import Record
@@ -194,23 +193,19 @@ class Probing:
                     turns, finding, corpus,
                     seconds=lambda: REDUCE_SECONDS, stopped=self._expired,
                 )  # fmt: skip
-            found = _finding_of(turns, turn.found[1] if turn.found else report)
-            if found is not None and found.state in CHARGED:
-                return replace(reading, finding=found.id)
-            if found is not None:
-                reason = f"{found.id} is {found.state}"
+            failure = (turn.found[1] if turn.found else report).failure
+            symptom = failure and failure.signature(turns.name).symptom
+            same = [
+                f for f in turns.findings.values() if f.signature.symptom == symptom
+            ]
+            for found in same:
+                if found.state in CHARGED:
+                    return replace(reading, finding=found.id)
+            if failure and same:
+                reason = f"{same[0].id} is {same[0].state}"
             elif why := report.error or report.unsupported:
                 reason = why
         return replace(reading, outcome=Outcome.UNDECIDED, claims={}, reason=reason)
-
-
-def _finding_of(turns: KernelSearch, report: CaseReport) -> Finding | None:
-    """Return the finding that a report's failure belongs to, reported ones first."""
-    if report.failure is None:
-        return None
-    wanted = report.failure.signature(turns.name).symptom
-    same = [f for f in turns.findings.values() if f.signature.symptom == wanted]
-    return max(same, key=lambda f: f.state in CHARGED, default=None)
 
 
 def _require_dtypes(loaded: list[LoadedKernel], dtypes: Sequence[str]) -> None:

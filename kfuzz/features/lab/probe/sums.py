@@ -389,13 +389,11 @@ _KINDS: Final[Mapping[str, type[Sums]]] = {
 
 def sums_of(kernel: BoundKernel, dtype: str, output: str) -> Sums | str:
     """Return a kernel as a machine that adds, or why it is none."""
-    operator = kernel.operator
-    if operator.forward is not None:
+    if kernel.operator.forward is not None:
         return "probes read forward kernels"
-    kind = _KINDS.get(operator.name)
-    if kind is None:
-        return f"no probe chooses what {operator.name} adds"
-    return kind(kernel, dtype, output)
+    name = kernel.operator.name
+    kind = _KINDS.get(name)
+    return kind(kernel, dtype, output) if kind else f"no probe chooses what {name} adds"
 
 
 def data_format(kernel: BoundKernel, declared: str) -> str:
@@ -642,15 +640,11 @@ class Subject:
             raise Unobserved("no such elements lie in its domain")
         return case, self.elements.read(self.observed(case), len(columns[0]))
 
-    def results(
-        self,
-        n: int,
-        lefts: Sequence[Row],
-        rights: Sequence[Row] = ONES,
-        *,
+    def values(
+        self, n: int, lefts: Sequence[Row], rights: Sequence[Row] = ONES, *,
         most: int | None = None,
-    ) -> list[tuple[float, ...]]:
-        """Return all results that are the sum of each row, times what divides it.
+    ) -> list[float]:  # fmt: skip
+        """Return the one sum of each row, times what divides it.
 
         Args:
             n: terms of a row.
@@ -659,41 +653,25 @@ class Subject:
             most: most rows for one call.
 
         Raises:
-            Unobserved: if there are none.
+            Unobserved: if there are none, or results of one row differ.
         """
         apart = len(rights) > 1
         room = max(1, min(self.budget.rows, self.budget.elements // max(n, 1)))
         room = min(room, most or room, _MOST_APART if apart else room)
-        found: list[tuple[float, ...]] = []
-        scale, start = float(self.adder.divisor(n)), 0
+        found: list[float] = []
+        start = 0
         while start < len(lefts):
             own = rights[start : start + room] if apart else rights
             case, room = self.first_case(n, lefts[start : start + room], own)
             start += room
             made = self.observed(case)
-            lines = self.adder.read(made, room, apart=apart and room > 1)
-            found += [tuple(v * scale for v in line) for line in lines]
+            for line in self.adder.read(made, room, apart=apart and room > 1):
+                first = line[0]
+                if any(v != first and not (v != v and first != first) for v in line):
+                    text = f"results of equal terms differ in one call: {line!r}"
+                    raise Unobserved(text)
+                found.append(first * float(self.adder.divisor(n)))
         return found
-
-    def values(
-        self,
-        n: int,
-        lefts: Sequence[Row],
-        rights: Sequence[Row] = ONES,
-        *,
-        most: int | None = None,
-    ) -> list[float]:
-        """Return the one sum of each row, times what divides it.
-
-        Raises:
-            Unobserved: if there are none, or results of one row differ.
-        """
-        lines = self.results(n, lefts, rights, most=most)
-        for line in lines:
-            if any(v != line[0] and not (v != v and line[0] != line[0]) for v in line):
-                text = f"results of equal terms differ in one call: {line[0]!r}, …"
-                raise Unobserved(text)
-        return [line[0] for line in lines]
 
     def reading(
         self, probe: str, found: str, declared: str, outcome: Outcome, **rest: object

@@ -297,12 +297,14 @@ def _reading(reading: Reading) -> dict[str, Any]:
 
 def drawing(kernels: Sequence[KernelReadings]) -> str:
     """Return the longest order of each kernel and format as SVG, "" without any."""
-    drawn = {}
-    for kernel in kernels:
-        for r in kernel.readings:
-            if r.tree is not None:
-                title = f"{kernel.kernel}, {r.dtype}, {r.terms} terms: {r.found}"
-                drawn[kernel.kernel, r.dtype, r.output] = (title, r.tree)
+    drawn = {
+        (k.kernel, r.dtype, r.output): (
+            f"{k.kernel}, {r.dtype}, {r.terms} terms: {r.found}", r.tree
+        )
+        for k in kernels
+        for r in k.readings
+        if r.tree is not None
+    }  # fmt: skip
     return svg(list(drawn.values())) if drawn else ""
 
 

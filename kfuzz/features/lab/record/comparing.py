@@ -121,10 +121,9 @@ def compare(recordings: Sequence[Recording]) -> Compared:
             unpaired.append(f"{kernel}: not in {', '.join(lacking)}")
             continue
         for name, other in zip(names[1:], kernels[1:], strict=True):
-            declared += [
-                f"{kernel}: {keyword} is {a} on A, {b} on {name[0]}"
-                for keyword, a, b in declared_apart(kernels[0].claims, other.claims)
-            ]
+            apart = declared_apart(kernels[0].claims, other.claims)
+            for keyword, a, b in apart:
+                declared.append(f"{kernel}: {keyword} is {a} on A, {b} on {name[0]}")
         entries = [{e.key: e for e in k.entries} for k in kernels]
         common = [key for key in entries[0] if all(key in e for e in entries)]
         left = len({key for e in entries for key in e}) - len(common)

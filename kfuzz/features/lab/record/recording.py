@@ -200,11 +200,7 @@ def path_of(folder: Path, operator: str, name: str) -> Path:
 
 
 def is_recorded(folder: Path, operator: str, name: str) -> bool:
-    """Whether a kernel's file is there, and has all that was to be in it.
-
-    Raises:
-        DecodeError: if it cannot be read.
-    """
+    """Whether a kernel's file is there, and has all that was to be in it."""
     path = path_of(folder, operator, name)
     return path.exists() and not _read_kernel(path).problem
 

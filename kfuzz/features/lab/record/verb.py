@@ -107,11 +107,9 @@ def record(
         ]
         if not kernels:
             raise NothingToRunError("no kernel to record")
+        made_on = host_fingerprint(device=on, driver=driver, flags=backend.on.flags())
         header = files.Header(
-            backend.name, host_fingerprint(
-                device=on, driver=driver, flags=backend.on.flags()
-            ), seed,
-            count if source is None else 0,
+            backend.name, made_on, seed, count if source is None else 0,
             ("--platform",) if platform else tuple(map(str, config.targets)), probe,
             "" if source is None else files.digest(source),
         )  # fmt: skip

@@ -109,7 +109,11 @@ class HostGate:
         signature = None
         try:
             signature = signature_of(args, kwargs)
-            usual = signature == self.last or self._knows(signature)
+            usual = signature == self.last or not self._signatures
+            if not usual:
+                usual = len(self.seen) >= MOST_SIGNATURES
+                if tuple(signature) in self.seen:
+                    usual, self.last = True, signature
         except Exception:  # a tensor without memory; nothing is known of the call
             usual = True
         if usual and number < self.due:
@@ -124,15 +128,6 @@ class HostGate:
                 self.due = self._ahead(number)
                 return number, Reason.RATE
             return number, Reason.SIGNATURE if is_new else None
-
-    def _knows(self, signature: list[Any]) -> bool:
-        """Whether a signature is no reason to look at a call."""
-        if not self._signatures or len(self.seen) >= MOST_SIGNATURES:
-            return True
-        if tuple(signature) not in self.seen:
-            return False
-        self.last = signature
-        return True
 
     def _ahead(self, number: int) -> int:
         """Return the number of the next call that chance chooses."""
