@@ -377,8 +377,10 @@ def _replayed(
     except KfuzzError as error:
         return came_to(ReplayOutcome.ERROR, str(error))
     runs = len(reports)
-    if errors := [text for r in reports if (text := r.error or r.unsupported)]:
-        return came_to(ReplayOutcome.ERROR, errors[0], runs=runs)
+    if errors := [
+        r.error or r.unsupported for r in reports if r.error or r.unsupported
+    ]:
+        return came_to(ReplayOutcome.ERROR, errors[0] or "", runs=runs)
     failures = [r.failure for r in reports if r.failure is not None]
     refusing = next((r for r in reports if r.refusal and not r.failure), None)
     if refusing is not None:

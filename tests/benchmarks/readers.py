@@ -56,7 +56,7 @@ from kfuzz.features.lab.grade.certificate import (
 )
 from kfuzz.features.lab.grade.statement_text import (
     statement_document,
-    statement_markdown,
+    statement_page,
     statement_text,
 )
 from kfuzz.features.lab.record.comparing import compare, html, text
@@ -161,7 +161,7 @@ def _graded() -> dict[str, bytes]:
 def _statement(path: Path) -> None:
     made = read_statement(path)
     statement_text(made)
-    statement_markdown(made)
+    statement_page(made, markdown=True)
     statement_document(made)
 
 

@@ -128,22 +128,10 @@ def monitor(
 
     store = store_of(keep, corpus)
     options = Options(
-        contract=contract,
-        claims=claims,
-        rate=rate,
-        signatures=signatures,
-        arguments=arguments,
-        outputs=outputs,
-        name=name,
-        seed=seed,
-        on_violation=on_violation,
-        store=store,
-        keep=Keep(keep),
-        detectors=tuple(detectors),
-        results=results,
-        autocast=autocast,
-        device_gate=device_gate,
-    )
+        contract, claims, rate, signatures, arguments, outputs, name, seed,
+        on_violation, store, Keep(keep), tuple(detectors), results, autocast,
+        device_gate,
+    )  # fmt: skip
     frame = sys._getframe(1)
     while frame.f_globals is globals() and frame.f_back is not None:
         frame = frame.f_back  # called as a module

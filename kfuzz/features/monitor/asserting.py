@@ -106,15 +106,14 @@ def _subject(
         operator = operator_named(operator, WHERE)
     kernel = operator if isinstance(operator, BoundKernel) else None
     known = operator if kernel is None else kernel.operator
-    if not isinstance(known, Operator) and not callable(known):
-        raise UsageError(
-            f"{operator!r:.60} is neither an operator nor a function", where=WHERE
-        )
+    parameters: Collection[str] = ()
     if isinstance(known, Operator):
-        parameters: Collection[str] = known.inputs
-    else:
-        signature = signature_of(known)
-        parameters = () if signature is None else signature.parameters
+        parameters = known.inputs
+    elif not callable(known):
+        what = f"{operator!r:.60} is neither an operator nor a function"
+        raise UsageError(what, where=WHERE)
+    elif signature := signature_of(known):
+        parameters = signature.parameters
     own = {n: v for n, v in named.items() if n in parameters}
     claims = {n: v for n, v in named.items() if n not in own}
     explicit = frozenset(claims)

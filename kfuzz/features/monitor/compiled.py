@@ -77,7 +77,9 @@ def traced(
             floats.append(a)
             word = _FLOAT
         if word == "":
-            return _uncompiled(wrapper, args, kwargs)
+            # Read by the compiler alone: what it disables takes a second to import.
+            outside: Any = torch.compiler.disable(wrapper)  # type: ignore[no-untyped-call]
+            return outside(*args, **kwargs)
         words = words + name + "=" + word + _SEPARATOR
     before = torch.ops.kfuzz_monitor.before
     before(_TOKEN, [x.detach() for x in tensors], ints, floats, words, monitor.id)
@@ -89,14 +91,6 @@ def traced(
         ints, floats, words, kinds, monitor.id,
     )  # fmt: skip
     return returned
-
-
-def _uncompiled(
-    wrapper: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Call a monitored function outside what is compiled."""
-    # Read by the compiler alone: what it disables takes a second to import.
-    return torch.compiler.disable(wrapper)(*args, **kwargs)  # type: ignore[no-untyped-call]
 
 
 def _parts(returned: Any) -> tuple[list[Tensor], str]:
@@ -117,15 +111,9 @@ def _parts(returned: Any) -> tuple[list[Tensor], str]:
     return found, kinds
 
 
-def _before(
-    token: Tensor,
-    tensors: Sequence[Tensor],
-    ints: Sequence[int],
-    floats: Sequence[float],
-    words: str,
-    monitor: int,
-) -> None:
+def _before(token: Tensor, tensors: Sequence[Tensor], *given: Any) -> None:
     """Ask the gate about a call, and copy its arguments if it is looked at."""
+    ints, floats, words, monitor = given
     made = runtime.monitors.get(monitor)
     left = _local.calls.pop(monitor, None)
     if made is None:
@@ -146,19 +134,13 @@ def _before(
 
 
 def _after(
-    token: Tensor,
-    tensors: Sequence[Tensor],
-    results: Sequence[Tensor],
-    ints: Sequence[int],
-    floats: Sequence[float],
-    words: str,
-    kinds: str,
-    monitor: int,
+    token: Tensor, tensors: Sequence[Tensor], results: Sequence[Tensor], *given: Any
 ) -> None:
     """Copy the results of a call that is looked at.
 
     The arguments are those that the compiled code has by now, not those before.
     """
+    ints, floats, words, kinds, monitor = given
     pending = _local.calls.pop(monitor, None)
     made = runtime.monitors.get(monitor)
     if pending is None or made is None:
@@ -169,12 +151,10 @@ def _after(
         return
     left = iter(results)
     parts = kinds.removeprefix("(").rstrip(",").split(",")
-    items = tuple(next(left) if part == _TENSOR else None for part in parts)
+    items = tuple(next(left) if p == _TENSOR else None for p in parts if kinds != "(")
     args, kwargs = _given(tensors, ints, floats, words)
     returned = items if kinds.startswith("(") else items[0]
-    if kinds == "(":
-        returned = ()
-    made.finish_compiled(pending, args, kwargs, returned)
+    made.finish_compiled(pending, made.call_of(args, kwargs, later=True), returned)
 
 
 def _given(
@@ -207,16 +187,15 @@ def _define() -> None:
     _LIBRARIES.append(library)
     unsafe = getattr(torch.Tag, "cudagraph_unsafe", None)  # a capture would run it once
     tags = [] if unsafe is None else [unsafe]
-    common = "SymInt[] ints, float[] floats, str words"
-    schemas = {
-        "before": (f"(Tensor(a!) token, Tensor[] tensors, {common}, int monitor)"),
-        "after": (
-            f"(Tensor(a!) token, Tensor[] tensors, Tensor[] results, {common}, "
-            "str kinds, int monitor)"
-        ),
-    }
-    for name, function in (("before", _before), ("after", _after)):
-        library.define(f"{name}{schemas[name]} -> ()", tags=tags)
+    for name, function, results, kinds in (
+        ("before", _before, "", ""),
+        ("after", _after, "Tensor[] results, ", "str kinds, "),
+    ):
+        schema = (
+            f"{name}(Tensor(a!) token, Tensor[] tensors, {results}SymInt[] ints, "
+            f"float[] floats, str words, {kinds}int monitor) -> ()"
+        )
+        library.define(schema, tags=tags)
         library.impl(name, function, "CompositeExplicitAutograd")
         torch.library.register_fake(f"kfuzz_monitor::{name}", _nothing, lib=library)
 

@@ -6,11 +6,13 @@ a process holds all that is known of it.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from kfuzz.core.codec import decode
 from kfuzz.core.errors import DecodeError, HarnessError
 from kfuzz.store import files
 from kfuzz.store.files import read_plain
@@ -60,46 +62,35 @@ class Counts:
     violations: int = 0
     errors: int = 0
 
-    @property
-    def judged(self) -> int:
-        """Calls of which something was decided."""
-        return self.checked - self.undecided
-
 
 # Why nothing was judged of calls that were chosen, in words, and what to do.
 _LOST: Final = {
-    "dropped": ("found no buffer for their data", "kfuzz.monitor.start(ring_bytes=…)"),
-    "skipped": ("could not be copied", ""),
-    "outside": ("are outside the contract", ""),
-    "raised": ("raised", ""),
-    "errors": ("met an error", ""),
-    "undecided": ("had no element that could be judged", ""),
+    "dropped": "found no buffer for their data (kfuzz.monitor.start(ring_bytes=…))",
+    "skipped": "could not be copied",
+    "outside": "are outside the contract",
+    "raised": "raised",
+    "errors": "met an error",
+    "undecided": "had no element that could be judged",
 }
 
 
 _WAITED: Final = (
-    "waited for their check when the program ended",
-    "kfuzz.monitor.flush() before it does, or start(exit_seconds=…)",
+    "waited for their check when the program ended (kfuzz.monitor.flush() before it "
+    "does, or start(exit_seconds=…))"
 )
 
 
 def unjudged(counts: Counts) -> str:
     """Return why nothing was judged of a function that was called; "" otherwise."""
-    if counts.judged or not counts.seen:
+    if counts.checked > counts.undecided or not counts.seen:
         return ""
     calls = "its one call" if counts.seen == 1 else f"its {counts.seen} calls"
     if not counts.sampled:
         return f"none of {calls} was chosen to be looked at: see rate="
     lost = {why: getattr(counts, name) for name, why in _LOST.items()}
     lost[_WAITED] = counts.sampled - sum(lost.values())
-    reasons = [
-        f"{n} {what}" + (f" ({remedy})" if remedy else "")
-        for (what, remedy), n in lost.items()
-        if n > 0
-    ]
-    return f"none of {calls} was judged: of {counts.sampled} chosen " + ", ".join(
-        reasons
-    )
+    reasons = ", ".join(f"{n} {why}" for why, n in lost.items() if n > 0)
+    return f"none of {calls} was judged: of {counts.sampled} chosen {reasons}"
 
 
 NUMBERS: Final = tuple(f.name for f in fields(Counts) if f.name != "function")
@@ -133,17 +124,15 @@ def append_counts(path: Path, counts: ProcessCounts) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
         handle = os.open(path, flags, 0o644)
         try:
-            if (size := os.fstat(handle).st_size) and os.pread(
-                handle, 1, size - 1
-            ) != b"\n":
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
                 line = b"\n" + line  # after one that was cut short
             os.write(handle, line)
         finally:
             os.close(handle)
     except OSError as error:
-        raise HarnessError(
-            f"cannot be written: {error.strerror}", where=str(path)
-        ) from None
+        what = f"cannot be written: {error.strerror}"
+        raise HarnessError(what, where=str(path)) from None
 
 
 def read_counts(path: Path) -> tuple[ProcessCounts, ...]:
@@ -157,47 +146,30 @@ def read_counts(path: Path) -> tuple[ProcessCounts, ...]:
     """
     fix = "name the file that kfuzz.monitor.start(state=…) was given"
     text = read_plain(path, _MOST_BYTES, fix=fix).decode(errors="replace")
-    *lines, rest = text.split("\n")
     found: dict[str, ProcessCounts] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
         # One that a process could not finish: the next one begins a new line.
         if line.strip() and (line.endswith("}") or not line.startswith("{")):
             made = _parsed(line, f"{path}:{number}")
             found[made.process] = made
     if not found:
-        what = "is cut short: no line is whole" if rest.strip() else "holds no counts"
-        raise DecodeError(what, where=str(path), fix=fix)
+        raise DecodeError("holds no whole line of counts", where=str(path), fix=fix)
     return tuple(found.values())
 
 
 def _parsed(line: str, where: str) -> ProcessCounts:
-    document = files.loads(line, where=where)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DecodeError(f"not in format {FORMAT}", where=where)
-    functions = document.get("functions")
-    texts = [document.get("process"), document.get("when")]
-    if not isinstance(functions, list) or not all(isinstance(t, str) for t in texts):
-        raise DecodeError("a field is missing or of another type", where=where)
-    made = tuple(_counts(each, where) for each in functions)
-    return ProcessCounts(str(texts[0]), str(texts[1]), made)
-
-
-def _counts(data: Any, where: str) -> Counts:
-    if not isinstance(data, dict) or not isinstance(data.get("function"), str):
-        raise DecodeError("functions: one has no name", where=where)
-    numbers = {n: data.get(n, 0) for n in NUMBERS}
-    for name, n in numbers.items():
-        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-            raise DecodeError(f"functions: {name} is no count", where=where)
-    return Counts(data["function"], **numbers)
+    document = files.document(files.loads(line, where=where), FORMAT, where=where)
+    known = {n: v for n, v in document.items() if n != "format"}
+    try:
+        return decode(ProcessCounts, known, "counts")
+    except DecodeError as error:
+        raise DecodeError(str(error), where=where) from None
 
 
 def total(processes: Iterable[ProcessCounts]) -> tuple[Counts, ...]:
     """Return the sums over processes, one for each function, in order."""
-    sums: dict[str, Counts] = {}
-    for process in processes:
-        for counts in process.functions:
-            so_far = sums.get(counts.function, Counts(counts.function))
-            added = {n: getattr(so_far, n) + getattr(counts, n) for n in NUMBERS}
-            sums[counts.function] = replace(so_far, **added)
-    return tuple(sums.values())
+    sums: dict[str, Counter[str]] = {}
+    for counts in (c for process in processes for c in process.functions):
+        numbers = {n: getattr(counts, n) for n in NUMBERS}
+        sums.setdefault(counts.function, Counter()).update(numbers)
+    return tuple(Counts(name, **numbers) for name, numbers in sums.items())

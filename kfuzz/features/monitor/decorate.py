@@ -4,8 +4,8 @@ import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from types import FrameType, MethodType
+from typing import Any
 
 import torch
 
@@ -15,7 +15,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError, UsageError, suggestion
 from kfuzz.core.finding import Target
 from kfuzz.features.monitor.gate.host import HostGate, checked_rate
-from kfuzz.features.monitor.monitored import Forward, Monitor, MonitoredKernel, guarded
+from kfuzz.features.monitor.monitored import Monitor, MonitoredKernel, guarded
 from kfuzz.features.monitor.process import SUBJECTS
 from kfuzz.features.monitor.records import Options
 from kfuzz.features.monitor.references import (
@@ -29,12 +29,6 @@ from kfuzz.features.monitor.subjects import Subject, home_of, owner_of
 from kfuzz.features.monitor.violation import Keep
 from kfuzz.targets.load import importing
 
-_LATER: Final = (
-    (inspect.iscoroutinefunction, "a coroutine function"),
-    (inspect.isasyncgenfunction, "an asynchronous generator function"),
-    (inspect.isgeneratorfunction, "a generator function"),
-)
-
 
 def store_of(keep: str, corpus: str | Path | None) -> Store | None:
     """Return where the findings of a monitor go.
@@ -47,11 +41,8 @@ def store_of(keep: str, corpus: str | Path | None) -> Store | None:
         UsageError: if a choice is none.
     """
     if keep not in tuple(Keep):
-        raise UsageError(
-            f"keep={keep!r}",
-            where="kfuzz.monitor",
-            fix=suggestion(str(keep), tuple(Keep)),
-        )
+        fix = suggestion(str(keep), tuple(Keep))
+        raise UsageError(f"keep={keep!r}", where="kfuzz.monitor", fix=fix)
     if corpus is not None and keep != Keep.FULL:
         raise UsageError(
             f"a finding holds the inputs, which keep={keep!r} does not keep",
@@ -100,10 +91,11 @@ def decorator(options: Options, frame: FrameType) -> Callable[[Any], Any]:
             return type(given)(bind(given.__func__))
         if isinstance(given, torch.nn.Module):
             kind = type(given)
-            if isinstance(vars(given).get("forward"), Forward):
+            if hasattr(vars(given).get("forward"), "monitor"):
                 raise UsageError(f"{kind.__name__} is monitored already")
             made = monitored(kind.forward, None, options.name or kind.__name__)
-            given.forward = Forward(given, made)
+            # A copy has its own; what is pickled has that of the class.
+            given.forward = MethodType(guarded(kind.forward, made), given)
             return given
         _require_function(given)
         if not isinstance(given, BoundKernel):
@@ -121,23 +113,24 @@ def _require_function(given: Any) -> None:
         UsageError: if its calls are not where it works, or it is no function.
     """
     where = f"monitor of {getattr(given, '__qualname__', None) or repr(given)[:60]}"
-    if hasattr(given, "monitor") and isinstance(given.monitor, Monitor):
-        raise UsageError("it is monitored already", where=where)
     inner = inspect.unwrap(given) if callable(given) else given
-    for is_so, what, fix in (
-        *(
-            (is_later(inner), f"{kind} works after its call has returned",
-             "monitor the functions that it calls")
-            for is_later, kind in _LATER
-        ),
-        (inspect.isclass(given), "a class is called to make an object",
-         "monitor its methods: forward and backward of an autograd.Function"),
-        (hasattr(given, "arg_names") and hasattr(given, "__getitem__"),
-         "a Triton kernel takes pointers", "monitor the function that launches it"),
-        (not callable(given), "it is not callable", ""),
-    ):  # fmt: skip
-        if is_so:
-            raise UsageError(what, where=where, fix=fix)
+    why = ""
+    if isinstance(getattr(given, "monitor", None), Monitor):
+        why = "it is monitored already"
+    elif (
+        inspect.iscoroutinefunction(inner)
+        or inspect.isasyncgenfunction(inner)
+        or inspect.isgeneratorfunction(inner)
+    ):
+        why = "it works after its call has returned: monitor what it calls"
+    elif inspect.isclass(given):
+        why = "a class is called to make an object: monitor its methods"
+    elif hasattr(given, "arg_names") and hasattr(given, "__getitem__"):
+        why = "a Triton kernel takes pointers: monitor the function that launches it"
+    elif not callable(given):
+        why = "it is not callable"
+    if why:
+        raise UsageError(why, where=where)
 
 
 def _subject(

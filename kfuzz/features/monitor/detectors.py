@@ -161,12 +161,9 @@ class Centroid:
             UsageError: if the share or the decay is none.
         """
         if not 0.0 < share < 1.0 or not 0.0 < decay < 1.0:
-            raise UsageError(
-                "share and decay lie between 0 and 1", where="monitor: Centroid"
-            )
-        self.at_gate = at_gate
-        self._share = share
-        self._decay = decay
+            what = "share and decay lie between 0 and 1"
+            raise UsageError(what, where="monitor: a detector or gate")
+        self.at_gate, self._share, self._decay = at_gate, share, decay
         self._usual = Usual(decay)
         self._recent: deque[float] = deque()
         self._sorted: list[float] = []
@@ -185,20 +182,13 @@ class Centroid:
             # The first points have no scale to be measured by.
             if self._usual.calls * (1.0 - self._decay) < 1.0:
                 return False
-            flagged = self._exceeds(distance)
-            self._remember(distance)
+            known, flagged = len(self._sorted), False
+            if known * self._share >= _FEWEST:
+                rank = math.ceil((1.0 - self._share) * (known + 1))
+                flagged = distance > self._sorted[min(rank, known) - 1]
+            self._recent.append(distance)
+            bisect.insort(self._sorted, distance)
+            if len(self._recent) > _WINDOW:
+                oldest = self._recent.popleft()
+                del self._sorted[bisect.bisect_left(self._sorted, oldest)]
             return flagged
-
-    def _exceeds(self, distance: float) -> bool:
-        known = len(self._sorted)
-        if known * self._share < _FEWEST:
-            return False
-        rank = math.ceil((1.0 - self._share) * (known + 1))
-        return distance > self._sorted[min(rank, known) - 1]
-
-    def _remember(self, distance: float) -> None:
-        self._recent.append(distance)
-        bisect.insort(self._sorted, distance)
-        if len(self._recent) > _WINDOW:
-            oldest = self._recent.popleft()
-            del self._sorted[bisect.bisect_left(self._sorted, oldest)]

@@ -140,14 +140,13 @@ def run_of(
     outputs, lay, wrong = read_outputs(
         rebuilt(seen.returned), expected, _CPU, copy=copy
     )
+    places = zip(lay, seen.returned.copies, strict=False)
     return Run(
         outputs=outputs,
         metadata=wrong,
         touches=touches,
         arguments={n: c.footprint for n, c in seen.tensors.items()},
-        results={
-            n: c.footprint for n, c in zip(lay, seen.returned.copies, strict=False)
-        },
+        results={n: c.footprint for n, c in places},
     )
 
 
@@ -214,7 +213,8 @@ def conforms(
         BindingError: if the operator's oracle or error model is malformed.
     """
     specs = case.tensors
-    if operator is not OPERATORS.get(operator.name) or seen.changed or seen.handed:
+    own = operator is OPERATORS.get(operator.name)
+    if not own or seen.changed or seen.handed:
         return False
     if declaration.nonfinite != "propagate" or case.largest < 2 * AT_ONCE:
         return False

@@ -1,11 +1,12 @@
 """Calls that the device gate looks at: before, after, and what it reported of them."""
 
-import copy
 import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,65 +41,59 @@ if TYPE_CHECKING:
     from kfuzz.features.monitor.gate.device import Underway
 
 
-def gated(
-    monitor: "Monitor",
-    gate: DeviceGate,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    number: int,
-) -> Any:
+# A call that is to be made: the function with its arguments.
+Made = functools.partial[Any]
+
+
+def gated(monitor: "Monitor", gate: DeviceGate, make: Made, number: int) -> Any:
     """Make a call that the host gate passed; what it does and raises is its own."""
     if not gate.wants():
-        return function(*args, **kwargs)
-    device = _device_of(args, kwargs)
+        return make()
+    given = (*make.args, *make.keywords.values())
+    device = next((x.device for x in given if _is_on_gpu(x)), None)
     if device is None:
         if not gate.on_cpu or not monitor.is_outlier(
-            (*args, *kwargs.values()), gate.flags, "the device gate failed"
+            given, gate.flags, "the device gate failed"
         ):
-            return function(*args, **kwargs)
-        return monitor.sampled(function, args, kwargs, number, Reason.OUTLIER)
-    call = monitor.call_of(args, kwargs)
-    underway = None
-    if call is not None:
-        try:
-            underway = gate.look([*call.tensors.values()], device, number)
-            if underway is not None:  # it holds nothing of the caller's memory
-                underway.names = (*call.tensors,)
-                underway.seen = Seen(
-                    {}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32
-                )
-            else:
-                why = "too many tensors, too large, with gaps, or no Triton"
-                monitor.tell("skipped", "not seen by the device gate", why)
-        except Exception as error:
-            monitor.tell("errors", "the device gate failed", str(error), error)
+            return make()
+        return monitor.sampled(make, number, Reason.OUTLIER)
+    call = monitor.call_of(make.args, make.keywords)
+    underway = None if call is None else _begun(monitor, gate, call, device, number)
     if call is None or underway is None:
-        return function(*args, **kwargs)
+        return make()
     parts = None
     try:
-        returned = function(*args, **kwargs)
-        try:
+        returned = make()
+        with monitor.guarding("a result could not be copied"):
             parts = monitor.results_of(call, returned)
-        except Exception as error:
-            monitor.tell("errors", "a result could not be copied", str(error), error)
         return returned
     except BaseException:
         monitor.count("raised")
         raise
     finally:
-        try:
+        with monitor.guarding("the device gate failed"):
             gate.after(underway, parts)
-        except Exception as error:
-            monitor.tell("errors", "the device gate failed", str(error), error)
 
 
-def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
-    """Return the GPU that a call's tensors lie on; None for none."""
-    for x in (*args, *kwargs.values()):
-        if isinstance(x, Tensor) and x.is_cuda:
-            return x.device
-    return None
+def _begun(
+    monitor: "Monitor", gate: DeviceGate, call: Call, device: torch.device, number: int
+) -> "Underway | None":
+    underway = None
+    with monitor.guarding("the device gate failed"):
+        underway = gate.look([*call.tensors.values()], device, number)
+        if underway is not None:  # it holds nothing of the caller's memory
+            underway.names = (*call.tensors,)
+            underway.seen = Seen(
+                {}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32
+            )
+        else:
+            why = "too many tensors, too large, with gaps, or no Triton"
+            monitor.tell("skipped", "not seen by the device gate", why)
+    return underway
+
+
+def _is_on_gpu(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_cuda
 
 
 def told(monitor: "Monitor", news: Told) -> None:
@@ -107,8 +102,7 @@ def told(monitor: "Monitor", news: Told) -> None:
         ("outliers", news.flagged), ("dropped", news.lost), ("skipped", news.unfit),
         ("sampled", len(news.kept)),
     ):  # fmt: skip
-        for _ in range(count):
-            monitor.count(name)
+        monitor.count(name, count)
     for underway in news.kept:
         if not runtime.offer(functools.partial(_check, monitor, underway, utc_now())):
             monitor.count("dropped")
@@ -167,13 +161,16 @@ class Monitor:
     def begin_anew(self) -> None:
         """Forget all calls."""
         self._lock = threading.Lock()
-        self._numbers: dict[str, int] = {}
+        self._numbers: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
         self.gate.clear()
         if self.device_gate is not None:
             self.device_gate.begin_anew()
             # Weakly: a gate is told of as long as its function lives.
-            self.device_gate.told_to(_teller(weakref.ref(self)))
+            itself = weakref.ref(self)
+            self.device_gate.told_to(
+                lambda news: told(there, news) if (there := itself()) else None
+            )
 
     @property
     def kernel(self) -> Any:
@@ -195,10 +192,10 @@ class Monitor:
             numbers = dict(self._numbers)
         return Counts(self.name, seen=self.gate.calls, **numbers)
 
-    def count(self, name: str) -> None:
-        """Add one to a count."""
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to a count."""
         with self._lock:
-            self._numbers[name] = self._numbers.get(name, 0) + 1
+            self._numbers[name] += more
 
     def tell(self, count: str, what: str, why: str, error: Any = None) -> None:
         """Count something that went wrong, and log it once for each kind."""
@@ -213,6 +210,16 @@ class Monitor:
             exc_info=error, extra={"kfuzz_function": self.name},
         )  # fmt: skip
 
+    @contextmanager
+    def guarding(self, what: str) -> Iterator[None]:
+        """Count and log what raises in the block, which the caller never sees."""
+        try:
+            yield
+        except Outside as error:
+            self.tell("outside", "outside the contract", str(error))
+        except Exception as error:
+            self.tell("errors", what, str(error), error)
+
     def is_outlier(
         self,
         tensors: Iterable[Tensor],
@@ -226,30 +233,21 @@ class Monitor:
             flags: asked about the tensors.
             failure: what it is if that raises.
         """
-        try:
+        flagged = False
+        with self.guarding(failure):
             given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
             flagged = flags([x for x in given if not x.is_cuda])
-        except Exception as error:
-            self.tell("errors", failure, str(error), error)
-            return False
         if flagged:
             self.count("outliers")
         return flagged
 
-    def sampled(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        number: int,
-        why: Reason,
-    ) -> Any:
+    def sampled(self, make: Made, number: int, why: Reason) -> Any:
         """Make a call that is looked at; what it does and raises is its own."""
-        pending = self.begin(args, kwargs, number, why)
+        pending = self.begin(make.args, make.keywords, number, why)
         if pending is None:
-            return function(*args, **kwargs)
+            return make()
         try:
-            returned = function(*args, **kwargs)
+            returned = make()
         except BaseException:
             self.count("raised")
             self.give_up(pending)
@@ -257,22 +255,17 @@ class Monitor:
         self.finish(pending, returned)
         return returned
 
-    def passed(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        number: int,
-    ) -> Any:
+    def passed(self, make: Made, number: int) -> Any:
         """Make a call that the host gate passed, past the others."""
         detectors = self.gate_detectors
         if detectors and self.is_outlier(
-            (*args, *kwargs.values()), functools.partial(_flagged, detectors), _RAISED
-        ):
-            return self.sampled(function, args, kwargs, number, Reason.OUTLIER)
+            (*make.args, *make.keywords.values()),
+            functools.partial(_flagged, detectors), _RAISED,
+        ):  # fmt: skip
+            return self.sampled(make, number, Reason.OUTLIER)
         if self.device_gate is None:
-            return function(*args, **kwargs)
-        return gated(self, self.device_gate, function, args, kwargs, number)
+            return make()
+        return gated(self, self.device_gate, make, number)
 
     def begin(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], number: int, why: Reason
@@ -284,15 +277,12 @@ class Monitor:
         call = self.call_of(args, kwargs)
         if call is None:
             return None
-        try:
+        with self.guarding("a call could not be looked at"):
             before = runtime.memory.take(list(call.tensors.values()))
-        except Exception as error:
-            self.tell("errors", "a call could not be looked at", str(error), error)
-            return None
-        if before is None:
+            if before is not None:
+                return Pending(call, before, number, why)
             self.count("dropped")
-            return None
-        return Pending(call, before, number, why)
+        return None
 
     def call_of(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, later: bool = False
@@ -304,7 +294,7 @@ class Monitor:
             kwargs: passed by name.
             later: whether the call was made by now, and these are other tensors.
         """
-        try:
+        with self.guarding("a call could not be looked at"):
             if is_under_modes() and not later:
                 self.tell("skipped", "not looked at", "a mode of torch is active")
                 return None
@@ -312,16 +302,10 @@ class Monitor:
             if later:
                 return call
             self._require_plain(call)
-            if capturing([*call.tensors.values(), *call.written.values()]):
-                self.tell("skipped", "not looked at", "a CUDA graph is being captured")
-                return None
-        except Outside as error:
-            self.tell("outside", "outside the contract", str(error))
-            return None
-        except Exception as error:
-            self.tell("errors", "a call could not be looked at", str(error), error)
-            return None
-        return call
+            if not capturing([*call.tensors.values(), *call.written.values()]):
+                return call
+            self.tell("skipped", "not looked at", "a CUDA graph is being captured")
+        return None
 
     def _require_plain(self, call: Call) -> None:
         """Raise Outside for a call whose arguments say nothing certain.
@@ -329,52 +313,41 @@ class Monitor:
         Autocast changes what an operator of torch computes; memory that is written
         and another argument's too has no defined result.
         """
-        if not self.options.autocast:
-            for kind in {x.device.type for x in call.tensors.values()}:
-                if torch.is_autocast_enabled(kind):
-                    raise Outside("under torch.autocast: see autocast=")
+        kinds = {x.device.type for x in call.tensors.values()}
+        if not self.options.autocast and any(map(torch.is_autocast_enabled, kinds)):
+            raise Outside("under torch.autocast: see autocast=")
         written = [x for x in call.written.values() if x.numel()]
         for name, x in call.tensors.items():
             for place in written:
                 same = x is place or x.data_ptr() == place.data_ptr()
-                if name in call.free and same:
-                    continue
                 a, b = Footprint.of(x), Footprint.of(place)
-                if a.address < b.stop and b.address < a.stop:
+                apart = a.address >= b.stop or b.address >= a.stop
+                if not apart and not (name in call.free and same):
                     raise Outside(f"{name} is in memory that the call writes to")
 
-    def finish_compiled(
-        self,
-        pending: Pending,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        returned: Any,
-    ) -> None:
+    def finish_compiled(self, pending: Pending, call: Call | None, parts: Any) -> None:
         """Finish a call of compiled code, whose arguments lie elsewhere by now.
 
         Where results lie says nothing there.
         """
-        pending.call = self.call_of(args, kwargs, later=True)
-        if pending.call is None:
+        pending.call = call
+        if call is None:
             self.give_up(pending)
             return
-        places = tuple(pending.call.written.values())
-        if places:
-            returned = places if len(places) > 1 else places[0]
-        self.finish(pending, returned, is_compiled=True)
+        if places := tuple(call.written.values()):
+            parts = places if len(places) > 1 else places[0]
+        self.finish(pending, parts, is_compiled=True)
 
     def finish(
         self, pending: Pending, returned: Any, *, is_compiled: bool = False
     ) -> None:
         """Copy the results of a call and have it checked; never raises."""
-        try:
+        is_kept = None
+        with self.guarding("a result could not be copied"):
             is_kept = self._keep(pending, returned, is_compiled)
-        except Exception as error:
-            self.tell("errors", "a result could not be copied", str(error), error)
-            self.give_up(pending)
-            return
-        if not is_kept:
+        if is_kept is False:
             self.count("dropped")
+        if not is_kept:
             self.give_up(pending)
 
     def _keep(self, pending: Pending, returned: Any, is_compiled: bool) -> bool:
@@ -391,15 +364,10 @@ class Monitor:
         if pending.after is None:
             return False
         seen = Seen(
-            dict(zip(call.tensors, pending.before.copies, strict=True)),
-            call.scalars,
-            outline.filled(pending.after.copies),
-            {},
-            handed,
-            call.rest,
-            is_compiled,
+            dict(zip(call.tensors, pending.before.copies, strict=True)), call.scalars,
+            outline.filled(pending.after.copies), {}, handed, call.rest, is_compiled,
             call.tf32,
-        )
+        )  # fmt: skip
         pending.call = None  # nothing of the caller's is held any more
         for snapshot in pending.snapshots:
             snapshot.originals.clear()
@@ -435,8 +403,7 @@ class Monitor:
             self.check(seen, pending.number, pending.why, pending.when)
         finally:
             for snapshot in pending.snapshots:
-                snapshot.wait()
-                snapshot.release()
+                snapshot.end()
 
     def check(self, seen: Seen, number: int, why: Reason, when: str) -> None:
         """Judge a call; runs in the worker."""
@@ -445,15 +412,10 @@ class Monitor:
             self.is_outlier(
                 tensors, functools.partial(_flagged, self._detectors), _RAISED
             )
-        try:
+        judged = None
+        with self.guarding("a call could not be checked"):
             judged = runtime.judge(self.subject, seen)
-        except Outside as error:
-            self.tell("outside", "outside the contract", str(error))
-            return
-        except Exception as error:
-            self.tell("errors", "a call could not be checked", str(error), error)
-            return
-        self.count("checked")
+            self.count("checked")
         if judged is None:
             return
         if judged.report.failure is not None:
@@ -468,10 +430,8 @@ class Monitor:
         assert failure is not None
         finding = path = ""
         if options.store is not None:
-            try:
+            with self.guarding("a finding was not stored"):
                 finding, path = options.store.save(self.subject, judged, seen)
-            except Exception as error:
-                self.tell("errors", "a finding was not stored", str(error), error)
         violation = violation_of(
             failure, seen,
             keep=options.keep, function=self.name,
@@ -482,21 +442,9 @@ class Monitor:
             "%s breaks %s: %s", self.name, violation.contract, violation.message,
             extra=violation.fields(),
         )  # fmt: skip
-        if options.on_violation is None:
-            return
-        try:
-            options.on_violation(violation)
-        except Exception as error:
-            self.tell("errors", "on_violation raised", str(error), error)
-
-
-def _teller(monitor: "weakref.ref[Monitor]") -> Callable[[Told], None]:
-    def tell(news: Told) -> None:
-        there = monitor()
-        if there is not None:
-            told(there, news)
-
-    return tell
+        if options.on_violation is not None:
+            with self.guarding("on_violation raised"):
+                options.on_violation(violation)
 
 
 def _flagged(detectors: Sequence[Detector], tensors: Sequence[Tensor]) -> bool:
@@ -520,11 +468,12 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
         if not gate.active:
             return function(*args, **kwargs)
         number, why = gate.look(args, kwargs)
-        if why is not None:
-            return monitor.sampled(function, args, kwargs, number, why)
-        if not monitor.has_more_gates:
+        if why is None and not monitor.has_more_gates:
             return function(*args, **kwargs)
-        return monitor.passed(function, args, kwargs, number)
+        make = functools.partial(function, *args, **kwargs)
+        if why is not None:
+            return monitor.sampled(make, number, why)
+        return monitor.passed(make, number)
 
     wrapper.monitor = monitor  # type: ignore[attr-defined]
     return wrapper
@@ -545,44 +494,3 @@ class MonitoredKernel(BoundKernel):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the implementation, and look at the call."""
         return self._call(*args, **kwargs)
-
-
-class Forward:
-    """The `forward` of one module, monitored; copies with it, and is pickled without.
-
-    Attributes:
-        module: whose it is.
-        monitor: looks at its calls; shared by copies of the module, None in one that
-            was pickled.
-    """
-
-    def __init__(self, module: torch.nn.Module, monitor: Monitor) -> None:
-        self.module = module
-        self.monitor: Monitor | None = monitor
-        self._guard()
-
-    def _guard(self) -> None:
-        function = type(self.module).forward
-        if self.monitor is not None:
-            function = guarded(function, self.monitor)
-        self._function = function
-        functools.update_wrapper(self, function, updated=())
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module's own `forward`, and look at the call."""
-        return self._function(self.module, *args, **kwargs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Forward":
-        made: Forward = object.__new__(Forward)
-        memo[id(self)] = made
-        made.module = copy.deepcopy(self.module, memo)
-        made.monitor = self.monitor
-        made._guard()
-        return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"module": self.module}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.module, self.monitor = state["module"], None
-        self._guard()

@@ -38,9 +38,8 @@ class JudgeProcess:
     def __init__(self) -> None:
         """Start no child yet."""
         self._child: OwnProcess | None = None
-        # Held for the moments in which these change, never while a child is asked.
-        self._lock = threading.Lock()
-        self._is_asking = self._is_closed = False
+        self._asking = threading.Lock()
+        self._is_closed = False
 
     def judge(self, subject: Subject, seen: Seen) -> Judged | None:
         """Return what came of a call; None if the child found that it conforms.
@@ -57,7 +56,9 @@ class JudgeProcess:
         leaves = () if seen.rest is None else seen.rest.scalars
         if home is None or not all(map(is_plain, leaves)):
             return subject.judge(seen)
-        match self._answer((home, pickle.dumps(_portable(seen)))):
+        with self._asking:
+            answer = self._answer((home, pickle.dumps(_portable(seen))))
+        match answer:
             case ("outside", str(why)):
                 raise Outside(why)
             case ("error", str(what)):
@@ -67,52 +68,33 @@ class JudgeProcess:
         return subject.judge(seen)
 
     def _answer(self, request: object) -> Any:
-        child = self._ready()
+        if self._is_closed:
+            raise HarnessError("the monitor was stopped")
+        child = self._child
+        if child is None:
+            child = OwnProcess(CHILD, os.environ, start_new_session=True)
+            self._child = child
         what = f"gave no answer for {ANSWER_SECONDS:g} s"
         try:
             child.send(request)
             if child.ready(ANSWER_SECONDS):
-                answer = child.receive()
-                with self._lock:
-                    self._is_asking = False
-                    if self._is_closed:
-                        self._end()
-                return answer
+                return child.receive()
         except (OSError, EOFError):
             what = f"ended: {child.ended(_REAP_SECONDS)}"
-        with self._lock:
-            self._is_asking = False
-            self._end()
+        self._child = None
+        child.close()
         raise HarnessError(f"the judging process {what}")
 
-    def _ready(self) -> OwnProcess:
-        """Return a child to be asked, which `close` leaves to this thread."""
-        with self._lock:
-            if self._is_closed:
-                raise HarnessError("the monitor was stopped")
-            if self._child is None:
-                self._child = OwnProcess(CHILD, os.environ, start_new_session=True)
-            self._is_asking = True
-            return self._child
-
-    def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.close()
-
     def close(self) -> None:
-        """End the child.
-
-        Where another thread waits for an answer, it is killed alone: that thread reads
-        its end.
-        """
-        with self._lock:
-            self._is_closed = True
-            if not self._is_asking:
-                self._end()
-            elif self._child is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(self._child.pid, signal.SIGKILL)
+        """End the child; a thread that waits for its answer reads its end."""
+        self._is_closed = True
+        child = self._child
+        if child is None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        if self._asking.acquire(blocking=False):  # else it is ended by who asks
+            child.close()
 
 
 def _portable(seen: Seen) -> Seen:

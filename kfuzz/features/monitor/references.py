@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -34,8 +35,8 @@ from kfuzz.features.monitor.seen import (
 )
 from kfuzz.features.monitor.subjects import (
     Judged,
+    NoDraws,
     Outside,
-    OwnDraws,
     Recurrences,
     Subject,
     case_of,
@@ -107,14 +108,10 @@ class OperatorSubject(Subject):
         operator, claims = self.operator, self.declaration
         tensors: dict[str, Tensor] = {}
         for name, parameter in operator.tensors.items():
-            value = given.get(name)
-            if value is None:
-                if not parameter.optional:
-                    raise Outside(f"no tensor for {name}")
-                continue
-            if not isinstance(value, Tensor) or not can_copy(value):
-                raise Outside(f"{name} is {type(value).__name__}, no plain tensor")
-            tensors[name] = value
+            if given.get(name) is not None:
+                tensors[name] = _plain(given, name)
+            elif not parameter.optional:
+                raise Outside(f"no tensor for {name}")
         scalars = {n: given[n] for n in operator.scalars if n in given}
         written: dict[str, Tensor] = {}
         if claims.inplace:
@@ -124,11 +121,8 @@ class OperatorSubject(Subject):
             written = dict(zip(places, taken, strict=True))
         if claims.out:
             for name in operator.outputs:
-                if name in written:
-                    continue
-                if not isinstance(given.get(name), Tensor) or not can_copy(given[name]):
-                    raise Outside(f"no tensor for {name}")
-                written[name] = given[name]
+                if name not in written:
+                    written[name] = _plain(given, name)
         return Call(tensors, scalars, written, frozenset(claims.inplace))
 
     def results(self, returned: Any) -> Any:
@@ -144,9 +138,7 @@ class OperatorSubject(Subject):
         """Judge a call by the operator's contract; see `Subject.judge`."""
         operator, claims = self.operator, self.declaration
         scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
-        whole: dict[str, Scalar] = {}
-        for name in operator.scalars:
-            whole[name] = scalars.get(name, operator.default_of(name))
+        whole = {n: operator.default_of(n) for n in operator.scalars} | scalars
         if operator.dim is not None and type(whole[operator.dim]) is not int:
             raise Outside(f"{operator.dim}={whole[operator.dim]!r:.40} is no axis")
         if seen.verdict_only:
@@ -167,7 +159,10 @@ class OperatorSubject(Subject):
             return False
         takes = self.kernel.arguments
         given = tuple(case.tensors)
-        passed = set(scalars) <= {*takes.scalars, *_defaults(self.operator, scalars)}
+        passed = all(
+            n in takes.scalars or v == self.operator.default_of(n)
+            for n, v in scalars.items()
+        )
         # Those at the end stay at their defaults, whatever these are.
         complete = takes.tensors[: len(given)] == given
         if not complete and set(given) <= set(takes.tensors):
@@ -175,9 +170,12 @@ class OperatorSubject(Subject):
         return complete and passed
 
 
-def _defaults(operator: Operator, scalars: Mapping[str, Scalar]) -> set[str]:
-    """Return the scalars that are at their defaults."""
-    return {n for n, v in scalars.items() if v == operator.default_of(n)}
+def _plain(given: Mapping[str, Any], name: str) -> Tensor:
+    """Return an argument that is a plain tensor, or raise Outside."""
+    value = given.get(name)
+    if not isinstance(value, Tensor) or not can_copy(value):
+        raise Outside(f"{name} is {type(value).__name__}, no plain tensor")
+    return value
 
 
 class _Binder:
@@ -263,8 +261,10 @@ class _Binder:
                 for key, each in value.items():
                     known = key in self._operator.inputs or key in self._claims.out
                     (found if known else own)[key] = each
-            elif not _is_default(value, parameter.default):
-                own[name] = value
+            elif value is not (default := parameter.default):
+                alike = type(value) is type(default) and is_plain(value)
+                if not alike or value != default:
+                    own[name] = value
         for name, value in own.items():
             if not any(c.get(name) == value for c in self._claims.configs):
                 raise Outside(f"{name}= is the function's own, and not at its default")
@@ -281,11 +281,6 @@ class _Binder:
         return found
 
 
-def _is_default(value: Any, default: Any) -> bool:
-    alike = type(value) is type(default) and is_plain(value)
-    return value is default or (alike and bool(value == default))
-
-
 # Functions held to a plain reference, under the running-error shadow.
 #
 # A reference is any function in plain torch that takes what the monitored one takes,
@@ -296,12 +291,6 @@ def _is_default(value: Any, default: Any) -> bool:
 MAX_RANK: Final = 4
 FLOATS: Final = ("float32", "float16", "bfloat16")
 """Dtypes whose arithmetic float64 is precise enough to judge."""
-
-Rebuild = Callable[
-    [Sequence[Tensor], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]
-]
-"""From tensors and scalars to what the reference is called with."""
-
 
 # Tuples, lists, named tuples and what `torch.topk` returns, in the text of a structure.
 _NAMED: Final = "|".join(x for x in dir(torch.return_types) if not x.startswith("_"))
@@ -348,13 +337,12 @@ class Structure:
             for i, part in enumerate(parts):
                 alone = isinstance(value, Tensor)
                 names.setdefault(id(part), name if alone else f"{name}_{i}")
-        used: dict[str, int] = {}
+        used: Counter[str] = Counter()
         chosen = []
         for i, tensor in enumerate(tensors):
             name = names.get(id(tensor), f"tensor{i}")
-            again = used.get(name, 0)
-            used[name] = again + 1
-            chosen.append(f"{name}_{again}" if again else name)
+            chosen.append(f"{name}_{used[name]}" if used[name] else name)
+            used[name] += 1
         held = tuple(_Hole if isinstance(x, Tensor) else x for x in leaves)
         return cls(tuple(chosen), held, spec), tensors
 
@@ -369,10 +357,9 @@ class Structure:
         """Return arguments of the structure with other tensors."""
         left = iter(tensors)
         leaves = [next(left) if x is _Hole else x for x in self.leaves]
-        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(
-            leaves, self.spec
-        )
-        return made
+        made: Any = pytree.tree_unflatten(leaves, self.spec)
+        args, kwargs = made
+        return args, kwargs
 
 
 @dataclass(frozen=True)
@@ -399,65 +386,55 @@ class Reference:
 
     Attributes:
         operator: it as an operator, whose error model is its own shadow.
+        main: dtype of the first floating argument.
+        dtypes: those of the arguments that have another one, "" for the rest.
+        scalars: the other arguments that have a name.
     """
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        *,
-        name: str,
-        dtypes: Mapping[str, str],
-        scalars: Mapping[str, Scalar],
-        rebuild: Rebuild,
-        outputs: tuple[str, ...],
+        subject: "ReferenceSubject",
+        seen: Seen,
         results: int,
-        declaration: Declaration,
-        tf32: frozenset[str] = frozenset(),
         known: Sequence[Tensor] | None = None,
     ) -> None:
         """Make the operator.
 
         Args:
-            function: the reference.
-            name: of the operator.
-            dtypes: dtype of each tensor argument, "" for what the declaration says.
-            scalars: the other arguments that have a name, with their defaults.
-            rebuild: from tensors and scalars to the reference's arguments.
-            outputs: names of the results that are tensors.
-            results: how many these are; of another number than names they have others.
-            declaration: what the function claims.
-            tf32: kinds of float32 products that may take TF32 operands.
+            subject: the function with its reference.
+            seen: a call of it.
+            results: how many results are tensors; of another number than names they
+                have others.
             known: what the reference gives in its own arithmetic for the call that is
                 judged, if nothing else is to be admitted; floating tensors.
 
         Raises:
-            BindingError: if no argument is a floating tensor.
-            Outside: if no result is a tensor.
+            Outside: if no argument is a floating tensor, or no result a tensor.
         """
         if not results:
             raise Outside("the reference returns no tensor")
+        outputs, declaration = subject.outputs, subject.declaration
         if len(outputs) != results:
             outputs = tuple(f"y{i}" for i in range(results))
-        self._function = function
-        self._rebuild = rebuild
-        self._tf32 = tf32
-        self._known = known
-        self._dtypes = tuple(dtypes.values())
-        self._inplace = [i for i, n in enumerate(dtypes) if n in declaration.inplace]
+        given = {n: dtype_name(c.dtype) for n, c in seen.tensors.items()}
+        self.main = main_dtype(given)
+        # "" for what the declaration says.
+        self.dtypes = {n: "" if d == self.main else d for n, d in given.items()}
+        scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
+        self.scalars = {n: v for n, v in scalars.items() if n not in given}
+        structure: Structure = seen.rest
+        self._function, self._rebuild = subject.plain, structure.rebuild
+        self._tf32, self._known = seen.tf32, known
+        self._inplace = [i for i, n in enumerate(given) if n in declaration.inplace]
         inputs: dict[str, Any] = {
-            n: TensorParameter("*", dtype=dtype) for n, dtype in dtypes.items()
+            n: TensorParameter("*", dtype=dtype) for n, dtype in self.dtypes.items()
         }
-        inputs.update({n: ScalarParameter(v, ()) for n, v in scalars.items()})
+        inputs.update({n: ScalarParameter(v, ()) for n, v in self.scalars.items()})
         self.operator = Operator(
-            name,
-            inputs=inputs,
-            oracle=self._oracle,
-            error_model=self._admitted,
-            outputs=outputs,
-            ranks=range(MAX_RANK + 1),
-            dtypes=FLOATS,
-            defaults=declaration,
-        )
+            subject.operator_name, inputs=inputs, oracle=self._oracle,
+            error_model=self._admitted, outputs=outputs, ranks=range(MAX_RANK + 1),
+            dtypes=FLOATS, defaults=declaration,
+        )  # fmt: skip
 
     def outcome(
         self,
@@ -483,7 +460,7 @@ class Reference:
             args, kwargs = pytree.tree_map(
                 partial(in_float32, declared=narrows), (args, kwargs)
             )
-        with torch.no_grad(), OwnDraws(), Recurrences() as recurrences:
+        with torch.no_grad(), NoDraws(), Recurrences() as recurrences:
             returned = self._function(*args, **kwargs)
         moved = [
             i for i, x in enumerate(given)
@@ -523,14 +500,14 @@ class Reference:
         self, *tensors: Tensor, narrows: Declaration | None = None, **scalars: Any
     ) -> tuple[Tensor, ...]:
         found = self.outcome(tensors, scalars, narrows=narrows)
-        return tuple(_as_oracle(x) for x in found.tensors)
+        return tuple(map(_as_oracle, found.tensors))
 
     def _typed(
         self, tensors: Sequence[Tensor], main: torch.dtype | None
     ) -> list[Tensor]:
         """Return arguments in dtypes of their own; floats in one where it is given."""
         made = []
-        for x, name in zip(tensors, self._dtypes, strict=False):
+        for x, name in zip(tensors, self.dtypes.values(), strict=False):
             if name and DTYPES[name].kind != "float":
                 x = x.to(getattr(torch, name))
             elif main is not None and x.is_floating_point():
@@ -544,12 +521,11 @@ class Reference:
         In the formats that the reference gives in its own arithmetic.
         """
         if self._known is not None:
+            known = zip(self.operator.outputs, self._known, strict=True)
             return {
-                name: around(
-                    problem, x[None].to(torch.float64), 0.0,
-                    output=FORMATS[dtype_name(x.dtype)],
-                )
-                for name, x in zip(self.operator.outputs, self._known, strict=True)
+                name: around(problem, x[None].to(torch.float64), 0.0,
+                             output=FORMATS[dtype_name(x.dtype)])
+                for name, x in known
             }  # fmt: skip
         values = [x[0] for x in problem.tensors.values()]
         typed = self._typed(values, problem.format.dtype)
@@ -569,16 +545,10 @@ class Reference:
         if any(in_float32(x, claims) != x for x in passed if isinstance(x, float)):
             narrowed = partial(self._oracle, narrows=claims)
         return reference_bounds(
-            problem,
-            self._oracle,
-            names,
-            name=self.operator.name,
-            formats=formats,
-            tf32=tf32,
-            narrowed=narrowed,
-            computed=None if NARROW.isdisjoint(self._dtypes) else self._computed,
-            dtypes=dtypes,
-        )
+            problem, self._oracle, names, name=self.operator.name, formats=formats,
+            tf32=tf32, narrowed=narrowed, dtypes=dtypes,
+            computed=self._computed if NARROW & {*self.dtypes.values()} else None,
+        )  # fmt: skip
 
 
 def _kind(leaf: Any) -> str:
@@ -600,37 +570,21 @@ def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None
     leaves = seen.returned.leaves
     kinds = tuple("Tensor" if isinstance(x, TensorCopy) else x for x in leaves)
     # Tuples of whatever kind and lists are alike.
-    form, wanted_form = (
-        _SEQUENCES.sub("(tuple,", f) for f in (seen.returned.form, native.form)
-    )
-    if kinds != native.kinds or form != wanted_form:
+    forms = [_SEQUENCES.sub("(tuple,", x) for x in (seen.returned.form, native.form)]
+    if kinds != native.kinds:
         what = (
             f"returns {seen.returned.kind} of {', '.join(kinds) or 'nothing'}, the "
             f"reference {', '.join(native.kinds) or 'nothing'}"
         )
-        if kinds == native.kinds:
-            what = "returns its results in another structure than the reference"
         return Metadata(Kind.WRONG_TYPE, "", what)
-    for name, copy, wanted in zip(
-        names, seen.returned.copies, native.tensors, strict=True
-    ):
-        if copy.dtype != wanted.dtype:
-            what = f"{name} is {copy.dtype}, expected {wanted.dtype}"
+    if forms[0] != forms[1]:
+        what = "returns its results in another structure than the reference"
+        return Metadata(Kind.WRONG_TYPE, "", what)
+    for name, copy, x in zip(names, seen.returned.copies, native.tensors, strict=True):
+        if copy.dtype != x.dtype:
+            what = f"{name} is {copy.dtype}, expected {x.dtype}"
             return Metadata(Kind.WRONG_DTYPE, name, what)
     return None
-
-
-def is_same(seen: Seen, native: Outcome) -> bool:
-    """Whether a function returned bit for bit what the reference does.
-
-    Args:
-        seen: what the function returned, of the same dtypes as
-        native: what the reference returned, in its own arithmetic.
-    """
-    return all(
-        copy.shape == tuple(x.shape) and torch.equal(_bits(copy.values), _bits(x))
-        for copy, x in zip(seen.returned.copies, native.tensors, strict=True)
-    )
 
 
 def _bits(x: Tensor) -> Tensor:
@@ -695,8 +649,8 @@ class ReferenceSubject(Subject):
         """
         known_as = getattr(plain, "__name__", type(plain).__name__)
         super().__init__(function, declaration, operator_name=known_as, **named)
-        self._reference = plain
-        self._outputs = outputs
+        self.plain = plain
+        self.outputs = outputs
         self._signature = signature_of(function)
         self._wanted = signature_of(plain)
         if declaration.out and self._signature is None:
@@ -707,33 +661,32 @@ class ReferenceSubject(Subject):
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Return the arguments of a call; see `Subject.call`."""
         written = self._destinations(args, kwargs)
-        if self.arguments is not None:
-            made: Any = self.arguments(*args, **kwargs)
-            if isinstance(made, Mapping):
-                args, kwargs = (), dict(made)
-            else:
-                args, kwargs = (made,) if isinstance(made, Tensor) else tuple(made), {}
-        else:
+        if self.arguments is None:
             args, kwargs = self._without(args, kwargs, written)
-        bound = self._bound(args, kwargs)
+        else:
+            made: Any = self.arguments(*args, **kwargs)
+            args, kwargs = (), {}
+            if isinstance(made, Mapping):
+                kwargs = dict(made)
+            else:
+                args = (made,) if isinstance(made, Tensor) else tuple(made)
+        # By the reference's parameters, defaults left out.
+        bound: dict[str, Any] = {f"x{i}": x for i, x in enumerate(args)} | kwargs
+        if self._wanted is not None:
+            bound = dict(self._wanted.bind(*args, **kwargs).arguments)
         structure, found = Structure.of(bound, args, kwargs)
-        for name, x in zip(structure.names, found, strict=True):
-            if not can_copy(x):
-                raise Outside(f"{name} is {type(x).__name__} of {x.dtype}")
         tensors = dict(zip(structure.names, found, strict=True))
+        for name in (*tensors, *self.declaration.inplace):
+            _plain(tensors, name)
         for name in self.declaration.inplace:
-            if name not in tensors:
-                raise Outside(f"no tensor for {name}")
-            written = {self._outputs[0]: tensors[name]}
-        scalars = {n: v for n, v in bound.items() if is_plain(v)}
+            written = {self.outputs[0]: tensors[name]}
+        # What torch's flags allow, unless an accumulator is declared.
+        open_ = on_gpu(found) and "accumulator" not in self.explicit
         return Call(
-            tensors, scalars, written, frozenset(self.declaration.inplace), structure,
-            self._products() if on_gpu(found) else frozenset(),
+            tensors, {n: v for n, v in bound.items() if is_plain(v)}, written,
+            frozenset(self.declaration.inplace), structure,
+            tf32_allowed() if open_ else frozenset(),
         )  # fmt: skip
-
-    def _products(self) -> frozenset[str]:
-        """Return what torch's flags allow, unless an accumulator is declared."""
-        return frozenset() if "accumulator" in self.explicit else tf32_allowed()
 
     def _destinations(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -743,13 +696,8 @@ class ReferenceSubject(Subject):
         assert self._signature is not None
         bound = self._signature.bind(*args, **kwargs)
         given = {**bound.arguments, **kwargs}
-        found = {}
-        for output, name in zip(self._outputs, self.declaration.out, strict=True):
-            place = given.get(name)
-            if not isinstance(place, Tensor) or not can_copy(place):
-                raise Outside(f"no tensor for {name}")
-            found[output] = place
-        return found
+        pairs = zip(self.outputs, self.declaration.out, strict=True)
+        return {output: _plain(given, name) for output, name in pairs}
 
     def _without(
         self,
@@ -763,72 +711,57 @@ class ReferenceSubject(Subject):
         kept = tuple(x for x in rest if id(x) not in places)
         return kept, {n: x for n, x in kwargs.items() if id(x) not in places}
 
-    def _bound(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the arguments by the reference's parameters, defaults left out."""
-        if self._wanted is None:
-            return {**{f"x{i}": x for i, x in enumerate(args)}, **kwargs}
-        return dict(self._wanted.bind(*args, **kwargs).arguments)
-
     def judge(self, seen: Seen) -> Judged:
         """Judge a call by the reference; see `Subject.judge`."""
         if seen.handed:
             raise Outside(seen.handed)
-        dtypes = {n: dtype_name(c.dtype) for n, c in seen.tensors.items()}
-        main = main_dtype(dtypes)
-        own = {n: "" if d == main else d for n, d in dtypes.items()}
-        scalars = {n: scalar_of(v, n) for n, v in seen.scalars.items()}
-        scalars = {n: v for n, v in scalars.items() if n not in own}
-        structure: Structure = seen.rest
-        of = partial(
-            Reference, self._reference, name=self.operator_name, dtypes=own,
-            scalars=scalars, rebuild=structure.rebuild, outputs=self._outputs,
-            declaration=self.declaration, tf32=seen.tf32,
-        )  # fmt: skip
-        made = of(results=len(seen.returned.copies))
+        made = Reference(self, seen, len(seen.returned.copies))
         native = made.native([c.values.contiguous() for c in seen.tensors.values()], {})
         metadata = None
         if native is not None:
             if native.changed:
-                name = tuple(own)[native.changed[0]]
+                name = tuple(seen.tensors)[native.changed[0]]
                 what = f"the reference overwrites {name}: declare inplace={name!r}"
                 raise Outside(what)
-            made = of(results=len(native.tensors))
+            made = Reference(self, seen, len(native.tensors))
             metadata = misfit(seen, native, made.operator.outputs)
             # A call that did to the bit what the reference does, of which no more is
             # asked, needs no bound, which costs many passes over the data.
             stored = {dtype_name(x.dtype) for x in native.tensors} <= FORMATS.keys()
             plain = stored and self.explicit <= _NO_ARITHMETIC
-            if metadata is None and plain and is_same(seen, native):
-                made = of(results=len(native.tensors), known=native.tensors)
+            pairs = zip(seen.returned.copies, native.tensors, strict=False)
+            if (
+                metadata is None
+                and plain
+                and all(
+                    c.shape == tuple(x.shape) and torch.equal(_bits(c.values), _bits(x))
+                    for c, x in pairs
+                )
+            ):
+                made = Reference(self, seen, len(native.tensors), native.tensors)
         operator = made.operator
-        case = case_of(operator, seen, scalars, by_size=True)
+        case = case_of(operator, seen, made.scalars, by_size=True)
         if why := outside(operator, self.declaration, case):
             raise Outside(why)
         report = judged(
             operator, self.declaration, self.explicit, case, numbers_of(seen),
             without=WITHOUT, metadata=metadata,
         )  # fmt: skip
-        return Judged(case, report, self._takes(own, main, scalars, native))
+        return Judged(case, report, self._takes(made, native))
 
-    def _takes(
-        self,
-        dtypes: Mapping[str, str],
-        main: str,
-        scalars: Mapping[str, Scalar],
-        native: Outcome | None,
-    ) -> bool:
+    def _takes(self, made: Reference, native: Outcome | None) -> bool:
         """Whether the kernel can be called on the case as it was here."""
         if self.kernel is None or native is None:
             return False
         operator, takes = self.kernel.operator, self.kernel.arguments
-        fits = takes.tensors[: len(dtypes)] == tuple(dtypes)
-        fits = fits and len(dtypes) == len(takes.tensors)
-        fits = fits and not any(dtypes.values()) and set(scalars) <= set(takes.scalars)
         # Such an operator stores all results in the format of its arguments.
-        plain = {dtype_name(x.dtype) for x in native.tensors} == {main}
-        return fits and plain and len(operator.outputs) == len(native.tensors)
+        return (
+            takes.tensors == tuple(made.dtypes)
+            and not any(made.dtypes.values())
+            and set(made.scalars) <= set(takes.scalars)
+            and {dtype_name(x.dtype) for x in native.tensors} == {made.main}
+            and len(operator.outputs) == len(native.tensors)
+        )
 
     def bind(self, function: Callable[..., Any], **place: Any) -> None:
         """Make a kernel that kfuzz calls by itself, where the signatures tell how.
@@ -839,12 +772,12 @@ class ReferenceSubject(Subject):
         """
         if self.owner or self.arguments or self.declaration.out:
             return
-        plain = self._reference
+        plain = self.plain
         if self.declaration.inplace:
             plain = _pure(plain, self.declaration.inplace[0])
         try:
             operator = reference(
-                plain, name=self.operator_name, outputs=self._outputs,
+                plain, name=self.operator_name, outputs=self.outputs,
                 dtypes=FLOATS, ranks=range(MAX_RANK + 1), defaults=self.declaration,
             )  # fmt: skip
             arguments = match_signature(operator, function, f"monitor of {self.name}")

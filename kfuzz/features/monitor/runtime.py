@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import logging
+import math
 import os
 import queue
 import threading
@@ -22,7 +23,7 @@ from kfuzz.features.monitor.counts import (
     unjudged,
 )
 from kfuzz.features.monitor.gate.device import living, poll_all
-from kfuzz.features.monitor.snapshot import Memory, Snapshot
+from kfuzz.features.monitor.snapshot import Memory
 from kfuzz.store.life import utc_now
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 
 # The thread that checks, and its queue.
-
-Item = Callable[[], None] | Snapshot
-"""A check, or a snapshot to be released once its copies are there."""
 
 # How often the thread looks whether something else is due.
 _TICK_SECONDS: Final = 1.0
@@ -69,15 +67,11 @@ class Checker:
             every: seconds between two such calls.
             often: called after each item, and each second.
         """
-        self._failed = failed
-        self._due = due
-        self._every = every
-        self._often = often
-        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._failed, self._due, self._every, self._often = failed, due, every, often
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._settled = threading.Condition()
-        self._put_in = 0
-        self._done = 0
+        self._put_in = self._done = 0
         self._thread: threading.Thread | None = None
         self._leaving = False
 
@@ -86,7 +80,7 @@ class Checker:
         """Items that are not done."""
         return self._put_in - self._done
 
-    def put(self, item: Item) -> None:
+    def put(self, item: Callable[[], None]) -> None:
         """Have an item done; waits for nothing."""
         with self._lock:
             # Not alive where telling of a failure failed.
@@ -106,8 +100,15 @@ class Checker:
         with self._settled:
             return self._settled.wait_for(lambda: self._done >= wanted, timeout)
 
-    def end(self, timeout: float | None) -> None:
-        """Let the thread end once it has nothing left; the next item begins another."""
+    def end(self, timeout: float | None, *, leaving: bool = False) -> None:
+        """Let the thread end once it has nothing left; the next item begins another.
+
+        Args:
+            timeout: how long it is waited for.
+            leaving: end after what it does now, for the process does: a thread that is
+                inside torch then takes the process with it, by an abort.
+        """
+        self._leaving = leaving
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is None:
@@ -116,15 +117,6 @@ class Checker:
         self._queue.put(None)
         if thread is not threading.current_thread():
             thread.join(timeout)
-
-    def leave(self, timeout: float) -> None:
-        """Let the thread end after what it does now; what waits is left undone.
-
-        For the end of the process: a thread that is inside torch when the interpreter
-        ends takes the process with it, by an abort.
-        """
-        self._leaving = True
-        self.end(timeout)
 
     def _work(self) -> None:
         due = time.monotonic() + self._every
@@ -135,7 +127,7 @@ class Checker:
                     self._count()
                     return
                 try:
-                    self._try(self._do, item)
+                    self._try(item)
                 finally:
                     del item  # nothing of a call stays once a flush returns
                     self._count()
@@ -144,10 +136,10 @@ class Checker:
                 due = time.monotonic() + self._every
                 self._try(self._due)
 
-    def _try(self, what: Callable[..., object], *given: Any) -> None:
+    def _try(self, what: Callable[[], object]) -> None:
         """Call something and tell what it raises; sys.exit in a callback does too."""
         try:
-            what(*given)
+            what()
         except BaseException as error:
             self._failed(error)
 
@@ -155,13 +147,6 @@ class Checker:
         with self._settled:
             self._done += 1
             self._settled.notify_all()
-
-    def _do(self, item: Item) -> None:
-        if isinstance(item, Snapshot):
-            item.wait()
-            item.release()
-        else:
-            item()
 
 
 log: Final = logging.getLogger("kfuzz.monitor")
@@ -230,7 +215,9 @@ class Runtime:
             due=self.write_state, every=_WRITE_SECONDS,
             often=poll_all,
         )  # fmt: skip
-        self.memory = Memory(self.settings.ring_bytes, self.checker.put)
+        self.memory = Memory(
+            self.settings.ring_bytes, lambda gone: self.checker.put(gone.end)
+        )
         self._owner = f"{os.getpid()}-{time.time_ns()}"
         self._written: tuple[Counts, ...] = ()
         self._child: JudgeProcess | None = None
@@ -292,7 +279,7 @@ class Runtime:
         """End with the process; log for which functions nothing was judged."""
         self._pass_all()
         if not self.flush(self.settings.exit_seconds):
-            self.checker.leave(_LAST_CHECK_SECONDS)
+            self.checker.end(_LAST_CHECK_SECONDS, leaving=True)
         self.stop(0.0)
         for counts in self.statistics():
             if text := unjudged(counts):
@@ -310,10 +297,12 @@ class Runtime:
         Returns:
             Whether that was so within the time; False too where a callback asks.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        settled = _decided(until)
-        left = None if until is None else max(until - time.monotonic(), 0.0)
-        settled = self.checker.flush(left) and settled
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        # Until devices have decided about all calls.
+        while not (decided := poll_all()) and time.monotonic() <= until:
+            time.sleep(_POLL_SECONDS)
+        left = None if timeout is None else max(until - time.monotonic(), 0.0)
+        settled = self.checker.flush(left) and decided
         self.write_state()
         return settled
 
@@ -349,15 +338,6 @@ class Runtime:
             monitor.begin_anew()
 
 
-def _decided(until: float | None) -> bool:
-    """Wait until devices have decided about all calls; whether that was in time."""
-    while not poll_all():
-        if until is not None and time.monotonic() > until:
-            return False
-        time.sleep(_POLL_SECONDS)
-    return True
-
-
 runtime: Final = Runtime()
 """The one of this process."""
 
@@ -369,29 +349,7 @@ atexit.register(runtime.leave)
 # Counts of monitored functions for Prometheus, by the extra `prometheus`.
 
 
-class Collector:
-    """Tells a registry of prometheus_client the counts at the time it asks."""
-
-    def __init__(self, family: Any) -> None:
-        """Take the class of metrics that counters are told as.
-
-        Args:
-            family: `prometheus_client.core.CounterMetricFamily`.
-        """
-        self._family = family
-
-    def collect(self) -> Iterable[Any]:
-        """Yield one counter per kind of count, labelled by function."""
-        counts = runtime.statistics()
-        for name in NUMBERS:
-            what = f"calls that kfuzz.monitor counted as {name}"
-            made = self._family(f"kfuzz_monitor_{name}", what, labels=["function"])
-            for each in counts:
-                made.add_metric([each.function], getattr(each, name))
-            yield made
-
-
-def register(registry: Any = None) -> Collector:
+def register(registry: Any = None) -> Any:
     """Have the counts collected by a registry, prometheus_client's own by default.
 
     Raises:
@@ -402,10 +360,20 @@ def register(registry: Any = None) -> Collector:
         from prometheus_client.core import CounterMetricFamily
     except ImportError:
         raise UsageError(
-            "prometheus_client is not installed",
-            where="kfuzz.features.monitor.runtime",
-            fix="pip install 'kfuzz[prometheus]'",
+            "prometheus_client is not installed", fix="pip install 'kfuzz[prometheus]'"
         ) from None
-    collector = Collector(CounterMetricFamily)
-    (REGISTRY if registry is None else registry).register(collector)
-    return collector
+
+    class Collector:
+        def collect(self) -> Iterable[Any]:
+            """Yield one counter per kind of count, labelled by function."""
+            counts = runtime.statistics()
+            for name in NUMBERS:
+                what = f"calls that kfuzz.monitor counted as {name}"
+                made = CounterMetricFamily(
+                    f"kfuzz_monitor_{name}", what, labels=["function"]
+                )
+                for each in counts:
+                    made.add_metric([each.function], getattr(each, name))
+                yield made
+
+    (registry or REGISTRY).register(Collector())

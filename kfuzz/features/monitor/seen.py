@@ -166,25 +166,19 @@ def parts_of(returned: Any) -> tuple[list[Tensor], Returned]:
     The second is to be filled with copies of the first.
     """
     kind = type(returned).__name__
-    if isinstance(returned, Tensor):  # the usual one
-        leaves, form, nest = [returned], LEAF, nest_of(1)
-    else:
-        leaves, form = flattened(returned)
-        left = iter(leaves)
+    leaves, form = flattened(returned)
+    left = iter(leaves)
 
-        def nested(value: Any) -> Any:
-            if isinstance(value, tuple | list):
-                return [nested(item) for item in value]
-            return 0 if next(left, left) is value else None  # a mapping is no leaf
+    def nested(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return [nested(item) for item in value]
+        return 0 if next(left, left) is value else None  # a mapping is no leaf
 
-        nest = json.dumps(nested(returned))
-        nest = "" if "null" in nest else nest
-    fits = [isinstance(x, Tensor) and can_copy(x) for x in leaves]
-    kinds = (
-        _TO_COME if fit else type(x).__name__
-        for x, fit in zip(leaves, fits, strict=True)
-    )  # fmt: skip
-    tensors = [x for x, fit in zip(leaves, fits, strict=True) if fit]
+    nest = json.dumps(nested(returned))
+    nest = "" if "null" in nest else nest
+    tensors = [x for x in leaves if isinstance(x, Tensor) and can_copy(x)]
+    kept = set(map(id, tensors))
+    kinds = (_TO_COME if id(x) in kept else type(x).__name__ for x in leaves)
     return tensors, _outline(tuple(kinds), form, kind, nest)
 
 

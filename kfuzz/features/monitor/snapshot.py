@@ -84,31 +84,25 @@ class ByteRing:
         """Return the bytes of a slot, uint8 [size]."""
         if self._memory is None:  # untouched pages cost nothing; two threads: one wins
             self._memory = torch.empty(
-                self.capacity,
-                dtype=torch.uint8,
-                device="cpu",
-                pin_memory=self.pinned,
+                self.capacity, dtype=torch.uint8, device="cpu", pin_memory=self.pinned
             )
         return self._memory[slot.start : slot.start + slot.size]
 
     @property
     def used(self) -> int:
-        """Bytes from the oldest slot to the newest, what was skipped between too."""
+        """Bytes of the slots that are not free again."""
         with self._lock:
-            if not self._slots:
-                return 0
-            span = self._head - self._slots[0].start
-            return span if span > 0 else span + self.capacity
+            return sum(slot.size for slot in self._slots)
 
     def _room(self, size: int) -> int | None:
         if not self._slots:
             return 0 if size <= self.capacity else None
         tail = self._slots[0].start
-        if self._head > tail:
-            if size <= self.capacity - self._head:
-                return self._head
-            return 0 if size <= tail else None
-        return self._head if size <= tail - self._head else None
+        if self._head <= tail:
+            return self._head if size <= tail - self._head else None
+        if size <= self.capacity - self._head:
+            return self._head
+        return 0 if size <= tail else None
 
 
 def rounded(nbytes: int) -> int:
@@ -143,6 +137,11 @@ class Snapshot:
         while not self.is_there:
             time.sleep(pause)
             pause = min(2.0 * pause, _PAUSES[1])
+
+    def end(self) -> None:
+        """Wait for the copies, and give the room back."""
+        self.wait()
+        self.release()
 
     def release(self) -> None:
         """Give the room back; no copy may be on its way, and none is valid after."""
@@ -232,22 +231,20 @@ class Memory:
 
     def _copy_one(self, tensor: Tensor, place: Tensor, made: Snapshot) -> None:
         whole, as_one = _extent(tensor)
-        held = place.view(tensor.dtype)
+        held = place.view(tensor.dtype)[: whole.numel()]
+        shape, strides = tensor.shape, tensor.stride()
         if as_one:
-            held = held[: whole.numel()]
-            values = torch.as_strided(
-                held, tensor.shape, tensor.stride(), held.storage_offset()
-            )
+            values = torch.as_strided(held, shape, strides, held.storage_offset())
         else:
-            held = values = held.view(tensor.shape)
+            held = values = held.view(shape)
+        original = values
         if tensor.is_cuda:
-            clone = self._bring(whole, held)
+            original = self._bring(whole, held)
             if as_one:
-                clone = torch.as_strided(clone, tensor.shape, tensor.stride())
-            made.originals.append(clone)
+                original = torch.as_strided(original, shape, strides)
         else:
             held.copy_(whole)
-            made.originals.append(values)
+        made.originals.append(original)
         made.copies.append(TensorCopy(values, tensor.device, Footprint.of(tensor)))
 
     def _bring(self, whole: Tensor, goal: Tensor) -> Tensor:
@@ -314,23 +311,20 @@ class Comparison:
     """
 
     def __init__(
-        self,
-        numbers: Snapshot | None,
-        names: Sequence[str],
+        self, numbers: Snapshot | None, names: Sequence[str],
         known: dict[str, tuple[int, int]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.numbers, self._names, self._known = numbers, names, known
 
     def changes(self) -> dict[str, tuple[int, int]]:
         """Return the arguments that were changed, as `Seen` holds them; may wait."""
-        if self.numbers is None:
-            return self._known
-        self.numbers.wait()
         found = dict(self._known)
-        for name, copy in zip(self._names, self.numbers.copies, strict=True):
-            count, first = copy.values.tolist()
-            if count:
-                found[name] = count, first
+        if self.numbers is not None:
+            self.numbers.wait()
+            for name, copy in zip(self._names, self.numbers.copies, strict=True):
+                count, first = copy.values.tolist()
+                if count:
+                    found[name] = count, first
         return found
 
 

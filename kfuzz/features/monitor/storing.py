@@ -51,19 +51,18 @@ class Store:
             entries = self.corpus.entries(made.signature.kernel)
             found = (e.finding.signature for e in entries if isinstance(e, Stored))
             count = sum(s.symptom == made.signature.symptom for s in found)
+        self._stored[made.signature] = count
         if count >= MOST:
-            self._stored[made.signature] = count
             return "", ""
 
         def join(held: Finding | None) -> Finding:
             """Keep what was told of the very same call before, a mark above all."""
-            if held is None or held.signature != made.signature:
-                return made
-            return merged(held, made)
+            alike = held is not None and held.signature == made.signature
+            return merged(held, made) if held is not None and alike else made
 
         stored = self.corpus.change(made, join)
         assert stored is not None
-        self._stored[made.signature] = count + 1
+        self._stored[made.signature] += 1
         return stored.id, str(self.corpus.root / stored.folder)
 
 

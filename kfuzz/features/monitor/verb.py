@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,9 +31,12 @@ def monitor_report(
 ) -> int:
     """Show what became of the calls of monitored functions; exit 1 on violations."""
     processes = read_counts(Path(path))
-    print_report(
-        format, lambda: monitor_document(processes), lambda: monitor_lines(processes)
-    )
+    document = {
+        "format": FORMAT,
+        "functions": [asdict(c) for c in total(processes)],
+        "processes": [asdict(p) for p in processes],
+    }
+    print_report(format, lambda: document, lambda: monitor_lines(processes))
     violated = any(counts.violations for counts in total(processes))
     return ExitCode.VIOLATION if violated else ExitCode.OK
 
@@ -58,12 +61,3 @@ def monitor_lines(processes: Sequence[ProcessCounts]) -> list[str]:
     noun = "process" if len(processes) == 1 else "processes"
     last = max(p.when for p in processes)
     return [*table(rows), f"{len(processes)} {noun}, last written {one_line(last)}"]
-
-
-def monitor_document(processes: Sequence[ProcessCounts]) -> dict[str, Any]:
-    """Return the counts per function, summed and of each process."""
-    return {
-        "format": FORMAT,
-        "functions": [asdict(c) for c in total(processes)],
-        "processes": [asdict(p) for p in processes],
-    }

@@ -150,36 +150,28 @@ def violation_of(
         known: what `Violation` says of function and call: function, operator, call,
             why, when, finding and path.
     """
-    made = Violation(
-        contract=failure.contract,
-        kind=failure.kind,
-        output=failure.output,
-        message=failure.message,
-        elements=failure.elements,
-        ratio=failure.ratio,
+    # The message quotes the worst element.
+    what = f"{failure.output}: " if failure.output else ""
+    message = f"{what}{failure.kind} ({failure.contract})"
+    told: dict[str, Any] = {}
+    if keep is not Keep.STATISTICS:
+        message = failure.message
+        told = {
+            "index": failure.index, "actual": failure.got, "low": failure.low,
+            "expected": failure.expected, "high": failure.high,
+            "scalars": dict(scalars),
+        }  # fmt: skip
+    if keep is Keep.FULL:
+        told["values"] = {n: copy.values.clone() for n, copy in seen.tensors.items()}
+    return Violation(
+        contract=failure.contract, kind=failure.kind, output=failure.output,
+        message=message, elements=failure.elements, ratio=failure.ratio,
         inputs={
             name: summary_of(copy, elements=keep is not Keep.STATISTICS)
             for name, copy in seen.tensors.items()
         },
-        **known,
-    )
-    if keep is Keep.STATISTICS:
-        # The message quotes the worst element.
-        what = f"{failure.output}: " if failure.output else ""
-        return replace(made, message=f"{what}{failure.kind} ({failure.contract})")
-    made = replace(
-        made,
-        index=failure.index,
-        actual=failure.got,
-        expected=failure.expected,
-        low=failure.low,
-        high=failure.high,
-        scalars=dict(scalars),
-    )
-    if keep is Keep.FULL:
-        values = {n: copy.values.clone() for n, copy in seen.tensors.items()}
-        made = replace(made, values=values)
-    return made
+        **told, **known,
+    )  # fmt: skip
 
 
 def summary_of(copy: TensorCopy, *, elements: bool) -> TensorSummary:
@@ -189,17 +181,18 @@ def summary_of(copy: TensorCopy, *, elements: bool) -> TensorSummary:
         copy: the tensor.
         elements: whether single elements may be told.
     """
-    dtype = str(copy.dtype).removeprefix("torch.")
-    device = str(copy.device)
-    x = copy.values
-    if x.dtype is torch.bool or not x.numel():
-        return TensorSummary(copy.shape, dtype, copy.strides, device)
-    wide = x.to(torch.float64)
+    made = TensorSummary(
+        copy.shape, str(copy.dtype).removeprefix("torch."), copy.strides,
+        str(copy.device),
+    )  # fmt: skip
+    if copy.dtype is torch.bool or not copy.values.numel():
+        return made
+    wide = copy.values.to(torch.float64)
     finite = wide[torch.isfinite(wide)]
     few = not elements and finite.numel() < FEWEST
     some = bool(finite.numel()) and not few
-    return TensorSummary(
-        copy.shape, dtype, copy.strides, device,
+    return replace(
+        made,
         mean=float(finite.mean()) if some else None,
         deviation=float(finite.std(unbiased=False)) if some else None,
         least=float(finite.min()) if some and elements else None,

@@ -14,7 +14,6 @@ from kfuzz.core.errors import UsageError
 from kfuzz.features.observe.watching import Callee, note, shape_of
 from kfuzz.features.observe.writing import (
     Guess,
-    agreeing_with,
     guess,
     seen_dtypes,
     seen_sizes,
@@ -72,17 +71,14 @@ def bound_around(
     result = function(*args, **kwargs)
     callee = Callee("", name or getattr(function, "__name__", "kernel"))
     note(callee, kept, result)
-    made = guess(callee) if known is None else agreeing_with(known, callee)
+    made = guess(callee, known)
     if made is None:
+        whom = "with no operator" if known is None else f"not with {known.name}"
         raise UsageError(
-            "the call agrees with no operator"
-            if known is None
-            else f"the call does not agree with {known.name}",
+            f"the call agrees {whom}",
             where=where,
-            fix="name another: operator=…, or declare what the kernel claims"
-            if known is not None
-            else "name what it computes: operator=…; the call's tensors may be too "
-            "large to compare",
+            fix="name what it computes: operator=…, or declare what the kernel claims; "
+            "the call's tensors may be too large to compare",
         )
     claims = {"dtypes": tuple(sorted(seen_dtypes(callee, made))), **made.claims,
               **claims}  # fmt: skip

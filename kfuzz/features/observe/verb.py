@@ -62,8 +62,10 @@ def observe(
 def _run(script: Path, arguments: list[str], folder: Path) -> int:
     """Run the program; a signal is its own to obey."""
     environment = dict(os.environ)
-    if "TRITON_INTERPRET" not in environment and not _has_gpu():
-        environment["TRITON_INTERPRET"] = "1"
+    import torch
+
+    if not torch.cuda.is_available():
+        environment.setdefault("TRITON_INTERPRET", "1")
     words = [sys.executable, "-m", _PROGRAM, str(folder), str(script), *arguments]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -73,12 +75,6 @@ def _run(script: Path, arguments: list[str], folder: Path) -> int:
         ).returncode  # fmt: skip
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _written(script: Path, arguments: list[str], folder: Path, out: Path) -> int:

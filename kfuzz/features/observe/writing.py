@@ -2,6 +2,7 @@
 
 import itertools
 import keyword
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -54,35 +55,25 @@ class Guess:
     others: tuple[str, ...] = field(default=())
 
 
-def guess(callee: Callee) -> Guess | None:
-    """Return the operator that a function seems to compute, None if none agrees."""
+def guess(callee: Callee, known: Operator | None = None) -> Guess | None:
+    """Return the operator that a function seems to compute, None if none agrees.
+
+    Args:
+        callee: the function, with its calls.
+        known: the only one in question; all of kfuzz's by default.
+    """
     calls = [c for c in callee.calls if _is_whole(c)]
-    if not calls:
-        return None
+    asked = OPERATORS.values() if known is None else [known]
     # What needs no declaration first.
     for declared in (False, True):
-        found = [
-            made
-            for operator in OPERATORS.values()
-            if (made := _of_operator(operator, calls, declared=declared)) is not None
-        ]
-        if found:
-            break
-    else:
-        return None
-    # What has a part of its own for more of the arguments says more.
-    found.sort(key=lambda g: (-len(g.given), len(OPERATORS[g.operator].inputs)))
-    best, *rest = found
-    alike = tuple(g.operator for g in rest if len(g.given) == len(best.given))
-    return replace(best, others=alike)
-
-
-def agreeing_with(operator: Operator, callee: Callee) -> Guess | None:
-    """Return how a function's calls agree with one operator, None if they do not."""
-    calls = [c for c in callee.calls if _is_whole(c)]
-    for declared in (False, True):
-        if calls and (made := _of_operator(operator, calls, declared=declared)):
-            return made
+        agreeing = (calls and _of_operator(o, calls, declared=declared) for o in asked)
+        if found := [made for made in agreeing if made]:
+            # What has a part of its own for more of the arguments says more.
+            inputs = {o.name: len(o.inputs) for o in asked}
+            found.sort(key=lambda g: (-len(g.given), inputs[g.operator]))
+            best, *rest = found
+            alike = tuple(g.operator for g in rest if len(g.given) == len(best.given))
+            return replace(best, others=alike)
     return None
 
 
@@ -96,9 +87,9 @@ def _of_operator(
         claims.append({"intermediates": "output"})
     for given in itertools.islice(_matches(operator, calls[0]), _TRIALS):
         for claim in claims:
-            result = _agreeing(operator, given, calls, claim)
-            if result is not None:
-                return Guess(operator.name, given, result, claim, len(calls))
+            for result in range(len(calls[0].results or ())):
+                if all(_agrees(operator, given, call, result, claim) for call in calls):
+                    return Guess(operator.name, given, result, claim, len(calls))
     return None
 
 
@@ -151,22 +142,6 @@ def _is_called(name: str, parameter: str) -> bool:
     return plain in {re.sub(r"[^a-z]", "", k) for k in known}
 
 
-def _agreeing(
-    operator: Operator,
-    given: Mapping[str, str],
-    calls: list[Seen],
-    claims: Mapping[str, str],
-) -> int | None:
-    """Return which result agrees with an operator in every call, None if none does."""
-    assert calls[0].results is not None
-    for number, first in enumerate(calls[0].results):
-        if not isinstance(first, Shape):
-            continue
-        if all(_agrees(operator, given, call, number, claims) for call in calls):
-            return number
-    return None
-
-
 def _agrees(
     operator: Operator,
     given: Mapping[str, str],
@@ -178,10 +153,10 @@ def _agrees(
         p: v.values if isinstance(v := call.given.get(n), Shape) else v
         for p, n in given.items()
     }
-    if call.results is None or len(call.results) <= number:
-        return False
-    result = call.results[number]
-    if not isinstance(result, Shape) or not _says_something(result.values):
+    results = call.results or ()
+    result = results[number] if number < len(results) else None
+    # Of zeros alone agreement means nothing.
+    if not isinstance(result, Shape) or not bool((result.values != 0).any()):
         return False
     tensors = [values.get(n) for n in operator.tensors]
     while tensors and tensors[-1] is None:
@@ -193,11 +168,6 @@ def _agrees(
     except Exception:  # whatever it is: it does not agree
         return False
     return True
-
-
-def _says_something(values: torch.Tensor) -> bool:
-    """Whether a result is such that agreement means anything."""
-    return bool(values.numel()) and bool((values != 0).any())
 
 
 MOST_SIZES: Final = 24
@@ -244,11 +214,13 @@ def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
     yield from _comments(callee)
     if guess.others:
         yield f"# Agrees as well with {', '.join(guess.others)}."
-    if guess.calls < _ENOUGH:
+    if guess.calls == 1:
         yield "# One call alone could be compared."
-    sizes = sorted(seen_sizes(callee))[:MOST_SIZES]
-    dtypes = tuple(sorted(seen_dtypes(callee, guess)))
-    claims = {**guess.claims, "dtypes": dtypes, "sizes": tuple(sizes)}
+    claims = {
+        **guess.claims,
+        "dtypes": tuple(sorted(seen_dtypes(callee, guess))),
+        "sizes": tuple(sorted(seen_sizes(callee))[:MOST_SIZES]),
+    }
     told = ", ".join(f"{key}={value!r}" for key, value in claims.items())
     yield "# Seen data types and sizes; without dtypes= the others are searched too."
     yield f"@kfuzz.kernel(ops.{guess.operator}, {told})"
@@ -260,9 +232,6 @@ def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
     ]
     result = f"[{guess.result}]" if len(call.results or ()) > 1 else ""
     yield f"    return {_target(callee)}({', '.join(words)}){result}"
-
-
-_ENOUGH: Final = 2
 
 
 def is_bound(callee: Callee, guess: Guess | None) -> bool:
@@ -288,11 +257,8 @@ def _comments(callee: Callee) -> Iterator[str]:
     for kernel, (count, options) in callee.launches.items():
         told = ", ".join(f"{k}={v}" for k, v in options.items())
         yield f"#     launches {kernel} {count} times{f' ({told})' if told else ''}"
-    shown: dict[str, None] = {}
-    for call in callee.calls:
-        given = ", ".join(f"{n}: {_shown(v)}" for n, v in call.given.items())
-        shown.setdefault(given)
-    for given in list(shown)[:_SHOWN]:
+    shown = (", ".join(f"{n}: {v}" for n, v in c.given.items()) for c in callee.calls)
+    for given in list(dict.fromkeys(shown))[:_SHOWN]:
         yield f"#     on {given}"[:160]
 
 
@@ -320,18 +286,10 @@ def seen_dtypes(callee: Callee, guess: Guess) -> set[str]:
     }
 
 
-def _shown(value: Any) -> str:
-    return value.text if isinstance(value, Unknown) else str(value)
-
-
 def _constant(value: Any) -> str:
-    if isinstance(value, torch.dtype | bool | int | str | type(None)):
-        return str(value) if isinstance(value, torch.dtype) else repr(value)
-    if isinstance(value, float):
-        return repr(value) if value == value and abs(value) != float("inf") else (
-            f'float("{value}")'
-        )  # fmt: skip
-    raise ValueError(f"{value!r} is no constant")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return str(value) if isinstance(value, torch.dtype) else repr(value)
 
 
 def _target(callee: Callee) -> str:

@@ -157,7 +157,7 @@ def test_other_keys_are_refused(
     code, text = verified(capsys, "signed.json", "--key", "other.pub")
     assert (code, "another key signed it" in text) == (1, True)
     code, text = verified(capsys, "signed.json", "--key", "key.crt")
-    assert (code, "the key expired on 2021-01-01" in text) == (1, True)
+    assert (code, "the key is valid 2020-01-01 to 2021-01-01" in text) == (1, True)
     code, text = verified(capsys, "statement.json", "--key", "key.pub")
     assert (code, "it is not signed" in text) == (1, True)
     code, text = verified(capsys, "signed.json", "--key", "kernels.py")

@@ -8,7 +8,7 @@ import pytest
 from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED
 from kfuzz.features.lab.grade.against import Outcome, compare
-from kfuzz.features.lab.grade.statement_text import standing_of, statement_markdown
+from kfuzz.features.lab.grade.statement_text import standing_of, statement_page
 from kfuzz.store.files import read_statement
 
 FOLDER = Path(__file__).parents[3] / "contracts" / "platform" / "statements"
@@ -27,7 +27,7 @@ def test_a_kept_statement_is_whole_and_its_page_has_every_kernel(
     made = statements[name]
     assert made.platform
     assert not made.interrupted
-    page = statement_markdown(made)
+    page = statement_page(made, markdown=True)
     for kernel in made.kernels:
         row = f"| {kernel.name} | {kernel.operator} |"
         assert any(line.startswith(row) for line in page)

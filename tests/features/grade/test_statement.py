@@ -30,12 +30,10 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.features.lab.grade import verb as grade
 from kfuzz.features.lab.grade.statement_text import (
     statement_document,
-    statement_markdown,
+    statement_page,
 )
 from kfuzz.features.lab.grade.verb import code_of
 from kfuzz.store import files as strict_json
-from kfuzz.store.files import read_statement
-from kfuzz.targets.load import identity
 from tests.helpers.findings import finding
 from tests.helpers.statements import but, fault, kernel, statement
 
@@ -81,17 +79,9 @@ def test_what_is_no_statement_is_refused_by_name(
     assert "a.json" in err
 
 
-def test_the_page_has_a_cell_for_every_kernel_and_class() -> None:
-    page = statement_markdown(RICH)
-    head = next(line for line in page if line.startswith("| kernel | operator"))
-    columns = [cell.strip() for cell in head.strip("|").split("|")]
-    line = next(line for line in page if line.startswith("| broken"))
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    row = dict(zip(columns, cells, strict=True))
-    assert row["level"] == "KL-1"
-    assert row["K-VAL-01"] == "20000 + 3"
-    assert row["C-EXC-01"] == "**violates**"
-    assert row["C-PRC-03"] == "*none*"
+def test_the_page_has_every_kernel_with_its_findings_and_defects() -> None:
+    page = statement_page(RICH, markdown=True)
+    assert "| broken | softmax | KL-1 |" in " ".join(page)
     assert any("y[0] = &lt;nothing>" in line for line in page)
     listed = [line for line in page if line.startswith("- C-EXC-0")]
     assert listed == [
@@ -156,66 +146,13 @@ def test_what_cannot_be_obeyed_is_said_before_a_search(
     assert part in capsys.readouterr().err
 
 
-def test_a_kernels_code_is_told_from_another_version(tmp_path: Path) -> None:
-    import importlib.util
-
-    def load(text: str) -> object:
-        path = tmp_path / "mine.py"
-        path.write_text(text)
-        spec = importlib.util.spec_from_file_location("mine", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return identity(module.f)
-
-    first = load("def f(): pass\n")
-    assert str(first).startswith("sha256:")
-    assert load("def f(): pass\n") == first
-    # What the wrapper calls counts, too.
-    assert load("def f(): pass\nSIZE = 3\n") != first
-    assert identity(len) == "builtins.len, compiled"
-
-
-def graded_gradients(tmp_path: Path, made: Calibration | None) -> Statement:
-    """Return what a grade of a kernel's gradients comes to, without a search."""
-    from kfuzz.targets.load import load, resolve
-
-    module = "kfuzz.contracts.witnesses.backward.gradients"
-    [target] = resolve(f"{module}:gradient_softmax.backward")
-    [loaded] = load(target, root=tmp_path)
-    tally = {"K-GRD-01": ContractTally(Verdict.CONFORMS, 400)}
-    finished = KernelFinished(
-        loaded.target.node_id, loaded.kernel.operator.name, 500, 1.0, tally
-    )
-
-    def searched(*_: object, **__: object) -> Iterator[Event]:
-        yield finished
-        yield RunFinished(1.0, False, 7, "cpu")
-
-    config = RunConfig(targets=(), root=tmp_path, corpus=tmp_path, device="cpu")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grade, "load_all", lambda *_, **__: [loaded])
-        patch.setattr(grade, "run_kernels", searched)
-        grading = grade.Grading(config, calibration=made)
-        for _ in grading.events(stop=threading.Event()):
-            pass
-    return grading.statement()
-
-
-def test_gradients_rest_on_a_calibration_made_before_or_after(tmp_path: Path) -> None:
-    sound = ContractCalibration("K-GRD-01/softmax", Soundness.SOUND, ("a",), ("b",))
+def test_a_statement_rests_on_a_calibration_made_after_it() -> None:
+    sound = ContractCalibration("C-EXC-01/softmax", Soundness.SOUND, ("a",), ("b",))
     made = Calibration(7, 400, 100, "cpu", host_fingerprint(), (sound,), ())
-    before = graded_gradients(tmp_path, made)
-    assert before.kernels[0].contracts["K-GRD-01"].calibration is Soundness.SOUND
-    path = write(graded_gradients(tmp_path, None), tmp_path / "a.json")
-    assert grade.resting_on(read_statement(path), made) == before
-
-
-def test_a_statement_from_before_gradients_were_named_is_read(tmp_path: Path) -> None:
-    path = write(RICH, tmp_path / "a.json")
-    assert "forward" not in path.read_text()  # nor is it asked for
-    assert read_statement(path).kernels[0].name_in_contracts == "softmax"
+    [rests] = grade.resting_on(statement(), made).kernels
+    states = {n: g.calibration for n, g in rests.contracts.items()}
+    assert states.pop("C-EXC-01") is Soundness.SOUND
+    assert set(states.values()) == {Soundness.UNCALIBRATED}
 
 
 def test_the_platforms_findings_are_told_from_its_listed_defects(

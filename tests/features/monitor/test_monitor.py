@@ -161,11 +161,8 @@ def test_no_input_leaves_the_monitor_unless_all_is_kept(n: int, keep: str) -> No
     [
         (lambda y: y.double(), "wrong_dtype"),
         (lambda y: y[:1], "wrong_shape"),
-        (lambda y: y.sum(), "wrong_shape"),
         (lambda y: (y, y), "wrong_type"),
-        (lambda y: None, "wrong_type"),
         (lambda y: {"y": y}, "wrong_type"),
-        (lambda y: 3.0, "wrong_type"),
         (lambda y: y.to_sparse(), "wrong_type"),
     ],
 )
@@ -439,26 +436,6 @@ def test_new_signatures_are_looked_at_whatever_the_rate() -> None:
     seldom(torch.randn(4, 3).t())
     seldom(torch.randn(3).half())
     assert settled(seldom).new_signatures == 4
-
-
-def test_the_rate_can_be_changed_while_the_function_works() -> None:
-    often = kfuzz.monitor("relu", rate=0.0, signatures=False, name="often", seed=3)(
-        torch.relu
-    )
-    x = torch.randn(2)
-    for _ in range(100):
-        often(x)
-    assert settled(often).sampled == 0
-    often.monitor.rate = 0.25
-    for _ in range(400):
-        often(x)
-    assert 65 < settled(often).sampled < 135
-    often.monitor.rate = 0.0
-    before = settled(often).sampled
-    for _ in range(100):
-        often(x)
-    found = settled(often)
-    assert (found.sampled, found.seen) == (before, 600)
 
 
 def test_a_checker_too_slow_drops_calls_and_stays_within_its_bytes() -> None:

@@ -39,13 +39,6 @@ def the_finding(folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_batch_in_question_is_found_stored_and_replayed(project: Path) -> None:
-    replayed = run(project, "-m", "kfuzz", "replay", the_finding(project))
-    assert replayed.returncode == 1, replayed.stdout + replayed.stderr
-    assert "row_softmax" in replayed.stdout
-
-
-@pytest.mark.slow
 def test_the_finding_is_reduced_to_two_scores(project: Path) -> None:
     shrunk = run(project, "-m", "kfuzz", "shrink", the_finding(project))
     assert "to 2 elements" in shrunk.stdout

@@ -1,11 +1,9 @@
 """Parts of the monitor: the ring of bytes, the gate, detectors, kept counts."""
 
 import json
-import random
 import sys
 import threading
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ from kfuzz.features.monitor.counts import (
 )
 from kfuzz.features.monitor.detectors import Centroid, NonFinite, statistics_of
 from kfuzz.features.monitor.gate.host import HostGate, signature_of
-from kfuzz.features.monitor.runtime import Checker, Runtime
+from kfuzz.features.monitor.runtime import Checker
 from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot, Snapshot
 from tests.helpers.monitors import SECONDS
 
@@ -159,14 +157,6 @@ def test_a_batch_of_another_kind_is_an_outlier() -> None:
     assert not NonFinite().flags([statistics_of(torch.tensor([1, 2]))])
 
 
-def test_statistics_survive_what_tensors_hold() -> None:
-    for x in (torch.zeros(0), torch.tensor([1e30, -1e30]), torch.tensor([True])):
-        assert statistics_of(x).count == x.numel()
-    made = statistics_of(torch.tensor([3.0, -4.0, float("inf"), float("nan")]))
-    assert (made.nonfinite, made.greatest) == (2, 4.0)
-    assert made.rms == pytest.approx((25 / 2) ** 0.5)
-
-
 def _counts(n: int) -> Counts:
     return Counts("f", seen=n, sampled=n, checked=n, violations=n % 2)
 
@@ -205,36 +195,6 @@ def test_monitor_report_sums_over_processes(
     assert main(["monitor-report", str(tmp_path / "none")]) == 2
 
 
-def test_counts_are_told_to_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Family:
-        def __init__(self, name: str, what: str, labels: list[str]) -> None:
-            self.name, self.rows = name, list[tuple[list[str], int]]()
-
-        def add_metric(self, labels: list[str], value: int) -> None:
-            self.rows.append((labels, value))
-
-    registry = SimpleNamespace(collectors=[])
-    registry.register = registry.collectors.append
-    package, core = ModuleType("prometheus_client"), ModuleType("core")
-    package.REGISTRY = registry  # type: ignore[attr-defined]
-    core.CounterMetricFamily = Family  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "prometheus_client", package)
-    monkeypatch.setitem(sys.modules, "prometheus_client.core", core)
-    import kfuzz
-    from kfuzz.features.monitor import runtime as prometheus
-
-    name = f"told_{random.random()}"
-    told = kfuzz.monitor("relu", rate=0.0, name=name)(torch.relu)
-    told(torch.ones(2))
-    prometheus.register()
-    [collector] = registry.collectors
-    metrics = {
-        m.name: dict((r[0][0], r[1]) for r in m.rows) for m in collector.collect()
-    }
-    assert metrics["kfuzz_monitor_seen"][name] == 1
-    assert kfuzz.monitor.flush(20.0)
-
-
 def checker(**given: Any) -> Checker:
     return Checker(
         **{"failed": lambda _: None, "due": lambda: None, "every": 60.0, **given}
@@ -256,24 +216,3 @@ def test_checking_goes_on_whatever_an_item_raises() -> None:
     working.end(SECONDS)
     assert done == [0, 1]
     assert {type(error) for error in told} == {SystemExit, RuntimeError}
-
-
-def test_monitors_are_counted_while_others_are_added() -> None:
-    class Fake:
-        def __init__(self, adds: bool = False) -> None:
-            self.adds = adds
-
-        def statistics(self) -> Counts:
-            if self.adds:
-                kept.append(Fake())
-                process.monitors[id(kept[-1])] = kept[-1]  # type: ignore[assignment]
-            return Counts("f")
-
-    process, kept = Runtime(), [Fake(adds=True) for _ in range(3)]
-    for fake in kept[:3]:
-        process.monitors[id(fake)] = fake  # type: ignore[assignment]
-    assert len(process.statistics()) == 3
-    assert len(process.statistics()) == 6
-    del fake
-    kept.clear()
-    assert process.statistics() == ()

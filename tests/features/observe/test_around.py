@@ -49,14 +49,6 @@ def tried(pytester: pytest.Pytester, call: str) -> pytest.RunResult:
 
 
 @pytest.mark.slow
-def test_a_right_kernel_passes_and_its_result_comes_back(
-    pytester: pytest.Pytester,
-) -> None:
-    done = tried(pytester, "kfuzz_around(kernels.right, x, search={'max_cases': 30})")
-    done.assert_outcomes(passed=1)
-
-
-@pytest.mark.slow
 def test_a_fault_beyond_the_test_s_own_input_fails_it(
     pytester: pytest.Pytester,
 ) -> None:

@@ -4,13 +4,10 @@ import pytest
 import torch
 
 from kfuzz.features.observe.watching import (
-    MOST_CALLS,
     MOST_ELEMENTS,
     Callee,
     Seen,
     Unknown,
-    kept,
-    note,
     shape_of,
 )
 from kfuzz.features.observe.writing import bindings, guess
@@ -78,16 +75,6 @@ def test_what_was_not_kept_says_nothing():
     made.calls.append(Seen({"x": shape_of(large, with_values=True)}, None))
     made.calls.append(Seen({"x": Unknown("Foo")}, ()))
     assert guess(made) is None
-
-
-def test_calls_are_counted_beyond_those_that_are_kept():
-    made = Callee("m", "f")
-    for number in range(MOST_CALLS + 3):
-        note(made, kept({"x": torch.ones(2), "n": number, "o": object()}, made), 1.0)
-    assert (made.count, len(made.calls)) == (MOST_CALLS + 3, MOST_CALLS)
-    assert made.calls[0].given["x"].values is not None
-    assert made.calls[-1].given["x"].values is None
-    assert made.calls[0].given["o"] == Unknown("object")
 
 
 def test_a_file_says_what_is_known_and_what_is_asked():

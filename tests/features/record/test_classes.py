@@ -73,14 +73,6 @@ def test_nothing_follows_from_what_was_not_computed_or_not_from_the_same() -> No
     assert told(entry(), entry(inputs="others")) is Told.UNLIKE
 
 
-def test_what_devices_declare_differently_is_named() -> None:
-    there = recording(entry(), claims={"accumulator": "tf32"})
-    made = compare([recording(entry()), there])
-    assert made.declared == (
-        "mine of softmax: accumulator is the default on A, tf32 on B",
-    )
-
-
 def test_what_a_recording_says_is_one_line() -> None:
     """It may be a stranger's: no line of it passes for one of the comparison."""
     forged = "gpu\n  equal bits 9000\x1b[2J"

@@ -56,23 +56,6 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Declared:
-    """One declaration that two kernels make differently.
-
-    Attributes:
-        kernel: its name in this statement.
-        keyword: the declaration.
-        here: what it is in this statement, "the default" where nothing is said.
-        there: what it is in the other.
-    """
-
-    kernel: str
-    keyword: str
-    here: str
-    there: str
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Two statements, compared.
 
@@ -94,7 +77,7 @@ class Comparison:
     kernels: int
     agreed: int
     differences: tuple[Difference, ...] = ()
-    declared: tuple[Declared, ...] = ()
+    declared: tuple[str, ...] = ()
     only_here: tuple[str, ...] = ()
     only_there: tuple[str, ...] = ()
 
@@ -113,18 +96,19 @@ def compare(this: Statement, other: Statement) -> Comparison:
     pairs = _pairs(this.kernels, other.kernels)
     agreed = 0
     differences: list[Difference] = []
-    declared: list[Declared] = []
+    declared: list[str] = []
     for here, there in pairs:
-        apart = declared_apart(here.name, here.claims, there.claims)
-        declared += apart
+        apart = declared_apart(here.claims, there.claims)
+        declared += [
+            f"{here.name}: {keyword} is {a} here, {b} there" for keyword, a, b in apart
+        ]
         for name in dict.fromkeys((*here.contracts, *there.contracts)):
             made = _difference(this, other, here, there, name, apart)
             if made is None:
                 agreed += 1
             else:
                 differences.append(made)
-    compared_here = {a.kernel for a, _ in pairs}
-    compared_there = {b.kernel for _, b in pairs}
+    mine, theirs = {a.kernel for a, _ in pairs}, {b.kernel for _, b in pairs}
     return Comparison(
         here=this.place,
         there=other.place,
@@ -133,10 +117,8 @@ def compare(this: Statement, other: Statement) -> Comparison:
         agreed=agreed,
         differences=tuple(differences),
         declared=tuple(declared),
-        only_here=tuple(k.name for k in this.kernels if k.kernel not in compared_here),
-        only_there=tuple(
-            k.name for k in other.kernels if k.kernel not in compared_there
-        ),
+        only_here=tuple(k.name for k in this.kernels if k.kernel not in mine),
+        only_there=tuple(k.name for k in other.kernels if k.kernel not in theirs),
     )
 
 
@@ -176,18 +158,12 @@ def general(
 
 
 def declared_apart(
-    kernel: str, here: Mapping[str, str], there: Mapping[str, str]
-) -> list[Declared]:
-    """Return what a kernel declares differently in two places.
-
-    Args:
-        kernel: its name.
-        here: declarations that differ from the language's defaults, as text.
-        there: likewise.
-    """
+    here: Mapping[str, str], there: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Return what is declared differently in two places: keyword, here, there."""
     default = "the default"
     return [
-        Declared(kernel, keyword, a, b)
+        (keyword, a, b)
         for keyword in dict.fromkeys((*here, *there))
         if (a := here.get(keyword, default)) != (b := there.get(keyword, default))
     ]
@@ -199,34 +175,32 @@ def _difference(
     here: KernelStatement,
     there: KernelStatement,
     name: str,
-    apart: list[Declared],
+    apart: list[tuple[str, str, str]],
 ) -> Difference | None:
     """Return how two kernels differ about one class; None where they agree."""
     a, b = here.contracts.get(name), there.contracts.get(name)
-    said = _said(a, name, this), _said(b, name, other)
     outcome, why = _outcome(a, b)
     if outcome is Outcome.AGREE:
         return None
     if outcome is Outcome.DIFFER:
-        broken, where = (here, this) if _is(a, Verdict.VIOLATES) else (there, other)
-        why = f"{name} arbitrates against {where.device}: {_evidence(broken, name)}"
+        mine = a is not None and a.verdict is Verdict.VIOLATES
+        broken, where = (here, this) if mine else (there, other)
+        shown = f"{broken.kernel} violates it"
+        for fault in broken.findings:
+            if fault.contract == name and fault.state in CHARGED:
+                shown = fault.message + (" (a listed defect)" if fault.listed else "")
+                break
+        why = f"{name} arbitrates against {where.device}: {shown}"
     elif outcome is Outcome.APART:
-        lacking, place = (name in this.classes, this) if a is None else (
-            name in other.classes, other
-        )  # fmt: skip
-        keywords = ", ".join(f"{d.keyword}=" for d in apart)
-        if not lacking:
-            why = f"it was not judged on {place.device}"
-        else:
+        place = this if a is None else other
+        why = f"it was not judged on {place.device}"
+        if name in place.classes:
+            keywords = ", ".join(f"{keyword}=" for keyword, _, _ in apart)
             why = f"it does not bind {place.device}'s, which differs in {keywords}"
     return Difference(
-        kernel=here.name,
-        contract=f"{name}/{here.name_in_contracts}",
-        outcome=outcome,
-        here=said[0],
-        there=said[1],
-        why=why,
-    )
+        here.name, f"{name}/{here.name_in_contracts}", outcome,
+        _said(a, name, this), _said(b, name, other), why,
+    )  # fmt: skip
 
 
 def _outcome(a: Graded | None, b: Graded | None) -> tuple[Outcome, str]:
@@ -245,28 +219,13 @@ def _outcome(a: Graded | None, b: Graded | None) -> tuple[Outcome, str]:
     return Outcome.OPEN, "no case decided it on either"
 
 
-def _is(graded: Graded | None, verdict: Verdict) -> bool:
-    return graded is not None and graded.verdict is verdict
-
-
 def _said(graded: Graded | None, name: str, statement: Statement) -> str:
     if graded is None:
         return "does not bind" if name in statement.classes else "not judged"
-    text = str(graded.verdict)
-    if graded.verdict is Verdict.NOT_APPLICABLE:
-        text = "no case"
-    counts = f"{graded.decided} decided"
-    if graded.undecided:
-        counts += f", {graded.undecided} undecided"
-    return f"{text} ({counts})" if graded.decided or graded.undecided else text
-
-
-def _evidence(kernel: KernelStatement, name: str) -> str:
-    found = [f for f in kernel.findings if f.contract == name and f.state in CHARGED]
-    if not found:
-        return f"{kernel.kernel} violates it"
-    listed = " (a listed defect)" if found[0].listed else ""
-    return f"{found[0].message}{listed}"
+    if not graded.decided and not graded.undecided:
+        no_case = graded.verdict is Verdict.NOT_APPLICABLE
+        return "no case" if no_case else str(graded.verdict)
+    return f"{graded.verdict} ({graded.decided} decided, {graded.undecided} undecided)"
 
 
 _HEADINGS = {
@@ -285,17 +244,13 @@ def comparison_lines(made: Comparison, *, markdown: bool = False) -> list[str]:
         f"{len(made.of(Outcome.UNDER_SPECIFIED))} under_specified"
     )
     facts = [("kernels compared", str(made.kernels)), ("contracts", counts)]
-    declared = [
-        f"{d.kernel}: {d.keyword} is {d.here} here, {d.there} there"
-        for d in made.declared
-    ]
     sections = [
         *(
             Section(heading, [_line(d) for d in made.of(outcome)])
             for outcome, heading in _HEADINGS.items()
         ),
         Section("undecided on both", list(_open(made))),
-        Section("declared differently, which is no disagreement", declared),
+        Section("declared differently, which is no disagreement", made.declared),
         Section("only in this statement", made.only_here),
         Section("only in the other", made.only_there),
         Section("environment", made.environment),

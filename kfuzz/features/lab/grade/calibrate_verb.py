@@ -1,7 +1,6 @@
 """kfuzz calibrate: does each contract tell right kernels from wrong ones?"""
 
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -52,23 +51,26 @@ def calibrate(
     2 usage, 3 internal error, 5 device missing, 130 interrupted (what was
     searched is printed).
     """
+    from kfuzz.core.codec import encode
     from kfuzz.core.statement import Calibration, Outcome
-    from kfuzz.features.lab.grade import calibrating as engine
-    from kfuzz.features.lab.grade import calibrating as report
+    from kfuzz.features.lab.grade import calibrating
     from kfuzz.report import json_report
 
     made: list[Calibration] = []
+    faults: list[bool] = []
     with report_stream() as out, ExitStack() as stack:
         stop = stack.enter_context(stopping())
-        progress: Callable[[Outcome], None] = report.Progress(sys.stderr).feed
 
         def feed(item: Outcome | Calibration) -> None:
             if isinstance(item, Calibration):
                 made.append(item)
-            else:
-                progress(item)
+                return
+            faults.append(bool(item.fault))
+            if sys.stderr.isatty():
+                count = f"{len(faults)} witnesses, {sum(faults)} contradict a contract"
+                sys.stderr.write(f"\r{count} ")
 
-        items = engine.calibrate(
+        items = calibrating.calibrate(
             globs or (),
             cases=max_cases,
             seed=seed,
@@ -79,9 +81,9 @@ def calibrate(
         )
         consume(items, feed, stop)
         if format == "json":
-            json_report.write(report.document(made[0]), out)
+            json_report.write({"calibration": encode(made[0])}, out)
         else:
-            for line in report.lines(made[0]):
+            for line in calibrating.lines(made[0]):
                 print(line, file=out)
     if made[0].unsearched:
         return ExitCode.INTERRUPTED

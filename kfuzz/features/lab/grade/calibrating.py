@@ -9,15 +9,15 @@ import fnmatch
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TextIO
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
-from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError, UsageError
@@ -30,7 +30,7 @@ from kfuzz.core.statement import (
     Role,
     Soundness,
 )
-from kfuzz.core.verdict import CaseReport, Failure, Verdict
+from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.children import charged, is_fault
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors
@@ -42,7 +42,6 @@ from kfuzz.execution.device.backends import (
     BACKENDS,
     alike,
     backend_of,
-    named,
     resolve,
     sharing,
 )
@@ -96,17 +95,11 @@ def share(entry: Entry, cases: int) -> int:
 def outcome_of(entry: Entry, found: Found, *, functional: bool) -> Outcome:
     """Return what a search says about a witness."""
     return Outcome(
-        kernel=entry.witness.kernel,
-        operator=entry.load().operator.name_in_contracts,
-        role=entry.role,
-        contract=entry.witness.contract,
-        backend=entry.backend,
-        functional=functional,
-        cases=found.cases,
+        entry.witness.kernel, entry.load().operator.name_in_contracts, entry.role,
+        entry.witness.contract, entry.backend, functional, found.cases,
         decided={n: k for n, k in sorted(found.decided.items()) if k},
-        found=dict(found.contracts),
-        problem=found.problem,
-    )
+        found=dict(found.contracts), problem=found.problem,
+    )  # fmt: skip
 
 
 def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
@@ -130,55 +123,43 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
 
     def is_over() -> bool:
         wanted = until in found.contracts if until else bool(found.contracts)
-        over = bool(stopped) or wanted or bool(found.problem)
-        return over or found.cases >= cases
+        spent = bool(stopped) or bool(found.problem) or found.cases >= cases
+        return wanted or spent
 
     def once(case: Case) -> CaseReport | None:
         if is_over():
             return None
         try:
-            return counted(case)
+            report = judge(case, Depth.SEARCH)
+            found.cases += 1
+            found.problem = report.error or ""
+            for contract, verdict in report.verdicts.items():
+                found.decided[contract] += verdict is Verdict.CONFORMS
+            if (failure := report.failure) is not None:
+                symptom = failure.signature(kernel.name).symptom
+                symptoms[symptom] += 1
+                times = symptoms[symptom]
+                diagnosed = times <= most or times & (times - 1) == 0
+                if diagnosed and failure.contract in _TOLD_APART:
+                    failure = judge(case, Depth.FULL).failure or failure
+                found.contracts.setdefault(failure.contract, failure.message)
         except Stopped as why:
             stopped.append(why)
             return None
-
-    def counted(case: Case) -> CaseReport:
-        report = judge(case, Depth.SEARCH)
-        found.cases += 1
-        found.problem = report.error or ""
-        for contract, verdict in report.verdicts.items():
-            found.decided[contract] += verdict is Verdict.CONFORMS
-        failure = report.failure
-        if failure is not None:
-            symptoms[failure.signature(kernel.name).symptom] += 1
-            times = symptoms[failure.signature(kernel.name).symptom]
-            if times <= most or times & (times - 1) == 0:
-                failure = _diagnosed(case, failure, judge)
-            found.contracts.setdefault(failure.contract, failure.message)
         return report
 
     drawn = strategy_of(kernel, BACKENDS[entry.backend].limits.sizes)
     assert drawn is not None
-    number = 0
-    while not is_over():
-        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND, cases - found.cases)
+    number, before = 0, -1
+    while not is_over() and found.cases > before:  # else its domain holds no more
         before = found.cases
-        search_round(
-            drawn, once, cases=size, seed_value=round_seed(seed, kernel.name, number)
-        )
+        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND, cases - before)
+        value = round_seed(seed, kernel.name, number)
+        search_round(drawn, once, cases=size, seed_value=value)
         number += 1
-        if found.cases == before:  # its domain holds no more cases
-            break
     if stopped:
         raise stopped[0]
     return found
-
-
-def _diagnosed(case: Case, failure: Failure, judge: Judge) -> Failure:
-    """Return the failure once the probes that tell classes apart have run."""
-    if failure.contract not in _TOLD_APART:
-        return failure
-    return judge(case, Depth.FULL).failure or failure
 
 
 _TOLD_APART: Final = frozenset(
@@ -195,7 +176,9 @@ def answer(message: Message) -> Message:
     With 0 cases nothing is searched.
     """
     entry, device = decode(Entry, message["entry"], "entry"), message["device"]
-    functional = _passes(entry.witness, device)
+    functional = False
+    with suppress(Exception):  # what raises does not pass
+        functional = passes_functional(entry.witness, device=device)
     budget = BACKENDS[entry.backend].limits.sizes
     evaluator = Evaluator(
         entry.load(), setting_of(device, budget, [c.id for c in ATTRIBUTION])
@@ -211,14 +194,6 @@ def answer(message: Message) -> Message:
         found = search(entry, judge, cases=message["cases"], seed=message["seed"])
     outcome = outcome_of(entry, found, functional=functional)
     return {"outcome": encode(outcome), "spent": evaluator.spent}
-
-
-def _passes(witness: Witness, device: str) -> bool:
-    """Whether a kernel passes the functional test; what raises does not."""
-    try:
-        return passes_functional(witness, device=device)
-    except Exception:
-        return False
 
 
 def serve() -> Callable[[Message], Message]:
@@ -311,13 +286,11 @@ class Pool:
         try:
             child.send(self._message(entry))
             reply = _reply(child, stop)
-        except (ChildDied, ChildTimeout):
-            child.kill()
-            setattr(self._mine, entry.backend, None)
-            return None
         except ChildRaised as raised:
             problem = f"{raised.type}: {raised.message}"
             return outcome_of(entry, Found(problem=problem), functional=False)
+        except (ChildDied, ChildTimeout):
+            reply = {"spent": True}
         if reply["spent"]:
             child.kill()
             setattr(self._mine, entry.backend, None)
@@ -352,13 +325,9 @@ class Pool:
             Source(module=module, only=(kernel.name,)),
         )  # fmt: skip
         runner = runner_of(
-            loaded,
-            backend,
-            root=project_root(),
-            expired=stop.is_set,
-            budget=backend.on.limits.sizes,
-            device=backend.turn(),
-        )
+            loaded, backend, root=project_root(), expired=stop.is_set,
+            budget=backend.on.limits.sizes, device=backend.turn(),
+        )  # fmt: skip
 
         def judge(case: Case, depth: Depth) -> CaseReport:
             if stop.is_set():
@@ -453,38 +422,23 @@ def calibrate(
         outcomes[e.witness.kernel] for e in chosen if e.witness.kernel in outcomes
     )
     left = [e for e in chosen if e.witness.kernel not in outcomes]
-    contracts = judged(wanted, ordered, unplanted(kind))
     yield Calibration(
         seed=seed,
         cases=cases,
         conforming_cases=max(cases // CONFORMING_SHARE, 1),
         device=first,
         fingerprint=host_fingerprint(device=backend.device_name(first)),
-        contracts=tuple(_without(left, contracts)),
+        contracts=tuple(judged(wanted, ordered, unplanted(kind), left)),
         outcomes=ordered,
         unsearched=len(left),
     )
 
 
-def _without(
-    left: Sequence[Entry], contracts: Iterable[ContractCalibration]
-) -> Iterator[ContractCalibration]:
-    """Yield contracts; those that a witness left out bears on are not sound."""
-    open_still = set()
-    for entry in left:
-        operator = entry.load().operator.name_in_contracts
-        violating = entry.role is Role.VIOLATING
-        bears = [entry.witness.contract] if violating else [c.id for c in ATTRIBUTION]
-        open_still |= {f"{contract}/{operator}" for contract in bears}
-    for made in contracts:
-        if made.identifier in open_still and made.state is Soundness.SOUND:
-            why = (*made.problems, "interrupted before all its witnesses were searched")
-            made = replace(made, state=Soundness.UNCALIBRATED, problems=why)
-        yield made
-
-
 def judged(
-    identifiers: Sequence[str], outcomes: Sequence[Outcome], reasons: dict[str, str]
+    identifiers: Sequence[str],
+    outcomes: Sequence[Outcome],
+    reasons: dict[str, str],
+    left: Sequence[Entry] = (),
 ) -> Iterator[ContractCalibration]:
     """Yield the state of each contract, sorted by identifier.
 
@@ -492,34 +446,45 @@ def judged(
         identifiers: the contracts in question.
         outcomes: what the witnesses showed.
         reasons: why contracts have no planted fault.
+        left: witnesses that were not searched: contracts that one bears on are not
+            sound.
     """
-    conforming, violating = defaultdict(list), defaultdict(list)
-    problems = defaultdict(list)
+    conforming: dict[str, list[str]] = defaultdict(list)
+    violating: dict[str, list[str]] = defaultdict(list)
+    problems: dict[str, list[str]] = defaultdict(list)
     for o in outcomes:
-        if o.role is Role.CONFORMING:
-            for contract in o.decided:
-                conforming[f"{contract}/{o.operator}"].append(o.kernel)
-            if o.fault:
-                # Charged to what was found; else to all that it should bear on.
-                charges = o.found or dict.fromkeys(c.id for c in ATTRIBUTION)
-                for contract in charges:
-                    at = f"{contract}/{o.operator}"
-                    problems[at].append(f"{o.kernel}: {o.fault}")
-        elif o.role is Role.VIOLATING:
-            at = f"{o.contract}/{o.operator}"
-            violating[at].append(o.kernel)
-            if o.fault:
-                problems[at].append(f"{o.kernel}: {o.fault}")
-    for at in sorted({*identifiers, *(p for p in problems if problems[p])}):
-        state, why = Soundness.SOUND, problems[at]
+        if o.role is Role.IMPOSTOR:
+            continue
+        own = o.role is Role.VIOLATING
+        for contract in (o.contract,) if own else o.decided:
+            kind = violating if own else conforming
+            kind[f"{contract}/{o.operator}"].append(o.kernel)
+        # Of a conforming one charged to what was found; else to all it should bear on.
+        every = o.found or [c.id for c in ATTRIBUTION]
+        for contract in ((o.contract,) if own else every) if o.fault else ():
+            problems[f"{contract}/{o.operator}"].append(f"{o.kernel}: {o.fault}")
+    unsearched = {
+        f"{contract}/{entry.load().operator.name_in_contracts}"
+        for entry in left
+        for contract in (
+            [entry.witness.contract]
+            if entry.role is Role.VIOLATING
+            else [c.id for c in ATTRIBUTION]
+        )
+    }
+    for at in sorted({*identifiers, *problems}):
+        state, why = Soundness.UNCALIBRATED, problems[at]
         if why:
             state = Soundness.UNSOUND
         elif not violating[at]:
-            state = Soundness.UNCALIBRATED
-            why = [f"no violating witness: {reasons[at]}" if at in reasons
-                   else "no violating witness"]  # fmt: skip
+            told = f": {reasons[at]}" if at in reasons else ""
+            why = [f"no violating witness{told}"]
         elif not conforming[at]:
-            state, why = Soundness.UNCALIBRATED, ["bore on no conforming witness"]
+            why = ["bore on no conforming witness"]
+        elif at in unsearched:
+            why = ["interrupted before all its witnesses were searched"]
+        else:
+            state = Soundness.SOUND
         yield ContractCalibration(
             at, state, tuple(conforming[at]), tuple(violating[at]), tuple(why)
         )
@@ -531,10 +496,11 @@ def _selected(globs: Sequence[str], entries: Sequence[Entry]) -> list[str]:
     Those of every operator's defaults, and of what its witnesses declare.
     """
     claims = [(o, o.defaults) for o in OPERATORS.values()]
-    kernels = [e.load() for e in entries if e.role is not Role.IMPOSTOR]
-    claims += [
-        (OPERATORS.get(k.operator.name, k.operator), k.declaration) for k in kernels
-    ]
+    for e in entries:
+        if e.role is not Role.IMPOSTOR:
+            kernel = e.load()
+            own = OPERATORS.get(kernel.operator.name, kernel.operator)
+            claims.append((own, kernel.declaration))
     every = {
         f"{c.id}/{operator.name_in_contracts}"
         for operator, declaration in claims
@@ -567,29 +533,6 @@ def _bears(entry: Entry, identifiers: Sequence[str]) -> bool:
 # A calibration as text, and as the JSON that a grade reads.
 
 
-class Progress:
-    """Counts witnesses on one line of a terminal; says nothing elsewhere."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._shown = out.isatty()
-        self._count = 0
-        self._faults = 0
-
-    def feed(self, outcome: Outcome) -> None:
-        """Take the next witness."""
-        self._count += 1
-        self._faults += bool(outcome.fault)
-        if self._shown:
-            text = f"\r{self._count} witnesses, {self._faults} contradict a contract "
-            print(text, end="", file=self._out, flush=True)
-
-
-def document(made: Calibration) -> dict[str, Any]:
-    """Return what `kfuzz calibrate --format json` prints."""
-    return {"calibration": encode(made)}
-
-
 def lines(made: Calibration) -> list[str]:
     """Return a calibration as text: the table, then names."""
     roles = Counter(o.role for o in made.outcomes)
@@ -599,40 +542,39 @@ def lines(made: Calibration) -> list[str]:
         f"witnesses, {roles[Role.IMPOSTOR]} trivial baselines, "
         f"on {host.device or made.device}"
     )
-    unsound = [f"{c.identifier}: {p}" for c in made.unsound for p in c.problems]
-    sections = [
-        Section("contracts", rows=list(_rows(made)), numbers=range(1, 6)),
-        Section("unsound", unsound),
-        Section(
-            "trivial baselines that nothing rejected",
-            [f"{o.kernel}: {o.fault}" for o in made.admitted],
-        ),
-        Section(
-            "uncalibrated, which does not count in a grade", list(_uncalibrated(made))
-        ),
-    ]
-    return text_page(title, _facts(made), sections)
-
-
-def _facts(made: Calibration) -> Iterator[tuple[str, str]]:
-    host = made.fingerprint
-    yield "versions", f"torch {host.torch}, triton {host.triton or 'none'}"
-    interpreted = {
-        o.cases
-        for o in made.outcomes
-        if o.role is Role.CONFORMING and not named(o.backend).has.native
-    }
-    fewer = f", {max(interpreted)} in Triton's interpreter" if interpreted else ""
-    yield (
-        "budget",
-        f"seed {made.seed}, at most {made.cases} cases to find a fault, "
-        f"{made.conforming_cases} on a conforming witness{fewer}",
-    )
-    if made.unsearched:
-        yield "interrupted", f"{made.unsearched} witnesses were not searched"
     states = Counter(c.state for c in made.contracts)
     counts = ", ".join(f"{states[s]} {s}" for s in Soundness)
-    yield "in all", f"{len(made.contracts)} contracts: {counts}"
+    facts = [
+        ("versions", f"torch {host.torch}, triton {host.triton or 'none'}"),
+        (
+            "budget",
+            f"seed {made.seed}, at most {made.cases} cases to find a fault, "
+            f"{made.conforming_cases} on a conforming witness",
+        ),
+        ("in all", f"{len(made.contracts)} contracts: {counts}"),
+    ]
+    if made.unsearched:
+        told = f"{made.unsearched} witnesses were not searched"
+        facts.insert(2, ("interrupted", told))
+    # Contracts without a pair, those of one class and reason together.
+    grouped: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for contract in made.contracts:
+        if contract.state is Soundness.UNCALIBRATED:
+            name, _, operator = contract.identifier.partition("/")
+            grouped[name, contract.problems].append(operator)
+    several = {
+        "unsound": [f"{c.identifier}: {p}" for c in made.unsound for p in c.problems],
+        "trivial baselines that nothing rejected": [
+            f"{o.kernel}: {o.fault}" for o in made.admitted
+        ],
+        "uncalibrated, which does not count in a grade": [
+            f"{name}: {'; '.join(problems)}: {', '.join(operators)}"
+            for (name, problems), operators in grouped.items()
+        ],
+    }
+    table = Section("contracts", rows=list(_rows(made)), numbers=range(1, 6))
+    rest = [Section(heading, found) for heading, found in several.items()]
+    return text_page(title, facts, [table, *rest])
 
 
 def _rows(made: Calibration) -> Iterator[tuple[str, ...]]:
@@ -640,24 +582,11 @@ def _rows(made: Calibration) -> Iterator[tuple[str, ...]]:
     by_class = defaultdict(list)
     for contract in made.contracts:
         by_class[contract.identifier.partition("/")[0]].append(contract)
-    order = {c.id: i for i, c in enumerate(ATTRIBUTION)}
     yield ("class", "sound", "unsound", "uncalibrated", "conforming", "violating")
-    for name in sorted(by_class, key=lambda n: order.get(n, len(order))):
-        states = Counter(c.state for c in by_class[name])
-        counts = (
-            *(states[s] for s in Soundness),
-            sum(len(c.conforming) for c in by_class[name]),
-            sum(len(c.violating) for c in by_class[name]),
-        )
-        yield (name, *map(str, counts))
-
-
-def _uncalibrated(made: Calibration) -> Iterator[str]:
-    """Yield the contracts without a pair, those of one class and reason together."""
-    grouped = defaultdict(list)
-    for contract in made.contracts:
-        if contract.state is Soundness.UNCALIBRATED:
-            name, _, operator = contract.identifier.partition("/")
-            grouped[name, contract.problems].append(operator)
-    for (name, problems), operators in grouped.items():
-        yield f"{name}: {'; '.join(problems)}: {', '.join(operators)}"
+    for name in [c.id for c in ATTRIBUTION if c.id in by_class]:
+        own = by_class[name]
+        states = Counter(c.state for c in own)
+        witnesses = (
+            sum(len(c.conforming) for c in own), sum(len(c.violating) for c in own)
+        )  # fmt: skip
+        yield (name, *map(str, (*(states[s] for s in Soundness), *witnesses)))

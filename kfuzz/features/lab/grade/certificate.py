@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -19,6 +19,7 @@ from kfuzz.cli.streams import ExitCode, follow, report_stream, stopping
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.core.finding import host_fingerprint
 from kfuzz.core.statement import KernelStatement, Statement
 from kfuzz.core.verdict import CHARGED, Evidence, Verdict
 from kfuzz.engine.config import RunConfig
@@ -116,10 +117,8 @@ def public_key(key: Path) -> "Public":
     )
     if isinstance(public, x509.Certificate):
         first, last = public.not_valid_before_utc, public.not_valid_after_utc
-        if datetime.now(UTC) > last:
-            raise RefusedError(f"the key expired on {last:%Y-%m-%d}")
-        if datetime.now(UTC) < first:
-            raise RefusedError(f"the key is valid from {first:%Y-%m-%d} on")
+        if not first <= datetime.now(UTC) <= last:
+            raise RefusedError(f"the key is valid {first:%Y-%m-%d} to {last:%Y-%m-%d}")
         public = public.public_key()
     if isinstance(public, ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey):
         return public
@@ -143,19 +142,14 @@ def opened(document: dict[str, Any], key: "Public") -> bytes:
 
     payload = payload_of(document)
     message = encoded(payload, document["payloadType"])
+    curve = () if isinstance(key, ed25519.Ed25519PublicKey) else (
+        ec.ECDSA(hashes.SHA256()),
+    )  # fmt: skip
     for made in document["signatures"]:
         raw = made.get("sig") if isinstance(made, dict) else None
-        if not isinstance(raw, str):
-            continue
-        signature = _decoded(raw, "sig")
-        try:
-            if isinstance(key, ed25519.Ed25519PublicKey):
-                key.verify(signature, message)
-            else:
-                key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
-        except InvalidSignature:
-            continue
-        return payload
+        with suppress(InvalidSignature):
+            key.verify(_decoded(str(raw), "sig"), message, *curve)
+            return payload
     raise RefusedError(
         f"no signature of the key {keyid(key)[:16]}… fits what the file holds: it was "
         "changed, or another key signed it"
@@ -168,14 +162,11 @@ def payload_of(document: dict[str, Any]) -> bytes:
     Raises:
         DecodeError: if it is no envelope of an in-toto statement.
     """
-    kind, signatures = document.get("payloadType"), document.get("signatures")
+    kind, payload = document.get("payloadType"), document.get("payload")
     if kind != PAYLOAD_TYPE:
         raise DecodeError(f"payload of type {kind!r:.60}, expected {PAYLOAD_TYPE}")
-    if not isinstance(signatures, list) or not signatures:
-        raise DecodeError("the envelope holds no signature")
-    payload = document.get("payload")
-    if not isinstance(payload, str):
-        raise DecodeError("the envelope holds no payload")
+    if not isinstance(payload, str) or not isinstance(document.get("signatures"), list):
+        raise DecodeError("the envelope holds no payload or no signature")
     return _decoded(payload, "payload")
 
 
@@ -279,48 +270,45 @@ def verify(
     """
     if sample < 0:
         raise UsageError(f"{sample} is not at least 0", where="--sample")
-    document = _read(file)
+    if sample < 0:
+        raise UsageError(f"{sample} is not at least 0", where="--sample")
+    document = _parsed(read_plain(file, _MOST_BYTES, fix=_FIX), file)
     project = open_project(corpus)
     with report_stream() as out:
         try:
-            payload, signed = _signed(document, key, file)
-            said = attested(_parsed(payload, file))
-            lines = [signed, *_files(said.digests, project.root)]
+            payload, signed = _signed(document, key)
+            digests, statement = attested(_parsed(payload, file))
+            lines = [signed, *_files(digests, project.root)]
         except RefusedError as error:
             out.write(f"REFUSED {file}: {error}\n")
             return ExitCode.VIOLATION
         except DecodeError as error:
             place = f"{file}: {error.where}" if error.where else str(file)
             raise DecodeError(error.what, where=place, fix=error.fix) from None
-        lines += _stated(said.result, said.statement)
+        lines += _stated(statement)
         out.write("\n".join(lines) + "\n")
         if not sample:
             out.write("sample    none: `--sample 200` runs cases again\n")
             return ExitCode.OK
-        if key is None and not trust and any(map(is_of_a_module, said.targets)):
+        if (
+            key is None
+            and not trust
+            and any(is_of_a_module(k.kernel) for k in statement.kernels)
+        ):
             raise UsageError(
                 "names modules outside the project, and no key vouches for it",
                 where=str(file),
                 fix="give --key, or --trust to import them",
             )
-        return _sampled(said, project, sample, settings.drawn_seed(seed), device, quiet,
-                        out.write)  # fmt: skip
+        seed = settings.drawn_seed(seed)
+        return _sampled(statement, project, sample, seed, device, quiet, out.write)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    document = _parsed(read_plain(file, _MOST_BYTES, fix=_FIX), file)
-    if not isinstance(document, dict):
-        raise DecodeError("is no JSON object", where=str(file), fix=_FIX)
-    return document
+def _parsed(text: bytes, file: Path) -> dict[str, Any]:
+    return _object(strict_json.loads(text, where=str(file)), str(file))
 
 
-def _parsed(text: bytes, file: Path) -> Any:
-    return strict_json.loads(text, where=str(file))
-
-
-def _signed(
-    document: dict[str, Any], key: Path | None, file: Path
-) -> tuple[bytes, str]:
+def _signed(document: dict[str, Any], key: Path | None) -> tuple[bytes, str]:
     """Return the in-toto statement of a file, and what is known of who signed it."""
     enveloped = "payloadType" in document or "signatures" in document
     if key is None:
@@ -355,10 +343,8 @@ def _files(digests: Mapping[str, str], root: Path) -> list[str]:
     return lines
 
 
-def _stated(result: str, statement: Statement) -> list[str]:
-    from kfuzz.core.finding import host_fingerprint
-    from kfuzz.features.lab.grade.statement_text import standing_of
-
+def _stated(statement: Statement) -> list[str]:
+    result = result_of(statement)
     lines = [f"result    {result} on {statement.place}, seed {statement.seed}"]
     for kernel in statement.kernels:
         standing = standing_of(statement, kernel)
@@ -368,18 +354,13 @@ def _stated(result: str, statement: Statement) -> list[str]:
             f"{kernel.cases} cases{thin}"
         )
     here, there = host_fingerprint(), statement.fingerprint
-    other = [
-        f"{name} {getattr(there, name)}, here {getattr(here, name)}"
-        for name in ("kfuzz", "torch", "triton", "hypothesis")
-        if getattr(there, name, "") != getattr(here, name, "")
-    ]
-    if other:
+    if other := here.differences(there):
         lines.append(f"versions  {'; '.join(other)}")
     return lines
 
 
 def _sampled(
-    said: "Attested", project: Project, cases: int, seed: int, device: str, quiet: bool,
+    said: Statement, project: Project, cases: int, seed: int, device: str, quiet: bool,
     write: Callable[[str], object],
 ) -> int:  # fmt: skip
     """Run a sample, print what came of it, and return the exit code."""
@@ -387,29 +368,28 @@ def _sampled(
     from kfuzz.features.lab.grade.verb import code_of
 
     config = RunConfig(
-        targets=said.targets,
+        targets=tuple(k.kernel for k in said.kernels),
         root=project.root,
         corpus=project.corpus,
         seed=seed,
         budget=Budget(max_time=None, max_cases=cases),
-        device=said.statement.device if device == "auto" else device,
+        device=said.device if device == "auto" else device,
     )
     grading = Grading(config)
     with stopping() as stop:
         events = grading.events(stop=stop)
         follow(events, stop, quiet=quiet, corpus=project.corpus_option)
     made = grading.statement()
-    certified = {kernel.kernel: kernel for kernel in said.statement.kernels}
+    certified = {kernel.kernel: kernel for kernel in said.kernels}
     for kernel in made.kernels:
         if kernel.source != certified[kernel.kernel].source:
             write(f"REFUSED {kernel.kernel}: its code is another than certified\n")
             return ExitCode.VIOLATION
         broken = [f for f in kernel.findings if f.state in CHARGED]
         decided = sum(graded.decided for graded in kernel.contracts.values())
-        told = f"{len(broken)} violations" if broken else "no violation"
         write(
             f"sample    {kernel.kernel}: {kernel.cases} cases with seed {seed}, "
-            f"{decided} verdicts, {told}\n"
+            f"{decided} verdicts, {len(broken) or 'no'} violation{'s'[: len(broken)]}\n"
         )
         for fault in broken:
             write(f"REFUSED {kernel.kernel}: {fault.contract}: {fault.message}\n")
@@ -427,26 +407,6 @@ TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
 FORMAT: Final = 1
 # A wheel with compiled kernels for many GPUs.
 _ATTESTATION_MOST_BYTES: Final = 1 << 30
-
-
-@dataclass(frozen=True)
-class Attested:
-    """What an in-toto statement of kfuzz's says.
-
-    Attributes:
-        result: "PASSED", "WARNED" or "FAILED".
-        digests: SHA-256 of each file by its name, relative to the project.
-        statement: the conformance statement.
-    """
-
-    result: str
-    digests: Mapping[str, str]
-    statement: Statement
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The kernels, as `kfuzz run` takes them."""
-        return tuple(kernel.kernel for kernel in self.statement.kernels)
 
 
 def attestation(
@@ -474,16 +434,12 @@ def attestation(
     )
     if not files:
         raise UsageError("no kernel was graded: there is nothing to certify")
-    passed, warned, failed = [], [], []
+    told: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for kernel in statement.kernels:
         for name, graded in kernel.contracts.items():
-            about = f"{kernel.kernel} {name}"
-            if graded.verdict is Verdict.CONFORMS:
-                passed.append(about)
-            elif graded.verdict is Verdict.VIOLATES:
-                failed.append(about)
-            elif graded.verdict is not Verdict.NOT_APPLICABLE:
-                warned.append(about)
+            told[graded.verdict].append(f"{kernel.kernel} {name}")
+    must = {k.kernel: must_pass(statement, k) for k in statement.kernels}
+    detail = {"must_pass": must, "not_covered": not_covered(statement)}
     return {
         "_type": STATEMENT,
         "subject": [
@@ -494,18 +450,10 @@ def attestation(
         "predicate": {
             "result": result_of(statement),
             "configuration": [],
-            "passedTests": passed,
-            "warnedTests": warned,
-            "failedTests": failed,
-            "kfuzz": {
-                "format": FORMAT,
-                "must_pass": {
-                    kernel.kernel: must_pass(statement, kernel)
-                    for kernel in statement.kernels
-                },
-                "not_covered": not_covered(statement),
-                **statement_document(statement),
-            },
+            "passedTests": told[Verdict.CONFORMS],
+            "warnedTests": told[Verdict.UNDER_SPECIFIED] + told[Verdict.ERROR],
+            "failedTests": told[Verdict.VIOLATES],
+            "kfuzz": {"format": FORMAT, **detail, **statement_document(statement)},
         },
     }
 
@@ -519,20 +467,15 @@ def canonical(document: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-def attested(document: Any) -> Attested:
-    """Return what an in-toto statement of kfuzz's says.
+def attested(document: dict[str, Any]) -> tuple[dict[str, str], Statement]:
+    """Return the files' SHA-256 by name, and the conformance statement.
 
     Raises:
         DecodeError: if it is none, or is malformed; names the field.
     """
-    document = _object(document, "the statement")
-    if document.get("_type") != STATEMENT:
-        kind = document.get("_type")
-        raise DecodeError(f"_type {kind!r:.60} is no in-toto statement")
-    if document.get("predicateType") != TEST_RESULT:
-        raise DecodeError(
-            f"predicateType {document.get('predicateType')!r:.80} is no test result"
-        )
+    kinds = [document.get(n) for n in ("_type", "predicateType")]
+    if kinds != [STATEMENT, TEST_RESULT]:
+        raise DecodeError(f"{kinds[0]!r:.60} of {kinds[1]!r:.80} is no test result")
     predicate = _object(document.get("predicate"), "predicate")
     detail = _object(predicate.get("kfuzz"), "predicate.kfuzz")
     if detail.get("format") != FORMAT:
@@ -541,17 +484,11 @@ def attested(document: Any) -> Attested:
             where="predicate.kfuzz",
             fix=f"this kfuzz reads format {FORMAT}",
         )
-    digests = {}
-    subjects = document.get("subject")
-    for number, entry in enumerate(subjects if isinstance(subjects, list) else ()):
-        place = f"subject[{number}]"
-        entry = _object(entry, place)
-        made = _object(entry.get("digest"), f"{place}.digest").get("sha256")
-        name = entry.get("name")
-        if not isinstance(made, str) or not isinstance(name, str) or not name:
-            raise DecodeError("no name with a SHA-256", where=place)
-        digests[name] = made
-    if not digests:
+    try:
+        digests = {e["name"]: e["digest"]["sha256"] for e in document["subject"]}
+    except (KeyError, TypeError):
+        raise DecodeError("one has no name with a SHA-256", where="subject") from None
+    if not digests or not all(isinstance(x, str) for i in digests.items() for x in i):
         raise DecodeError("it is about no file", where="subject")
     statement = decode(Statement, detail.get("statement"), "predicate.kfuzz.statement")
     told = predicate.get("result")
@@ -560,7 +497,7 @@ def attested(document: Any) -> Attested:
             f"result {told!r:.20} does not follow from what was found",
             where="predicate.result",
         )
-    return Attested(str(told), digests, statement)
+    return digests, statement
 
 
 def result_of(statement: Statement) -> str:
@@ -568,13 +505,12 @@ def result_of(statement: Statement) -> str:
 
     Passed are kernels that reach a level and violate nothing, on evidence enough.
     """
+    weak = statement.interrupted or not statement.kernels
     for kernel in statement.kernels:
         verdicts = {graded.verdict for graded in kernel.contracts.values()}
         charged = any(fault.state in CHARGED for fault in kernel.findings)
         if charged or Verdict.VIOLATES in verdicts:
             return "FAILED"
-    weak = statement.interrupted or not statement.kernels
-    for kernel in statement.kernels:
         thin = kernel.tried is not None and kernel.tried.evidence is Evidence.THIN
         weak = weak or thin or standing_of(statement, kernel).level == 0
     return "WARNED" if weak else "PASSED"
@@ -618,13 +554,13 @@ def place_of(name: str, root: Path) -> Path | None:
 
     It is one of the project, or the file of a module that can be found by its name.
     """
-    if name.startswith("module:"):
-        return _module_file(name.removeprefix("module:"))
     try:
+        if name.startswith("module:"):
+            return _module_file(name.removeprefix("module:"))
         path = (root / name).resolve()
         inside = path.is_relative_to(root.resolve())
         return path if inside and path.is_file() else None
-    except (OSError, ValueError):  # no name that a file can have
+    except (OSError, ValueError, ImportError):  # no name that a file can have
         return None
 
 
@@ -632,10 +568,9 @@ def _attestation_files(statement: Statement, root: Path) -> dict[str, Path]:
     """Return the files that bind the kernels, by the name of each."""
     found = {}
     for kernel in statement.kernels:
-        target = kernel.kernel
-        name = target.partition("::")[0]
-        if is_of_a_module(target):
-            name = f"module:{target.partition(':')[0]}"
+        name = kernel.kernel.partition("::")[0]
+        if is_of_a_module(kernel.kernel):
+            name = f"module:{kernel.kernel.partition(':')[0]}"
         path = place_of(name, root)
         if path is None:
             raise UsageError(
@@ -652,11 +587,8 @@ def _module_file(module: str) -> Path | None:
     parts = module.split(".")
     places: list[str] | None = None
     origin: str | None = None
-    for number in range(len(parts)):
-        try:
-            spec = PathFinder.find_spec(".".join(parts[: number + 1]), places)
-        except (ImportError, ValueError):
-            return None
+    for number in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:number]), places)
         if spec is None:
             return None
         places, origin = list(spec.submodule_search_locations or ()), spec.origin

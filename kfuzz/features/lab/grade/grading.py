@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -11,7 +10,7 @@ from kfuzz.contracts.suite import select_classes
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import UsageError
-from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished, RunStarted
+from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
 from kfuzz.core.features import hook
 from kfuzz.core.finding import Finding, host_fingerprint, version_of
 from kfuzz.core.statement import (
@@ -61,21 +60,13 @@ def platform_config(config: RunConfig) -> RunConfig:
 
 def resting_on(statement: Statement, calibration: Calibration) -> Statement:
     """Return a statement that rests on a calibration made before or after it."""
-    kernels = [
-        replace(
-            kernel,
-            contracts={
-                name: replace(
-                    graded,
-                    calibration=calibration.state_of(
-                        f"{name}/{kernel.name_in_contracts}"
-                    ),
-                )
-                for name, graded in kernel.contracts.items()
-            },
-        )
-        for kernel in statement.kernels
-    ]
+    kernels = []
+    for kernel in statement.kernels:
+        contracts = {}
+        for name, graded in kernel.contracts.items():
+            state = calibration.state_of(f"{name}/{kernel.name_in_contracts}")
+            contracts[name] = replace(graded, calibration=state)
+        kernels.append(replace(kernel, contracts=contracts))
     return replace(
         statement, kernels=tuple(kernels), calibration=_calibrated(calibration)
     )
@@ -108,7 +99,12 @@ class Grading:
             self._states = {c.identifier: c.state for c in calibration.contracts}
             self._rests = _calibrated(calibration)
         elif (shipped := shipped_statement(self._backend.name)) is not None:
-            self._states, self._rests = _shipped(shipped)
+            made = read_statement(shipped)
+            self._rests = made.calibration
+            for kernel in made.kernels:
+                for name, graded in kernel.contracts.items():
+                    at = f"{name}/{kernel.name_in_contracts}"
+                    self._states[at] = graded.calibration
         if len(devices) > 1 + len(others):
             # A statement is about one kind of device.
             listed = ",".join((self._device, *others))
@@ -130,18 +126,15 @@ class Grading:
         for event in run_kernels(
             self._config, loaded, stop=stop, prover=hook("prover")
         ):
-            match event:
-                case KernelFinished():
-                    self._finished.append(event)
-                case Notice(about=about) if about == UNCALIBRATED:
+            if isinstance(event, KernelFinished):
+                self._finished.append(event)
+            elif isinstance(event, RunFinished):
+                self._ended = event
+            elif isinstance(event, Notice):
+                if event.about == UNCALIBRATED:
                     continue  # the statement says it of each contract
-                case Notice():
-                    shown = f"{event.kernel}: " if event.kernel else ""
-                    self._notices[shown + event.message] = None
-                case RunFinished():
-                    self._ended = event
-                case RunStarted() | _:
-                    pass
+                shown = f"{event.kernel}: " if event.kernel else ""
+                self._notices[shown + event.message] = None
             yield event
 
     def statement(self) -> Statement:
@@ -187,7 +180,9 @@ class Grading:
                     tally.verdict,
                     tally.decided,
                     tally.undecided,
-                    self._soundness(f"{name}/{operator.name_in_contracts}"),
+                    self._states.get(
+                        f"{name}/{operator.name_in_contracts}", Soundness.UNCALIBRATED
+                    ),
                 )
                 for name, tally in event.contracts.items()
                 if name in binding or tally.verdict is not Verdict.NOT_APPLICABLE
@@ -198,9 +193,6 @@ class Grading:
             tried=event.tried,
             proof=event.proof,
         )
-
-    def _soundness(self, identifier: str) -> Soundness:
-        return self._states.get(identifier, Soundness.UNCALIBRATED)
 
     def _listed(self, kernel: str) -> tuple[KnownDefect, ...]:
         if not self._platform:
@@ -216,25 +208,11 @@ class Grading:
         )
 
 
-def _shipped(file: Path) -> tuple[dict[str, Soundness], Calibrated | None]:
-    """Return the states of contracts that a statement gives, and what it rests on."""
-    made = read_statement(file)
-    states = {
-        f"{name}/{kernel.name_in_contracts}": graded.calibration
-        for kernel in made.kernels
-        for name, graded in kernel.contracts.items()
-    }
-    return states, made.calibration
-
-
 def _calibrated(made: Calibration) -> Calibrated:
+    sound = sum(c.state is Soundness.SOUND for c in made.contracts)
+    unsound = tuple(c.identifier for c in made.unsound)
     return Calibrated(
-        device=made.device,
-        seed=made.seed,
-        cases=made.cases,
-        conforming_cases=made.conforming_cases,
-        sound=sum(c.state is Soundness.SOUND for c in made.contracts),
-        unsound=tuple(c.identifier for c in made.unsound),
+        made.device, made.seed, made.cases, made.conforming_cases, sound, unsound
     )
 
 
@@ -254,14 +232,10 @@ def _text(value: object) -> str:
 
 
 def _fault(finding: Finding, listed: tuple[KnownDefect, ...]) -> Fault:
-    signature = finding.signature
+    contract, kind = finding.signature.contract, finding.signature.kind
+    known = any(d.contract == contract for d in listed)
     return Fault(
-        id=finding.id,
-        contract=signature.contract,
-        kind=signature.kind,
-        state=finding.state,
-        message=finding.failure.message,
-        listed=any(d.contract == signature.contract for d in listed),
+        finding.id, contract, kind, finding.state, finding.failure.message, known
     )
 
 

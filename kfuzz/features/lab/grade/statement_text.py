@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.codec import encode
-from kfuzz.core.finding import Fingerprint
 from kfuzz.core.statement import (
     Fault,
     Graded,
@@ -17,7 +16,7 @@ from kfuzz.core.statement import (
     Soundness,
     Statement,
 )
-from kfuzz.core.verdict import CHARGED, Tried, Verdict
+from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.report.promises import proof_lines, proof_summary
 from kfuzz.report.tables import verdict_lines
 from kfuzz.report.text import Section, markdown_page, one_line, text_page
@@ -111,21 +110,17 @@ class Standing:
         return f"KL-{self.level}"
 
 
-def standing_of(
-    statement: Statement, kernel: KernelStatement, *, trusting: bool = False
-) -> Standing:
+def standing_of(statement: Statement, kernel: KernelStatement) -> Standing:
     """Return the level that a kernel reaches in a statement.
 
     Args:
         statement: for the classes in force and the instruments.
         kernel: one of its kernels.
-        trusting: take uncalibrated contracts for sound: what the level would be if
-            they were.
     """
     reached = 0
     left_out: tuple[str, ...] = ()
     for level in LEVELS:
-        lacks, left_out = _judged(statement, kernel, level, trusting)
+        lacks, left_out = _judged(statement, kernel, level)
         if lacks:
             return Standing(reached, lacks, left_out)
         reached = level.number
@@ -143,24 +138,26 @@ def is_judged(kernel: KernelStatement) -> bool:
     return any(graded.decided for n, graded in every.items() if n in wanted)
 
 
-def weakest(statement: Statement, *, trusting: bool = False) -> Standing | None:
+def weakest(statement: Statement) -> Standing | None:
     """Return the lowest standing among a statement's kernels; None without any.
 
     A platform is worth what its weakest kernel is.
     """
-    every = [standing_of(statement, k, trusting=trusting) for k in statement.kernels]
+    every = [standing_of(statement, k) for k in statement.kernels]
     return min(every, key=lambda standing: standing.level, default=None)
 
 
 def _judged(
-    statement: Statement, kernel: KernelStatement, level: Level, trusting: bool
+    statement: Statement, kernel: KernelStatement, level: Level
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what a kernel lacks for a level, and what is not counted."""
     lacks, left_out = [], []
     if kernel.cases < level.cases:
         lacks.append(f"{kernel.cases} of {level.cases} cases were judged")
-    if kernel.tried is not None:
-        lacks += _barely(kernel.tried)
+    if (tried := kernel.tried) and tried.few_cases:
+        lacks.append(f"{tried.cases} of {tried.LEAST_CASES} cases decided a contract")
+    if tried and tried.few_structures:
+        lacks.append(f"{tried.structures} of {tried.LEAST_STRUCTURES} structures came")
     for below in LEVELS[: level.number]:
         for name in below.classes:
             graded = kernel.contracts.get(name)
@@ -172,7 +169,7 @@ def _judged(
                 continue
             if name in _CONDITIONAL and graded.verdict is Verdict.NOT_APPLICABLE:
                 continue
-            if _counts(graded, trusting):
+            if graded.calibration is not Soundness.UNCALIBRATED:
                 least = level.decided if name in below.core else level.decided // 3
                 lacks += _shortfall(name, graded, least)
             elif graded.verdict is Verdict.VIOLATES:
@@ -186,20 +183,6 @@ def _judged(
     missing = [i for i in level.instruments if i not in statement.instruments]
     lacks += [f"no {instrument}" for instrument in missing]
     return tuple(lacks), tuple(left_out)
-
-
-def _barely(tried: Tried) -> list[str]:
-    """Return why a kernel was tried too little for any level, if so."""
-    lacks = []
-    if tried.few_cases:
-        lacks.append(f"{tried.cases} of {tried.LEAST_CASES} cases decided a contract")
-    if tried.few_structures:
-        lacks.append(f"{tried.structures} of {tried.LEAST_STRUCTURES} structures came")
-    return lacks
-
-
-def _counts(graded: Graded, trusting: bool) -> bool:
-    return trusting or graded.calibration is not Soundness.UNCALIBRATED
 
 
 def _shortfall(name: str, graded: Graded, least: int) -> list[str]:
@@ -218,12 +201,6 @@ def _shortfall(name: str, graded: Graded, least: int) -> list[str]:
 
 
 UNCALIBRATED: Final = "no calibration: an uncalibrated contract does not count"
-_LEGEND: Final = (
-    "A number is how many cases decided the contract, all of them in the kernel's "
-    "favour; a second one, how many could not. *none*: it binds the kernel and no case "
-    "came to bear on it. *open*: cases did, and none decided. –: it does not bind."
-)
-_UNCOUNTED: Final = " °: the contract is uncalibrated and does not count."
 # Of a SHA-256, what tells versions of a file apart at a glance.
 _DIGITS: Final = 12
 _COUNT: Final = re.compile(r"\b\d+ of\b")
@@ -237,7 +214,6 @@ def statement_document(statement: Statement) -> dict[str, Any]:
         "levels": {
             k.kernel: {
                 "level": s.name,
-                "if_calibrated": standing_of(statement, k, trusting=True).name,
                 "lacks": list(s.lacks),
                 "left_out": list(s.left_out),
                 **({"evidence": str(k.tried.evidence)} if k.tried else {}),
@@ -249,18 +225,11 @@ def statement_document(statement: Statement) -> dict[str, Any]:
     }
 
 
-def statement_text(statement: Statement) -> list[str]:
-    """Return a statement for a terminal."""
-    facts = _facts(statement)
-    return text_page(
-        _title(statement), facts, [*_kernels(statement), *_rest(statement)]
-    )
-
-
-def statement_markdown(statement: Statement) -> list[str]:
-    """Return a statement as a page of Markdown."""
-    sections = [_grid(statement), *_rest(statement)]
-    return markdown_page(_title(statement), _facts(statement), sections)
+def statement_page(statement: Statement, *, markdown: bool = False) -> list[str]:
+    """Return a statement for a terminal, or as a page of Markdown."""
+    draw = markdown_page if markdown else text_page
+    sections = [*_kernels(statement), *_rest(statement)]
+    return draw(_title(statement), _facts(statement), sections)
 
 
 def _title(statement: Statement) -> str:
@@ -275,16 +244,14 @@ def _title(statement: Statement) -> str:
 def _facts(statement: Statement) -> Iterator[tuple[str, str]]:
     made, lowest = statement.fingerprint, weakest(statement)
     if lowest is not None:
-        trusting = weakest(statement, trusting=True)
-        text = f"{lowest.name}, that of the weakest kernel"
-        if trusting is not None and trusting.level > lowest.level:
-            text += f"; {trusting.name} if every contract were calibrated"
-        yield "level", text
+        yield "level", f"{lowest.name}, that of the weakest kernel"
     yield "calibration", _calibration(statement)
     yield "device", made.device or statement.device
     if made.driver:
         yield "driver", made.driver
-    yield "versions", _versions(made)
+    names = ("kfuzz", "torch", "triton", "numpy", "python", "system")
+    known = [f"{n} {v}" for n in names if (v := getattr(made, n))]
+    yield "versions", ", ".join(known)
     yield "budget", _budget(statement)
     yield "looked at by", ", ".join(("results", *statement.instruments))
     if statement.interrupted:
@@ -305,14 +272,6 @@ def _calibration(statement: Statement) -> str:
     return f"{text}; others do not count"
 
 
-def _versions(made: Fingerprint) -> str:
-    names = ("kfuzz", "torch", "triton", "numpy", "python", "system")
-    texts = [
-        f"{n} {v}" if n != "system" else v for n in names if (v := getattr(made, n))
-    ]
-    return ", ".join(texts)
-
-
 def _budget(statement: Statement) -> str:
     parts = [f"seed {statement.seed}"]
     if statement.max_cases is not None:
@@ -325,17 +284,18 @@ def _budget(statement: Statement) -> str:
 def _kernels(statement: Statement) -> Iterator[Section]:
     """Yield a table of the kernels, then the verdicts of each."""
     rows = [("kernel", "operator", "level", "cases", "worst ratio", "violates")]
-    standings = [(k, standing_of(statement, k)) for k in statement.kernels]
-    for k, standing in standings:
+    sections = []
+    for k in statement.kernels:
+        standing = standing_of(statement, k)
         broken = [n for n, g in k.contracts.items() if g.verdict is Verdict.VIOLATES]
         ratio, violated = f"{k.worst_ratio:.2g}", ", ".join(broken)
         rows.append((k.name, k.operator, standing.name, str(k.cases), ratio, violated))
-    yield Section("Kernels", rows=rows, numbers=(3, 4))
-    for k, standing in standings:
         lines = list(verdict_lines(k.contracts, tried=k.tried))
         if standing.left_out:
             lines.append(f"not counted, uncalibrated: {', '.join(standing.left_out)}")
-        yield Section(f"{k.kernel}: {standing.name}", lines)
+        sections.append(Section(f"{k.kernel}: {standing.name}", lines))
+    yield Section("Kernels", rows=rows, numbers=(3, 4))
+    yield from sections
 
 
 def _rest(statement: Statement) -> list[Section]:
@@ -343,13 +303,25 @@ def _rest(statement: Statement) -> list[Section]:
     kernels = statement.kernels
     sources = [(k.name, f"{k.worst_ratio:.2g}", _short(k.source)) for k in kernels]
     bounds = dict.fromkeys((k.operator, k.bound) for k in kernels)
+    found = [f"`{k.name}`: {_found(f)}" for k in kernels for f in k.findings]
+    declared = [
+        f"`{k.name}`: {', '.join(f'{n}={v}' for n, v in k.claims.items())}"
+        for k in kernels
+        if k.claims
+    ]
+    refused = [
+        f"`{k.name}`: {r.reason} ({r.cases} cases)"
+        + (f"; declare {r.remedy}" if r.remedy else "")
+        for k in kernels
+        for r in k.refusals
+    ]
     return [
-        Section("Findings", list(_findings(statement))),
+        Section("Findings", found),
         Section("Listed defects", list(_defects(statement))),
         Section("What the next level lacks", list(_lacking(statement))),
         Section("Proofs", list(_proofs(statement))),
-        Section("Declarations beside the defaults", list(_declarations(statement))),
-        Section("Rejections", list(_refusals(statement))),
+        Section("Declarations beside the defaults", declared),
+        Section("Rejections", refused),
         Section("Bounds", rows=[("operator", "bound"), *bounds]),
         Section("Sources", rows=[("kernel", "worst ratio", "source"), *sources]),
         Section("Notices", statement.notices),
@@ -363,61 +335,17 @@ def _found(fault: Fault) -> str:
     return f"{one_line(text)}; {fault.id}"
 
 
-def _grid(statement: Statement) -> Section:
-    """Return every kernel under every contract class."""
-    marked = statement.calibration is not None
-    rows = [("kernel", "operator", "level", "cases", *statement.classes)]
-    for kernel in statement.kernels:
-        cells = (_cell(kernel.contracts.get(c), marked) for c in statement.classes)
-        level = standing_of(statement, kernel).name
-        rows.append((kernel.name, kernel.operator, level, str(kernel.cases), *cells))
-    legend = _LEGEND + (_UNCOUNTED if marked else "")
-    return Section("Verdicts", [legend], rows, prose=True)
-
-
-def _cell(graded: Graded | None, marked: bool) -> str:
-    if graded is None:
-        return "–"
-    mark = ""
-    if marked and graded.calibration is Soundness.UNCALIBRATED:
-        mark = "°"
-    match graded.verdict:
-        case Verdict.CONFORMS:
-            text = str(graded.decided)
-            text += f" + {graded.undecided}" if graded.undecided else ""
-        case Verdict.VIOLATES:
-            text = "**violates**"
-        case Verdict.UNDER_SPECIFIED:
-            text = f"*open* ({graded.undecided})"
-        case Verdict.NOT_APPLICABLE:
-            text = "*none*"
-        case Verdict.ERROR:
-            text = "**error**"
-    return text + mark
-
-
-def _findings(statement: Statement) -> Iterator[str]:
-    for kernel in statement.kernels:
-        for fault in kernel.findings:
-            yield f"`{kernel.name}`: {_found(fault)}"
-
-
 def _defects(statement: Statement) -> Iterator[str]:
     """Yield each listed defect once, with its kernels."""
-    groups: dict[KnownDefect, list[KernelStatement]] = {}
+    groups: dict[KnownDefect, list[str]] = {}
     for kernel in statement.kernels:
+        found = {f.contract for f in kernel.findings}
         for defect in kernel.defects:
-            groups.setdefault(defect, []).append(kernel)
-    for defect, kernels in groups.items():
-        names = ", ".join(
-            f"`{k.name}`" + (" (found)" if _shows(k, defect) else "") for k in kernels
-        )
-        yield f"{defect.contract}, {names}: {defect.where}: {defect.evidence}"
-
-
-def _shows(kernel: KernelStatement, defect: KnownDefect) -> bool:
-    """Whether the run found a defect's class broken; which inputs is for people."""
-    return any(f.contract == defect.contract for f in kernel.findings)
+            mark = " (found)" if defect.contract in found else ""
+            groups.setdefault(defect, []).append(f"`{kernel.name}`{mark}")
+    for defect, names in groups.items():
+        text = f"{defect.where}: {defect.evidence}"
+        yield f"{defect.contract}, {', '.join(names)}: {text}"
 
 
 def _lacking(statement: Statement) -> Iterator[str]:
@@ -436,26 +364,12 @@ def _lacking(statement: Statement) -> Iterator[str]:
         yield f"KL-{level}: {shown}: {'every kernel' if whole else names}"
 
 
-def _declarations(statement: Statement) -> Iterator[str]:
-    for kernel in statement.kernels:
-        if kernel.claims:
-            claims = ", ".join(f"{k}={v}" for k, v in kernel.claims.items())
-            yield f"`{kernel.name}`: {claims}"
-
-
 def _proofs(statement: Statement) -> Iterator[str]:
     for kernel in statement.kernels:
         if kernel.proof is not None:
             yield f"{kernel.kernel}: {proof_summary(kernel.proof)}"
             lines = proof_lines(kernel.proof, premises=True)
             yield from (f"{kernel.kernel}: {line.strip()}" for line in lines)
-
-
-def _refusals(statement: Statement) -> Iterator[str]:
-    for kernel in statement.kernels:
-        for refusal in kernel.refusals:
-            remedy = f"; declare {refusal.remedy}" if refusal.remedy else ""
-            yield f"`{kernel.name}`: {refusal.reason} ({refusal.cases} cases){remedy}"
 
 
 def _short(source: str) -> str:

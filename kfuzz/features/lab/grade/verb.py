@@ -29,7 +29,7 @@ from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.report.files import require_writable, write_or_raise
 from kfuzz.store import files
-from kfuzz.store.files import read_statement
+from kfuzz.store.files import read_calibration, read_statement
 from kfuzz.targets import load
 
 if TYPE_CHECKING:
@@ -157,10 +157,8 @@ def grade(
     from kfuzz.features.lab.grade.grading import Grading, resting_on
 
     started = time.monotonic()
-    if statement is not None:
-        _exclude(statement=statement, platform=platform, targets=targets)
-    if platform and targets:
-        raise UsageError("--platform and a target exclude each other")
+    if bool(statement) + platform + bool(targets) > 1:
+        raise UsageError("--statement, --platform and a target exclude each other")
     if max_time is None and max_cases is None:
         max_cases = DEFAULT_CASES
     budget = Budget(
@@ -173,8 +171,6 @@ def grade(
         raise UsageError("--key and --subject are a certificate's: add --certificate")
     for path in filter(None, (markdown, json, certificate)):
         require_writable(path, where=str(path))
-    from kfuzz.store.files import read_calibration
-
     other = None if against is None else read_statement(against)
     rests = None if calibration is None else read_calibration(calibration)
     certify = _certifier(certificate, key, subject or [], corpus)
@@ -266,20 +262,10 @@ def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
             document["against"] = encode(compared)
         return files.dumps(document)
     as_page = kind == "markdown"
-    draw = pages.statement_markdown if as_page else pages.statement_text
-    lines = draw(made)
+    lines = pages.statement_page(made, markdown=as_page)
     if compared is not None:
         lines += ["", *sides.comparison_lines(compared, markdown=as_page)]
     return "\n".join(lines) + "\n"
-
-
-def _exclude(*, statement: Path, **others: object) -> None:
-    for name, value in others.items():
-        if value:
-            shown = "a target" if name == "targets" else f"--{name}"
-            raise UsageError(
-                f"--statement and {shown} exclude each other", where=str(statement)
-            )
 
 
 # Grading: one campaign, folded to a conformance statement.

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Final
 
-from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading
+from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.core.declaration import Accumulator
 from kfuzz.core.dtypes import DTYPES, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case
@@ -99,18 +99,14 @@ def intrinsics(subject: Subject) -> Reading:
     fine = most <= _FINE.get(subject.dtype, _NARROW)
     approx = subject.claims.approx
     outcome = Outcome.AS_DECLARED
-    if fine and approx:
-        outcome = Outcome.BETTER
-    elif not fine and not approx:
-        outcome = Outcome.DIFFERS
-    differs = outcome is Outcome.DIFFERS
-    witness = elements.case([x for _, x, _ in worst]) if differs else None
+    if fine == approx:
+        outcome = Outcome.BETTER if fine else Outcome.DIFFERS
+    near = most * unit(subject.dtype) < _APPROXIMATE
     return subject.reading(
         INTRINSICS, found, "fast forms" if approx else "accurate forms", outcome,
         observed=(f"at {number(at)}: {number(value)}, {function(at)!r} is right",),
-        witnesses=() if witness is None else (witness,),
-        claims={"approx": True} if differs and most * unit(subject.dtype) < _APPROXIMATE
-        else {},
+        witnesses=tuple(filter(None, [elements.case([x for _, x, _ in worst])])),
+        claims={"approx": True} if near else {},
     )  # fmt: skip
 
 
@@ -120,15 +116,13 @@ def _arguments(dtype: str, name: str, low: float, high: float) -> list[float]:
     if bits <= 16:
         every = unpack_numbers(pack_bits(range(1 << bits), dtype), dtype)
         return [x for x in every if low <= x <= high and x]
-    step = (high - low) / _SAMPLED
-    even = [rounded(low + i * step, "float32") for i in range(1, _SAMPLED)]
     if low > 0:  # by exponents
-        even = [
-            rounded(2.0 ** (math.log2(low) + i * math.log2(high / low) / _SAMPLED),
-                    "float32")
-            for i in range(1, _SAMPLED)
-        ]  # fmt: skip
-    return [*_TELLING.get(name, []), *[x for x in even if x]]
+        ratio = math.log2(high / low) / _SAMPLED
+        even = [low * 2.0 ** (i * ratio) for i in range(1, _SAMPLED)]
+    else:
+        even = [low + i * (high - low) / _SAMPLED for i in range(1, _SAMPLED)]
+    sampled = (rounded(x, "float32") for x in even)
+    return [*_TELLING.get(name, []), *filter(None, sampled)]
 
 
 _INF, _NAN = math.inf, math.nan
@@ -154,10 +148,9 @@ def special(subject: Subject) -> Reading:
     if mode != "propagate":
         raise Inapplicable(f'nonfinite="{mode}" is declared')
     inf, nan = _INF, _NAN
-    asked: list[tuple[str, float, float]] = []
-    cases = []
     if not DTYPES[subject.dtype].has_inf:
         raise Inapplicable(f"{subject.dtype} has no infinity")
+    asked: list[tuple[str, float, float, Case]] = []
     if isinstance(subject.elements, str):
         n = subject.size()
         rows = [
@@ -170,29 +163,23 @@ def special(subject: Subject) -> Reading:
             right = Row(1.0, {9: 0.0})
             rows.append(("0 times Inf", Row(0.0, {9: inf}), nan))
         got = subject.values(n, [row for _, row, _ in rows], [right])
-        asked = [
-            (what, value, wanted)
-            for (what, _, wanted), value in zip(rows, got, strict=True)
-        ]
-        cases = [subject.case(n, [row], [right]) for _, row, _ in rows]
+        for (what, row, wanted), value in zip(rows, got, strict=True):
+            asked.append((what, value, wanted, subject.case(n, [row], [right])))
     else:
         name = subject.elements.name
         if name not in _SPECIAL:
             raise Inapplicable(f"no special results of {name} are listed")
         for *values, wanted in _SPECIAL[name]:
             case, [value, *_] = subject.elementwise(*[[v] * 16 for v in values])
-            asked.append((f"{name} of {', '.join(map(repr, values))}", value, wanted))
-            cases.append(case)
-    wrong = [i for i, (_, got, want) in enumerate(asked) if not _same(got, want)]
-    raw = tuple(f"{what}: {got!r}, {want!r} is right" for what, got, want in asked)
-    if not wrong:
-        return subject.reading(
-            SPECIAL, "as IEEE 754 specifies", mode, Outcome.AS_DECLARED, observed=raw
-        )
-    found = "; ".join(f"{asked[i][0]} gives {asked[i][1]!r}" for i in wrong)
+            what = f"{name} of {', '.join(map(repr, values))}"
+            asked.append((what, value, wanted, case))
+    wrong = [each for each in asked if not _same(each[1], each[2])]
+    found = "; ".join(f"{what} gives {got!r}" for what, got, _, _ in wrong)
     return subject.reading(
-        SPECIAL, found, mode, Outcome.DIFFERS, observed=raw,
-        witnesses=tuple(cases[i] for i in wrong),
+        SPECIAL, found or "as IEEE 754 specifies", mode,
+        Outcome.DIFFERS if wrong else Outcome.AS_DECLARED,
+        observed=tuple(f"{a}: {y!r}, {want!r} is right" for a, y, want, _ in asked),
+        witnesses=tuple(case for *_, case in wrong),
     )  # fmt: skip
 
 
@@ -229,24 +216,24 @@ def operands(subject: Subject) -> Reading:
     raw = [f"1 + 2^-11 + 2^-12 + 2^-23 gives 1 + {number(fine - 1)}"]
     raw += [f"1 + 2^-9 gives 1 + {number(coarse - 1)}", f"100000 gives {number(large)}"]
     square, case = None, subject.case(n, alone[:1])
+    factors = Row(0.0, {0: _SQUARED})
     if subject.adder.products:
-        factors = Row(0.0, {0: _SQUARED})
         [square] = subject.values(n, [factors], [factors])
         raw.append(f"(1 + 2^-12 + 2^-23)^2 gives 1 + {number(square - 1)}")
+    narrow = {
+        1 + 2.0**-10: ("TF32, rounded", "tf32"), 1.0: ("TF32, truncated", "tf32"),
+    }  # fmt: skip
     if math.isinf(large):
         found, bits = "float16", "float16"
     elif fine == _X and square is not None and abs(square - _SQUARE) > _CUT:
         found, bits = "in parts, as three products in TF32", "tf32x3"
-        factors = Row(0.0, {0: _SQUARED})
         case = subject.case(n, [factors], [factors])
     elif fine == _X:
-        found, bits = "float32", "float32"
+        found = bits = "float32"
     elif coarse == 1:
-        found, bits = "bfloat16", "bfloat16"
-    elif fine == 1 + 2.0**-10:
-        found, bits = "TF32, rounded", "tf32"
-    elif fine == 1:
-        found, bits = "TF32, truncated", "tf32"
+        found = bits = "bfloat16"
+    elif fine in narrow:
+        found, bits = narrow[fine]
     else:
         raise Unobserved("no format gives this", observed=tuple(raw), terms=n)
     model = subject.accumulator.model
@@ -258,11 +245,10 @@ def operands(subject: Subject) -> Reading:
         outcome = Outcome.AS_DECLARED
     else:
         outcome = Outcome.BETTER if ranked[bits] > wanted else Outcome.DIFFERS
-    declarable = outcome is Outcome.DIFFERS and bits in ("tf32", "tf32x3")
     text = {1: "TF32", 2: "three products in TF32", 0: model}.get(wanted, "float32")
     return subject.reading(
         OPERANDS, found, text, outcome, terms=n, observed=tuple(raw),
-        claims={"accumulator": bits} if declarable else {},
+        claims={"accumulator": bits} if bits.startswith("tf32") else {},
         witnesses=(case,),
     )  # fmt: skip
 
@@ -270,37 +256,30 @@ def operands(subject: Subject) -> Reading:
 def subnormals(subject: Subject) -> Reading:
     """Return whether subnormal numbers keep their value, at several lengths."""
     asked = list(_asked(subject))
-    flushed, raw, cases = [], [], []
-    for what, case, got, wanted in asked:
-        if got != wanted:
-            flushed.append(what)
-            cases.append(case)
-        raw.append(f"{what}: {number(got)}, {number(wanted)} if kept")
-    other = [w for w, _, got, wanted in asked if got not in (0.0, wanted)]
+    flushed = [what for what, _, got, wanted in asked if got != wanted]
+    raw = tuple(
+        f"{what}: {number(got)}, {number(wanted)} if kept"
+        for what, _, got, wanted in asked
+    )
     mode = subject.claims.subnormals
-    if other:
+    if any(got not in (0.0, wanted) for _, _, got, wanted in asked):
         why = "what is there is neither kept nor 0"
-        raise Unobserved(why, declared=mode, observed=tuple(raw))
+        raise Unobserved(why, declared=mode, observed=raw)
     every = len(flushed) == len(asked)
     found = "kept" if not flushed else "flushed"
     if flushed and not every:
         found = f"flushed: {', '.join(dict.fromkeys(flushed))}"
     outcome = Outcome.AS_DECLARED
-    witnesses: tuple[Case, ...] = ()
-    if mode == "preserve" and flushed:
-        outcome, witnesses = Outcome.DIFFERS, tuple(cases)
-    elif mode == "flush" and not every:
+    if (mode == "preserve" and flushed) or (mode == "flush" and not every):
         outcome = Outcome.DIFFERS
-        witnesses = tuple(c for _, c, got, wanted in asked if got == wanted)
-    claims: dict[str, Claim] = {}
-    if outcome is Outcome.DIFFERS:
-        claims["subnormals"] = "any" if not every else "flush"
     elif mode == "any" and not flushed:
         outcome = Outcome.BETTER
-        claims["subnormals"] = "preserve"
+    kept, better = mode == "flush", outcome is Outcome.BETTER
     return subject.reading(
-        SUBNORMALS, found, mode, outcome, observed=tuple(raw),
-        witnesses=witnesses, claims=claims,
+        SUBNORMALS, found, mode, outcome, observed=raw,
+        witnesses=tuple(c for _, c, got, wanted in asked if (got == wanted) is kept),
+        claims={"subnormals": "flush" if every else "any"},
+        adopts={"subnormals": "preserve"} if better else {},
     )  # fmt: skip
 
 
@@ -321,13 +300,9 @@ def _asked(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
         divisor = float(adder.divisor(terms))
 
         def one(
-            what: str,
-            row: Row,
-            right: Row,
-            wanted: float,
-            terms: int = terms,
-            divisor: float = divisor,
-        ) -> tuple[str, Case, float, float]:
+            what: str, row: Row, right: Row, wanted: float,
+            terms: int = terms, divisor: float = divisor,
+        ) -> tuple[str, Case, float, float]:  # fmt: skip
             case = subject.case(terms, [row], [right])
             [value] = subject.values(terms, [row], [right])
             return what, case, value / divisor, wanted
@@ -358,23 +333,20 @@ def _of_elements(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
     elements = subject.elements
     assert not isinstance(elements, str)
     low, least = least_normal(subject.dtype), least_subnormal(subject.dtype)
-    asked: list[tuple[str, tuple[float, ...], float]]
-    match elements.name:
-        case "copy" | "relu" | "leaky_relu":
-            asked = [("operands", (least,), least), ("operands", (low / 2,), low / 2)]
-        case "mul":
-            asked = [
-                ("operands", (least, 4.0), 4 * least),
-                ("products", (low, 0.5), low / 2),
-            ]
-        case "add":
-            asked = [
-                ("operands", (least, 0.0), least),
-                ("sums", (1.5 * low, -low), low / 2),
-            ]
-        case _:
-            what = f"no subnormal result of {elements.name} is known exactly"
-            raise Inapplicable(what)
+    copies: list[tuple[str, tuple[float, ...], float]]
+    copies = [("operands", (least,), least), ("operands", (low / 2,), low / 2)]
+    known: dict[str, list[tuple[str, tuple[float, ...], float]]] = {
+        **dict.fromkeys(("copy", "relu", "leaky_relu"), copies),
+        "mul": [
+            ("operands", (least, 4.0), 4 * least), ("products", (low, 0.5), low / 2)
+        ],
+        "add": [
+            ("operands", (least, 0.0), least), ("sums", (1.5 * low, -low), low / 2)
+        ],
+    }  # fmt: skip
+    asked = known.get(elements.name)
+    if asked is None:
+        raise Inapplicable(f"no subnormal result of {elements.name} is known exactly")
     for what, values, wanted in asked:
         case, [got, *_] = subject.elementwise(*[[v] * 16 for v in values])
         yield what, case, got, wanted
@@ -398,14 +370,12 @@ def contraction(subject: Subject) -> Reading:
     for first, second in ((0, 1), (1, 0)):
         left, right = Row(0.0, {first: a, second: b}), Row(1.0, {first: a, second: 1.0})
         got += subject.values(n, [left], [right])
-    told = {(0.0,): "products are rounded", (2.0**-24,): _UNROUNDED}
-    shown = " or ".join(dict.fromkeys(map(number, got)))
-    raw = (f"a a - (1 + 2^-11) = {shown}, a = 1 + 2^-12",)
     # In one of the two orders the product comes first and is rounded to begin with.
-    seen = (max(got),)
-    if seen not in told or min(got) not in (0.0, seen[0]):
+    told = {0.0: "products are rounded", 2.0**-24: _UNROUNDED}
+    raw = (f"a a - (1 + 2^-11) = {shown(got)}, a = 1 + 2^-12",)
+    if max(got) not in told or min(got) not in (0.0, max(got)):
         raise Unobserved("neither way of adding gives this", observed=raw, terms=n)
-    return subject.undeclared(CONTRACTION, told[seen], observed=raw, terms=n)
+    return subject.undeclared(CONTRACTION, told[max(got)], observed=raw, terms=n)
 
 
 # How results are rounded when they are stored.
@@ -415,7 +385,7 @@ STOCHASTIC: Final = "stochastic"
 
 # Results beside 1, in units roundoff u: ties at 1 and 3; the last is negative.
 _BESIDE: Final = (1.0, 3.0, 1.5, 0.5, -1.5)
-_TOLD: Final = {
+_TOLD: Final[dict[tuple[float, ...], tuple[str, str]]] = {
     (0.0, 4.0, 2.0, 0.0, -2.0): ("rne", "to nearest, ties to even"),
     (0.0, 2.0, 0.0, 0.0, 0.0): ("rz", "towards zero"),
     (2.0, 4.0, 2.0, 0.0, -2.0): ("", "to nearest, ties away from zero"),
@@ -438,27 +408,22 @@ def store(subject: Subject) -> Reading:
     )
     raw = (f"1 + {{1, 3, 1.5, 0.5}} u and -1 - 1.5 u give {shown(got)}",)
     mode = subject.claims.store
-    if beside not in _TOLD:
-        drawn = all(
-            b in (math.floor(w / 2) * 2, math.ceil(w / 2) * 2)
-            for b, w in zip(beside, _BESIDE, strict=True)
-        )
-        return subject.reading(
-            STORE, "either neighbour" if drawn else "", mode,
-            Outcome.AS_DECLARED if drawn and mode == "stochastic" else
-            Outcome.UNDECIDED, observed=raw,
-            reason="" if drawn else "no rounding of the exact sums gives this",
-        )  # fmt: skip
-    name, found = _TOLD[beside]
-    if mode == "stochastic":
+    name, found = _TOLD.get(beside, ("", ""))
+    drawn = not found and all(
+        b in (math.floor(w / 2) * 2, math.ceil(w / 2) * 2)
+        for b, w in zip(beside, _BESIDE, strict=True)
+    )
+    if not found and not (drawn and mode == "stochastic"):
+        outcome = Outcome.UNDECIDED
+    elif mode == "stochastic":
         outcome = Outcome.BETTER if name else Outcome.AS_DECLARED
     else:
         outcome = Outcome.AS_DECLARED if name == mode else Outcome.DIFFERS
-    differs = outcome is Outcome.DIFFERS
     return subject.reading(
-        STORE, found, mode, outcome, observed=raw,
+        STORE, "either neighbour" if drawn else found, mode, outcome, observed=raw,
+        reason="" if drawn or found else "no rounding of the exact sums gives this",
         witnesses=tuple(cases),
-        claims={"store": name} if differs and name else {},
+        claims={"store": name} if name else {},
     )  # fmt: skip
 
 
@@ -472,24 +437,20 @@ def stochastic(subject: Subject) -> Reading:
     draws = min(_DRAWS, subject.budget.rows)
     got, cases = _sums(subject, [(1.0, 0.5 * u)] * draws)
     up = sum(v > 1 for v in got)
-    share = up / len(got)
     mode = subject.claims.store
+    declared = mode == "stochastic"
     raw = (f"{up} of {len(got)} results of 1 + u / 2 are 1 + 2 u",)
-    if 0 < up < len(got):
-        scale = math.sqrt(len(got) * 0.25 * 0.75)
-        odd = abs(up - 0.25 * len(got)) / scale > _SIGNIFICANT
-        found = f"up in {share:.0%} of equal sums" + (", not in a quarter" * odd)
-        drawn = mode == "stochastic"
-        return subject.reading(
-            STOCHASTIC, found, mode,
-            Outcome.AS_DECLARED if drawn else Outcome.DIFFERS, observed=raw,
-            witnesses=tuple(cases),
-            claims={} if drawn else {"store": "stochastic"},
-        )  # fmt: skip
-    better = mode == "stochastic"
+    if not 0 < up < len(got):
+        found = "equal sums are rounded alike"
+        outcome = Outcome.BETTER if declared else Outcome.AS_DECLARED
+    else:
+        odd = abs(up - 0.25 * len(got)) / math.sqrt(len(got) * 0.1875) > _SIGNIFICANT
+        found = f"up in {up / len(got):.0%} of equal sums"
+        found += ", not in a quarter" * odd
+        outcome = Outcome.AS_DECLARED if declared else Outcome.DIFFERS
     return subject.reading(
-        STOCHASTIC, "equal sums are rounded alike", mode,
-        Outcome.BETTER if better else Outcome.AS_DECLARED, observed=raw,
+        STOCHASTIC, found, mode, outcome, observed=raw, witnesses=tuple(cases),
+        claims={"store": "stochastic"},
     )  # fmt: skip
 
 
@@ -546,46 +507,14 @@ _NAMES: Final = {8: "bfloat16", 11: "float16", 24: "float32"}
 _BITS: Final = {"float64": 53, "float16": 11, "bfloat16": 8, "float32": 24}
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A sum of 2^bits, units, and -2^bits.
+# A sum of 2^bits, units of 1 or -1 so far apart, and -2^bits at a place: 2^b + 1 has a
+# bit more than 2^b - 1, whichever meets.
+_Asked = tuple[int, int, int, float]
 
-    Attributes:
-        bits: exponent of the great term.
-        tile: distance between units.
-        last: place of the negative great term; the positive one stands at 0.
-        unit: 1 or -1: 2^b + 1 has a bit more than 2^b - 1, whichever meets.
-        n: terms.
-    """
 
-    bits: int
-    tile: int
-    last: int
-    unit: float
-    n: int
-
-    @property
-    def places(self) -> list[int]:
-        """Where the units stand."""
-        return [k for k in range(1, self.n - 1, self.tile) if k != self.n // 2]
-
-    @property
-    def right(self) -> float:
-        """The sum."""
-        return self.unit * len(self.places)
-
-    def row(self, scale: float) -> Row:
-        """Return the terms, the great ones times what their right factors leave."""
-        great = 2.0**self.bits * scale
-        at = dict.fromkeys(self.places, self.unit)
-        return Row(0.0, {**at, 0: great, self.last: -great})
-
-    def told(self, value: float) -> str:
-        """Return the sum that came, in words."""
-        return (
-            f"2^{self.bits}, {self.unit:+.0f} in each {self.tile} terms, "
-            f"-2^{self.bits} at {self.last}: {number(value)}, {self.right:.0f} is right"
-        )
+def _units(n: int, tile: int) -> list[int]:
+    """Return where units stand; the great term stands at 0."""
+    return [k for k in range(1, n - 1, tile) if k != n // 2]
 
 
 def accumulator(subject: Subject) -> Reading:
@@ -600,24 +529,35 @@ def accumulator(subject: Subject) -> Reading:
     top = min(top, _REACH.get(subject.dtype, (0, top))[1] + right)
     if not subject.adder.exact:
         top = min(top, _INEXACT)
-    lost: list[tuple[_Asked, float, Case]] = []
+    lost: list[tuple[_Asked, str, float, Case]] = []
     for last in (n - 1, n // 2):
         factors = Row(1.0, {0: 2.0**right, last: 2.0**right})
-        asked = [
-            _Asked(bits, tile, last, unit, n)
+        asked: list[_Asked] = [
+            (bits, tile, last, one)
             for bits in range(_LEAST, top + 1)
             for tile in (t for t in (*_TILES, n) if t <= n)
-            for unit in (1.0, -1.0)
+            for one in (1.0, -1.0)
+            # More units than 2^b would need another bit by themselves.
+            if len(_units(n, tile)) < 2**bits
         ]
-        # More units than 2^b would need another bit by themselves.
-        asked = [each for each in asked if len(each.places) < 2**each.bits]
-        rows = [each.row(2.0**-right) for each in asked]
+        rows = []
+        for bits, tile, _, one in asked:
+            great = 2.0 ** (bits - right)
+            units = dict.fromkeys(_units(n, tile), one)
+            rows.append(Row(0.0, {**units, 0: great, last: -great}))
         got = subject.values(n, rows, [factors])
         for each, row, value in zip(asked, rows, got, strict=True):
-            near = not subject.adder.exact and abs(value - each.right) < 0.5
-            if value != each.right and not near:
-                lost.append((each, value, subject.case(n, [row], [factors])))
-    return _kept(subject, sorted(lost, key=lambda told: told[0].bits), top, n)
+            bits, tile, _, one = each
+            wanted = one * len(_units(n, tile))
+            near = not subject.adder.exact and abs(value - wanted) < 0.5
+            if value != wanted and not near:
+                told = (
+                    f"2^{bits}, {one:+.0f} in each {tile} terms, -2^{bits} at {last}: "
+                    f"{number(value)}, {wanted:.0f} is right"
+                )
+                case = subject.case(n, [row], [factors])
+                lost.append((each, told, value, case))
+    return _kept(subject, sorted(lost, key=lambda each: each[0][0]), top, n)
 
 
 def _size(subject: Subject) -> int:
@@ -627,55 +567,33 @@ def _size(subject: Subject) -> int:
 
 
 def _kept(
-    subject: Subject, lost: list[tuple[_Asked, float, Case]], top: int, n: int
+    subject: Subject, lost: list[tuple[_Asked, str, float, Case]], top: int, n: int
 ) -> Reading:
     """Return what follows from the sums in which units were lost."""
-    range_case, overflow = _overflow(subject, n)
     declared = declared_bits(subject.accumulator, subject)
-    first = [told for told in lost if told[0].bits == lost[0][0].bits]
-    observed = tuple(each.told(value) for each, value, _ in first[:3])
-    kept = first[0][0].bits if first else top + 1
+    kept = lost[0][0][0] if lost else top + 1
+    first = [each for each in lost if each[0][0] == kept]
+    observed = tuple(told for _, told, _, _ in first[:3])
     found = f"at least {kept} bits"
-    if first and (kept == _LEAST or not all(math.isfinite(v) for _, v, _ in first)):
+    if first and (kept == _LEAST or not all(math.isfinite(v) for _, _, v, _ in first)):
         found = "what comes is no sum of the terms in any format"
     elif first:
         found = f"{kept} bits" + (f", as {_NAMES[kept]}" if kept in _NAMES else "")
-        tile = min(each.tile for each, _, _ in first)
+        tile = min(tile for (_, tile, _, _), *_ in first)
         found += f" between tiles of {tile} terms" if tile > 1 else ""
-    if overflow:
-        found, observed = f"{found}, no range beyond float16", (*observed, overflow)
-    narrow = bool(first) and kept < declared
     if not declared:
         outcome = Outcome.UNDECIDED
-    elif narrow or (overflow and declared > precision("float16")):
+    elif first and kept < declared:
         outcome = Outcome.DIFFERS
-    elif kept > declared:
-        outcome = Outcome.BETTER
     else:
-        outcome = Outcome.AS_DECLARED
-    witnesses = (*(case for _, _, case in first[:1]), *range_case)
-    differs = outcome is Outcome.DIFFERS
-    claims: dict[str, Claim] = {}
-    if differs and first and kept in _NAMES:
-        claims["accumulator"] = _NAMES[kept]
+        outcome = Outcome.BETTER if kept > declared else Outcome.AS_DECLARED
     return subject.reading(
         ACCUMULATOR, found, f"{declared} bits" if declared else "", outcome,
         reason="" if declared else "its width depends on the unit",
-        terms=n, observed=observed, witnesses=witnesses,
-        claims=claims,
+        terms=n, observed=observed,
+        witnesses=tuple(case for *_, case in first[:1]),
+        claims={"accumulator": _NAMES[kept]} if first and kept in _NAMES else {},
     )  # fmt: skip
-
-
-def _overflow(subject: Subject, n: int) -> tuple[tuple[Case, ...], str]:
-    """Return the case that overflows a float16 sum, and what it gave if it did."""
-    if subject.dtype != "float16" or subject.adder.divisor(n) > 1:
-        return (), ""
-    row = Row(0.0, {0: 60000.0, 1: 60000.0, 2: -60000.0, 3: -60000.0, 4: 1.0})
-    [value] = subject.values(n, [row])
-    if math.isfinite(value):
-        return (), ""
-    told = f"60000 + 60000 - 60000 - 60000 + 1 = {number(value)}"
-    return (subject.case(n, [row]),), told
 
 
 def declared_bits(claim: Accumulator, subject: Subject) -> int:
@@ -728,17 +646,18 @@ def fused(subject: Subject) -> Reading:
     n = _size(subject)
     if (how := meeting(subject, n)) == "in a tree":
         return subject.undeclared(FUSED, "two terms at a time")
-    far = n - 1
-    if subject.dtype in ("float32", "float64", "bfloat16"):
-        left, right, end = 2.0**23, 1.0, -(2.0**24)
-    elif subject.dtype == "float16" and subject.adder.products:
-        left, right, end = 2.0**12, 2.0**11, -(2.0**13)
-    else:
+    # The great term as two factors, and what is subtracted.
+    wide = (2.0**23, 1.0, -(2.0**24))
+    known = dict.fromkeys(("float32", "float64", "bfloat16"), wide)
+    if subject.adder.products:
+        known["float16"] = (2.0**12, 2.0**11, -(2.0**13))
+    if subject.dtype not in known:
         raise Inapplicable(f"{subject.dtype} holds no such terms")
+    left, right, end = known[subject.dtype]
+    far = n - 1
     at = {0: left, 1: left, 2: 1.0, 3: 1.0, 4: 1.0, far: end}
-    [value] = subject.values(
-        n, [Row(0.0, at)], [Row(1.0, {0: right, 1: right, far: right})]
-    )
+    factors = Row(1.0, {0: right, 1: right, far: right})
+    [value] = subject.values(n, [Row(0.0, at)], [factors])
     told = {
         0.0: "each addition is rounded by itself",
         2.0: "several at once, then truncated",
@@ -749,9 +668,7 @@ def fused(subject: Subject) -> Reading:
     if value not in told or (how == "in turn" and value == 4.0):
         why = "no rounding of float32 sums gives this"
         raise Unobserved(why, observed=raw, terms=n)
-    why = NOTHING
-    if subject.dtype in SHORT:
-        why = "what is declared allows either"
+    why = "what is declared allows either" if subject.dtype in SHORT else NOTHING
     return subject.undeclared(FUSED, told[value], why, observed=raw, terms=n)
 
 
@@ -786,24 +703,21 @@ def determinism(subject: Subject) -> Reading:
     made = subject.observed(case, REPEATS)
     mode = subject.claims.determinism
     raw: tuple[str, ...] = ()
-    if not made.unlike:
-        outcome = Outcome.BETTER if mode == "none" else Outcome.AS_DECLARED
-        found = f"the same bits in {made.calls} calls"
-        claims: dict[str, Claim] = {}
-    else:
-        outcome = Outcome.AS_DECLARED if mode == "none" else Outcome.DIFFERS
+    found = f"the same bits in {made.calls} calls"
+    if made.unlike:
         found = f"other bits in {made.unlike} of {made.calls} calls"
         one = subject.adder.read(made, len(rows), apart=False)
         two = subject.adder.read(made, len(rows), apart=False, other=True)
-        places = [i for i, (a, b) in enumerate(zip(one, two, strict=True)) if a != b]
-        if places:
-            at = places[0]
-            shown = [number(line[at][0]) for line in (one, two)]
-            raw = (f"row {at}: {shown[0]}, then {shown[1]}",)
-        claims = {} if mode == "none" else {"determinism": "none"}
+        for at, (a, b) in enumerate(zip(one, two, strict=True)):
+            if a != b:
+                raw = (f"row {at}: {number(a[0])}, then {number(b[0])}",)
+                break
+    outcome = Outcome.AS_DECLARED
+    if bool(made.unlike) != (mode == "none"):
+        outcome = Outcome.DIFFERS if made.unlike else Outcome.BETTER
     return subject.reading(
-        DETERMINISM, found, mode, outcome, terms=n, observed=raw, claims=claims,
-        witnesses=(case,),
+        DETERMINISM, found, mode, outcome, terms=n, observed=raw,
+        claims={"determinism": "none"}, witnesses=(case,),
     )  # fmt: skip
 
 
@@ -812,43 +726,33 @@ def batch(subject: Subject) -> Reading:
     if not subject.adder.exact:
         raise Inapplicable("its rows form no batch")
     n, rows, right = _rows(subject)
-    whole = _results(subject, n, rows, right)
-    if _results(subject, n, rows, right) != whole:
+
+    def results(some: Sequence[Row]) -> list[float]:
+        made = subject.observed(subject.case(n, some, right))
+        return [line[0] for line in subject.adder.read(made, len(some), apart=False)]
+
+    whole = results(rows)
+    if results(rows) != whole:
         raise Unobserved("equal calls give other bits as it is")
-    unlike, tried = [], []
+    unlike, tried = [], 1
     for size in _BATCHES:
-        try:
-            some = _results(subject, n, rows[:size], right)
-        except Unobserved:
-            continue  # no batch of that size is in its domain
-        tried.append(size)
-        if [line[0] for line in some] != [line[0] for line in whole[:size]]:
-            unlike.append(f"the first {size}")
-    turned = _results(subject, n, rows[::-1], right)[::-1]
-    if [line[0] for line in turned] != [line[0] for line in whole]:
+        with suppress(Unobserved):  # no batch of that size is in its domain
+            some = results(rows[:size])
+            tried += 1
+            if some != whole[:size]:
+                unlike.append(f"the first {size}")
+    if results(rows[::-1])[::-1] != whole:
         unlike.append("all in reverse")
     declared = subject.claims.batch_invariant
-    text = "the same bits" if declared else ""
+    found = f"the same bits in {tried} batches of {len(rows)} rows"
     if unlike:
-        listed = f"other bits in batches of {', '.join(unlike)} of {len(rows)} rows"
+        found = f"other bits in batches of {', '.join(unlike)} of {len(rows)} rows"
         if not declared:
-            return subject.undeclared(BATCH, listed)
-        whole_case = subject.case(n, rows, right)
-        return subject.reading(
-            BATCH, listed, text, Outcome.DIFFERS, terms=n, witnesses=(whole_case,),
-            claims={"batch_invariant": False},
-        )  # fmt: skip
-    found = f"the same bits in {len(tried) + 1} batches of {len(rows)} rows"
+            return subject.undeclared(BATCH, found)
     outcome = Outcome.AS_DECLARED if declared else Outcome.BETTER
     return subject.reading(
-        BATCH, found, text, outcome, terms=n,
-        claims={} if declared else {"batch_invariant": True},
+        BATCH, found, "the same bits" if declared else "",
+        Outcome.DIFFERS if unlike else outcome, terms=n,
+        witnesses=(subject.case(n, rows, right),), claims={"batch_invariant": False},
+        adopts={} if declared else {"batch_invariant": True},
     )  # fmt: skip
-
-
-def _results(
-    subject: Subject, n: int, rows: Sequence[Row], right: Sequence[Row]
-) -> list[tuple[float, ...]]:
-    """Return the results of rows in one call."""
-    made = subject.observed(subject.case(n, rows, right))
-    return subject.adder.read(made, len(rows), apart=False)

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading, Tree
@@ -179,23 +178,20 @@ def parts(tree: Tree) -> tuple[int, int]:
 def described(tree: Tree) -> str:
     """Return what an order is like, in words."""
     n, high = size_of(tree), height(tree)
-    if n == 1:
-        return "one term"
+    count, size = parts(tree)
     if width(tree) >= WIDE:
         return f"fused: up to {width(tree)} terms at once, height {high}"
     if high == n - 1:
         return f"serial, height {high}"
     if high == (n - 1).bit_length():
         return f"balanced tree, height {high}"
-    number, size = parts(tree)
-    if number > 1:
-        inner = tree
-        for _ in range(number - 1):
-            assert not isinstance(inner, int)
-            inner = max(inner, key=size_of)
-        each = described(inner) if parts(inner)[0] == 1 else f"height {height(inner)}"
-        return f"{number} parts of {size} ({each}), height {high}"
-    return f"tree of height {high}"
+    if count == 1:
+        return f"tree of height {high}"
+    for _ in range(count - 1):
+        assert not isinstance(tree, int)
+        tree = max(tree, key=size_of)
+    each = described(tree) if parts(tree)[0] == 1 else f"height {height(tree)}"
+    return f"{count} parts of {size} ({each}), height {high}"
 
 
 def summed(
@@ -203,17 +199,16 @@ def summed(
 ) -> float:
     """Return the sum of terms in the order of a tree of additions of two."""
     done: list[float] = []
-    pending: list[tuple[Tree, bool]] = [(tree, False)]
+    pending: list[Tree | None] = [tree]
     while pending:
-        node, ready = pending.pop()
+        node = pending.pop()
         if isinstance(node, int):
             done.append(terms[node])
-        elif ready:
+        elif node is None:
             right, left = done.pop(), done.pop()
             done.append(add(left, right))
         else:
-            left_tree, right_tree = node
-            pending += [(node, True), (right_tree, False), (left_tree, False)]
+            pending += [None, *reversed(node)]
     return done[0]
 
 
@@ -239,49 +234,36 @@ class _Exact(Exception):
         super().__init__(f"terms are kept beside ones {number(ratio)} times as great")
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """The factors of a great term and of a small one that it swallows."""
+# Factors of a great term, and of a small one that it swallows.
+_Terms = tuple[float, float, float, float]
 
-    great: tuple[float, float]
-    small: tuple[float, float]
 
-    @property
-    def grain(self) -> float:
-        """The small term."""
-        return self.small[0] * self.small[1]
-
-    @property
-    def apart(self) -> bool:
-        """Whether each row needs right factors of its own."""
-        return self.small[1] != 1.0
-
-    def row(self, at: Sequence[int] = ()) -> tuple[Row, Row]:
-        """Return the factors of a row of small terms, but M and -M at two places."""
-        signs = (1.0, -1.0)
-        left = {p: s * self.great[0] for p, s in zip(at, signs, strict=False)}
-        right = dict.fromkeys(at, self.great[1]) if self.apart else {}
-        return Row(self.small[0], left), Row(self.small[1], right)
+def _rows(terms: _Terms, at: Sequence[int] = ()) -> tuple[Row, Row]:
+    """Return the factors of a row of small terms, but M and -M at two places."""
+    great, great_right, small, small_right = terms
+    left = {p: s * great for p, s in zip(at, (1.0, -1.0), strict=False)}
+    apart = small_right != 1.0  # each row needs right factors of its own
+    right = dict.fromkeys(at, great_right) if apart else {}
+    return Row(small, left), Row(small_right, right)
 
 
 def _terms(subject: Subject, n: int) -> _Terms | None:
     """Return terms for sums of n; None where the format has none far enough apart."""
     if n > 2 ** precision(subject.adder.output):
         return None  # their number would be rounded
-    divisor = subject.adder.divisor(n)
-    match subject.dtype:
-        case "float64":
-            return _Terms((2.0**1000, 1.0), (1.0, 1.0))
-        case "float32" | "bfloat16":
-            return _Terms((2.0**126, 1.0), (1.0, 1.0))
-        case "float16" if n * divisor <= 1 << 13:
-            # 35 fractional bits of a matrix unit are fewer than lie between them.
-            return _Terms((2.0**15, 1.0), (2.0**-24 * divisor, 1.0))
-        case "float8_e4m3fn" if subject.adder.products:
-            return _Terms((2.0**8, 2.0**8), (2.0**-9, 2.0**-9))
-        case "float8_e5m2" if subject.adder.products:
-            return _Terms((2.0**15, 2.0**15), (2.0**-16, 2.0**-16))
-    return None
+    dtype, divisor = subject.dtype, subject.adder.divisor(n)
+    found: dict[str, _Terms] = {
+        "float64": (2.0**1000, 1.0, 1.0, 1.0),
+        "float32": (2.0**126, 1.0, 1.0, 1.0),
+        "bfloat16": (2.0**126, 1.0, 1.0, 1.0),
+    }
+    if n * divisor <= 1 << 13:
+        # 35 fractional bits of a matrix unit are fewer than lie between them.
+        found["float16"] = (2.0**15, 1.0, 2.0**-24 * divisor, 1.0)
+    if subject.adder.products:
+        found["float8_e4m3fn"] = (2.0**8, 2.0**8, 2.0**-9, 2.0**-9)
+        found["float8_e5m2"] = (2.0**15, 2.0**15, 2.0**-16, 2.0**-16)
+    return found.get(dtype)
 
 
 def ladder(subject: Subject) -> list[int]:
@@ -297,11 +279,7 @@ def ladder(subject: Subject) -> list[int]:
         if n <= subject.most_terms and _terms(subject, n) and subject.admits(n)
     ]
     if not fit:
-        what = (
-            f"no sums of {_LADDER[0]} terms of {subject.dtype} or more, "
-            f"{subject.most_terms} at most, show their order in its domain"
-        )
-        raise Inapplicable(what)
+        raise Inapplicable(f"no sums of {subject.dtype} in its domain show their order")
     return sorted({fit[0], fit[len(fit) // 2], fit[-1]})
 
 
@@ -371,22 +349,22 @@ def _asker(subject: Subject, n: int, *, most: int | None = None) -> Ask:
     if terms is None:
         what = f"no sums of {n} terms of {subject.dtype} show their order"
         raise Inapplicable(what)
-    left, right = terms.row()
+    (left, right), grain = _rows(terms), terms[2] * terms[3]
     [total] = subject.values(n, [left], [right])
-    kept = total / terms.grain
+    kept = total / grain
     if kept != n and (subject.adder.exact or not abs(kept - n) < _NEAR):
-        raise Unobserved(f"{n} terms of {number(terms.grain)} sum to {number(total)}")
+        raise Unobserved(f"{n} terms of {number(grain)} sum to {number(total)}")
     rows = most or subject.rows_per_call
 
     def ask(pairs: Sequence[Pair]) -> list[int]:
         # Each call has equally many rows: the order may follow their number.
-        made = [terms.row(pair) for pair in pairs]
-        made += [terms.row()] * (-len(made) % rows)
-        rights = [right for _, right in made] if terms.apart else ONES
+        made = [_rows(terms, pair) for pair in pairs]
+        made += [_rows(terms)] * (-len(made) % rows)
+        rights = [right for _, right in made] if terms[3] != 1.0 else ONES
         sums = subject.values(n, [left for left, _ in made], rights, most=rows)
         sizes = []
         for pair, total in zip(pairs, sums, strict=False):
-            kept = total / terms.grain
+            kept = total / grain
             if not subject.adder.exact and abs(kept - round(kept)) < _NEAR:
                 kept = float(round(kept))  # weights that are not quite 1 / n
             if not math.isfinite(kept) or kept != int(kept) or not 0 <= kept <= n - 2:
@@ -411,25 +389,20 @@ def _found(subject: Subject, n: int, *, most: int | None = None) -> Tree:
     if n > 2 and all(size == 2 for size in ask([(0, j) for j in range(1, n)])):
         terms = _terms(subject, n)
         assert terms is not None
-        raise _Exact(terms.great[0] * terms.great[1] / terms.grain)
+        raise _Exact(math.prod(terms[:2]) / math.prod(terms[2:]))
     sizes = discover(n, ask, limit=subject.most_pairs)
     pairs = list(sizes)[:: -(-len(sizes) // _AGAIN)]
     for turn in range(1, _PASSES):
         # Once in other rows: those of a call need not be added alike.
         asked = pairs[::-1] if turn % 2 else pairs
         again = dict(zip(asked, ask(asked), strict=True))
-        changed = [p for p in pairs if sizes[p] != again[p]]
-        if changed:
-            pair = changed[0]
-            raise Inconsistent(
-                f"the order changes from call to call, or from row to row: {pair} "
-                f"shared {sizes[pair]} terms, then {again[pair]}"
-            )
-    try:
-        return build(n, sizes)
-    except Inconsistent as error:
-        raw = ", ".join(f"{p}:{s}" for p, s in list(sizes.items())[:64])
-        raise Inconsistent(f"{error}; seen {raw}") from None
+        for pair in pairs:
+            if sizes[pair] != again[pair]:
+                raise Inconsistent(
+                    f"the order changes from call to call, or from row to row: {pair} "
+                    f"shared {sizes[pair]} terms, then {again[pair]}"
+                )
+    return build(n, sizes)
 
 
 def _replays(subject: Subject, n: int, tree: Tree) -> str:
@@ -480,11 +453,11 @@ def _reading(
     if claim.model == "blocked" and high != claim.count:
         outcome = Outcome.BETTER if high < claim.count else Outcome.DIFFERS
     differs = outcome is Outcome.DIFFERS
-    witnesses = (_along(subject, n, tree),) if differs else ()
     how = f"; its bits are those of additions in {formats}" if formats else ""
     return subject.reading(
         ORDER, described(tree) + how, _declared(subject), outcome,
-        terms=n, tree=tree, claims=claims, witnesses=witnesses,
+        terms=n, tree=tree, claims=claims, adopts=claims,
+        witnesses=(_along(subject, n, tree),) if differs else (),
     )  # fmt: skip
 
 
@@ -524,10 +497,7 @@ def _claims(subject: Subject, n: int, high: int) -> dict[str, Claim]:
     size = operator.reduced if isinstance(operator.reduced, str) else "N"
     bound = f"{size} <= {n}"
     if claims.shape_class is not None:
-        before = claims.shape_class.expression
-        parts = [part.strip() for part in before.split(" and ")]
-        known = bound in parts and not {"or", "not", "if"} & set(before.split())
-        bound = before if known else f"({before}) and {bound}"
+        bound = f"({claims.shape_class.expression}) and {bound}"
     return {"accumulator": f"blocked({high})", "shape_class": bound}
 
 
@@ -541,21 +511,19 @@ def _split(subject: Subject, found: dict[str, Tree]) -> Reading:
     claim = subject.accumulator
     if claim.model != "splitk":
         return subject.undeclared(SPLIT, told)
+    declared = f"{claim.count} parts at most"
     most = max(count for count, _ in seen.values())
-    if most <= claim.count:
-        outcome = Outcome.AS_DECLARED if most == claim.count else Outcome.BETTER
-        return subject.reading(SPLIT, told, f"{claim.count} parts at most", outcome)
-    why = "parts kept in float32 are like any other order"
-    return subject.reading(
-        SPLIT, told, f"{claim.count} parts at most", Outcome.UNDECIDED, reason=why
-    )
+    if most > claim.count:
+        why = "parts kept in float32 are like any other order"
+        return subject.reading(SPLIT, told, declared, Outcome.UNDECIDED, reason=why)
+    outcome = Outcome.AS_DECLARED if most == claim.count else Outcome.BETTER
+    return subject.reading(SPLIT, told, declared, outcome)
 
 
 # Orders of additions, drawn: as an outline in text, and as a tree in SVG.
 
 # Steps of a sum that are told one by one; longer ones are cut in the middle.
 _STEPS: Final = 6
-_INDENT: Final = "  "
 # Of a drawing, in pixels: a term, a level, and what all levels may take.
 _TERM: Final = 14.0
 _LEVEL: Final = 18.0
@@ -567,78 +535,49 @@ _TITLE: Final = 22.0
 
 def outline(tree: Tree, *, indent: str = "") -> list[str]:
     """Return an order as lines: what is added at once, in pairs, in turn."""
-    if isinstance(tree, int):
-        return [f"{indent}{tree}"]
     terms = leaves(tree)
-    named = ranged(terms)
-    steps = _steps(tree)
-    if all(isinstance(child, int) for child in tree):
-        return [f"{indent}{named} at once" if len(tree) > 2 else f"{indent}{named}"]
-    if all(len(s) == 1 and isinstance(s[0], int) for s in steps):
-        return [f"{indent}{named} in turn"]
-    if _is_paired(tree):
-        return [f"{indent}{named} in pairs"]
-    lines = [f"{indent}{len(terms)} terms, in turn:"]
-    shown: list[Sequence[Tree] | None] = list(steps)
-    if len(shown) > _STEPS:
-        shown = [*shown[: _STEPS - 2], None, shown[-1]]
-    for step in shown:
-        inner = indent + _INDENT
-        if step is None:
-            lines.append(f"{inner}… ({len(steps)} steps)")
-        elif len(step) == 1:
-            lines += outline(step[0], indent=inner)
-        elif all(isinstance(part, int) for part in step):
-            found = [part for part in step if isinstance(part, int)]
-            lines.append(f"{inner}{ranged(found)} at once")
-        else:
-            lines.append(f"{inner}at once:")
-            for part in step:
-                lines += outline(part, indent=inner + _INDENT)
-    return lines
+    if isinstance(tree, int) or len(tree) == len(terms):
+        how = "" if len(terms) < 3 else " at once"
+    elif width(tree) == 2 and height(tree) == len(terms) - 1:
+        how = " in turn"
+    elif _is_paired(tree):
+        how = " in pairs"
+    else:
+        steps: list[Tree] = []
+        # Down to a sum of which what is added to it is an equal.
+        while not isinstance(tree, int) and len(tree) < size_of(tree):
+            node = max(tree, key=size_of)
+            added = [part for part in tree if part is not node]
+            steps.append(added[0] if len(added) == 1 else tuple(added))
+            tree = node
+            if any(size_of(part) >= size_of(tree) for part in added):
+                break
+        lines = [outline(part, indent=indent + "  ") for part in (tree, *steps[::-1])]
+        if len(lines) > _STEPS:
+            lines[_STEPS - 2 : -1] = [[f"{indent}  … ({len(lines)} steps)"]]
+        return [f"{indent}{len(terms)} terms, in turn:", *chain(*lines)]
+    return [f"{indent}{ranged(terms)}{how}"]
 
 
 def ranged(terms: Sequence[int]) -> str:
     """Return numbers of terms, evenly spaced ones as a range."""
+    gaps = {b - a for a, b in pairwise(terms)}
     if len(terms) < 3:
         return " + ".join(map(str, terms))
-    gaps = {b - a for a, b in pairwise(terms)}
-    if gaps == {1}:
-        return f"{terms[0]} to {terms[-1]}"
-    if len(gaps) == 1 and terms[1] > terms[0]:
-        return f"{terms[0]}, {terms[1]}, … {terms[-1]}"
-    shown = ", ".join(map(str, terms[:4]))
-    return f"{shown}, … ({len(terms)} terms)" if len(terms) > 4 else shown
-
-
-def _steps(tree: Tree) -> list[Sequence[Tree]]:
-    """Return what is added in turn: the first part, then what each step adds to it."""
-    found: list[Sequence[Tree]] = []
-    node = tree
-    while not isinstance(node, int):
-        if found and len(node) > 2 and all(isinstance(part, int) for part in node):
-            break  # all at once
-        first = max(node, key=size_of)
-        place = node.index(first)
-        found.append(node[:place] + node[place + 1 :])
-        node = first
-        # It goes on in a sum of more such steps, no equal of what is added.
-        if any(size_of(part) >= size_of(node) for part in found[-1]):
-            break
-    return [[node], *found[::-1]]
+    if len(gaps) > 1:
+        return f"{', '.join(map(str, terms[:4]))}, … ({len(terms)} terms)"
+    middle = "to" if gaps == {1} else f"by {gaps.pop()} to"
+    return f"{terms[0]} {middle} {terms[-1]}"
 
 
 def _is_paired(tree: Tree) -> bool:
     """Whether every node adds two halves."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, int):
-            continue
-        if len(node) != 2 or abs(size_of(node[0]) - size_of(node[1])) > 1:
-            return False
-        pending += node
-    return True
+    if isinstance(tree, int):
+        return True
+    sizes = [size_of(part) for part in tree]
+    return (
+        len(sizes) == 2 and abs(sizes[0] - sizes[1]) < 2 and all(map(_is_paired, tree))
+    )
 
 
 def svg(drawn: Sequence[tuple[str, Tree]]) -> str:
@@ -657,58 +596,41 @@ def svg(drawn: Sequence[tuple[str, Tree]]) -> str:
         "text{font:12px sans-serif;fill:#222}path{stroke:#555;fill:none}"
         "circle{fill:#fff;stroke:#555}circle.fused{fill:#c60}"
     )
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        f"<title>{escape('; '.join(title for title, _ in drawn))}</title>",
-        f"<style>{style}</style>",
-        '<rect width="100%" height="100%" fill="#fff"/>',
-        *bodies,
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
+    back = '<rect width="100%" height="100%" fill="#fff"/>'
+    return "\n".join([head, f"<style>{style}</style>", back, *bodies, "</svg>\n"])
 
 
 def _drawing(title: str, tree: Tree, top: float) -> tuple[str, float, float]:
     """Return the elements of one tree, its width and its height."""
     order = leaves(tree)
-    step = min(_TERM, _WIDEST / max(len(order), 1))
+    step = min(_TERM, _WIDEST / len(order))
     levels = max(height(tree), 1)
     level = min(_LEVEL, _HIGHEST / levels)
     base = top + _TITLE + levels * level
-    at = {leaf: _MARGIN + (i + 0.5) * step for i, leaf in enumerate(order)}
-    lines, nodes = [], []
-    places: dict[int, tuple[float, float]] = {}
+    lines, parts = [], []
+    places = {i: (_MARGIN + (k + 0.5) * step, base) for k, i in enumerate(order)}
     # Each node lies one level above its highest child.
-    every, pending = [], [tree]
-    while pending:
-        node = pending.pop()
-        every.append(node)
-        pending += () if isinstance(node, int) else node
+    every: list[Tree] = [tree]
+    for node in every:
+        every += () if isinstance(node, int) else node
     for node in reversed(every):  # children before their parents
         if isinstance(node, int):
-            places[id(node)] = (at[node], base)
             continue
-        below = [(at[c], base) if isinstance(c, int) else places[id(c)] for c in node]
+        below = [places[c if isinstance(c, int) else id(c)] for c in node]
         x = sum(px for px, _ in below) / len(below)
         y = min(py for _, py in below) - level
         places[id(node)] = (x, y)
         lines += [f"M{x:.1f} {y:.1f}H{px:.1f}V{py:.1f}" for px, py in below]
         kind = ' class="fused"' if len(node) > 2 else ""
-        nodes.append(f'<circle{kind} cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
-    labels = []
+        parts.append(f'<circle{kind} cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
     if step >= _TERM:
-        labels = [
-            f'<text x="{x:.1f}" y="{base + 13:.1f}" text-anchor="middle" '
-            f'style="font-size:8px">{leaf}</text>'
-            for leaf, x in at.items()
+        parts += [
+            f'<text x="{places[leaf][0]:.1f}" y="{base + 13:.1f}" '
+            f'text-anchor="middle" style="font-size:8px">{leaf}</text>'
+            for leaf in order
         ]
-    body = "\n".join(
-        [
-            f'<text x="{_MARGIN}" y="{top + 12:.1f}">{escape(title)}</text>',
-            f'<path d="{"".join(lines)}"/>',
-            *nodes,
-            *labels,
-        ]
-    )
-    width = max(2 * _MARGIN + len(order) * step, 2 * _MARGIN + 7.0 * len(title))
+    head = f'<text x="{_MARGIN}" y="{top + 12:.1f}">{escape(title)}</text>'
+    body = "\n".join([head, f'<path d="{"".join(lines)}"/>', *parts])
+    width = 2 * _MARGIN + max(len(order) * step, 7.0 * len(title))
     return body, width, _TITLE + levels * level

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +19,7 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import CHARGED, CaseReport, Verdict
+from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.record import Record
@@ -41,11 +40,10 @@ REDUCE_SECONDS: Final = 45.0
 ADMITTED: Final = "what is declared allows it: no contract reports these results"
 
 
-@dataclass(frozen=True)
-class ProbeConfig:
-    """What is probed.
+class Probing:
+    """Probes kernels one after the other.
 
-    Attributes:
+    Args:
         targets: as on the command line; functions of torch's too.
         root: the project.
         corpus: folder of findings.
@@ -54,32 +52,22 @@ class ProbeConfig:
         probes: names of probes.
         terms: most terms of a sum; None for what the device is fast enough for.
         max_time: seconds for all; None for no limit.
-    """
-
-    targets: tuple[str, ...]
-    root: Path
-    corpus: Path
-    device: str = "auto"
-    dtypes: tuple[str, ...] = ()
-    probes: tuple[str, ...] = NAMES
-    terms: int | None = None
-    max_time: float | None = None
-
-
-class Probing:
-    """Probes kernels one after the other.
 
     Attributes:
         kernels: what was read of each, as far as it has come.
         device: backend, known after the first event.
     """
 
-    def __init__(self, config: ProbeConfig) -> None:
+    def __init__(
+        self, targets: Sequence[str], root: Path, corpus: Path, *, device: str = "auto",
+        dtypes: Sequence[str] = (), probes: Sequence[str] = NAMES,
+        terms: int | None = None, max_time: float | None = None,
+    ) -> None:  # fmt: skip
         self.kernels: list[KernelReadings] = []
-        self.device = ""
-        self._config = config
-        self._began = 0.0
-        self._end = float("inf")
+        self.device = device
+        self._targets, self._root, self._corpus = targets, root, corpus
+        self._dtypes, self._probes, self._terms = dtypes, probes, terms
+        self._began, self._end = 0.0, max_time or float("inf")
         self._stop = threading.Event()
 
     def events(self, *, stop: threading.Event) -> Iterator[Event]:
@@ -89,18 +77,17 @@ class Probing:
             KfuzzError: before the first event, on targets or settings that cannot be
                 obeyed; later, if a kernel cannot be run at all.
         """
-        config, self._began, self._stop = self._config, time.monotonic(), stop
-        if config.max_time is not None:
-            self._end = self._began + config.max_time
-        backend = Backend(config.device)
+        self._began, self._stop = time.monotonic(), stop
+        self._end += self._began
+        backend = Backend(self.device)
         try:
             self.device = backend.name
-            targets = resolved(config.targets, backend.on.torch_type)
-            loaded = load_all(targets, root=config.root)
-            _require_dtypes(loaded, config.dtypes)
-            corpus = Corpus(config.corpus)
+            targets = resolved(self._targets, backend.on.torch_type)
+            loaded = load_all(targets, root=self._root)
+            _require_dtypes(loaded, self._dtypes)
+            corpus = Corpus(self._corpus)
             corpus.require_writable()
-            loaded = named_apart(loaded, corpus.homes, config.root)
+            loaded = named_apart(loaded, corpus.homes, self._root)
             names = tuple(k.node_id for k in loaded)
             outside = outside_of(loaded)
             yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
@@ -137,7 +124,7 @@ class Probing:
     def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelSearch:
         budget = backend.on.limits.sizes
         runner = runner_of(
-            loaded, backend, root=self._config.root, expired=self._expired,
+            loaded, backend, root=self._root, expired=self._expired,
             budget=budget, quiet=lambda: turns.quiet,
         )  # fmt: skip
         record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
@@ -146,11 +133,9 @@ class Probing:
 
     def _probed(self, turns: KernelSearch, corpus: Corpus) -> Iterator[Event]:
         """Probe one kernel in every format, and have differences judged."""
-        kernel, config = turns.loaded.kernel, self._config
-        limits = BACKENDS[self.device].limits
-        place = len(self.kernels)
-        declared = kernel.declaration.dtypes
-        asked = set(config.dtypes)
+        kernel, declared = turns.loaded.kernel, turns.loaded.kernel.declaration.dtypes
+        limits, place = BACKENDS[self.device].limits, len(self.kernels)
+        asked = set(self._dtypes)
         wanted = tuple(
             d for d in declared if not asked or {d, data_format(kernel, d)} & asked
         )
@@ -165,11 +150,10 @@ class Probing:
             data = data_format(kernel, dtype)
             subject = Subject(
                 kernel, data, turns.runner.observe, turns.budget, output=dtype,
-                most_terms=config.terms or limits.terms,
-                most_pairs=limits.pairs,
+                most_terms=self._terms or limits.terms, most_pairs=limits.pairs,
                 rows_per_call=limits.rows,
             )  # fmt: skip
-            for reading in readings(subject, config.probes):
+            for reading in readings(subject, self._probes):
                 settled = reading
                 if reading.outcome is Outcome.DIFFERS:
                     settled = yield from self._judged(turns, reading, corpus)
@@ -209,26 +193,22 @@ class Probing:
                     turns, finding, corpus,
                     seconds=lambda: REDUCE_SECONDS, stopped=self._expired,
                 )  # fmt: skip
-            found = _finding_of(turns, turn.found[1] if turn.found else report)
-            if found is not None and found.state in CHARGED:
-                return replace(reading, finding=found.id)
-            if found is not None:
-                reason = f"{found.id} is {found.state}"
+            failure = (turn.found[1] if turn.found else report).failure
+            symptom = failure and failure.signature(turns.name).symptom
+            same = [
+                f for f in turns.findings.values() if f.signature.symptom == symptom
+            ]
+            for found in same:
+                if found.state in CHARGED:
+                    return replace(reading, finding=found.id)
+            if failure and same:
+                reason = f"{same[0].id} is {same[0].state}"
             elif why := report.error or report.unsupported:
                 reason = why
         return replace(reading, outcome=Outcome.UNDECIDED, claims={}, reason=reason)
 
 
-def _finding_of(turns: KernelSearch, report: CaseReport) -> Finding | None:
-    """Return the finding that a report's failure belongs to, reported ones first."""
-    if report.failure is None:
-        return None
-    wanted = report.failure.signature(turns.name).symptom
-    same = [f for f in turns.findings.values() if f.signature.symptom == wanted]
-    return max(same, key=lambda f: f.state in CHARGED, default=None)
-
-
-def _require_dtypes(loaded: list[LoadedKernel], dtypes: tuple[str, ...]) -> None:
+def _require_dtypes(loaded: list[LoadedKernel], dtypes: Sequence[str]) -> None:
     """Check that some kernel declares each format asked for.
 
     Raises:
@@ -239,11 +219,9 @@ def _require_dtypes(loaded: list[LoadedKernel], dtypes: tuple[str, ...]) -> None
     declared |= {data_format(k, d) for k in kernels for d in k.declaration.dtypes}
     for dtype in dtypes:
         if dtype not in declared:
-            raise UsageError(
-                f"no kernel here declares {dtype}",
-                where="--dtype",
-                fix=suggestion(dtype, sorted(declared)),
-            )
+            fix = suggestion(dtype, sorted(declared))
+            what = f"no kernel here declares {dtype}"
+            raise UsageError(what, where="--dtype", fix=fix)
 
 
 def resolved(targets: Sequence[str], device: str) -> tuple[str, ...]:
@@ -258,10 +236,10 @@ def resolved(targets: Sequence[str], device: str) -> tuple[str, ...]:
     """
     found: list[str] = []
     for target in targets:
-        if not target.startswith("torch.") or ":" in target or target.endswith(".py"):
-            found.append(target)
-            continue
-        from kfuzz.contracts.platform.catalogue import targets_of  # imports torch
+        if target.startswith("torch.") and ":" not in target and target[-3:] != ".py":
+            from kfuzz.contracts.platform.catalogue import targets_of  # imports torch
 
-        found += targets_of(target, device)
+            found += targets_of(target, device)
+        else:
+            found.append(target)
     return tuple(found)

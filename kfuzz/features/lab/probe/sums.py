@@ -96,9 +96,6 @@ def spread(
     return pack_bits(patterns, dtype)
 
 
-_SHAPES: Final = ((1, ""), (1, "d0"), (8, "d0"), (16, "d0"))
-
-
 _Laid = tuple[tuple[int, ...], tuple[str, ...], bytes]
 """A tensor as its shape, the names of its axes and its elements."""
 
@@ -110,10 +107,14 @@ class Machine:
     Attributes:
         kernel: the kernel.
         dtype: format of its data.
+        output: format of its results.
+        arguments: names of the arguments that data is chosen for, of elements alone.
     """
 
     kernel: BoundKernel
     dtype: str
+    output: str = ""
+    arguments: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -151,11 +152,8 @@ class Machine:
         return unpack_numbers(spec.values, spec.dtype), spec.shape
 
 
-@dataclass(frozen=True)
 class Elements(Machine):
     """A kernel that computes each element from those in its place."""
-
-    arguments: tuple[str, ...]
 
     def case(self, *columns: Sequence[float]) -> Case | None:
         """Return the case with the values of each argument; None where none is valid.
@@ -164,17 +162,16 @@ class Elements(Machine):
             ValueError: if the format lacks one.
         """
         packed = [b"".join(element(v, self.dtype) for v in c) for c in columns]
-        return self._first(self._cases(packed, len(columns[0])))
-
-    def _cases(self, columns: Sequence[bytes], n: int) -> Iterator[Case]:
-        for rows, axis in _SHAPES:
-            shape = (rows, n) if axis else (n,)
-            axes = ("d0", "d1") if axis else ("d0",)
-            tensors = {
-                name: TensorSpec(shape, axes, self.dtype, values=data * rows)
-                for name, data in zip(self.arguments, columns, strict=True)
-            }
-            yield self._case(tensors)
+        return self._first(
+            self._case({
+                name: TensorSpec(
+                    (rows, len(columns[0]))[-rank:], ("d0", "d1")[:rank], self.dtype,
+                    values=data * rows,
+                )
+                for name, data in zip(self.arguments, packed, strict=True)
+            })
+            for rows, rank in ((1, 1), (1, 2), (8, 2), (16, 2))
+        )  # fmt: skip
 
     def read(self, observed: Observed, n: int) -> Sequence[float]:
         """Return the first n results."""
@@ -188,14 +185,14 @@ def elements_of(kernel: BoundKernel, dtype: str) -> Elements | str:
         return "probes read forward kernels"
     tensors: Mapping[str, object] = operator.tensors
     names = tuple(n for n in kernel.arguments.tensors if n in tensors)
+    taken = [operator.tensors[name] for name in names]
     plain = operator.dim is None and operator.reduced is None
-    for name in names:
-        parameter = operator.tensors[name]
-        plain = plain and parameter.dims == "*" and parameter.kind == "float"
-        plain = plain and not parameter.dtype
-    if not plain or len(operator.outputs) > 1:
+    plain = plain and len(operator.outputs) == 1
+    if not plain or not all(
+        p.dims == "*" and p.kind == "float" and not p.dtype for p in taken
+    ):
         return f"{operator.name} is no function of single elements"
-    return Elements(kernel, dtype, names)
+    return Elements(kernel, dtype, arguments=names)
 
 
 # Sizes tried where a kernel takes only some: its own restriction decides.
@@ -205,17 +202,14 @@ _QUERIES: Final = (16, 1, 64, 128)
 _GRAINS: Final = (1, 8, 16, 32, 64, 128)
 
 
-@dataclass(frozen=True)
 class Sums(Machine):
     """A kernel whose results are sums of chosen terms.
 
     Attributes:
-        output: format of its results.
         products: whether terms are products of two factors that can be chosen.
         exact: whether nothing but the additions and the store may round.
     """
 
-    output: str
     products: ClassVar[bool] = False
     exact: ClassVar[bool] = True
 
@@ -395,13 +389,11 @@ _KINDS: Final[Mapping[str, type[Sums]]] = {
 
 def sums_of(kernel: BoundKernel, dtype: str, output: str) -> Sums | str:
     """Return a kernel as a machine that adds, or why it is none."""
-    operator = kernel.operator
-    if operator.forward is not None:
+    if kernel.operator.forward is not None:
         return "probes read forward kernels"
-    kind = _KINDS.get(operator.name)
-    if kind is None:
-        return f"no probe chooses what {operator.name} adds"
-    return kind(kernel, dtype, output)
+    name = kernel.operator.name
+    kind = _KINDS.get(name)
+    return kind(kernel, dtype, output) if kind else f"no probe chooses what {name} adds"
 
 
 def data_format(kernel: BoundKernel, declared: str) -> str:
@@ -586,12 +578,11 @@ class Subject:
         Raises:
             Unobserved: if none is in the kernel's domain, or the format lacks a value.
         """
+        packed = []
         try:
-            made = self.adder.case(
-                n,
-                [row.packed(n, self.dtype) for row in lefts],
-                [row.packed(n, self.dtype) for row in rights],
-            )
+            for rows in (lefts, rights):
+                packed.append([row.packed(n, self.dtype) for row in rows])
+            made = self.adder.case(n, *packed)
         except ValueError as error:
             raise Unobserved(str(error)) from None
         if made is None:
@@ -606,9 +597,9 @@ class Subject:
         Raises:
             Unobserved: if the kernel's domain has not even one.
         """
-        count, apart = len(lefts), len(rights) > 1
+        count = len(lefts)
         while True:
-            own = rights[:count] if apart else rights
+            own = rights[:count] if len(rights) > 1 else rights
             try:
                 return self.case(n, lefts[:count], own), count
             except Unobserved:
@@ -649,15 +640,11 @@ class Subject:
             raise Unobserved("no such elements lie in its domain")
         return case, self.elements.read(self.observed(case), len(columns[0]))
 
-    def results(
-        self,
-        n: int,
-        lefts: Sequence[Row],
-        rights: Sequence[Row] = ONES,
-        *,
+    def values(
+        self, n: int, lefts: Sequence[Row], rights: Sequence[Row] = ONES, *,
         most: int | None = None,
-    ) -> list[tuple[float, ...]]:
-        """Return all results that are the sum of each row, times what divides it.
+    ) -> list[float]:  # fmt: skip
+        """Return the one sum of each row, times what divides it.
 
         Args:
             n: terms of a row.
@@ -666,43 +653,25 @@ class Subject:
             most: most rows for one call.
 
         Raises:
-            Unobserved: if there are none.
+            Unobserved: if there are none, or results of one row differ.
         """
         apart = len(rights) > 1
         room = max(1, min(self.budget.rows, self.budget.elements // max(n, 1)))
         room = min(room, most or room, _MOST_APART if apart else room)
-        found: list[tuple[float, ...]] = []
-        scale = float(self.adder.divisor(n))
+        found: list[float] = []
         start = 0
         while start < len(lefts):
-            some = lefts[start : start + room]
             own = rights[start : start + room] if apart else rights
-            case, room = self.first_case(n, some, own)
+            case, room = self.first_case(n, lefts[start : start + room], own)
             start += room
             made = self.observed(case)
-            lines = self.adder.read(made, room, apart=apart and room > 1)
-            found += [tuple(v * scale for v in line) for line in lines]
+            for line in self.adder.read(made, room, apart=apart and room > 1):
+                first = line[0]
+                if any(v != first and not (v != v and first != first) for v in line):
+                    text = f"results of equal terms differ in one call: {line!r}"
+                    raise Unobserved(text)
+                found.append(first * float(self.adder.divisor(n)))
         return found
-
-    def values(
-        self,
-        n: int,
-        lefts: Sequence[Row],
-        rights: Sequence[Row] = ONES,
-        *,
-        most: int | None = None,
-    ) -> list[float]:
-        """Return the one sum of each row, times what divides it.
-
-        Raises:
-            Unobserved: if there are none, or results of one row differ.
-        """
-        lines = self.results(n, lefts, rights, most=most)
-        for line in lines:
-            if any(v != line[0] and not (v != v and line[0] != line[0]) for v in line):
-                text = f"results of equal terms differ in one call: {line[0]!r}, …"
-                raise Unobserved(text)
-        return [line[0] for line in lines]
 
     def reading(
         self, probe: str, found: str, declared: str, outcome: Outcome, **rest: object
@@ -714,11 +683,14 @@ class Subject:
             found: what the arithmetic is, in words.
             declared: what the kernel declares of it.
             outcome: how the two stand to one another.
-            rest: further fields; witnesses are kept of what differs alone.
+            rest: further fields; `witnesses` and `claims` count where it differs, and
+                `adopts`, which are claims too, elsewhere.
         """
         made = Reading(probe, self.dtype, self.output, found, declared, outcome)
+        adopts = rest.pop("adopts", {})
         if outcome is not Outcome.DIFFERS:
             rest.pop("witnesses", None)
+            rest["claims"] = adopts
         return replace(made, **rest)  # type: ignore[arg-type]
 
     def undeclared(

@@ -26,7 +26,7 @@ from kfuzz.cli.settings import (
 )
 from kfuzz.cli.streams import ExitCode, Outcome, consume, report_stream, stopping
 from kfuzz.core.arithmetic_facts import KernelReadings, Reading
-from kfuzz.core.arithmetic_facts import Outcome as arithmetic_facts_Outcome
+from kfuzz.core.arithmetic_facts import Outcome as Stands
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
 from kfuzz.features.lab.probe import arithmetic, orders
@@ -113,7 +113,7 @@ def probe(
     targets = project.targets(kernels)
     zygotes.expect(device)  # it imports torch while this process does
 
-    from kfuzz.features.lab.probe.search import ProbeConfig, Probing
+    from kfuzz.features.lab.probe.search import Probing
     from kfuzz.report import json_report
     from kfuzz.report.terminal import TerminalReport
 
@@ -121,17 +121,10 @@ def probe(
         settings.choose(name, NAMES, "--probe")
     load.limit_to(settings.duration(max_time))
     probing = Probing(
-        ProbeConfig(
-            targets=targets,
-            root=project.root,
-            corpus=project.corpus,
-            device=device,
-            dtypes=tuple(dtype or ()),
-            probes=tuple(only) if only else NAMES,
-            terms=terms,
-            max_time=settings.duration(max_time),
-        )
-    )
+        targets, project.root, project.corpus,
+        device=device, dtypes=dtype or (), probes=only or NAMES, terms=terms,
+        max_time=settings.duration(max_time),
+    )  # fmt: skip
     outcome = Outcome(fail_on_any=fail_on == "any")
     findings: dict[str, list[dict[str, object]]] = {}
     with report_stream() as out, ExitStack() as stack:
@@ -179,10 +172,10 @@ def probe(
 
 _COLUMNS: Final = ("probe", "is", "declares", "verdict")
 _STYLES: Final = {
-    arithmetic_facts_Outcome.DIFFERS: "bold red",
-    arithmetic_facts_Outcome.BETTER: "green",
-    arithmetic_facts_Outcome.UNDECIDED: "yellow",
-    arithmetic_facts_Outcome.NOT_APPLICABLE: "dim",
+    Stands.DIFFERS: "bold red",
+    Stands.BETTER: "green",
+    Stands.UNDECIDED: "yellow",
+    Stands.NOT_APPLICABLE: "dim",
 }
 
 
@@ -217,18 +210,15 @@ def print_readings(
             title = f"{kernel.kernel} ({kernel.operator}), {named}"
             console.print(Text(f"\n{title}", style="bold"))
             _print_format(own, console, verbose=verbose)
-        if adopt:
-            for line in adoption(kernel):
-                console.print(Text(line))
+        for line in adoption(kernel) if adopt else ():
+            console.print(Text(line))
 
 
 def _print_format(own: Sequence[Reading], console: Console, *, verbose: bool) -> None:
-    silent = [r.probe for r in own if _says_nothing(r)]
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True)
-    for column in _COLUMNS:
-        table.add_column(column)
+    silent = [r for r in own if r.outcome is Stands.NOT_APPLICABLE and not r.found]
+    table = Table(*_COLUMNS, box=None, padding=(0, 2, 0, 0))
     for reading in own:
-        if _says_nothing(reading) and not verbose:
+        if reading in silent and not verbose:
             continue
         terms = f" ({reading.terms} terms)" if reading.probe == "order" else ""
         told = "; ".join(filter(None, (reading.found, reading.reason)))
@@ -239,28 +229,18 @@ def _print_format(own: Sequence[Reading], console: Console, *, verbose: bool) ->
             Text(reading.outcome.value, style=_STYLES.get(reading.outcome, "")),
         )
         if reading.finding:
-            table.add_row("", Text(f"finding {reading.finding}"), "", "")
-        if verbose or reading.outcome in (
-            arithmetic_facts_Outcome.DIFFERS,
-            arithmetic_facts_Outcome.UNDECIDED,
-        ):
+            table.add_row("", Text(f"finding {reading.finding}"))
+        if verbose or reading.outcome in (Stands.DIFFERS, Stands.UNDECIDED):
             for line in reading.observed:
-                table.add_row("", Text(one_line(line), style="dim"), "", "")
+                table.add_row("", Text(one_line(line), style="dim"))
     console.print(table)
     if silent and not verbose:
-        names = ", ".join(dict.fromkeys(silent))
+        names = ", ".join(dict.fromkeys(r.probe for r in silent))
         console.print(Text(f"not applicable: {names}", style="dim"))
-    trees = [(r.terms, r.tree) for r in own if r.tree is not None]
-    for count, tree in trees[-1:]:
-        console.print(Text(f"order of {count} terms:"))
-        for line in outline(tree, indent="  "):
+    if drawn := [(r.terms, r.tree) for r in own if r.tree is not None]:
+        console.print(Text(f"order of {drawn[-1][0]} terms:"))
+        for line in outline(drawn[-1][1], indent="  "):
             console.print(Text(line))
-
-
-def _says_nothing(reading: Reading) -> bool:
-    return (
-        reading.outcome is arithmetic_facts_Outcome.NOT_APPLICABLE and not reading.found
-    )
 
 
 def adoption(kernel: KernelReadings) -> Iterator[str]:
@@ -317,12 +297,14 @@ def _reading(reading: Reading) -> dict[str, Any]:
 
 def drawing(kernels: Sequence[KernelReadings]) -> str:
     """Return the longest order of each kernel and format as SVG, "" without any."""
-    drawn = {}
-    for kernel in kernels:
-        for r in kernel.readings:
-            if r.tree is not None:
-                title = f"{kernel.kernel}, {r.dtype}, {r.terms} terms: {r.found}"
-                drawn[kernel.kernel, r.dtype, r.output] = (title, r.tree)
+    drawn = {
+        (k.kernel, r.dtype, r.output): (
+            f"{k.kernel}, {r.dtype}, {r.terms} terms: {r.found}", r.tree
+        )
+        for k in kernels
+        for r in k.readings
+        if r.tree is not None
+    }  # fmt: skip
     return svg(list(drawn.values())) if drawn else ""
 
 
@@ -366,10 +348,6 @@ def readings(subject: Subject, wanted: Sequence[str] = NAMES) -> Iterator[Readin
             yield from (r for r in several if r.probe in wanted)
         except Unobserved as why:
             inapplicable = isinstance(why, Inapplicable)
-            outcome = (
-                arithmetic_facts_Outcome.NOT_APPLICABLE
-                if inapplicable
-                else arithmetic_facts_Outcome.UNDECIDED
-            )
+            outcome = Stands.NOT_APPLICABLE if inapplicable else Stands.UNDECIDED
             blank = subject.reading(name, "", "", outcome, reason=str(why))
             yield replace(blank, **why.known)  # type: ignore[arg-type]

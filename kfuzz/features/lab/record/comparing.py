@@ -108,25 +108,22 @@ def compare(recordings: Sequence[Recording]) -> Compared:
         kernel = f"{place[1]} of {place[0]}"
         own = [r.kernels.get(place) for r in recordings]
         claims = next(k for k in own if k is not None).claims
-        found = [
-            k or general(place, claims, r.kernels)
-            for k, r in zip(own, recordings, strict=True)
-        ]
-        kernels = [k for k in found if k is not None]
-        unpaired += [
-            f"{kernel}: {name[0]} ended early: {one.problem}"
-            for name, one in zip(names, own, strict=True)
-            if one is not None and one.problem
-        ]
-        if len(kernels) < len(recordings):
-            lacking = [n[0] for n, k in zip(names, found, strict=True) if k is None]
+        kernels = []
+        lacking = []
+        for name, one, r in zip(names, own, recordings, strict=True):
+            if one is not None and one.problem:
+                unpaired.append(f"{kernel}: {name[0]} ended early: {one.problem}")
+            if found := one or general(place, claims, r.kernels):
+                kernels.append(found)
+            else:
+                lacking.append(name[0])
+        if lacking:
             unpaired.append(f"{kernel}: not in {', '.join(lacking)}")
             continue
         for name, other in zip(names[1:], kernels[1:], strict=True):
-            declared += [
-                f"{kernel}: {d.keyword} is {d.here} on A, {d.there} on {name[0]}"
-                for d in declared_apart(place[1], kernels[0].claims, other.claims)
-            ]
+            apart = declared_apart(kernels[0].claims, other.claims)
+            for keyword, a, b in apart:
+                declared.append(f"{kernel}: {keyword} is {a} on A, {b} on {name[0]}")
         entries = [{e.key: e for e in k.entries} for k in kernels]
         common = [key for key in entries[0] if all(key in e for e in entries)]
         left = len({key for e in entries for key in e}) - len(common)
@@ -172,14 +169,14 @@ def _told(
 
 
 # What probes that found different arithmetic explain, the likeliest first.
-_CAUSES: Final = (
-    ("order", "order of additions"),
-    ("fused", "several operations rounded as one"),
-    ("accumulator", "format of the accumulator"),
-    ("operands", "rounding of operands"),
-    ("store", "rounding of results"),
-    ("intrinsics", "accuracy of an elementary function"),
-)
+_CAUSES: Final = {
+    "order": "order of additions",
+    "fused": "several operations rounded as one",
+    "accumulator": "format of the accumulator",
+    "operands": "rounding of operands",
+    "store": "rounding of results",
+    "intrinsics": "accuracy of an elementary function",
+}
 
 
 def _listed(entries: Sequence[tuple[str, Entry]]) -> str:
@@ -191,7 +188,7 @@ def _listed(entries: Sequence[tuple[str, Entry]]) -> str:
 def _cause(a: Recorded, b: Recorded, x: Entry, y: Entry) -> str:
     """Return why two admitted results differ, "" if they do not."""
     others = {s.name: s for s in y.results}
-    unlike = [(r, others[r.name]) for r in x.results if r.bits != others[r.name].bits]
+    unlike = [(r, s) for r in x.results if r.bits != (s := others[r.name]).bits]
     if not unlike:
         return ""
     values = [(r, s) for r, s in unlike if r.values != s.values]
@@ -199,12 +196,11 @@ def _cause(a: Recorded, b: Recorded, x: Entry, y: Entry) -> str:
         return "signs of zeros or payloads of NaN"
     if x.unlike or y.unlike:
         return "repeats on one device differ, too"
-    if all(r.flushed == s.flushed for r, s in values):
-        return "flushed subnormals"
     probes = _probed_apart(a, b, {r.dtype for r, _ in values})
-    if x.subnormals and "subnormals" in probes:
+    flushed = all(r.flushed == s.flushed for r, s in values)
+    if flushed or (x.subnormals and "subnormals" in probes):
         return "flushed subnormals"
-    for probe, cause in _CAUSES:
+    for probe, cause in _CAUSES.items():
         if probe in probes:
             return cause
     operator = OPERATORS.get(a.operator)
@@ -267,23 +263,21 @@ def text(made: Compared) -> str:
 
 def html(made: Compared) -> str:
     """Return a self-contained page; it loads nothing and runs no script."""
-    columns = list(dict.fromkeys(_column(c) for told in Told for c in made.of(told)))
+    columns = {_column(c): told for told in Told for c in made.of(told)}
     table: dict[str, Counter[str]] = {}
     for case in made.cases:
         table.setdefault(case.operator, Counter())[_column(case)] += 1
-    told = {_column(c): c.told for c in made.cases}
-    rows = [
-        (
-            one_line(operator),
-            [(row[c], _level(row[c], row.total(), told[c])) for c in columns],
-        )
-        for operator, row in sorted(table.items())
-    ]
     content = {
         "title": TITLE,
-        "facts": [(label, one_line(told)) for label, told in _facts(made)],
-        "columns": [one_line(column) for column in columns],
-        "rows": rows,
+        "facts": _facts(made),
+        "columns": list(map(one_line, columns)),
+        "rows": [
+            (
+                one_line(operator),
+                [(row[c], _level(row[c], row.total(), columns[c])) for c in columns],
+            )
+            for operator, row in sorted(table.items())
+        ],
         "sections": [s for s in _sections(made, _MOST_OF_PAGE) if s],
     }
     return page(_TEMPLATE, content)
@@ -298,21 +292,19 @@ def _facts(made: Compared) -> list[tuple[str, str]]:
 def _sections(made: Compared, most: int) -> list[Section]:
     faults = [c for told in FAULTS for c in made.of(told)]
     idle = Counter(f"{c.told}: {c.why[:100]}" for told in IDLE for c in made.of(told))
-    several = [
-        ("causes of allowed differences", [f"{n} x {why}" for why, n in causes(made)]),
-        ("faults", [f"{c.kernel} {c.key[:12]}: {c.told}: {c.why}" for c in faults]),
-        ("rejected or not judged", [f"{n} x {why}" for why, n in idle.most_common()]),
-        ("not in all recordings", list(made.unpaired)),
-        ("declared differently, which is no disagreement", list(made.declared)),
-        ("environment", list(made.environment)),
-    ]
-    return [
-        Section("devices", list(map(one_line, made.devices))),
-        *(Section(title, _cut(lines, most)) for title, lines in several),
-    ]
+    several = {
+        "devices": made.devices,
+        "causes of allowed differences": [f"{n} x {why}" for why, n in causes(made)],
+        "faults": [f"{c.kernel} {c.key[:12]}: {c.told}: {c.why}" for c in faults],
+        "rejected or not judged": [f"{n} x {why}" for why, n in idle.most_common()],
+        "not in all recordings": made.unpaired,
+        "declared differently, which is no disagreement": made.declared,
+        "environment": made.environment,
+    }
+    return [Section(title, _cut(lines, most)) for title, lines in several.items()]
 
 
-def _cut(lines: list[str], most: int) -> list[str]:
+def _cut(lines: Sequence[str], most: int) -> list[str]:
     more = len(lines) - most
     rest = [f"… {more} more: `--format json` prints all"] if more > 0 else []
     return [one_line(line) for line in lines[:most]] + rest

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -179,25 +180,17 @@ def open_folder(folder: Path, header: Header) -> None:
         UsageError: if the folder holds another recording or other files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / HEADER
     # Other parts may be begun at the same moment.
-    there = [f for f in folder.iterdir() if not f.name.startswith(_UNFINISHED)]
-    if path in there:
-        if read_header(folder) != header:
-            raise UsageError(
-                "another recording is there, of other targets, cases or versions",
-                where=str(folder),
-                fix="give another --out, or delete it",
-            )
-        return
-    if there:
+    there = {f.name for f in folder.iterdir() if not f.name.startswith(_UNFINISHED)}
+    if there and (HEADER not in there or read_header(folder) != header):
         raise UsageError(
-            "the folder is not empty, and no recording",
+            "other files are there, or a recording of other targets, cases or versions",
             where=str(folder),
-            fix="give a new folder as --out",
+            fix="give another --out, or delete it",
         )
-    text = files.dumps({"format": FORMAT, "header": encode(header)})
-    replace_file(path, text.encode(), prefix=_UNFINISHED)
+    if not there:
+        text = files.dumps({"format": FORMAT, "header": encode(header)})
+        replace_file(folder / HEADER, text.encode(), prefix=_UNFINISHED)
 
 
 def path_of(folder: Path, operator: str, name: str) -> Path:
@@ -207,11 +200,7 @@ def path_of(folder: Path, operator: str, name: str) -> Path:
 
 
 def is_recorded(folder: Path, operator: str, name: str) -> bool:
-    """Whether a kernel's file is there, and has all that was to be in it.
-
-    Raises:
-        DecodeError: if it cannot be read.
-    """
+    """Whether a kernel's file is there, and has all that was to be in it."""
     path = path_of(folder, operator, name)
     return path.exists() and not _read_kernel(path).problem
 
@@ -261,19 +250,16 @@ def _unpacked(packed: bytes, path: Path) -> bytes:
     unpacking = zlib.decompressobj()
     try:
         text = unpacking.decompress(packed, _MOST_UNPACKED)
+        if unpacking.eof:
+            return text
+        raise DecodeError("is cut off, or unpacks to too much", where=str(path))
     except zlib.error as error:
         raise DecodeError(f"is damaged: {error}", where=str(path)) from None
-    if not unpacking.eof:
-        more = unpacking.unconsumed_tail
-        why = "unpacks to more than it can need" if more else "is cut off"
-        raise DecodeError(why, where=str(path))
-    return text
 
 
 def _part(text: bytes, name: str, path: Path) -> object:
     where = str(path)
-    document = files.loads(text, where=where)
-    document = files.document(document, FORMAT, where=where)
+    document = files.document(files.loads(text, where=where), FORMAT, where=where)
     if name not in document:
         raise DecodeError(f"holds no {name}", where=where)
     return document[name]
@@ -351,8 +337,7 @@ def cases_of(
     """
     if like is None:
         return partial(drawn, kernel, count, seed)
-    place = kernel.operator.name, name
-    claims = claims_of(kernel.declaration)
+    place, claims = (kernel.operator.name, name), claims_of(kernel.declaration)
     of = like.kernels.get(place) or general(place, claims, like.kernels)
     return None if of is None else lambda: [entry.case for entry in of.entries]
 
@@ -423,7 +408,7 @@ def _entry(kernel: BoundKernel, runner: Runner, case: Case) -> Entry:
     seen = Observed()
     if outcome in ("allowed", "outside"):
         seen = runner.observe(case, REPEATS)
-    results = _results(kernel, case, seen.outputs, keep=outcome == "outside")
+    results = _results(kernel, case, seen.outputs, outcome == "outside")
     if outcome == "allowed" and (not results or any(r.missed for r in results)):
         outcome = "unjudged"
         message = seen.problem or "a repeat misses, which the judged call did not"
@@ -434,7 +419,7 @@ def _entry(kernel: BoundKernel, runner: Runner, case: Case) -> Entry:
 
 
 def _results(
-    kernel: BoundKernel, case: Case, outputs: Mapping[str, TensorSpec], *, keep: bool
+    kernel: BoundKernel, case: Case, outputs: Mapping[str, TensorSpec], keep: bool
 ) -> tuple[Result, ...]:
     if not outputs:
         return ()
@@ -445,37 +430,32 @@ def _results(
     compared = compare_all(tensors, accepted)
     keep = keep or int(key_of(case)[:8], 16) % _KEPT == 0
     return tuple(
-        _result(name, spec, tensors[name], keep=keep)
-        if name not in compared
-        else _held(
-            _result(name, spec, tensors[name], keep=keep),
-            compared[name],
-            accepted[name],
-        )
+        _result(name, spec, tensors[name], compared.get(name), accepted.get(name), keep)
         for name, spec in outputs.items()
     )
 
 
-def _result(name: str, spec: TensorSpec, x: Tensor, *, keep: bool) -> Result:
+def _result(
+    name: str, spec: TensorSpec, x: Tensor, made: Comparison | None,
+    a: Acceptance | None, keep: bool,
+) -> Result:  # fmt: skip
+    """Return a result with what comes of holding it against what is admitted."""
     plain, flushed = _canonical(x)
     raw = spec.values or b""
-    return Result(
+    result = Result(
         name, spec.dtype, spec.shape, _hash(raw), _hash(_bytes(plain)),
         _hash(_bytes(flushed)), _classes(x),
         data=base64.b64encode(zlib.compress(raw)).decode() if keep else None,
     )  # fmt: skip
-
-
-def _held(result: Result, made: Comparison, a: Acceptance) -> Result:
-    """Return a result with what comes of holding it against what is admitted."""
-    ratio = made.ratio
+    if made is None or a is None:
+        return result
     alone = (made.low == made.high) & made.low.isfinite()
     if a.flush:  # zero is admitted besides a subnormal number
         alone &= (made.low == 0) | (made.low.abs() >= a.output.min_normal)
     decided = made.outcomes != Outcome.UNDECIDED
     return replace(
         result,
-        worst=float(ratio.max()) if ratio.numel() else 0.0,
+        worst=float(made.ratio.max()) if made.ratio.numel() else 0.0,
         missed=int(made.missed.sum()),
         allowed=_hash(_bytes(made.low) + _bytes(made.high)),
         exact=bool((alone & decided).all()),
@@ -500,22 +480,17 @@ def _is_subnormal(x: Tensor, wide: Tensor) -> Tensor:
 def _classes(x: Tensor) -> dict[str, int]:
     if not x.dtype.is_floating_point:
         return {"subnormal": 0}
-    wide = x.to(torch.float64)
+    wide, infinity = x.to(torch.float64), float("inf")
+    zero, below = wide == 0, wide.signbit()
     masks = {
-        "nan": wide.isnan(),
-        "+inf": wide == float("inf"),
-        "-inf": wide == float("-inf"),
-        "+0": (wide == 0) & ~wide.signbit(),
-        "-0": (wide == 0) & wide.signbit(),
-        "subnormal": _is_subnormal(x, wide),
-    }
+        "nan": wide.isnan(), "+inf": wide == infinity, "-inf": wide == -infinity,
+        "+0": zero & ~below, "-0": zero & below, "subnormal": _is_subnormal(x, wide),
+    }  # fmt: skip
     return {name: int(mask.sum()) for name, mask in masks.items()}
 
 
 def _tensor(spec: TensorSpec) -> Tensor:
-    raw = torch.frombuffer(bytearray(spec.values or b""), dtype=torch.uint8) if (
-        spec.values
-    ) else torch.empty(0, dtype=torch.uint8)  # fmt: skip
+    raw = torch.from_numpy(np.frombuffer(bytearray(spec.values or b""), np.uint8))
     return raw.view(getattr(torch, spec.dtype)).reshape(spec.shape)
 
 
@@ -538,12 +513,10 @@ def _probes(kernel: BoundKernel, runner: Runner) -> dict[str, str]:
         )  # fmt: skip
         for reading in readings(subject, PROBES):
             if reading.found:
-                name = f"{reading.probe}/{dtype}"
-                if reading.terms:  # an order at each number of terms
-                    name += f"/{reading.terms}"
+                terms = f"/{reading.terms}" if reading.terms else ""
                 tree = reading.tree
                 told = "" if tree is None else f" ({_hash(repr(tree).encode())[:12]})"
-                found[name] = reading.found + told
+                found[f"{reading.probe}/{dtype}{terms}"] = reading.found + told
     return found
 
 

@@ -86,7 +86,6 @@ def record(
     from kfuzz.engine.workers.zygotes import Backend
     from kfuzz.features.lab.grade.grading import platform_config
     from kfuzz.features.lab.record import recording as files
-    from kfuzz.features.lab.record import recording as making
     from kfuzz.targets.load import load_all
 
     config = RunConfig(
@@ -103,18 +102,16 @@ def record(
         count = DEFAULT_CASES if max_cases is None else max_cases
         kernels = [
             (name, one, cases)
-            for name, one in zip(making.names_of(loaded), loaded, strict=True)
-            if (cases := making.cases_of(one.kernel, name, count, seed, source))
+            for name, one in zip(files.names_of(loaded), loaded, strict=True)
+            if (cases := files.cases_of(one.kernel, name, count, seed, source))
         ]
         if not kernels:
             raise NothingToRunError("no kernel to record")
+        made_on = host_fingerprint(device=on, driver=driver, flags=backend.on.flags())
         header = files.Header(
-            backend.name, host_fingerprint(
-                device=on, driver=driver, flags=backend.on.flags()
-            ), seed,
-            count if source is None else 0,
+            backend.name, made_on, seed, count if source is None else 0,
             ("--platform",) if platform else tuple(map(str, config.targets)), probe,
-            "" if source is None else making.digest(source),
+            "" if source is None else files.digest(source),
         )  # fmt: skip
         files.open_folder(out, header)
         problems = 0
@@ -124,7 +121,7 @@ def record(
                 if files.is_recorded(out, one.kernel.operator.name, name):
                     continue
                 try:
-                    made = making.recorded(
+                    made = files.recorded(
                         one, backend, cases,
                         name=name, root=config.root, probe=probe, stopped=stop.is_set,
                     )  # fmt: skip
@@ -145,10 +142,9 @@ def record(
 def _part(text: str) -> tuple[int, int]:
     """Return the first kernel of a part, counted from 0, and the step."""
     first, _, every = text.partition("/")
-    if not (first.isdecimal() and every.isdecimal()):
+    digits = first.isdecimal() and every.isdecimal()
+    if not digits or not 1 <= int(first) <= int(every):
         raise UsageError(f"{text!r} is no part", where="--part", fix="such as 2/8")
-    if not 1 <= int(first) <= int(every):
-        raise UsageError(f"there is no part {text}", where="--part", fix="such as 2/8")
     return int(first) - 1, int(every)
 
 
@@ -174,7 +170,6 @@ def compare(
     if html is not None:
         require_writable(html, where=str(html))
     from kfuzz.features.lab.record import comparing
-    from kfuzz.features.lab.record import comparing as pages
     from kfuzz.features.lab.record.recording import read
     from kfuzz.report import json_report
 
@@ -183,9 +178,9 @@ def compare(
         if format == "json":
             json_report.write(comparing.document(made), out)
         else:
-            out.write(pages.text(made))
+            out.write(comparing.text(made))
     if html is not None:
-        write_or_raise(html, pages.html(made))
+        write_or_raise(html, comparing.html(made))
     if any(c.told in comparing.FAULTS for c in made.cases):
         return ExitCode.VIOLATION
     if all(c.told in comparing.IDLE for c in made.cases):

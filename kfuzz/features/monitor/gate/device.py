@@ -96,11 +96,9 @@ class DeviceGate:
             UsageError: if an argument is impossible.
         """
         where = "monitor: DeviceGate"
-        if not 0.0 < share < 1.0 or not 0.0 < decay < 1.0:
-            raise UsageError("share and decay lie between 0 and 1", where=where)
         if room_bytes < 1 or slots < 1:
             raise UsageError("room_bytes and slots are positive", where=where)
-        self._rate = checked_rate(rate)
+        self.rate = checked_rate(rate)
         self.share, self.decay, self.special = share, decay, special
         self.room_bytes, self.slots, self.on_cpu = room_bytes, slots, on_cpu
         self._chance = random.Random()
@@ -118,22 +116,13 @@ class DeviceGate:
         self._lock = threading.Lock()
         self._tell: Callable[[Told], None] | None = None
 
-    @property
-    def rate(self) -> float:
-        """Share of calls that the gate sees; may be set at any time."""
-        return self._rate
-
-    @rate.setter
-    def rate(self, rate: float) -> None:
-        self._rate = checked_rate(rate)
-
     def told_to(self, tell: Callable[[Told], None]) -> None:
         """Have what the device decides told; called in any thread."""
         self._tell = tell
 
     def wants(self) -> bool:
         """Whether chance lets the gate see a call."""
-        return self._rate >= 1.0 or self._chance.random() < self._rate
+        return self.rate >= 1.0 or self._chance.random() < self.rate
 
     def flags(self, tensors: Sequence[Tensor]) -> bool:
         """Whether a call with tensors on the CPU is flagged."""
@@ -158,10 +147,6 @@ class DeviceGate:
             stream = current_stream(device)
             lane = self._lanes.get((device.index, stream))
             if lane is None:
-                try:
-                    pass
-                except ImportError:  # no Triton
-                    return None
                 with self._lock:
                     made = Lane(self, device, stream)
                     lane = self._lanes.setdefault((device.index, stream), made)
@@ -183,7 +168,7 @@ class DeviceGate:
         lanes = list(self._lanes.values())
         for lane in lanes:
             self._tell_news(lane)
-        return not any([lane.is_waiting for lane in lanes])
+        return not any([lane.waiting for lane in lanes])
 
     def _tell_news(self, lane: "Lane") -> None:
         told = lane.news()
@@ -233,12 +218,6 @@ _ENTRIES: Final = at.ENTRIES.value
 _MOST_CALLS: Final = 1 << 30
 _MOST_BYTES: Final = (1 << 31) - ALIGNMENT
 _INTERPRETED_PARTS: Final = 2
-_MOST_PLANS: Final = 4096
-# Places in the report.
-_FLAGGED: Final = at.FLAGGED.value
-_LOST: Final = at.LOST.value
-_DECIDED: Final = at.DECIDED.value
-_HOLDS: Final = at.HOLDS.value
 # Lanes whose pinned memory a kernel may write to yet; they live until it has.
 _BUSY: "Final[set[Lane]]" = set()
 
@@ -299,11 +278,9 @@ def planned(
     for i, x in enumerate(tensors):
         shape, strides = tuple(x.shape), x.stride()
         span, count = _span(shape, strides), x.numel()
-        if span > count or count >= _MOST_ELEMENTS or x.device != device:
-            return None
-        if not can_copy(x):
-            return None
-        if x.dtype not in MEASURED and x.element_size() not in _RAW:
+        known = x.dtype in MEASURED or x.element_size() in _RAW
+        fits = span <= count < _MOST_ELEMENTS and x.device == device
+        if not (known and fits and can_copy(x)):
             return None
         places.append((start, shape, strides, x.dtype))
         sizes.append(span)
@@ -312,8 +289,7 @@ def planned(
     if start > capacity:
         return None
     none = (0,) * (at.MOST.value - len(tensors))
-    offsets = [place[0] for place in places]
-    numbers = (*sizes, *none, *offsets, *none)
+    numbers = (*sizes, *none, *(place[0] for place in places), *none)
     return Plan(tuple(places), start, numbers, measured)
 
 
@@ -357,7 +333,7 @@ class Underway:
     def copies(self) -> tuple[list[TensorCopy], list[TensorCopy]]:
         """Return the arguments and the results; valid until the slot is given back."""
         assert self.after is not None
-        slot, device = self.lane.bytes_of(self.slot), self.lane.device
+        slot, device = self.lane.slots[self.slot], self.lane.device
         before = self.before.copies(slot, self.addresses, device)
         return before, self.after.copies(slot, self.places, device)
 
@@ -367,7 +343,8 @@ class Lane:
 
     Attributes:
         device: where the tensors lie.
-        is_waiting: whether the host does not know yet what was decided of a call.
+        slots: the bytes of each, uint8.
+        waiting: calls of which the host does not know yet what was decided.
     """
 
     def __init__(self, gate: DeviceGate, device: torch.device, stream: int) -> None:
@@ -379,18 +356,15 @@ class Lane:
             stream: the current stream, as the driver names it; 0 on the CPU.
         """
         self._gate, self.device, self._stream = gate, device, stream
-        slots = gate.slots
-        on_gpu = device.type == "cuda"
+        count, on_gpu = gate.slots, device.type == "cuda"
         self._parts = _INTERPRETED_PARTS if interpreting() else at.PARTS
-        capacity = min(gate.room_bytes // slots, _MOST_BYTES)
+        capacity = min(gate.room_bytes // count, _MOST_BYTES)
         self._capacity = capacity // ALIGNMENT * ALIGNMENT
-        self._room = torch.empty(
-            (slots, self._capacity), dtype=torch.uint8, device="cpu", pin_memory=on_gpu
-        )
-        self._slots = list(self._room.unbind())
-        self._report = torch.zeros(
-            at.HOLDS.value + slots, dtype=torch.int64, device="cpu", pin_memory=on_gpu
-        )
+        on_host: Any = {"device": "cpu", "pin_memory": on_gpu}
+        room = torch.empty((count, self._capacity), dtype=torch.uint8, **on_host)
+        self.slots = list(room.unbind())
+        told = at.HOLDS.value + count
+        self._report = torch.zeros(told, dtype=torch.int64, **on_host)
         self._report[at.HOLDS.value :] = -1
         self._host: Any = self._report.numpy().data  # read faster than arrays
         numbers = at.SUMS.value + self._parts * at.MOST.value * at.NUMBERS.value
@@ -399,28 +373,17 @@ class Lane:
             self._numbers[half + at.THRESHOLD.value].fill_(math.log(at.LEAST.value))
         self._numbers[at.CHOICE.value].fill_(gate.share)
         self._numbers[at.CHOICE.value + 1].fill_(gate.decay)
-        self._notes = torch.zeros(
-            at.FILLED.value + slots, dtype=torch.int64, device=device
-        )
-        self._generations = [1] * slots
-        self._free = list(range(slots))
-        self._waiting: deque[Underway] = deque()
+        notes = at.FILLED.value + count
+        self._notes = torch.zeros(notes, dtype=torch.int64, device=device)
+        self._generations = [1] * count
+        self._free = list(range(count))
+        self.waiting: deque[Underway] = deque()
         self._between = 0
         self._entries = [False] * _ENTRIES  # which belong to a call under way
         self._last = self._ended = 0
         self._known = (0, 0)
-        self._plans: dict[Any, Plan | None] = {}
         self._nothing = Plan((), 0, (0,) * (2 * at.MOST.value), 0)
         self._lock = threading.Lock()
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it is not known yet what was decided of a call."""
-        return bool(self._waiting)
-
-    def bytes_of(self, slot: int) -> Tensor:
-        """Return the bytes of a slot, uint8 [size]."""
-        return self._slots[slot]
 
     def give(self, slot: int) -> None:
         """Give a slot back; what the device holds for its content is over."""
@@ -473,49 +436,41 @@ class Lane:
             parts: what is wrong with the returned object, as in `Seen`, the tensors of
                 the results and what they are without them; None for nothing.
         """
-        plan: Plan | None = None
-        tensors: Sequence[Tensor] = ()
+        plan, tensors = self._nothing, [self._notes]  # a kernel takes some tensor
         if parts is not None and current_stream(self.device) == self._stream:
-            handed, tensors, returned = parts
-            plan = self._nothing
-            if tensors:
-                plan = self._plan(tensors, underway.before.used)
-            if plan is not None:
+            handed, found, returned = parts
+            made = self._plan(found, underway.before.used) if found else plan
+            if made is not None:
                 seen = replace(underway.seen, handed=handed, returned=returned)
-                underway.after, underway.seen = plan, seen
-                underway.places = tuple([x.data_ptr() for x in tensors])
-        if plan is None or not tensors:  # a kernel takes some tensor
-            plan, tensors = self._nothing, [self._notes]
+                underway.after, underway.seen = made, seen
+                underway.places = tuple([x.data_ptr() for x in found])
+                if found:
+                    plan, tensors = made, [*found]
         slot = underway.slot
         with self._lock:
             self._between -= 1
             self._entries[underway.id % _ENTRIES] = False
             self._ended = underway.ended = self._ended + 1
             told = (slot, underway.id % _ENTRIES, underway.ended)
-            try:
-                self._launch(
-                    at.keep_results, plan, tensors, told,
-                    (self._notes, self._report), (self._parts, at.BLOCK),
-                )  # fmt: skip
-            except BaseException:
-                if slot in self._free:  # nobody will know whether it was filled
-                    self._free.remove(slot)
-                raise
-            self._waiting.append(underway)
+            self._launch(
+                at.keep_results, plan, tensors, told, (self._notes, self._report),
+                (self._parts, at.BLOCK),
+            )  # fmt: skip
+            self.waiting.append(underway)
 
     def news(self) -> Told | None:
         """Return what became known since the last time; None for nothing."""
         with self._lock:
-            host, waiting = self._host, self._waiting
+            host, waiting = self._host, self.waiting
             # Read before all else: what is known of a call was written before it.
-            decided = host[_DECIDED]
+            decided = host[at.DECIDED.value]
             if not waiting or waiting[0].ended > decided:
                 return None
-            flagged, lost = host[_FLAGGED], host[_LOST]
+            flagged, lost = host[at.FLAGGED.value], host[at.LOST.value]
             kept, unfit = [], 0
             while waiting and waiting[0].ended <= decided:
                 made = waiting.popleft()
-                if made.slot < 0 or host[_HOLDS + made.slot] != made.ended:
+                if made.slot < 0 or host[at.HOLDS.value + made.slot] != made.ended:
                     continue
                 if made.slot in self._free:
                     self._free.remove(made.slot)
@@ -535,16 +490,9 @@ class Lane:
     def _plan(self, tensors: Sequence[Tensor], start: int) -> Plan | None:
         """Return where copies of tensors go; None where they cannot be kept."""
         try:
-            form = [(x.shape, x.stride(), x.dtype, x.get_device()) for x in tensors]
+            return planned(tensors, start, self.device, self._capacity)
         except RuntimeError:  # no strides: sparse, nested
             return None
-        key = (start, *form)
-        plan = self._plans.get(key)
-        if plan is None and key not in self._plans:
-            plan = planned(tensors, start, self.device, self._capacity)
-            if len(self._plans) < _MOST_PLANS:
-                self._plans[key] = plan
-        return plan
 
     def _launch(
         self,
@@ -566,6 +514,6 @@ class Lane:
         ]
         given += [given[0]] * (at.MOST.value - len(given))
         kernel[(self._parts, 1, 1)](
-            *given, self._slots[told[0]], *told, *plan.numbers, *memory,
+            *given, self.slots[told[0]], *told, *plan.numbers, *memory,
             len(plan.places), *constants, **at.OPTIONS,
         )  # fmt: skip

@@ -109,35 +109,25 @@ class HostGate:
         signature = None
         try:
             signature = signature_of(args, kwargs)
-            usual = signature == self.last or self._knows(signature)
+            usual = signature == self.last or not self._signatures
+            if not usual:
+                usual = len(self.seen) >= MOST_SIGNATURES
+                if tuple(signature) in self.seen:
+                    usual, self.last = True, signature
         except Exception:  # a tensor without memory; nothing is known of the call
             usual = True
         if usual and number < self.due:
             return number, None
         with self._lock:
-            is_new = not usual and self._is_new(signature)
+            key = None if usual else tuple(signature or ())
+            is_new = key is not None and key not in self.seen  # by another thread
+            if key is not None:
+                self.seen.add(key)
+                self.last = signature
             if number >= self.due:
                 self.due = self._ahead(number)
                 return number, Reason.RATE
             return number, Reason.SIGNATURE if is_new else None
-
-    def _knows(self, signature: list[Any]) -> bool:
-        """Whether a signature is no reason to look at a call."""
-        if not self._signatures or len(self.seen) >= MOST_SIGNATURES:
-            return True
-        if tuple(signature) not in self.seen:
-            return False
-        self.last = signature
-        return True
-
-    def _is_new(self, signature: Any) -> bool:
-        """Whether a signature was not seen so far; another thread may have seen it."""
-        key = tuple(signature)
-        if key in self.seen:
-            return False
-        self.seen.add(key)
-        self.last = signature
-        return True
 
     def _ahead(self, number: int) -> int:
         """Return the number of the next call that chance chooses."""
@@ -169,19 +159,12 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     Raises:
         Exception: whatever tensors raise that have no memory.
     """
-    found = [
-        (a.shape, a.stride(), a.dtype, a.get_device(), a.data_ptr() & _BEYOND_16)
-        if a.__class__ in PLAIN
-        else other(a)
-        for a in args
-    ]
-    found += [
+    return [
         (n, a.shape, a.stride(), a.dtype, a.get_device(), a.data_ptr() & _BEYOND_16)
         if a.__class__ in PLAIN
         else (n, other(a))
-        for n, a in kwargs.items()
+        for n, a in (*(("", a) for a in args), *kwargs.items())
     ]
-    return found
 
 
 def other(value: Any) -> Any:
