@@ -243,6 +243,13 @@ class Caller:
         )
         return evidence, unsupported_because(base)
 
+    def judged(self, derived: Derived) -> Evidence | None:
+        """Return the evidence of a case away from pages; None if undecided."""
+        evidence, unsupported = self.evidence(without_edge(derived))
+        if unsupported or evidence.acceptance is None or not evidence.base.comparable:
+            return None
+        return evidence
+
     def apart(self) -> Callable[[Derived], Evidence | None]:
         """Return what runs cases one after the other in memory that none has met.
 

@@ -23,7 +23,7 @@ from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.large import row_axis
 from kfuzz.execution.calls import batches as large
-from kfuzz.execution.device.backend import Cpu
+from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.values.fills import logical_values, stretch
 from kfuzz.strategies import tensors
 from kfuzz.strategies.shapes import GRID_BLOCKS, INT32_ELEMENTS
@@ -321,7 +321,7 @@ def test_what_has_no_rows_is_not_judged() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_without_memory_a_case_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cpu, "free_bytes", lambda *_: 1 << 20)
+    monkeypatch.setattr(DeviceBackend, "free_bytes", lambda *_: 1 << 20)
     report = judged(bound_to(ops.relu, called("relu")), CASES["relu"][1])
     assert report.verdicts == {}
     assert "GiB are free" in str(report.unsupported)

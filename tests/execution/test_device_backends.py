@@ -13,7 +13,7 @@ from kfuzz.core.errors import BackendError, UsageError
 from kfuzz.engine.search.preconditions import require_device
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.execution.device import backends
-from kfuzz.execution.device.backend import Cpu
+from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import (
     BACKENDS,
     CPU,
@@ -31,7 +31,7 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from tests.contracts.test_operator_domains import kernel_of
 
 
-class Fake(Cpu):
+class Fake(DeviceBackend):
     """A device that torch knows by another name, of which two are there."""
 
     name = "fake"
