@@ -510,7 +510,9 @@ class Diagnosing:
 
     def _subnormality(self, derived: Derived) -> str | None:
         """Return what `Diagnosis.subnormal` is."""
-        zeroed, normal = _without_subnormals(derived), _normalised(derived)
+        zeroed = _replaced(derived, lambda size, least: torch.zeros_like(size))
+        # Magnitudes grow by the least normal number; the format holds the sums.
+        normal = _replaced(derived, lambda size, least: size + least)
         if zeroed is None or normal is None:
             return None
         there = self.caller.apart()(without_edge(normal))
@@ -584,23 +586,10 @@ class Diagnosing:
         return True
 
 
-def _without_subnormals(given: Derived) -> Derived | None:
-    """Return the case with zeros for subnormal arguments; None if there are none."""
-    return _replaced(given, lambda size, least: torch.zeros_like(size))
-
-
-def _normalised(given: Derived) -> Derived | None:
-    """Return the case with normal numbers for subnormal arguments.
-
-    Magnitudes grow by the least normal number; the format holds the sums. None if
-    there are none.
-    """
-    return _replaced(given, lambda size, least: size + least)
-
-
 def _replaced(
     given: Derived, magnitude: Callable[[Tensor, float], Tensor]
 ) -> Derived | None:
+    """Return the case with other subnormal arguments; None if there are none."""
     made, found = dict(given.values), False
     for name, values in given.values.items():
         if not values.is_floating_point():

@@ -5,11 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kfuzz.cli.settings import Place
-from kfuzz.cli.settings import _device as device_option
 from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Scale, SizeBudget
-from kfuzz.core.errors import BackendError, UsageError
+from kfuzz.core.errors import BackendError
 from kfuzz.engine.search.preconditions import require_device
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.execution.device import backends
@@ -88,13 +86,6 @@ def test_everything_else_asks_the_object(
     assert fault_of(device) == "asserted"
     with pytest.raises(BackendError, match="on the backend 'fake'"):
         require_device(Scale.LARGE, fake)
-
-
-def test_a_registered_backend_is_an_option(fake: Fake) -> None:
-    place = Place("--device")
-    assert device_option("fake:1", place) == "fake:1"
-    with pytest.raises(UsageError):
-        device_option("cpu:1", place)
 
 
 def test_children_get_what_their_own_backend_sets(fake: Fake) -> None:

@@ -402,14 +402,10 @@ def _grown(
 
 def with_collective(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with the kernel beside a collective."""
-    assert calls.beside_collective is not None
+    if calls.beside_collective is None:
+        return evidence
     calls.caller.step()
     return evidence.knowing(calls.beside_collective(evidence.case, calls.caller.step))
-
-
-def _beside_collective(evidence: Evidence, calls: CaseCalls) -> bool:
-    asked = evidence.case.collective and calls.beside_collective is not None
-    return asked and not evidence.base.programs
 
 
 _PROBES: Final = (Probe.ALONE, Probe.OVERLAPPED)
@@ -420,7 +416,12 @@ OVERLAPPING_STEP: Final = Step(
     lambda evidence, calls: not evidence.base.programs,
     place=(5, 3),
 )
-COLLECTIVE: Final = Step(_PROBES, with_collective, _beside_collective, place=(5, 4))
+COLLECTIVE: Final = Step(
+    _PROBES,
+    with_collective,
+    lambda evidence, calls: evidence.case.collective and not evidence.base.programs,
+    place=(5, 4),
+)
 
 
 # A call captured in a CUDA graph, replayed on other data and on its own.
