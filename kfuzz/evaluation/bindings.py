@@ -72,24 +72,9 @@ class _Tried:
     error: Exception | None
 
 
-@dataclass(frozen=True)
-class Examined:
-    """What was seen of an operator that a user brought.
-
-    Attributes:
-        judged: cases that it judges, of one kind each; where it was not tried, cases
-            that it should.
-        constant: whether its result never depended on its inputs. That is not wrong by
-            itself: what is bound to it may be constant too.
-    """
-
-    judged: tuple[Case, ...]
-    constant: bool = False
-
-
 def examine(
     kernel: BoundKernel, cases: Sequence[Case], *, on_host: bool = True
-) -> Examined:
+) -> tuple[tuple[Case, ...], bool]:
     """Try what judges a kernel, and return what was seen of it.
 
     Args:
@@ -98,6 +83,11 @@ def examine(
             ones give nothing.
         on_host: whether the kernel runs on the CPU too: else what speaks of a device
             is no fault here.
+
+    Returns:
+        Cases that it judges, of one kind each; where it was not tried, cases that it
+        should. And whether its result never depended on its inputs: that is not wrong
+        by itself, what is bound to it may be constant too.
 
     Raises:
         BindingError: if no case can be judged by it, or none of a data type.
@@ -114,34 +104,40 @@ def examine(
         given = [t for t in tried if t.accepted is not None]
     except BindingError as error:
         what = f"{error.what} ({defined(operator.oracle)})"
-        raise broken(kernel, what, error.fix or _returned(operator)) from error
+        outputs = ", ".join(operator.outputs)
+        fix = error.fix or f"Return a tensor for each of its outputs: {outputs}"
+        raise broken(kernel, what, fix) from error
     failed = [t.error for t in tried if t.error is not None]
     if not on_host and any(_OF_A_DEVICE.search(str(e)) for e in failed):
-        return Examined(tuple({t.structure: t.case for t in tried}.values()))
+        return tuple({t.structure: t.case for t in tried}.values()), False
     if failed and not given:
         told, fix = _told(operator, failed[0]), _remedy(operator, failed[0])
         what = f"{_judging(operator)} raises on every small case: {told}"
         raise broken(kernel, what, fix)
     _check_dtypes(kernel, tried)
     for each in given:
-        _check_names(kernel, each.accepted or {})
+        if sorted(outputs_of(each.accepted or {})) != sorted(operator.outputs):
+            raise broken(
+                kernel,
+                f"the error model gives {', '.join(map(repr, each.accepted or {}))} "
+                f"for the outputs {', '.join(map(repr, operator.outputs))}",
+                "Return a mapping with the names of outputs=",
+            )
     if given and not any(map(_is_finite, given)):
-        what = (
-            f"{_judging(operator)} gives no finite number{_in_results(given)} on "
-            f"{len(given)} small cases"
-        )
         raise broken(
-            kernel, f"{what} of ordinary data ({defined(operator.oracle)})",
+            kernel,
+            f"{_judging(operator)} gives no finite number on {len(given)} small cases "
+            f"of ordinary data ({defined(operator.oracle)})",
             "Nothing could be compared with it: mend it, or the inputs= that the "
             "operator declares",
-        )  # fmt: skip
+        )
     if operator.relation is not None or _has_own_model(operator):
         _check_itself(kernel, given)
     if operator.within is not None:
         _check_within(kernel, cases)
     judged = {t.structure: t.case for t in reversed(given)}
-    plainest = [judged[structure] for structure in sorted(judged)]
-    return Examined(tuple(plainest), _is_constant(given))
+    plainest = tuple(judged[structure] for structure in sorted(judged))
+    return plainest, _is_constant(given)
 
 
 def _on_ordinary(
@@ -230,18 +226,6 @@ def _check_dtypes(kernel: BoundKernel, tried: Sequence[_Tried]) -> None:
             )
 
 
-def _check_names(kernel: BoundKernel, accepted: Mapping[str, Acceptance]) -> None:
-    wanted = kernel.operator.outputs
-    if sorted(outputs_of(accepted)) == sorted(wanted):
-        return
-    raise broken(
-        kernel,
-        f"the error model gives {', '.join(map(repr, accepted))} for the outputs "
-        f"{', '.join(map(repr, wanted))}",
-        "Return a mapping with the names of outputs=",
-    )
-
-
 def _check_itself(kernel: BoundKernel, given: Sequence[_Tried]) -> None:
     """Refuse an error model or relation that the reference itself never meets."""
     errors, met = [], not given
@@ -305,17 +289,6 @@ def _is_finite(tried: _Tried) -> bool:
     return any(finite) and not any(r.numel() and bool(r.isnan().all()) for r in every)
 
 
-def _in_results(given: Sequence[_Tried]) -> str:
-    """Return which results have no finite element, " in z", if others have."""
-    finite: dict[str, bool] = {}
-    for each in given:
-        for name, a in (each.accepted or {}).items():
-            has = bool(a.reference.isfinite().any())
-            finite[name] = finite.get(name, False) or has
-    without = [name for name, has in finite.items() if not has]
-    return f" in {', '.join(without)}" if len(without) < len(finite) else ""
-
-
 def _is_constant(given: Sequence[_Tried]) -> bool:
     """Whether other data of the same shapes never gave another result."""
     found: dict[tuple[int, str], list[_Tried]] = {}
@@ -351,11 +324,6 @@ def _told(operator: Operator, error: Exception) -> str:
     model = operator.error_model
     function = model if callable(model) else operator.oracle
     return raised(error, function)
-
-
-def _returned(operator: Operator) -> str:
-    outputs = ", ".join(operator.outputs)
-    return f"Return a tensor for each of its outputs: {outputs}"
 
 
 def _remedy(operator: Operator, error: Exception) -> str:
@@ -427,8 +395,5 @@ def _problem(kernel: BoundKernel, launch: Launch, case: Case) -> str:
             *positional, **rest, **keywords_of(kernel, case, values, 0)
         )
     except Exception as error:
-        on_device = any(
-            word in message_of(error).lower() for word in ("cuda", "device")
-        )
-        return "" if on_device else raised(error)
+        return "" if _OF_A_DEVICE.search(message_of(error)) else raised(error)
     return launch.problem(passed, grid)

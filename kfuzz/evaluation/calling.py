@@ -62,7 +62,7 @@ def raised(error: BaseException, called: Callable[..., Any] | None = None) -> st
         called: the user's function, named where no line of it ran.
     """
     text = " ".join(message_of(error).split())
-    told = f"{class_name(error)}: {text}" if text else class_name(error)
+    told = f"{class_name(error)}: {text}".removesuffix(": ")
     if line := _line_of(error):
         return f"{told} (at {line})"
     return told if called is None else f"{told} ({defined(called)})"
@@ -243,6 +243,13 @@ class Caller:
         )
         return evidence, unsupported_because(base)
 
+    def judged(self, derived: Derived) -> Evidence | None:
+        """Return the evidence of a case away from pages; None if undecided."""
+        evidence, unsupported = self.evidence(without_edge(derived))
+        if unsupported or evidence.acceptance is None or not evidence.base.comparable:
+            return None
+        return evidence
+
     def apart(self) -> Callable[[Derived], Evidence | None]:
         """Return what runs cases one after the other in memory that none has met.
 
@@ -310,11 +317,9 @@ class Caller:
             self.lost = self.lost or run.raised.lost
         if not claims.configs:
             return run
-        return replace(
-            run,
-            config=_described(claims.config(asked.config)),
-            configs=len(claims.configs),
-        )
+        chosen = claims.config(asked.config).items()
+        text = ", ".join(f"{name}={value!r}" for name, value in chosen)
+        return replace(run, config=text, configs=len(claims.configs))
 
     def asked(
         self, derived: Derived, expected: Mapping[str, Expected], *, step: int = 0
@@ -386,11 +391,6 @@ def keywords_of(
 def as_argument(value: Scalar) -> object:
     """Return a scalar as kernels take it: a dtype's name as the dtype."""
     return getattr(torch, str(value)) if is_dtype(value) else value
-
-
-def _described(config: Mapping[str, object]) -> str:
-    """Return keywords in words, for example "BLOCK=64, SPLIT=True"."""
-    return ", ".join(f"{name}={value!r}" for name, value in config.items())
 
 
 def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:

@@ -28,7 +28,7 @@ from kfuzz.execution import parent
 from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, Rank
+from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, compared
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import SEED, logical_values, seeded
 from kfuzz.targets.load import load, requested
@@ -113,13 +113,6 @@ def caller(
     return call
 
 
-def refused(kernel: BoundKernel) -> str:
-    """Return why a kernel's results are not reduced, "" if they are."""
-    if kernel.declaration.out or kernel.declaration.inplace:
-        return "its results share memory with its arguments"
-    return ""
-
-
 def run(request: Mapping[str, Any], rank: int, folder: Path) -> dict[str, Any]:
     """Do what a request asks; return what is to be printed."""
     source = requested(request)
@@ -130,8 +123,8 @@ def run(request: Mapping[str, Any], rank: int, folder: Path) -> dict[str, Any]:
         timeout=datetime.timedelta(seconds=LIMIT_SECONDS), device_id=device,
     )  # fmt: skip
     kernel = load(source, root=Path(request["root"]))[0].kernel
-    if reason := refused(kernel):
-        return {"reason": reason}
+    if kernel.declaration.out or kernel.declaration.inplace:
+        return {"reason": "its results share memory with its arguments"}
     case = decode(Case, request["case"], "case")
     with seeded(device, SEED):
         call = caller(kernel, case, device)
@@ -140,7 +133,7 @@ def run(request: Mapping[str, Any], rank: int, folder: Path) -> dict[str, Any]:
             return {"reason": "NCCL sums no such results"}
         if not all(y.is_contiguous() for y in first.values()):
             return {"reason": "NCCL sums contiguous results only"}
-        torn = Rank(call, device).compared()
+        torn = compared(call, device)
     return {"torn": None if torn is None else asdict(torn)}
 
 

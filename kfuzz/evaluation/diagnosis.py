@@ -89,17 +89,8 @@ _WIDER: Final = ("float32", "float16")
 _SCALES: Final = (1.0, 2.0**-8)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A case of ordinary numbers, and what the kernel gave of it."""
-
-    given: Derived
-    evidence: Evidence
-
-    @property
-    def missed(self) -> bool:
-        """Whether a result misses."""
-        return miss_of(self.evidence) is not None
+_Run = tuple[Derived, Evidence]
+"""A case of ordinary numbers, and what the kernel gave of it."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +118,7 @@ class Arithmetic:
             return "", ""
         panel = [*self._panel(self.derived.case.data.dtype)]
         for text, claims, narrow in chosen:
-            every = [evidence, *(run.evidence for run in panel)]
+            every = [evidence, *(ran for _, ran in panel)]
             if not _is_explained_by(claims, narrow, every):
                 continue
             if not narrow:
@@ -195,9 +186,9 @@ class Arithmetic:
         kernel = self.caller.kernel
         if not kernel.operator.admits(derived.case, kernel.declaration):
             return
-        evidence, unsupported = self.caller.evidence(without_edge(derived))
-        if not unsupported and evidence.base.comparable and evidence.acceptance:
-            yield _Run(derived, evidence)
+        evidence = self.caller.judged(derived)
+        if evidence is not None and evidence.acceptance:
+            yield derived, evidence
 
     def _is_narrow(self, evidence: Evidence, panel: Sequence[_Run]) -> bool:
         """Whether a kernel shows that it keeps fewer bits than it declares."""
@@ -208,26 +199,25 @@ class Arithmetic:
         bits = FORMATS[dtype].precision
         wider = [d for d in _WIDER if d in declared and FORMATS[d].precision > bits]
         if not wider:
-            off = [o for run in panel if run.missed for o in _units_off(run.evidence)]
+            off = [o for _, ran in panel if miss_of(ran) for o in _units_off(ran)]
             return bool(off) and max(off) <= _FEW_UNITS
         wide = [*self._panel(wider[0])]
-        if not any(run.missed for run in wide):  # the formula is right
-            return any(decided(run.evidence) for run in wide)
+        if not any(miss_of(ran) for _, ran in wide):  # the formula is right
+            return any(decided(ran) for _, ran in wide)
         return wider[0] == "float32" and self._is_insensitive(wide)
 
     def _is_insensitive(self, panel: Sequence[_Run]) -> bool:
         """Whether most results that miss stay as bits that float32 has are changed."""
         missed = same = 0
-        for run in panel:
-            if not run.missed:
+        for given, ran in panel:
+            if miss_of(ran) is None:
                 continue
-            values = run.given.values.items()
+            values = given.values.items()
             moved = {n: _moved(x, i) for i, (n, x) in enumerate(values)}
-            for other in self._ran(replace(run.given, values=moved)):
-                results = other.evidence.base.outputs
-                for name, made in comparisons(run.evidence, Probe.BASE).items():
+            for _, other in self._ran(replace(given, values=moved)):
+                for name, made in comparisons(ran, Probe.BASE).items():
                     there = made.missed[0]
-                    kept = run.evidence.base.outputs[name] == results[name]
+                    kept = ran.base.outputs[name] == other.base.outputs[name]
                     missed += int(there.sum())
                     same += int((there & kept).sum())
         return 2 * same > missed
@@ -240,7 +230,7 @@ def _named(text: str, evidence: Evidence, panel: Sequence[_Run]) -> str:
     """
     if "bfloat16" not in text or evidence.case.data.dtype != "float32":
         return text
-    off = [o for run in panel for o in _units_off(run.evidence)]
+    off = [o for _, ran in panel for o in _units_off(ran)]
     coarser = FORMATS["bfloat16"].unit / FORMATS["float32"].unit
     return text if max(off, default=0.0) > coarser / 4 else "16-bit arithmetic"
 
@@ -471,12 +461,10 @@ class Diagnosing:
 
     def passes(self, derived: Derived) -> bool | None:
         """Whether the kernel conforms on a derived case; None if undecided."""
-        evidence, unsupported = self.caller.evidence(without_edge(derived))
-        if unsupported or evidence.acceptance is None or not evidence.base.comparable:
+        evidence = self.caller.judged(derived)
+        if evidence is None or (miss_of(evidence) is None and not decided(evidence)):
             return None
-        if miss_of(evidence) is not None:
-            return False
-        return True if decided(evidence) else None
+        return miss_of(evidence) is None
 
     def _is_tame(self, derived: Derived) -> bool | None:
         """Whether NaN and infinities are where they belong; None if undecided.
@@ -484,8 +472,8 @@ class Diagnosing:
         What is wrong there otherwise than by narrow arithmetic is wrong at any
         magnitude.
         """
-        evidence, unsupported = self.caller.evidence(without_edge(derived))
-        if unsupported or evidence.acceptance is None or not evidence.base.comparable:
+        evidence = self.caller.judged(derived)
+        if evidence is None:
             return None
         miss = miss_of(evidence)
         if miss is None:
@@ -522,7 +510,9 @@ class Diagnosing:
 
     def _subnormality(self, derived: Derived) -> str | None:
         """Return what `Diagnosis.subnormal` is."""
-        zeroed, normal = _without_subnormals(derived), _normalised(derived)
+        zeroed = _replaced(derived, lambda size, least: torch.zeros_like(size))
+        # Magnitudes grow by the least normal number; the format holds the sums.
+        normal = _replaced(derived, lambda size, least: size + least)
         if zeroed is None or normal is None:
             return None
         there = self.caller.apart()(without_edge(normal))
@@ -577,10 +567,8 @@ class Diagnosing:
         device = self.caller.memory.device
         values = {name: logical_values(case, name, device) for name in case.tensors}
         # A fault would be attributed to the case that is diagnosed: no edges.
-        evidence, unsupported = self.caller.evidence(
-            without_edge(Derived(case, values))
-        )
-        if unsupported or not evidence.base.comparable or evidence.acceptance is None:
+        evidence = self.caller.judged(Derived(case, values))
+        if evidence is None or evidence.acceptance is None:
             return False
         for name, wanted in evidence.acceptance.items():
             made = comparison(evidence, name)
@@ -598,23 +586,10 @@ class Diagnosing:
         return True
 
 
-def _without_subnormals(given: Derived) -> Derived | None:
-    """Return the case with zeros for subnormal arguments; None if there are none."""
-    return _replaced(given, lambda size, least: torch.zeros_like(size))
-
-
-def _normalised(given: Derived) -> Derived | None:
-    """Return the case with normal numbers for subnormal arguments.
-
-    Magnitudes grow by the least normal number; the format holds the sums. None if
-    there are none.
-    """
-    return _replaced(given, lambda size, least: size + least)
-
-
 def _replaced(
     given: Derived, magnitude: Callable[[Tensor, float], Tensor]
 ) -> Derived | None:
+    """Return the case with other subnormal arguments; None if there are none."""
     made, found = dict(given.values), False
     for name, values in given.values.items():
         if not values.is_floating_point():
@@ -679,14 +654,6 @@ class CaseCalls:
         """Whether the kernel runs on a GPU."""
         return backend_of(self.caller.memory.device).has.asynchronous
 
-    def accepted(self, derived: Derived) -> Mapping[str, Acceptance] | None:
-        """Return what is accepted for a case, None where values are not judged.
-
-        Raises:
-            BindingError: if the operator's oracle or error model is malformed.
-        """
-        return self.caller.accepted(derived)
-
     def again(
         self,
         evidence: Evidence,
@@ -718,40 +685,33 @@ class CaseCalls:
             manner=manner, step=step, instead=instead,
         )  # fmt: skip
 
-    def held(
+    def on(
         self,
-        values: Mapping[str, Tensor],
-        evidence: Evidence,
-        seed: int,
+        part: Derived,
+        wanted: Mapping[str, Acceptance],
         *,
-        apart: bool,
+        apart: bool = False,
+        seed: int | None = None,
     ) -> Run:
-        """Call the kernel on other data; arguments and results stay alive.
+        """Call the kernel on a part of the case or on other data.
 
         Args:
-            values: the data, of the case's shapes.
-            evidence: of the case, whose base run was held.
-            seed: of torch's random generators during the call.
-            apart: whether in other memory, not over the data of the base run.
+            part: what it is called on.
+            wanted: what is accepted of it.
+            apart: whether in other memory, not over the data of the call before.
+            seed: of torch's random generators; arguments and results then stay alive,
+                and the data of the base run, which was held, are overwritten.
         """
-        assert evidence.acceptance is not None
+        holds = seed is not None
         return self.caller.run(
-            replace(self.derived, values=values),
-            expected_metadata(evidence.acceptance),
+            part,
+            expected_metadata(wanted),
             self.poison,
             arena=self.caller.memory.elsewhere() if apart else None,
-            manner=Manner(seed=seed),
-            after=None if apart else self.caller.held[0],
-            hold=True,
+            manner=PLAIN if seed is None else Manner(seed=seed),
+            after=self.caller.held[0] if holds and not apart else None,
+            hold=holds,
         )
-
-    def on(
-        self, part: Derived, wanted: Mapping[str, Acceptance], *, apart: bool = False
-    ) -> Run:
-        """Call the kernel on a part of the case or on other data, maybe apart."""
-        arena = self.caller.memory.elsewhere() if apart else None
-        expected = expected_metadata(wanted)
-        return self.caller.run(part, expected, self.poison, arena=arena)
 
     def overlapping(self, evidence: Evidence) -> Overlapping:
         """Return what calls on a case's shapes have in common."""

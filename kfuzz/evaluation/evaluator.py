@@ -36,7 +36,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import End, Ended, KernelEnded, message_of
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec, config_of, poison_of, settled
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
-from kfuzz.evaluation.calling import Caller, Memory, as_argument, keywords_of
+from kfuzz.evaluation.calling import Caller, Memory, as_argument
 from kfuzz.evaluation.diagnosis import (
     MOST_INTERPRETED,
     BesideCollective,
@@ -58,7 +58,6 @@ from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.memory.placement import is_sparse
 from kfuzz.execution.processes.wire import is_child
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.items import is_shared
 from kfuzz.numerics.domains import fitted
 from kfuzz.numerics.run import Run
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
@@ -206,8 +205,9 @@ class Evaluator:
             self.spent = self._backend.ailment(self.setting.device) is not None
         if self.kernel.operator.forward is not None:
             report = charged(report, self.setting.classes)
-        lacking = self._lacking() if caller.stale else ()
-        return replace(report, notes=(*report.notes, *lacking))
+        if caller.stale and (around := surroundings_of(self.setting.device)):
+            report = replace(report, notes=(*report.notes, *around.lacking))
+        return report
 
     def caller(self, case: Case, *, stale: bool = False) -> Caller:
         """Return what calls the kernel for one case.
@@ -225,11 +225,6 @@ class Evaluator:
             fences=self.setting.fences,
             step=self.on_run,
         )
-
-    def _lacking(self) -> tuple[str, ...]:
-        """Return what the device keeps from being looked for."""
-        around = surroundings_of(self.setting.device)
-        return () if around is None else tuple(around.lacking)
 
     def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
         """Judge a case on a device that works."""
@@ -283,26 +278,27 @@ class Evaluator:
             # Of a lost device nothing can be read; what was judged stands.
             if grown is not evidence and not caller.lost:
                 evidence, verdicts, failure = judge_explained(grown, classes)
-        if failure is not None and depth is not Depth.BASE and not caller.lost:
-            failure = mapped(evidence, failure)
         tried: dict[str, bool] = {}
-        if (
-            failure is None
-            and depth is Depth.SEARCH
-            and decided(evidence)
-            and not caller.lost
-        ):
-            tried = self._baselines.tried(evidence, derived.values, classes)
         suspicion = None
-        unsettled = failure is None or failure.contract in _OF_CHANGED_DATA
-        if unsettled and not caller.lost:
-            suspicion = self._suspicion(evidence, calls)
-        refusal, example, aspects = None, "", _aspects(evidence)
-        if raised is not None and failure is None and not evidence.outside:
-            refusal, example = _refusal(evidence), raised.message
-            aspects = aspects if evidence.acceptance is not None else ()
-        elif raised is not None:
-            aspects = ()
+        if not caller.lost:
+            if failure is not None and depth is not Depth.BASE:
+                failure = mapped(evidence, failure)
+            if failure is None and depth is Depth.SEARCH and decided(evidence):
+                tried = self._baselines.tried(evidence, derived.values, classes)
+            if failure is None or failure.contract in _OF_CHANGED_DATA:
+                suspicion = self._suspicion(evidence, calls)
+        refusal, example = None, ""
+        # What may be why a kernel declines a case.
+        beyond = beyond_core(evidence)
+        aspects = (*beyond, *given_optionals(evidence.case, evidence.operator))
+        if raised is not None:
+            judged = evidence.acceptance is not None
+            refuses = failure is None and not evidence.outside
+            if refuses:
+                outside = "input outside the operator's domain"
+                refusal = beyond[0] if judged else outside
+                example = raised.message
+            aspects = aspects if refuses and judged else ()
         return CaseReport(
             verdicts=verdicts,
             failure=failure,
@@ -336,9 +332,9 @@ class Evaluator:
         if raised is None or promised or caller.lost or not judged:
             return None
         sizes = named_sizes(self.kernel.operator, case)
-        for known in self._limits:
-            if known.explains(raised, sizes):
-                return known
+        known = next((n for n in self._limits if n.explains(raised, sizes)), None)
+        if known is not None:
+            return known
         if not search or self._unlimited[raised.type] >= _TRIED_FOR_LIMITS:
             return None
         found = limit_of(caller, case, raised)
@@ -354,15 +350,14 @@ class Evaluator:
         if found is None:
             return None
         probe, failure = found
+        case, derived = calls.derived.case, calls.derived
         if probe is Probe.SECOND:
-            values = second_data(operator, calls.derived.case, calls.derived.values)
-            derived = replace(calls.derived, values=values)
-        else:
-            part = shortened(operator, evidence.declaration, calls.plain)
-            if part is None:
-                return None
+            values = second_data(operator, case, derived.values)
+            derived = replace(derived, values=values)
+        elif part := shortened(operator, evidence.declaration, calls.plain):
             derived = part
-        case = calls.derived.case
+        else:
+            return None
         made = replace(derived.case, poison=case.poison, config=case.config)
         return Suspicion(self._pinned(made, derived.values), failure)
 
@@ -370,22 +365,10 @@ class Evaluator:
         self, case: Case, caller: Caller, diagnosis: Diagnosing
     ) -> CaseReport:
         """Run a case of billions of elements once and judge it in slices."""
-        made = LargeJudge(
-            self.kernel, case, self.setting.device,
-            keywords=keywords_of(self.kernel, case, self._lengths(case), caller.config),
-            step=caller.step, passes=diagnosis.passes,
-        )  # fmt: skip
+        made = LargeJudge(caller, case, diagnosis.passes)
         report = made.report(self._classes)
         caller.lost = caller.lost or made.lost
         return report
-
-    def _lengths(self, case: Case) -> dict[str, Tensor]:
-        """Return the offsets of a case, without its gigabytes."""
-        return {
-            name: logical_values(case, name, self.setting.device)
-            for name, spec in case.tensors.items()
-            if is_shared(spec)
-        }
 
     def _is_due(self, case: Case) -> bool:
         """Whether a case is among those that get the sampled probes.
@@ -405,18 +388,10 @@ class Evaluator:
 
     def _is_compared(self, evidence: Evidence, depth: Depth) -> bool:
         """Whether a case that conforms is compared with calls beside or apart."""
-        due = (
-            depth is Depth.FULL
-            or self._is_due(evidence.case)
-            or evidence.case.collective
-        )
-        if depth is Depth.BASE or not due:
-            return False
-        return (
-            evidence.base.comparable
-            and bool(evidence.acceptance)
-            and decided(evidence) > 0
-        )
+        due = depth is Depth.FULL or self._is_due(evidence.case)
+        due = depth is not Depth.BASE and (due or evidence.case.collective)
+        comparable = evidence.base.comparable and bool(evidence.acceptance)
+        return due and comparable and decided(evidence) > 0
 
 
 def _out_of_memory(case: Case, message: str, device: torch.device) -> CaseReport:
@@ -427,18 +402,6 @@ def _out_of_memory(case: Case, message: str, device: torch.device) -> CaseReport
         # Memory for every index of such a view is more than any machine has.
         return CaseReport({}, unsupported=f"{text} (a view that spans gigabytes)")
     return CaseReport({}, error=text)
-
-
-def _aspects(evidence: Evidence) -> tuple[str, ...]:
-    """Return what may be why a kernel declines a case, in words."""
-    return (*beyond_core(evidence), *given_optionals(evidence.case, evidence.operator))
-
-
-def _refusal(evidence: Evidence) -> str:
-    """Return what the refused case has beyond the core domain, as one reason."""
-    if evidence.acceptance is None:
-        return "input outside the operator's domain"
-    return beyond_core(evidence)[0]
 
 
 def setting_of(
@@ -499,10 +462,9 @@ def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     first: dict[str, TensorSpec] = {}
     other: dict[str, TensorSpec] = {}
     unlike = 0
+    busy = backend_of(evaluator.setting.device).has.asynchronous
     for number in range(times):
-        company = Company.NONE
-        if backend_of(evaluator.setting.device).has.asynchronous:
-            company = _COMPANY[number % len(_COMPANY)]
+        company = _COMPANY[number % len(_COMPANY)] if busy else Company.NONE
         run = caller.run(
             derived, expected, poison_of(case), manner=Manner(company=company)
         )
@@ -512,9 +474,8 @@ def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
         if not run.comparable or run.unreliable:
             return Observed(calls=number + 1, problem=_problem(run))
         made = _told(run.outputs)
-        if not first:
-            first = made
-        elif made != first:
+        first = first or made
+        if made != first:
             unlike += 1
             other = other or made
     return Observed(first, other, times, unlike)
@@ -577,9 +538,6 @@ def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
             _drawn(p, shape, dtype, bounds, random).to(device)
             for p, shape in zip(parameters, witness.shapes, strict=True)
         ]
-        for i, parameter in enumerate(parameters):
-            if parameter.role == "variance":
-                inputs[i] = inputs[i].abs()
         exact = [
             x if x.dtype is torch.bool or isinstance(p, IndexParameter) else x.double()
             for p, x in zip(parameters, inputs, strict=True)
@@ -588,8 +546,7 @@ def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
         # Where Triton interprets, with the bits of compiled Triton. Each of several
         # configurations takes its turn.
         own = kernel.declaration.config(seed)
-        if isinstance(expected, Tensor):
-            expected = (expected,)
+        expected = (expected,) if isinstance(expected, Tensor) else expected
         given = [torch.empty_like(y, dtype=dtype) for y in expected]
         given = given[: len(kernel.arguments.destinations)]
         with watch(config=seed):
@@ -621,6 +578,7 @@ def _drawn(
         drawn = torch.randint(bound, shape, generator=random)
     elif parameter.kind == "float":
         drawn = torch.randn(shape, generator=random).to(own)
+        drawn = drawn.abs() if parameter.role == "variance" else drawn
     else:
         least, most = (0, 1) if own is torch.bool else (-100, 100)
         drawn = torch.randint(least, most + 1, shape, generator=random)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.binding import BoundKernel, Derived
+from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.language import Probe
@@ -35,9 +35,9 @@ from kfuzz.core.recipe import (
     poison_of,
 )
 from kfuzz.core.verdict import LIST, CaseReport, Failure, Verdict
-from kfuzz.evaluation.calling import unsupported_because
+from kfuzz.evaluation.calling import Caller, keywords_of, unsupported_because
 from kfuzz.evaluation.diagnosis import judge_explained
-from kfuzz.evaluation.probes.repeats import batch_axis
+from kfuzz.evaluation.probes.repeats import axis_of_rows, batch_axis
 from kfuzz.execution.calls import batches
 from kfuzz.execution.calls.batches import LargePlacement
 from kfuzz.execution.calls.results import read_results
@@ -45,6 +45,7 @@ from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.poison import fill_poison
 from kfuzz.execution.values.fills import can_stretch, logical_values, stretch
+from kfuzz.execution.values.items import is_shared
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.accumulation import as_integers
 from kfuzz.numerics.run import Expected, Raised, Run, Touch
@@ -200,7 +201,7 @@ def cut_of(
     expected: dict[str, Expected] = {}
     widest = max(case.tensors[n].numel // rows for n in names)
     for name, one in first.items():
-        at = cut_axis(one.shape, second[name].shape)
+        at = axis_of_rows(one.shape, second[name].shape, TRIED)
         if at is None or not adds_up(one, second[name], both[name], at):
             raise Unsliceable(f"rows of {name} depend on one another")
         shape = (*one.shape[:at], rows, *one.shape[at + 1 :])
@@ -216,17 +217,6 @@ def cut_of(
     if not at_once:
         raise Unsliceable(f"one row has {widest} elements")
     return Cut(axis, rows, names, outputs, expected, at_once)
-
-
-def cut_axis(one: tuple[int, ...], other: tuple[int, ...]) -> int | None:
-    """Return the axis that holds the rows, given the shapes for `TRIED` rows."""
-    if len(one) != len(other):
-        return None
-    pairs = enumerate(zip(one, other, strict=True))
-    differ = [i for i, (here, there) in pairs if here != there]
-    if len(differ) != 1 or (one[differ[0]], other[differ[0]]) != TRIED:
-        return None
-    return differ[0]
 
 
 def adds_up(one: Acceptance, other: Acceptance, both: Acceptance, axis: int) -> bool:
@@ -262,38 +252,30 @@ class LargeJudge:
     """
 
     def __init__(
-        self,
-        kernel: BoundKernel,
-        case: Case,
-        device: torch.device,
-        *,
-        keywords: Mapping[str, object],
-        step: Callable[[], None],
-        passes: Callable[[Derived], bool | None],
+        self, caller: Caller, case: Case, passes: Callable[[Derived], bool | None]
     ) -> None:
         """Take what the case is judged with.
 
         Args:
-            kernel: the bound kernel.
+            caller: calls the kernel, on small cases alone.
             case: its large case, a recipe.
-            device: where it runs.
-            keywords: the scalars that it takes.
-            step: called before every piece of work, so that a watchdog can tell it
-                from a call that hangs.
             passes: whether the kernel conforms on a small case.
         """
-        self.kernel = kernel
-        self.case = case
-        self.device = device
+        self.kernel, self.case, self._step = caller.kernel, case, caller.step
+        self.device = caller.memory.device
         self.lost = False
-        self._keywords = keywords
-        self._step = step
         self._passes = passes
         self._small = {
-            name: logical_values(case, name, device)
+            name: logical_values(case, name, self.device)
             for name, spec in case.tensors.items()
             if spec.numel <= batches.SLICE_ELEMENTS
         }
+        shared = {
+            name: logical_values(case, name, self.device)
+            for name, spec in case.tensors.items()
+            if is_shared(spec)
+        }
+        self._keywords = keywords_of(caller.kernel, case, shared, caller.config)
 
     def report(self, classes: frozenset[str]) -> CaseReport:
         """Run and judge the case under these classes.
@@ -304,16 +286,15 @@ class LargeJudge:
         try:
             cut = self._cut()
         except Unsliceable as why:
-            return CaseReport({}, unsupported=f"a large case: {why}")
+            return _unsupported(str(why))
         wanted = batches.wanted_bytes(self.case.tensors, cut.expected)
         if lack := batches.lacking(wanted, self.device):
             shapes = ", ".join(str(list(s.shape)) for s in self.case.tensors.values())
-            return CaseReport({}, unsupported=f"a large case, {shapes}, {lack}")
+            return _unsupported(f"{shapes}, {lack}")
         try:
             return self._judged(cut, classes)
         except torch.OutOfMemoryError as error:
-            text = f"a large case: out of memory: {str(error).splitlines()[0]}"
-            return CaseReport({}, unsupported=text)
+            return _unsupported(f"out of memory: {str(error).splitlines()[0]}")
         finally:
             if not self.lost:
                 backend_of(self.device).give_back_memory()
@@ -427,8 +408,7 @@ class LargeJudge:
         if raised.build:
             raise BuildError(raised.build)
         if raised.memory:
-            text = f"a large case: out of memory: {raised.message}"
-            return CaseReport({}, unsupported=text)
+            return _unsupported(f"out of memory: {raised.message}")
         base = Run(raised=raised)
         if why := unsupported_because(base):
             return CaseReport({}, unsupported=why, needs_gpu=bool(raised.gpu))
@@ -483,7 +463,12 @@ class LargeJudge:
                     ratio=ratio,
                     friendly=evidence.of(Diagnosis).friendly,
                 )
-        return CaseReport(_together(found), ratio=ratio)
+        together: dict[str, Verdict] = {}  # one that is undecided leaves the case so
+        for each in found:
+            for name, verdict in each.items():
+                if together.get(name) is not Verdict.UNDER_SPECIFIED:
+                    together[name] = verdict
+        return CaseReport(together, ratio=ratio)
 
     def _changed(
         self, cut: Cut, part: Derived, placement: LargePlacement, start: int
@@ -507,9 +492,13 @@ class LargeJudge:
 
     def _alone(self, cut: Cut, row: int) -> str | None:
         """Return "gone" if the rows around a miss are right by themselves."""
-        start = max(0, row - _AROUND)
-        passes = self._passes(self.part(cut.axis, start, min(row + _AROUND, cut.rows)))
-        return None if passes is None else "gone" if passes else "persists"
+        start, stop = max(0, row - _AROUND), min(row + _AROUND, cut.rows)
+        passes = self._passes(self.part(cut.axis, start, stop))
+        return {None: None, True: "gone", False: "persists"}[passes]
+
+
+def _unsupported(why: str) -> CaseReport:
+    return CaseReport({}, unsupported=f"a large case: {why}")
 
 
 def _failed(failure: Failure) -> CaseReport:
@@ -528,16 +517,6 @@ def _told(failure: Failure, cut: Cut, start: int, stop: int) -> Failure:
     kind = "rows" if cut.axis else "elements"
     where = f"in the slice of {kind} {start} to {stop - 1} of {cut.rows}"
     return replace(failure, index=index, message=f"{message}; {where}")
-
-
-def _together(found: list[Mapping[str, Verdict]]) -> dict[str, Verdict]:
-    """Return the verdicts of all slices: one that is undecided leaves the case so."""
-    made: dict[str, Verdict] = {}
-    for verdicts in found:
-        for name, verdict in verdicts.items():
-            if made.get(name) is not Verdict.UNDER_SPECIFIED:
-                made[name] = verdict
-    return made
 
 
 def _destinations(expected: Mapping[str, Expected]) -> dict[str, Destination]:

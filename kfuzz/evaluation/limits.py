@@ -5,7 +5,7 @@ is raised at ordinary sizes, or depends on values, is no limit.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -84,9 +84,8 @@ def limit_of(caller: Caller, case: Case, raised: Raised) -> Limit | None:
         raised: what it raised.
     """
     search = _Search(caller, case, raised)
-    for family in _FAMILIES:
-        if not search.raises({}, family):
-            return None
+    if not all(search.raises({}, family) for family in _FAMILIES):
+        return None
     for axis, n in sorted(case.dims.items(), key=lambda item: -item[1]):
         if n < 2:
             continue
@@ -124,7 +123,9 @@ class _Search:
 
     def above(self, axis: str, n: int) -> Limit | None:
         """Return the greatest size that is taken, if all above it are not."""
-        low = next((s for s in _powers_below(n) if self.raises({axis: s}) is False), 0)
+        # Ordinary sizes below it, the greatest first.
+        powers = (1 << k for k in range(min((n - 1).bit_length() - 1, 10), -1, -1))
+        low = next((s for s in powers if self.raises({axis: s}) is False), 0)
         if not low:
             return None
         high = n
@@ -135,25 +136,12 @@ class _Search:
                 return None
             low, high = (low, middle) if answer else (middle, high)
         least = _LEAST_LIMIT if self.raised.type in _DELIBERATE else _ORDINARY
-        beyond = {
-            low + 1 + (n - low - 1) // 3,
-            (low + n + 1) // 2,
-            n,
-            n + 1,
-            n + n // 8,
-        }
+        beyond = low + 1 + (n - low - 1) // 3, (low + n + 1) // 2, n, n + 1, n + n // 8
         within = {low - 1, low // 2, low // 2 + 1, low // 3, 3} - {0}
-        if (
-            low < least
-            or not all(self.raises({axis: s}) for s in beyond)
-            or not all(self.raises({axis: s}) is False for s in within)
-        ):
+        if low < least or not self._parts(axis, beyond, within):
             return None
-        name = self._name(axis)
-        return Limit(
-            f"{name} above {low:,}", f"{name} <= {low}", *_like(self.raised), name,
-            most=low,
-        )  # fmt: skip
+        name, like = self._name(axis), _like(self.raised)
+        return Limit(f"{name} above {low:,}", f"{name} <= {low}", *like, name, low)
 
     def indivisible(self, axis: str, n: int) -> Limit | None:
         """Return what sizes have to be multiples of, if all multiples are taken."""
@@ -162,19 +150,20 @@ class _Search:
         for divisor in _DIVISORS:
             if n % divisor == 0:
                 continue
-            taken = (divisor, 2 * divisor, 3 * divisor, 5 * divisor)
-            if not all(self.raises({axis: s}) is False for s in taken):
-                continue
+            taken = [k * divisor for k in (1, 2, 3, 5)]
             half = divisor // 2
             others = {half, 3 * half, 5 * half, divisor + 1, 2 * divisor - 1} - {0}
-            if all(self.raises({axis: s}) for s in others if s % divisor):
-                name = self._name(axis)
-                return Limit(
-                    f"{name} that is no multiple of {divisor}",
-                    f"{name} % {divisor} == 0", *_like(self.raised), name,
-                    divisor=divisor,
-                )  # fmt: skip
+            if self._parts(axis, (s for s in others if s % divisor), taken):
+                name, like = self._name(axis), _like(self.raised)
+                text = f"{name} that is no multiple of {divisor}"
+                keeps = f"{name} % {divisor} == 0"
+                return Limit(text, keeps, *like, name, divisor=divisor)
         return None
+
+    def _parts(self, axis: str, beyond: Iterable[int], within: Iterable[int]) -> bool:
+        """Whether it takes all sizes within a limit, and raises beyond."""
+        takes = all(self.raises({axis: s}) is False for s in within)
+        return takes and all(self.raises({axis: s}) for s in beyond)
 
     def _name(self, axis: str) -> str:
         """Return the name that a shape class has for a dimension."""
@@ -190,11 +179,6 @@ class _Search:
         places = range(-len(lead.shape), 0)
         alone = all(lead.shape[i] == 1 for i in places if i not in (at, last))
         return "M" if alone else axis
-
-
-def _powers_below(n: int) -> Iterator[int]:
-    """Yield ordinary sizes below n, the greatest first."""
-    yield from (1 << k for k in range(min((n - 1).bit_length() - 1, 10), -1, -1))
 
 
 def _like(raised: Raised) -> tuple[str, str]:
@@ -270,22 +254,23 @@ def _made(
     """Yield baselines of a case's results, each with its kind."""
     yield ZEROS, {n: torch.zeros_like(y) for n, y in mine.items()}
     if any(y.is_floating_point() for y in mine.values()):
-        yield NANS, {n: _nan_like(y) for n, y in mine.items()}
-    copies = {}
-    for name, y in mine.items():
-        alike = (x for x in values.values() if x.shape == y.shape)
-        if (x := next(alike, None)) is not None:
-            copies[name] = x.to(y.dtype)
+        yield (
+            NANS,
+            {
+                n: torch.full(y.shape, torch.nan, device=y.device).to(y.dtype)
+                if y.is_floating_point()
+                else torch.zeros_like(y)
+                for n, y in mine.items()
+            },
+        )
+    shapes = {x.shape: x for x in reversed(list(values.values()))}
+    copies = {
+        n: shapes[y.shape].to(y.dtype) for n, y in mine.items() if y.shape in shapes
+    }
     if copies:
         yield COPY, {**mine, **copies}
     if before and all(_fits(before.get(n), y) for n, y in mine.items()):
         yield STALE, {n: _over(before[n], y) for n, y in mine.items()}
-
-
-def _nan_like(y: Tensor) -> Tensor:
-    if not y.is_floating_point():
-        return torch.zeros_like(y)
-    return torch.full(y.shape, torch.nan, device=y.device).to(y.dtype)
 
 
 def _fits(old: Tensor | None, y: Tensor) -> bool:

@@ -156,16 +156,11 @@ class Prefilter:
         return Screened(
             passed=right,
             suspects=tuple(Suspect(n, suspects[n]) for n in sorted(suspects)),
-            conforms=self._conforming(batch),
+            conforms={n: k for n in self._classes if (k := _TELLS[n](batch))},
             undecided=dict.fromkeys(unsure_of, open_ones),
             ratio=float(ratio[passed].max()) if right else 0.0,
             compared=compared,
         )
-
-    def _conforming(self, batch: Batch) -> dict[str, int]:
-        """Return how many items each class says to conform, if any."""
-        made = {name: _TELLS[name](batch) for name in self._classes}
-        return {name: n for name, n in made.items() if n}
 
 
 def declined(kernel: BoundKernel, case: Case) -> str:

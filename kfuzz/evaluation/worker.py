@@ -5,14 +5,13 @@ import io
 import mmap
 import signal
 from collections.abc import Callable
-from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from kfuzz.contracts.evidence import Builds, Collected
+from kfuzz.contracts.evidence import Collected
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.codec import decode, encode
@@ -22,7 +21,6 @@ from kfuzz.evaluation.diagnosis import Builder
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.compiling import (
-    Holder,
     Phases,
     beat_while_compiling,
     clock,
@@ -31,11 +29,10 @@ from kfuzz.execution.calls.compiling import (
 )
 from kfuzz.execution.device import simulated
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.device.simulated import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.processes.wire import limit_memory
-from kfuzz.targets.load import load, meets_gpu, requested
+from kfuzz.targets.load import load, requested
 from kfuzz.targets.triton_free import is_triton_free
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
@@ -128,7 +125,7 @@ class Worker:
             )
             evaluator = Evaluator(loaded[0].kernel, setting)
             evaluator.beside_collective = partial(_beside_collective, message)
-            evaluator.builds = _Builds(message)
+            evaluator.builds = _building(message)
             self.adopt(evaluator)
             simulated.meet(self._meets_gpu)
             if message["fences"] and not setting.fences:
@@ -149,24 +146,15 @@ class Worker:
         file.seek(PULSE_BYTES)
         faulthandler.register(STACK_SIGNAL, file=file, all_threads=True)
 
-        def beat() -> None:
-            pulse[0] = (pulse[0] + 1) % 256
-
-        def occupied(holder: Holder) -> None:
-            pulse[1] = holder
-
-        def get_on() -> None:
-            pulse[CALL_BYTES] = (pulse[CALL_BYTES] + 1) % 256
-
-        def compiles(under_way: bool) -> None:
-            pulse[COMPILING_BYTE] = under_way
+        def advance(place: int) -> None:
+            pulse[place] = (pulse[place] + 1) % 256
 
         self._pulse, self._stacks = pulse, file
-        self._need().on_run = beat
+        self._need().on_run = beat = partial(advance, 0)
         beat_while_compiling(beat)
-        clock.on_change = compiles
-        tell(occupied)
-        follow(get_on)
+        clock.on_change = partial(pulse.__setitem__, COMPILING_BYTE)
+        tell(partial(pulse.__setitem__, 1))
+        follow(partial(advance, CALL_BYTES))
 
     def _prefiltering(self) -> Prefilter:
         """Return what screens bursts of the kernel that is open."""
@@ -193,19 +181,16 @@ def _beside_collective(
     return probe(opened, case, step)
 
 
-class _Builds:
-    """Compiles for other GPUs, in a process that begins with the first case."""
+def _building(opened: dict[str, Any]) -> Builder:
+    """Return what compiles for other GPUs, in a process begun with the first case."""
 
-    def __init__(self, opened: dict[str, Any]) -> None:
-        self._opened = opened
-        self._builder: Builder | None = None
+    @cache
+    def builder() -> Builder:
+        from kfuzz.evaluation.building import Builder  # seldom needed
 
-    def __call__(self, case: Case, step: Callable[[], None]) -> Builds:
-        if self._builder is None:
-            from kfuzz.evaluation.building import Builder  # seldom needed
+        return Builder(opened)
 
-            self._builder = Builder(self._opened)
-        return self._builder(case, step)
+    return lambda case, step: builder()(case, step)
 
 
 def prepare(message: dict[str, Any]) -> Reply:
@@ -220,8 +205,7 @@ def prepare(message: dict[str, Any]) -> Reply:
     source = requested(message)
     torch.set_num_threads(1)  # a pool of threads would hang its children
     try:
-        with nullcontext() if meets_gpu(source) else answered_apart():
-            load(source, root=Path(message["root"]))
+        load(source, root=Path(message["root"]))
     except KfuzzError as error:
         return {"problem": str(error)}
     return {"problem": ""}

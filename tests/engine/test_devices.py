@@ -16,7 +16,7 @@ from kfuzz.engine.replay import replay
 from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers import runner as canaries
 from kfuzz.engine.workers.zygotes import Backend
-from kfuzz.execution.device.backend import Cpu
+from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import BACKENDS, CPU, GPU, environment_for
 from kfuzz.features.judge.sandbox import zygote_for
 from kfuzz.store.corpus import Corpus
@@ -39,7 +39,7 @@ def second(x):
 """
 
 
-class Two(Cpu):
+class Two(DeviceBackend):
     """Two devices, both of them this processor; the variable is GPUs' in all else."""
 
     name = "two"

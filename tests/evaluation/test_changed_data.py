@@ -1,9 +1,6 @@
 """C-PRC-04 and C-ORD-01: conforming cases, scaled and in another order."""
 
-import runpy
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,17 +21,13 @@ from kfuzz.contracts.language import (
 )
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import judge
-from kfuzz.core.budget import Depth
-from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Plant
 from kfuzz.core.verdict import Kind, Verdict
-from kfuzz.engine.scripts import script
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes.repeats import scaled, scalings
 from kfuzz.execution.values.fills import logical_values
 from tests.contracts.test_attribution import charged
 from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.findings import finding
 from tests.helpers.judged_cases import COUNTER, judged, row_case, spec, x_case
 
 CPU = torch.device("cpu")
@@ -181,45 +174,3 @@ def test_subnormal_arguments_are_not_scaled() -> None:
     case = product("subnormal")
     view = view_of(ops.matmul, torch.matmul, case)
     assert list(scalings(view, given(case))) == []
-
-
-SCRIPTS = {
-    "scaled": (ops.relu, "x.clamp(0, 1e4)", "x.clamp(0)", x_case("randn", (2, 4))),
-    "bitwise": (
-        ops.matmul,
-        "a @ b if float(a.abs().max()) > 65504 else (a.double() @ b.double()).float()",
-        "(a.double() @ b.double()).float()",
-        product("randn"),
-    ),
-    "order": (ops.amax, "x[..., -1].clone()", "x.amax(dim)", rising()),
-}
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_changes_the_data_and_fails_until_the_kernel_is_mended(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    operator, wrong, right, case = SCRIPTS[name]
-    parameters = ", ".join((*operator.tensors, *operator.scalars))
-    source = f"import torch\n\n\ndef mine({parameters}):\n    return {{}}\n"
-    bound = kernel(operator, name=name, determinism="bitwise")(
-        eval(f"lambda {parameters}: {wrong}")
-    )
-    classes = {SCALING, ORDER}
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    pinned = evaluator.pin(case)
-    failure = evaluator.judge(pinned, Depth.SEARCH).failure
-    assert failure is not None
-    made = finding(
-        kernel="mine", case=pinned, failure=failure, target=Target("kernels.py", "mine")
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["repro.py"])
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    (tmp_path / "repro.py").write_text(script(made))
-    for body, code in ((wrong, 1), (right, 0)):
-        (tmp_path / "kernels.py").write_text(source.format(body))
-        with pytest.raises(SystemExit) as end:
-            runpy.run_path("repro.py")
-        assert end.value.code == code

@@ -13,10 +13,8 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.evidence import Collected, Torn
 from kfuzz.core.budget import Depth
-from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Kind, Verdict
-from kfuzz.evaluation.collective import probe
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device.collectives import run_ranks
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -64,13 +62,6 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_one_gpu_has_no_collective() -> None:
-    opened = {"device": "cpu", "beside": {}}
-    assert "GPUs only" in probe(opened, CASE, lambda: None).reason
-    opened = {"device": "cuda:0", "beside": {"CUDA_VISIBLE_DEVICES": "GPU-a"}}
-    assert "one GPU" in probe(opened, CASE, lambda: None).reason
-
-
 def evaluator(name: str, said: Collected) -> Evaluator:
     setting = setting_of("cpu", SIZE_BUDGETS["cpu"], {"C-ORD-03", "K-VAL-01"})
     made = Evaluator(kernel(ops.relu, name=name)(torch.relu), setting)
@@ -96,10 +87,3 @@ def test_what_a_collective_saw_is_c_ord_03(monkeypatch: pytest.MonkeyPatch) -> N
     left = evaluator("collective_left", Collected("no NCCL")).judge(asked, Depth.SEARCH)
     assert left.failure is None
     assert left.notes == ("not judged beside a collective: no NCCL",)
-
-
-def test_a_case_says_so_only_where_it_asks() -> None:
-    assert "collective" not in encode(CASE)
-    asked = replace(CASE, collective=True)
-    assert decode(Case, encode(asked), "case") == asked
-    assert decode(Case, encode(CASE), "case") == CASE

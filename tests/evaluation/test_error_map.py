@@ -1,23 +1,15 @@
 """The map of errors that a finding stores: what it shows, and where it comes from."""
 
-import base64
 import math
-from dataclasses import replace
 
-import pytest
 import torch
 
 from kfuzz.core.budget import Depth
-from kfuzz.core.codec import decode, encode
-from kfuzz.core.errors import DecodeError
-from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import UNDECIDED, ErrorMap, Failure, ratio_of
+from kfuzz.core.verdict import ratio_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics.compare import Comparison, Outcome, error_map
-from kfuzz.store.life import merged
 from tests.helpers.acceptances import within_one
 from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.findings import finding
 
 
 def comparison(ratio: torch.Tensor, outcomes: torch.Tensor) -> Comparison:
@@ -34,46 +26,6 @@ def test_what_is_admitted_never_looks_like_a_miss_nor_the_other_way_round() -> N
     assert made is not None
     inside, outside = map(ratio_of, made.codes)
     assert inside <= 1 < outside
-
-
-def test_a_large_output_keeps_a_single_miss_and_every_corner() -> None:
-    shape = (3, 50, 1001)
-    outcomes = torch.full(shape, int(Outcome.UNDECIDED))
-    outcomes[2, 49, 1000] = int(Outcome.VALUE)
-    ratio = torch.zeros(shape, dtype=torch.float64)
-    ratio[2, 49, 1000] = 4.0
-    made = error_map("y", comparison(ratio, outcomes))
-    assert made is not None
-    assert (made.rows, made.columns, made.block) == (50, 63, (3, 16))
-    assert set(made.codes[:-1]) == {UNDECIDED}
-    assert ratio_of(made.codes[-1]) == 4.0
-    assert made.problem() is None
-
-
-def mapped() -> Finding:
-    cells = base64.b64encode(bytes([1, 255, 140])).decode()
-    made = ErrorMap("out", (1, 3), 1, 3, cells)
-    found = finding()
-    failure = replace(found.failure, errors=made)
-    return replace(found, failure=failure, first_errors=made)
-
-
-def test_a_finding_carries_its_maps_through_its_file_and_a_merge() -> None:
-    found = mapped()
-    data = encode(found)
-    assert decode(Finding, data) == found
-    assert decode(Failure, encode(finding().failure)).errors is None
-    assert "errors" not in encode(finding().failure)
-    assert merged(found, finding()).first_errors == found.first_errors
-    data["failure"]["errors"]["cells"] = "AAAA" * 9
-    with pytest.raises(DecodeError, match=r"failure\.errors: 27 codes for 1 x 3"):
-        decode(Finding, data)
-    data["failure"]["errors"] |= {"cells": "é", "rows": 1}
-    with pytest.raises(DecodeError, match="base64"):
-        decode(Finding, data)
-    data["failure"]["errors"] |= {"shape": [1, 1 << 40]}
-    with pytest.raises(DecodeError, match="cells for an output"):
-        decode(Finding, data)
 
 
 def test_a_case_that_misses_is_judged_with_a_map_and_one_asked_in_short_without() -> (

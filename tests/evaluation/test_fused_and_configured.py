@@ -12,14 +12,11 @@ from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
-from kfuzz.core.codec import decode, encode
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import spec, x_case
+from tests.helpers.judged_cases import spec
 
 COUNTER = itertools.count()
 
@@ -65,13 +62,6 @@ def test_what_the_stored_chain_gives_is_a_matter_of_precision() -> None:
     report = judged(ops.swiglu, chained, case, intermediates="output")
     assert report.failure is None
     assert report.verdicts["C-CMP-01"] is Verdict.CONFORMS
-
-
-def test_an_operator_that_is_no_chain_has_no_such_contract() -> None:
-    report = judged(ops.relu, lambda x: x.clone(), x_case("negative", (4, 16)))
-    assert report.failure is not None
-    assert report.failure.contract == "K-VAL-01"
-    assert "C-CMP-01" not in report.verdicts
 
 
 # Configurations ---------------------------------------------------------------
@@ -121,38 +111,3 @@ def test_what_every_configuration_gets_wrong_is_no_matter_of_them() -> None:
     report = judged(ops.relu, wrong, numbered(0), configs=CONFIGS[:2])
     assert report.failure is not None
     assert report.failure.contract == "K-VAL-01"
-
-
-def before(block: int, x: Tensor) -> Tensor:
-    return blocked(x, block=block)
-
-
-def keyword(x: Tensor, **own: int) -> Tensor:
-    return blocked(x, **own)
-
-
-@pytest.mark.parametrize(
-    ("function", "configs", "why"),
-    [
-        (blocked, ({"block": 4, "tiles": 4},), "'tiles' of configs= is no keyword"),
-        (blocked, ({"block": 4}, {"tail": True}), "'block' is needed"),
-        (keyword, ({"x": 4},), "'x' of configs= is no keyword"),
-        (before, ({"block": 4},), "stands before a tensor"),
-        (blocked, {"block": 4}, "not a tuple of keyword mappings"),
-        (blocked, ({"block": [4]},), "not a tuple of keyword mappings"),
-        (blocked, ({"block": 4}, {"block": 4}), "twice"),
-    ],
-)
-def test_configurations_that_do_not_fit_are_refused(
-    function: Callable[..., object], configs: object, why: str
-) -> None:
-    with pytest.raises(BindingError) as error:
-        kernel(ops.relu, name="refused", configs=configs)(function)
-    assert why in str(error.value)
-
-
-def test_configurations_are_stored_with_a_finding() -> None:
-    made = Declaration().declare("here", configs=CONFIGS, batch_invariant=True)
-    assert decode(Declaration, encode(made)) == made
-    assert made.config(5) == CONFIGS[2]
-    assert Declaration().config(5) == {}

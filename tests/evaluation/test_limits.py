@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.engine.search.record import Refusals
-from tests.helpers.judged_cases import judged, row_case, spec
+from tests.helpers.judged_cases import judged, row_case
 
 Wrong = Callable[[Tensor], bool]
 
@@ -61,22 +60,6 @@ def test_a_size_that_is_rejected_is_a_limit(
     inside = on(n, wrong, error, shape_class="N >= 1")
     assert inside.failure is not None  # who declares sizes promises them
     assert (inside.failure.contract, inside.failure.kind) == ("K-LIV-01", Kind.RAISES)
-
-
-def test_the_size_of_an_operators_own_dimension_is_named_by_it() -> None:
-    def wide(a: Tensor, b: Tensor) -> Tensor:
-        if a.shape[1] > 512:
-            raise ValueError(f"K = {a.shape[1]} exceeds 512")
-        return a @ b
-
-    case = Case(
-        {
-            "a": spec("randn", (4, 600), axes=("M", "K")),
-            "b": spec("randn", (600, 4), axes=("K", "N"), seed=4),
-        }
-    )
-    report = judged(ops.matmul, wide, case)
-    assert (report.refusal, report.limit) == ("K above 512", "K <= 512")
 
 
 STAYS: list[tuple[int, Wrong, type[Exception]]] = [

@@ -14,7 +14,6 @@ from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.device import graphs
-from kfuzz.execution.device.graphs import Replays
 from kfuzz.numerics.run import Run
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import x_case
@@ -35,13 +34,13 @@ def judged(
 
     def replayed(
         common: Overlapping, captured: Mapping[str, Tensor], data: Data
-    ) -> Replays:
+    ) -> tuple[tuple[Run, ...], bool]:
         runs = []
         for values in data:
             out = given(len(counted), values["x"])
             counted.append(1)
             runs.append(Run(outputs={"y": out}))
-        return Replays(tuple(runs))
+        return tuple(runs), False
 
     monkeypatch.setattr(graphs, "replayed", replayed)
     bound = kernel(ops.relu, name=f"captured{next(COUNTER)}")(function)
@@ -100,7 +99,7 @@ def test_data_on_which_the_kernel_is_wrong_anyway_say_nothing(
 def test_a_capture_that_broke_ends_the_child_and_is_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(graphs, "replayed", lambda *_: Replays(broken=True))
+    monkeypatch.setattr(graphs, "replayed", lambda *_: ((), True))
     bound = kernel(ops.relu, name="breaking")(torch.relu)
     evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
     evaluator.captures = True

@@ -27,7 +27,7 @@ from kfuzz.evaluation.probes.repeats import _COMPANY, with_loads
 from kfuzz.execution.calls import results as environment
 from kfuzz.execution.calls import results as raised
 from kfuzz.execution.calls import results as run
-from kfuzz.execution.device.backend import Cpu
+from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run, UncheckedLaunch
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -263,7 +263,7 @@ def test_a_device_that_ails_after_an_exception_is_given_up(
         raise ValueError("no")
 
     evaluator = benched(monkeypatch, Met(), raising)
-    monkeypatch.setattr(Cpu, "ailment", lambda *_: "it does nothing")
+    monkeypatch.setattr(DeviceBackend, "ailment", lambda *_: "it does nothing")
     evaluator.judge(CASE, Depth.BASE)
     assert evaluator.spent
 

@@ -6,16 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.cli.settings import Place
-from kfuzz.cli.settings import _device as device_option
 from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Scale, SizeBudget
-from kfuzz.core.errors import BackendError, UsageError
+from kfuzz.core.errors import BackendError
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.preconditions import require
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.execution.device import backends
-from kfuzz.execution.device.backend import Cpu
+from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import (
     BACKENDS,
     CPU,
@@ -33,7 +31,7 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from tests.contracts.test_operator_domains import kernel_of
 
 
-class Fake(Cpu):
+class Fake(DeviceBackend):
     """A device that torch knows by another name, of which two are there."""
 
     name = "fake"
@@ -90,13 +88,6 @@ def test_everything_else_asks_the_object(
     assert fault_of(device) == "asserted"
     with pytest.raises(BackendError, match="on the backend 'fake'"):
         require(RunConfig((), Path(), Path(), scale=Scale.LARGE), fake)
-
-
-def test_a_registered_backend_is_an_option(fake: Fake) -> None:
-    place = Place("--device")
-    assert device_option("fake:1", place) == "fake:1"
-    with pytest.raises(UsageError):
-        device_option("cpu:1", place)
 
 
 def test_children_get_what_their_own_backend_sets(fake: Fake) -> None:

@@ -1,22 +1,15 @@
 """What is asked of CUDA and of HIP, by libraries that only pretend."""
 
 import ctypes
-import importlib
-import importlib.util
 
 import pytest
-import torch
 
-from kfuzz.core.errors import HarnessError
 from kfuzz.core.verdict import ILLEGAL_ADDRESS
-from kfuzz.cuda import code
 from kfuzz.cuda.driver import (
     Access,
     Driver,
-    DriverError,
     Properties,
     VirtualMemory,
-    load_driver,
 )
 from kfuzz.execution.device.backends import fault_name
 
@@ -103,46 +96,6 @@ def test_structures_are_laid_out_as_in_the_headers():
     assert Properties.location.offset == 8
     assert Properties.metadata.offset == 16
     assert (ctypes.sizeof(Access), Access.flags.offset) == (12, 8)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("cuda") is None
-    or importlib.util.find_spec("cuda.bindings") is None,
-    reason="needs cuda-bindings",
-)
-def test_the_vendors_own_bindings_lay_structures_out_alike():
-    theirs = importlib.import_module("cuda.bindings.driver")
-    own = theirs.CUmemAllocationProp()
-    own.type = theirs.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    own.location.type = theirs.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    own.location.id = 3
-    ours = memory_of(Library("cu"), 3)._properties
-    assert ctypes.string_at(own.getPtr(), 32) == bytes(ours)
-    shared = theirs.CUfunction_attribute
-    shared = shared.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    assert int(shared) == code._MOST_SHARED_BYTES
-
-
-@pytest.mark.parametrize(
-    ("prefix", "name"),
-    [("cu", "CUDA_ERROR_OUT_OF_MEMORY"), ("hip", "hipErrorOutOfMemory")],
-)
-def test_errors_have_the_drivers_names(prefix, name):
-    memory = memory_of(Library(prefix, fails=f"{prefix}MemCreate"))
-    with pytest.raises(DriverError, match=f"{prefix}MemCreate failed: {name}") as met:
-        memory.create(4096)
-    assert met.value.out_of_memory
-
-
-@pytest.mark.parametrize("hip", [False, True])
-def test_a_library_that_is_missing_is_named(monkeypatch, hip):
-    def refuse(name):
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(torch.version, "hip", "6.4" if hip else None, raising=False)
-    monkeypatch.setattr(ctypes, "CDLL", refuse)
-    with pytest.raises(HarnessError, match="libamdhip64" if hip else "libcuda"):
-        load_driver.__wrapped__()
 
 
 class _Numbered(RuntimeError):

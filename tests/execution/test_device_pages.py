@@ -1,18 +1,15 @@
 """Fenced memory of a device, by a driver that maps the machine's own."""
 
 import ctypes
-import gc
 
 import pytest
 import torch
 
-from kfuzz.core.codec import decode, encode
-from kfuzz.core.recipe import Case, Edge
-from kfuzz.cuda.driver import DriverError
+from kfuzz.core.recipe import Edge
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory import fences as pages
 from kfuzz.execution.memory.allocations import EDGE_ALIGNMENT, GuardedAllocations
-from kfuzz.execution.memory.fences import NoAddressSpace, Pool, Range
+from kfuzz.execution.memory.fences import Pool
 from kfuzz.execution.memory.fences import fenced_device_memory as fenced_memory
 from kfuzz.execution.memory.placement import place
 from kfuzz.execution.memory.poison import Poison
@@ -57,59 +54,6 @@ def test_readable_fences_are_memory_like_the_rest(driver):
     assert made.memory.numel() == 2 * GRAIN + 2 * FENCE
     assert (made.start, made.stop) == (FENCE, FENCE + 2 * GRAIN)
     made.memory.fill_(3)
-
-
-@pytest.mark.slow
-def test_a_range_is_given_back_once_when_its_last_tensor_goes(driver):
-    memory = fenced_memory(1, CPU, driver=driver).memory
-    view = memory[8:16].view(torch.float32)
-    del memory
-    gc.collect()
-    assert not driver.empty
-    view.fill_(1)
-    del view
-    gc.collect()
-    assert driver.empty
-    assert driver.calls[-2:] == ["unmap", "free"]
-
-
-@pytest.mark.parametrize("call", ["reserve", "create", "map", "set_access"])
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("CUDA_ERROR_OUT_OF_MEMORY", NoAddressSpace),
-        ("hipErrorOutOfMemory", NoAddressSpace),
-        ("CUDA_ERROR_NOT_SUPPORTED", DriverError),
-    ],
-)
-def test_what_fails_half_way_holds_nothing(call, name, kind):
-    driver = FakeDriver({call: name})
-    with pytest.raises(kind, match=name):
-        fenced_memory(1, CPU, driver=driver)
-    assert driver.empty
-
-
-def test_a_later_part_that_fails_gives_the_earlier_ones_back():
-    driver = FakeDriver()
-    wanted = [(0, GRAIN), (8 * GRAIN, GRAIN)]
-    create = driver.create
-
-    def once(nbytes):
-        driver.create = FakeDriver({"create": "CUDA_ERROR_OUT_OF_MEMORY"}).create
-        return create(nbytes)
-
-    driver.create = once
-    with pytest.raises(NoAddressSpace, match="GiB on the device"):
-        Range(driver, CPU, 10 * GRAIN, wanted)
-    assert driver.empty
-
-
-def test_a_lost_context_is_no_error_when_memory_goes(driver):
-    memory = fenced_memory(1, CPU, driver=driver).memory
-    driver.refuses = {"unmap": "CUDA_ERROR_ILLEGAL_ADDRESS"}
-    del memory
-    gc.collect()
-    assert driver.calls.count("unmap") == 1
 
 
 def test_a_pool_uses_memory_again_once_no_tensor_lies_in_it(driver):
@@ -225,10 +169,3 @@ def test_no_fences_are_known_where_the_driver_refuses(monkeypatch):
     assert pages.unavailable(CPU) == ""
     pages.unavailable.cache_clear()
     assert backend_of(CPU).unfenced(CPU) == ""
-
-
-def test_an_edge_is_stored_without_an_allocation_unless_it_names_one():
-    case = Case({"x": spec_of(4)}, edge=Edge("end", "x"))
-    assert "allocation" not in encode(case)["edge"]
-    named = Case({"x": spec_of(4)}, edge=Edge("end", allocation=0))
-    assert decode(Case, encode(named)) == named

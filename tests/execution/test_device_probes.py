@@ -1,14 +1,12 @@
 """What kfuzz asks of a GPU beyond torch, as far as that needs no GPU."""
 
-import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from kfuzz.core.errors import BuildError, HarnessError
-from kfuzz.cuda import code, compilers
+from kfuzz.core.errors import HarnessError
+from kfuzz.cuda import code
 from kfuzz.cuda.driver import (
     LAUNCH_ERRORS,
     Runtime,
@@ -17,7 +15,6 @@ from kfuzz.cuda.driver import (
     take_unchecked,
 )
 from kfuzz.execution.device import surroundings
-from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import (
     POISON_BYTES,
     Company,
@@ -89,15 +86,6 @@ def test_the_runtime_is_the_one_that_torch_depends_on() -> None:
     assert opened == ["/torch/lib/libtorch_cuda.so"]
 
 
-def test_a_library_without_the_functions_is_passed_over() -> None:
-    libraries = {"/t/libtorch_hip.so": object(), "/r/libamdhip64.so.7": Library("hip")}
-    found = find_runtime(maps(*libraries), libraries.__getitem__)
-    assert found is not None
-    assert found.last_error() == 0
-    assert find_runtime(maps("/r/libcudart.so.13"), lambda path: object()) is None
-    assert find_runtime(maps("/lib/libc.so.6"), lambda path: Library()) is None
-
-
 @pytest.mark.parametrize("code", sorted(LAUNCH_ERRORS))
 def test_a_failed_launch_is_taken_once(code: int) -> None:
     runtime = Runtime(Library(pending=code), "cuda")
@@ -128,17 +116,6 @@ def test_what_an_earlier_call_left_is_forgotten() -> None:
     assert take_unchecked(None) is None
 
 
-def test_a_refused_fill_leaves_no_error_behind() -> None:
-    library = Library()
-    runtime = Runtime(library, "cuda")
-    runtime.fill(4096, 0xFF, 64, 0)
-    assert library.fills == [(4096, 0xFF, 64, 0)]
-    library.pending = INVALID_VALUE
-    with pytest.raises(HarnessError, match="error1"):
-        runtime.fill(4096, 0xFF, 128, 0)
-    assert library.pending == 0
-
-
 def segment(*blocks: tuple[int, int, str], device: int = 0, pool: int = 0) -> Any:
     return {
         "device": device,
@@ -159,13 +136,6 @@ def test_free_memory_is_what_the_allocator_has_inactive() -> None:
     assert free_ranges(SNAPSHOT, 0) == [(10_000, 512), (0, 4096)]
     assert free_ranges(SNAPSHOT, 1) == [(20_000, 1024)]
     assert free_ranges([], 0) == []
-
-
-def test_free_memory_is_poisoned_up_to_a_limit_from_the_start_of_blocks() -> None:
-    assert free_ranges(SNAPSHOT, 0, 1024) == [(10_000, 512), (0, 512)]
-    assert free_ranges(SNAPSHOT, 0, 512) == [(10_000, 512)]
-    many = [segment(*((i * 512, 512, "inactive") for i in range(2000)))]
-    assert len(free_ranges(many, 0)) < 2000
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -213,39 +183,3 @@ def test_an_allocator_that_tells_nothing_is_said_once(
     monkeypatch.setattr(surroundings, "is_lost", lambda device: True)
     with pytest.raises(RuntimeError):  # a lost device is no peculiarity of one
         Surroundings(GPU, Runtime(Library(), "cuda")).poison(Poison.NAN)
-
-
-def test_without_a_runtime_that_is_said() -> None:
-    around = Surroundings(GPU, None)
-    around.forget_errors()
-    assert around.take_unchecked() is None
-    [line] = around.lacking
-    assert "failed launches" in line
-
-
-def test_bindings_without_their_library_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent() -> None:
-        raise RuntimeError("no libnvrtc.so.13")
-
-    library = SimpleNamespace(nvrtcVersion=absent)
-    monkeypatch.setattr(compilers, "bindings", lambda: library)
-    monkeypatch.setattr(compilers, "_found", lambda *names: None)
-    with pytest.raises(BuildError, match=r"no libnvrtc\.so\.13.*no nvcc"):
-        compilers.chosen("auto", hip=False)
-
-
-def test_a_device_that_does_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(device: object) -> None:
-        raise RuntimeError("CUDA error: unspecified launch failure\nmore lines")
-
-    monkeypatch.setattr(torch.cuda, "device", refuse)
-    assert backend_of(GPU).ailment(GPU) == "CUDA error: unspecified launch failure"
-
-
-def test_missing_bindings_are_named_with_the_way_to_get_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("cuda", "cuda.bindings", "cuda.bindings.nvrtc"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(HarnessError, match="pip install cuda-bindings"):
-        compilers.bindings.__wrapped__()

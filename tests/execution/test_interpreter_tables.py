@@ -1,8 +1,6 @@
 """What is kept of Triton's interpreter's lookups, and patches that are made again."""
 
-import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +9,8 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import InterpreterError
 
-from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter.watch import watch
 
-module: Any = sys.modules["triton.runtime.interpreter"]
 LOOKED_THROUGH = (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base)
 
 
@@ -95,21 +91,3 @@ def test_a_builtin_that_is_added_later_is_found(doubled: Any) -> None:
         tl.doubled = doubled
         doubles[(1,)](torch.full((1,), 3.0), out)
     assert out.item() == 6
-
-
-def test_patches_are_made_again_where_all_is_as_it_was() -> None:
-    owner = SimpleNamespace(kept=1)
-    patches = Patches()
-    patches.set(owner, "kept", 2)
-    patches.set(owner, "kept", 3)
-    patches.set(owner, "added", 4)
-    again = patches.again()
-    patches.undo()
-    assert vars(owner) == {"kept": 1}
-    assert again.make(patches)
-    assert vars(owner) == {"kept": 3, "added": 4}
-    patches.undo()
-    assert vars(owner) == {"kept": 1}
-    owner.kept = 5
-    assert not again.make(patches)
-    assert vars(owner) == {"kept": 5}

@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kfuzz.execution.interpreter.language import explanation
 from kfuzz.execution.interpreter.watch import (
     Launches,
     interpreting,
@@ -372,13 +371,3 @@ def test_triton_is_untouched_outside_a_watch() -> None:
     with pytest.raises(ZeroDivisionError), watch():
         raise ZeroDivisionError
     assert [dict(vars(owner)) for owner in owners] == before
-
-
-def test_known_traps_are_explained() -> None:
-    late = RuntimeError("0 active drivers ([]). There should only be one.")
-    assert "TRITON_INTERPRET" in explanation(late)
-    # It is raised where nothing is interpreted.
-    assert "TRITON_INTERPRET" in explanation(late, interpreted=False)
-    assert explanation(ValueError("row 3 is wrong")) == ""
-    # A wrapper's own mistake is the kernel's.
-    assert explanation(TypeError("'NoneType' object is not callable")) == ""

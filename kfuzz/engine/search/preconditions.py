@@ -25,7 +25,6 @@ from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import PROCESSORS_EACH, SHARING, processors
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.bindings import (
-    Examined,
     examine,
     examine_recipe,
     in_dtype,
@@ -195,7 +194,7 @@ class Bindings:
     """
 
     def __init__(self, kernels: Sequence[KernelSearch], *, on_host: bool) -> None:
-        self._open: dict[str, Examined] = {}
+        self._open: dict[str, tuple[tuple[Case, ...], bool]] = {}
         for kernel in kernels:
             bound = kernel.loaded.kernel
             # A candidate's operator is made of another's model, with rules of its own.
@@ -208,8 +207,7 @@ class Bindings:
                 continue
             cases = small_cases(bound, kernel.budget)
             if brought:
-                examined = examine(bound, cases, on_host=on_host)
-                self._open[kernel.node_id] = examined
+                self._open[kernel.node_id] = examine(bound, cases, on_host=on_host)
             examine_recipe(bound, cases)
 
     def compare(self, kernel: KernelSearch) -> None:
@@ -222,10 +220,10 @@ class Bindings:
         examined = self._open.get(kernel.node_id)
         if examined is None:
             return
-        bound, reports = kernel.loaded.kernel, []
-        for case in examined.judged[:_COMPARED]:
+        (judged, constant), bound, reports = examined, kernel.loaded.kernel, []
+        for case in judged[:_COMPARED]:
             reports.append(kernel.runner.judge(case, Depth.BASE))
-            if not _differs(reports[-1], constant=examined.constant):
+            if not _differs(reports[-1], constant=constant):
                 break
         else:
             if reports:

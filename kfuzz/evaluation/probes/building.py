@@ -14,7 +14,6 @@ from kfuzz.contracts.evidence import Builds, Evidence, OpCheck
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import CustomOp
 from kfuzz.contracts.oracle import expected_metadata
-from kfuzz.core.errors import class_name, message_of
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.diagnosis import CaseCalls, Step
 from kfuzz.execution.calls.compiling import at_work, by_kernel
@@ -119,7 +118,7 @@ def _read(told: Mapping[str, Any], shared: str) -> OpCheck:
             if not shared:
                 notes.append(f"opcheck: {_line(text)}; no byte is shared")
         else:
-            notes.append(f"opcheck cannot check its schema: {_said(schema)}")
+            notes.append(f"opcheck cannot check its schema: {_line(text)}")
     if isinstance(faked, Exception):
         text = str(faked)
         differs = type(faked).__name__ == "MetadataMismatchError" or (
@@ -130,7 +129,7 @@ def _read(told: Mapping[str, Any], shared: str) -> OpCheck:
         elif differs and "alias" not in text:
             fake = _line(text.partition(", found ")[2] or text)
         else:
-            notes.append(f"opcheck cannot check its fake: {_said(faked)}")
+            notes.append(f"opcheck cannot check its fake: {_line(text)}")
     return OpCheck(mutated, aliased, fake, tuple(notes))
 
 
@@ -158,10 +157,6 @@ def _shared(
             if j > i and place.overlaps(other):
                 return f"results {i} and {j} share memory"
     return ""
-
-
-def _said(error: Exception) -> str:
-    return f"{class_name(error)}: {_line(message_of(error))}"
 
 
 def _line(text: str) -> str:
@@ -208,14 +203,10 @@ def permuted(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
 
     None where no tensor has two axes to exchange.
     """
-    found, changed = [], False
-    for x in tensors:
-        turned = x
-        if x is not None and x.dim() >= 2 and min(x.shape[-2:]) > 1:
-            turned = x.mT.contiguous().mT
-            changed = True
-        found.append(turned)
-    return found if changed else None
+    turns = [x is not None and x.dim() >= 2 and min(x.shape[-2:]) > 1 for x in tensors]
+    pairs = zip(tensors, turns, strict=True)
+    found = [x.mT.contiguous().mT if x is not None and t else x for x, t in pairs]
+    return found if any(turns) else None
 
 
 # In a child alone: it runs under modes of torch's, and imports much of it.

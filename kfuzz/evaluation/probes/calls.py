@@ -23,6 +23,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, is_sampled, stream
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.evaluation.diagnosis import CaseCalls, Step
+from kfuzz.evaluation.probes.repeats import reduced_name
 from kfuzz.execution.calls.overlap import Overlapping, in_threads, on_side_stream
 from kfuzz.execution.calls.results import Manner
 from kfuzz.execution.calls.tuning import Measuring
@@ -111,21 +112,25 @@ def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with what calls after the first one leave."""
     derived, data = calls.derived, calls.derived.values
-    runs, others = dict(evidence.runs), dict(evidence.others)
+    runs, others, whole = (
+        dict(evidence.runs),
+        dict(evidence.others),
+        evidence.acceptance,
+    )
+    assert whole is not None
     within = partial(evidence.operator.fitted, derived.case)
     second = second_data(evidence.operator, derived.case, data)
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
-        runs[probe] = calls.held(values, evidence, seed, apart=False)
+        given = replace(derived, values=values)
+        runs[probe] = calls.on(given, whole, seed=seed)
 
     def grown() -> Evidence:
         return replace(evidence, runs=dict(runs), others=dict(others))
 
     def admit(values: Mapping[str, Tensor], *probes: Probe) -> None:
-        wanted = calls.accepted(Derived(derived.case, values))
-        if wanted is None or evidence.acceptance is None:
-            return
-        if expected_metadata(wanted) == expected_metadata(evidence.acceptance):
+        wanted = calls.caller.accepted(Derived(derived.case, values))
+        if wanted and expected_metadata(wanted) == expected_metadata(whole):
             others.update(dict.fromkeys(probes, wanted))
 
     admit(second, Probe.SECOND, Probe.SECOND_ALONE)
@@ -136,7 +141,8 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
         run(Probe.AFTERWARDS, data)
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
     if not conforms(evidence, Probe.SECOND):
-        runs[Probe.SECOND_ALONE] = calls.held(second, evidence, SEED, apart=True)
+        given = replace(derived, values=second)
+        runs[Probe.SECOND_ALONE] = calls.on(given, whole, apart=True, seed=SEED)
         third = within(halved(data))
         admit(third, Probe.THIRD)
         run(Probe.THIRD, third)
@@ -204,7 +210,7 @@ def with_shorter(evidence: Evidence, calls: CaseCalls) -> Evidence:
     if whole is None or not promised:
         return evidence
     part = shortened(evidence.operator, claims, derived)
-    wanted = None if part is None else calls.accepted(part)
+    wanted = None if part is None else calls.caller.accepted(part)
     if part is None or wanted is None:
         return evidence
     turned = second_data(evidence.operator, derived.case, derived.values)
@@ -263,11 +269,7 @@ def _difference(part: Case, whole: Case) -> str:
 
 def _axes(operator: Operator, case: Case) -> Iterator[str]:
     """Yield the dimensions to cut, the most telling first; none that bounds indices."""
-    at, axes = operator.reduced_axis(case), case.lead.axes
-    names = [axes[at]] if at is not None and -len(axes) <= at < 0 else []
-    if operator.dim is None and isinstance(operator.reduced, str):
-        names = [operator.reduced]
-    names += reversed(case.dims)
+    names = [reduced_name(operator, case), *reversed(case.dims)]
     bounds = {spec.below for spec in case.tensors.values()}
     yield from (n for n in dict.fromkeys(names) if n in case.dims and n not in bounds)
 
@@ -316,6 +318,35 @@ THOROUGH_ROUNDS: Final = 12
 """How often they are made where a finding hangs on it."""
 
 
+def _other(
+    evidence: Evidence, calls: CaseCalls
+) -> tuple[Derived, Mapping[str, Acceptance]] | None:
+    """Return the second data and what is accepted of them; None where they differ."""
+    values = second_data(evidence.operator, calls.derived.case, calls.derived.values)
+    other = replace(calls.plain, values=values)
+    wanted = evidence.others.get(Probe.SECOND) or calls.caller.accepted(other)
+    if wanted is None or evidence.acceptance is None:
+        return None
+    alike = expected_metadata(wanted) == expected_metadata(evidence.acceptance)
+    return (other, wanted) if alike else None
+
+
+def _missed(evidence: Evidence, probes: Sequence[Probe]) -> list[Probe]:
+    """Return the probes that miss."""
+    return [p for p in probes if miss_of(evidence, p) is not None]
+
+
+def _confirmed(
+    make: Callable[[], Evidence | None], probes: Sequence[Probe]
+) -> Evidence | None:
+    """Return what is made; None where nothing is, or a miss does not come again."""
+    grown = make()
+    if grown is None or not (missed := _missed(grown, probes)):
+        return grown
+    again = make()
+    return grown if again is not None and _missed(again, probes) == missed else None
+
+
 def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with one of several overlapping calls: the first at fault.
 
@@ -323,16 +354,10 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
     two by itself leaves what is not.
     """
     calls.caller.step()
-    derived, common = calls.plain, calls.overlapping(evidence)
-    other = replace(
-        derived, values=second_data(evidence.operator, derived.case, derived.values)
-    )
-    wanted = calls.accepted(other)
-    if wanted is None or evidence.acceptance is None:
+    common, found = calls.overlapping(evidence), _other(evidence, calls)
+    if found is None or evidence.acceptance is None:
         return evidence
-    if expected_metadata(wanted) != expected_metadata(evidence.acceptance):
-        return evidence
-    pairs = ((derived, evidence.acceptance), (other, wanted))
+    pairs = ((calls.plain, evidence.acceptance), found)
     alone = []
     for given, accepted in pairs:
         single = calls.on(given, accepted, apart=True)
@@ -377,14 +402,10 @@ def _grown(
 
 def with_collective(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with the kernel beside a collective."""
-    assert calls.beside_collective is not None
+    if calls.beside_collective is None:
+        return evidence
     calls.caller.step()
     return evidence.knowing(calls.beside_collective(evidence.case, calls.caller.step))
-
-
-def _beside_collective(evidence: Evidence, calls: CaseCalls) -> bool:
-    asked = evidence.case.collective and calls.beside_collective is not None
-    return asked and not evidence.base.programs
 
 
 _PROBES: Final = (Probe.ALONE, Probe.OVERLAPPED)
@@ -395,7 +416,12 @@ OVERLAPPING_STEP: Final = Step(
     lambda evidence, calls: not evidence.base.programs,
     place=(5, 3),
 )
-COLLECTIVE: Final = Step(_PROBES, with_collective, _beside_collective, place=(5, 4))
+COLLECTIVE: Final = Step(
+    _PROBES,
+    with_collective,
+    lambda evidence, calls: evidence.case.collective and not evidence.base.programs,
+    place=(5, 4),
+)
 
 
 # A call captured in a CUDA graph, replayed on other data and on its own.
@@ -409,36 +435,23 @@ def with_replays(evidence: Evidence, calls: CaseCalls) -> Evidence:
     Nothing is added where the call cannot be captured, where the other data are not
     admitted, or where a miss does not come again.
     """
-    derived, common = calls.plain, calls.overlapping(evidence)
-    other = replace(
-        derived, values=second_data(evidence.operator, derived.case, derived.values)
-    )
-    wanted = evidence.others.get(Probe.SECOND) or calls.accepted(other)
-    if wanted is None or evidence.acceptance is None:
+    common, found = calls.overlapping(evidence), _other(evidence, calls)
+    if found is None:
         return evidence
-    if expected_metadata(wanted) != expected_metadata(evidence.acceptance):
-        return evidence
+    other, wanted = found
 
     def replays() -> Evidence | None:
-        runs = _replayed(calls, common, (other.values, derived.values))
+        runs = _replayed(calls, common, (other.values, calls.plain.values))
         if not runs or not all(run.comparable for run in runs):
             return None
         made = dict(zip(_REPLAYING_PROBES, runs, strict=True))
         return evidence.running(made, {Probe.REPLAYED: wanted})
 
-    grown = replays()
-    if grown is None or not _missed(grown):
+    grown = _confirmed(replays, _REPLAYING_PROBES)
+    if grown is None or not _missed(grown, _REPLAYING_PROBES):
         return grown or evidence
-    again = replays()
-    if again is None or _missed(again) != _missed(grown):
-        return evidence
     alone = calls.on(other, wanted, apart=True)
     return grown.running({Probe.SECOND_ALONE: alone}, {Probe.SECOND_ALONE: wanted})
-
-
-def _missed(evidence: Evidence) -> list[Probe]:
-    """Return the replays that miss."""
-    return [p for p in _REPLAYING_PROBES if miss_of(evidence, p) is not None]
 
 
 def _replayed(
@@ -454,10 +467,10 @@ def _replayed(
     if held > graphs.MOST_BYTES or not caller.captures:
         return ()
     caller.step()
-    made = graphs.replayed(common, derived.values, data)
-    if made.broken:
+    runs, broken = graphs.replayed(common, derived.values, data)
+    if broken:
         caller.lost, caller.captures = True, False
-    return made.runs
+    return runs
 
 
 REPLAYING_STEP: Final = Step(
@@ -494,14 +507,12 @@ def with_measuring(evidence: Evidence, calls: CaseCalls) -> Evidence:
     most = MOST_INTERPRETED if interpreted else MOST
     # Compiled one by one: all in one call would look like a hang.
     for step in range(1, 1 if interpreted else min(most, evidence.base.configs)):
-        if _is_lost(run(step, None)):
+        lost = run(step, None).raised
+        if lost is not None and lost.lost:
             return evidence
-    grown = _measured(evidence, run, most)
-    if grown is None or not _measuring_missed(grown):
+    grown = _confirmed(lambda: _measured(evidence, run, most), _MEASURING_PROBES)
+    if grown is None or not _missed(grown, _MEASURING_PROBES):
         return grown or evidence
-    again = _measured(evidence, run, most)
-    if again is None or _measuring_missed(again) != _measuring_missed(grown):
-        return evidence
     control = grown.running({Probe.REPEAT: run(0, None)})
     return control if conforms(control, Probe.REPEAT) else evidence
 
@@ -518,15 +529,6 @@ def _measured(
     ):
         return None
     return grown
-
-
-def _measuring_missed(evidence: Evidence) -> list[Probe]:
-    """Return which of the calls miss."""
-    return [p for p in _MEASURING_PROBES if miss_of(evidence, p) is not None]
-
-
-def _is_lost(run: Run) -> bool:
-    return run.raised is not None and run.raised.lost
 
 
 def _measuring_is_due(evidence: Evidence, calls: CaseCalls) -> bool:

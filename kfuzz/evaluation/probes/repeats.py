@@ -1,7 +1,14 @@
 """Repeats on a GPU, idle and busy: what equal calls in equal memory give."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -26,7 +33,7 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.contracts.suite import judge
 from kfuzz.core.random_streams import Purpose, stream
-from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.recipe import Case, Fill
 from kfuzz.core.verdict import Failure, Kind, Verdict, output_of
 from kfuzz.evaluation.diagnosis import CaseCalls, Step, judge_explained
 from kfuzz.execution.calls.results import Manner
@@ -78,11 +85,11 @@ def with_loads(
 
 def loaded(evidence: Evidence, calls: CaseCalls, *, thorough: bool) -> Evidence:
     """Return the evidence with repeats of the case beside other work."""
-
-    def repeat(company: Company) -> Run:
-        return calls.again(evidence, manner=Manner(company=company))
-
-    return with_loads(evidence, repeat, thorough=thorough)
+    return with_loads(
+        evidence,
+        lambda company: calls.again(evidence, manner=Manner(company=company)),
+        thorough=thorough,
+    )
 
 
 STEP: Final = Step(
@@ -213,6 +220,7 @@ def judge_repeated(
 # What protocols share that run a conforming case in a changed form.
 
 T = TypeVar("T")
+F = TypeVar("F", Order, Scaling)
 
 PLAIN: Final = frozenset({"K-VAL-01", "C-CMP-01"})
 """The classes of a miss that no more specific one claims."""
@@ -248,15 +256,36 @@ def pick(case: Case, choices: Sequence[T]) -> list[T]:
     return [choices[stream(case.seed, Purpose.FORM) % len(choices)]]
 
 
-def told(found: Sequence[Changed], *, left: bool) -> tuple[Changed, ...]:
-    """Return what changed forms of a case tell; nothing where a miss was left.
+def changes(
+    calls: CaseCalls,
+    tried: Iterable[tuple[F, Derived | None]],
+    shown: Callable[[F, Derived, Evidence], Changed],
+) -> tuple[Changed, ...]:
+    """Return what changed forms of a case tell, up to the first that fails.
+
+    Nothing where none fails and one misses for a reason that another class reports.
 
     Args:
-        found: of each form what it showed.
-        left: whether some form misses for a reason that another class reports.
+        calls: makes the calls.
+        tried: each form with the case in it, None where it changes nothing.
+        shown: what a form shows whose results do not miss.
     """
-    fails = any(c.miss is not None for c in found)
-    return tuple(found) if fails or not left else ()
+    found: list[Changed] = []
+    left = False
+    for form, made in tried:
+        there = None if made is None else apart(calls, made)
+        if made is None or there is None:
+            continue
+        if miss_of(there) is None:
+            found.append(shown(form, made, there))
+        elif is_plain(calls, made):
+            found.append(Changed(form, miss_of(there)))
+        else:
+            left = True
+            continue
+        if found[-1].miss is not None:
+            return tuple(found)
+    return () if left else tuple(found)
 
 
 # The reduced dimension in another order: what a schedule may not depend on.
@@ -302,21 +331,9 @@ def permuted(given: Derived, order: Order) -> Derived | None:
 def with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence of a conforming case with what other orders gave."""
     given = calls.plain
-    found: list[Changed] = []
-    left = False
-    for order in orders(evidence.operator, given.case):
-        made = permuted(given, order)
-        there = None if made is None else apart(calls, made)
-        if made is None or there is None:
-            continue
-        if miss_of(there) is None:
-            found.append(Changed(order))
-        elif is_plain(calls, made):
-            found.append(Changed(order, miss_of(there)))
-            break
-        else:
-            left = True
-    return evidence.knowing(Permuted(told(found, left=left)))
+    tried = ((o, permuted(given, o)) for o in orders(evidence.operator, given.case))
+    found = changes(calls, tried, lambda order, *_: Changed(order))
+    return evidence.knowing(Permuted(found))
 
 
 PERMUTING_STEP: Final = Step((Probe.PERMUTED,), with_orders, place=(7, 2))
@@ -339,32 +356,18 @@ _MOST: Final = 1000
 _NEAR: Final = 4
 
 
-@dataclass(frozen=True)
-class _Extent:
-    """Which exponents the non-zero finite elements of a tensor have.
+_Extent = tuple[int, int, int]
+"""Which exponents the non-zero finite elements of a tensor have: of the smallest
+magnitude, of the greatest, and of the lowest bit of any."""
 
-    Attributes:
-        least: of the smallest magnitude.
-        greatest: of the greatest.
-        lowest: of the lowest bit of any.
-    """
 
-    least: int
-    greatest: int
-    lowest: int
-
-    @classmethod
-    def of(cls, values: Tensor) -> "_Extent | None":
-        """Return the extent of float64 values, None if all are 0 or not finite."""
-        x = values[torch.isfinite(values) & (values != 0)]
-        if x.numel() == 0:
-            return None
-        exponents = exponent_of(x)
-        return cls(
-            int(exponents.min()),
-            int(exponents.max()),
-            int(lowest_bit_exponent(x).min()),
-        )
+def _extent(values: Tensor) -> _Extent | None:
+    """Return the extent of float64 values, None if all are 0 or not finite."""
+    x = values[torch.isfinite(values) & (values != 0)]
+    if x.numel() == 0:
+        return None
+    of = exponent_of(x)
+    return int(of.min()), int(of.max()), int(lowest_bit_exponent(x).min())
 
 
 @dataclass(frozen=True)
@@ -390,8 +393,9 @@ class _Range:
 def scalings(evidence: Evidence, given: Derived) -> Iterator[tuple[Scaling, _Range]]:
     """Yield the scalings of a case: of each argument by either end of the range."""
     bitwise = evidence.declaration.determinism == "bitwise"
-    exact = {n: v.to(torch.float64) for n, v in given.values.items() if _is_float(v)}
-    extents = {n: e for n, x in exact.items() if (e := _Extent.of(x)) is not None}
+    floats = ((n, v) for n, v in given.values.items() if v.is_floating_point())
+    exact = {n: v.to(torch.float64) for n, v in floats}
+    extents = {n: e for n, x in exact.items() if (e := _extent(x)) is not None}
     finite = all(bool(torch.isfinite(x).all()) for x in exact.values())
     for text, degree in evidence.operator.homogeneous.items():
         names = tuple(n for n in text.split() if n in given.values)
@@ -404,10 +408,6 @@ def scalings(evidence: Evidence, given: Derived) -> Iterator[tuple[Scaling, _Ran
         for exponent in dict.fromkeys((kept.high, low)):
             if exponent and low <= kept.high:
                 yield Scaling(names, exponent, degree), kept
-
-
-def _is_float(values: Tensor) -> bool:
-    return values.is_floating_point()
 
 
 def _top(fmt: Format) -> int:
@@ -433,9 +433,9 @@ def _range(
     low, high = -_MOST, _MOST
     for name in names:
         if name in extents:
-            fmt, extent = format_of(given.values[name].dtype), extents[name]
-            low = max(low, fmt.emin - extent.least)
-            high = min(high, _top(fmt) - 1 - extent.greatest)
+            fmt = format_of(given.values[name].dtype)
+            low = max(low, fmt.emin - extents[name][0])
+            high = min(high, _top(fmt) - 1 - extents[name][1])
     problem, claims = evidence.problem, evidence.declaration
     assert problem is not None
     assert evidence.acceptance is not None
@@ -450,11 +450,11 @@ def _range(
     elements = max((v.numel() for v in given.values.values()), default=1)
     count = max(elements, 1).bit_length()
     top, bottom, floor = count + _HEADROOM, 0, 0
-    for name, extent in extents.items():
+    for name, (least_here, greatest, lowest) in extents.items():
         times = max(degree, 1) if name in names else 1
-        top += times * max(extent.greatest + 1, 0)
-        bottom += times * min(extent.least, 0)
-        floor += times * min(extent.lowest, 0)
+        top += times * max(greatest + 1, 0)
+        bottom += times * min(least_here, 0)
+        floor += times * min(lowest, 0)
     floor -= max(degree, 1) * (_CONSTANT + count)
     if degree:
         high = min(high, (most - 1 - top) // degree)
@@ -464,14 +464,16 @@ def _range(
         lift = 0 if claims.subnormals == "preserve" else count + _HEADROOM
         lifted = -((bottom - least - lift) // degree)
         low = max(low, plain, min(lifted, high))
-    provable = finite and floor >= least and top <= most - 1
-    provable = provable and not claims.algorithm and not claims.approx
-    provable = provable and claims.store != "stochastic"
     # What a gradient multiplies with may be no product of arguments.
     forward = evidence.operator.forward
-    provable = provable and (forward is None or bool(forward.homogeneous))
     exact = high + 1
-    if provable:
+    if (
+        finite
+        and floor >= least
+        and top <= most - 1
+        and not (claims.algorithm or claims.approx or claims.store == "stochastic")
+        and (forward is None or forward.homogeneous)
+    ):
         exact = -((floor - least) // degree) if degree else low
     return _Range(low, high, exact, floor)
 
@@ -497,27 +499,19 @@ def with_scaling(evidence: Evidence, calls: CaseCalls) -> Evidence:
     if not calls.thorough:
         chosen = pick(given.case, sorted({s.arguments for s, _ in tried}))
         tried = [t for t in tried if t[0].arguments in chosen]
-    found: list[Changed] = []
-    left = False
-    for scaling, kept in tried:
-        made = scaled(given, scaling)
-        there = None if made is None else apart(calls, made)
-        if made is None or there is None:
-            continue
-        if miss_of(there) is not None:
-            if is_plain(calls, made):
-                found.append(Changed(scaling, miss_of(there)))
-                break
-            left = True
-            continue
-        other = None
+    ranges = dict(tried)
+
+    def shown(scaling: Scaling, made: Derived, there: Evidence) -> Changed:
+        kept, miss = ranges[scaling], None
         if evidence.declaration.determinism == "bitwise":
-            other = _changed_bits(evidence, given, made, there, scaling, kept, calls)
-        if other is not None:
-            found.append(Changed(scaling, other, _shift(evidence, other, scaling)))
-            break
-        found.append(Changed(scaling))
-    return evidence.knowing(Scaled(told(found, left=left)))
+            miss = _changed_bits(evidence, given, made, there, scaling, kept, calls)
+        if miss is None:
+            return Changed(scaling)
+        stays = output_of(miss.output) in evidence.operator.integers
+        return Changed(scaling, miss, 0 if stays else scaling.exponent * scaling.degree)
+
+    each = ((scaling, scaled(given, scaling)) for scaling, _ in tried)
+    return evidence.knowing(Scaled(changes(calls, each, shown)))
 
 
 def _changed_bits(
@@ -540,21 +534,12 @@ def _changed_bits(
         return None
     # In the same places of one memory.
     run = calls.caller.apart()
-    runs: list[Evidence] = []
-    for case in (given, made, given, made):
-        if (ran := run(case)) is None:
-            return None
-        runs.append(ran)
-    plain, other, plain_again, other_again = runs
+    plain, other, plain_again, other_again = map(run, (given, made, given, made))
+    if not (plain and other and plain_again and other_again):
+        return None
     if not (_same(plain, plain_again) and _same(other, other_again)):
         return None
     return _differing(plain, other, scaling, kept)
-
-
-def _shift(evidence: Evidence, miss: Miss, scaling: Scaling) -> int:
-    """Return by which power of two an output has to grow; integers stay."""
-    stays = output_of(miss.output) in evidence.operator.integers
-    return 0 if stays else scaling.exponent * scaling.degree
 
 
 def _same(one: Evidence, other: Evidence) -> bool:
@@ -638,16 +623,25 @@ def with_batches(evidence: Evidence, calls: CaseCalls) -> Evidence:
     n = derived.case.dims[axis]
     found: list[Rows] = []
     axes: Mapping[str, int] | None = None
-    for rows in _parts(n, reordered=_is_plain(derived.case, axis)):
+    # Rows can change places where none of them share memory.
+    sharing = (s for s in derived.case.tensors.values() if axis in s.axes)
+    for rows in _parts(n, reordered=all(s.is_contiguous for s in sharing)):
         part = taken(derived, axis, rows)
         if not operator.admits(part.case, claims):
             continue
-        wanted = calls.accepted(part)
+        wanted = calls.caller.accepted(part)
         if wanted is None:
             continue
         if len(rows) < n:
-            axes = _axes(whole, wanted, n, len(rows))
-            if axes is None:
+            if whole.keys() != wanted.keys():
+                return evidence
+            sizes = n, len(rows)
+            places = {
+                name: axis_of_rows(a.shape, wanted[name].shape, sizes)
+                for name, a in whole.items()
+            }
+            axes = {name: at for name, at in places.items() if at is not None}
+            if len(axes) < len(places):
                 return evidence
         if axes is not None:
             found.append(Rows(rows, axes, calls.on(part, wanted)))
@@ -688,15 +682,11 @@ def taken(derived: Derived, axis: str, rows: tuple[int, ...]) -> Derived:
         index = torch.tensor(rows, device=x.device)
         # As integers: float8 has no operators.
         values[name] = as_integers(x).index_select(0, index).view(x.dtype)
-        tensors[name] = _resized(spec, len(rows))
+        # The values are given apart: a recipe has to name some.
+        fill = spec.fill or Fill("zeros")
+        shape = (len(rows), *spec.shape[1:])
+        tensors[name] = replace(spec, shape=shape, fill=fill, plants=(), values=None)
     return Derived(replace(derived.case, tensors=tensors, edge=None), values)
-
-
-def _resized(spec: TensorSpec, rows: int) -> TensorSpec:
-    # The values are given apart: a recipe has to name some.
-    fill = spec.fill or Fill("zeros")
-    shape = (rows, *spec.shape[1:])
-    return replace(spec, shape=shape, fill=fill, plants=(), values=None)
 
 
 def _parts(n: int, *, reordered: bool) -> Iterator[tuple[int, ...]]:
@@ -708,29 +698,15 @@ def _parts(n: int, *, reordered: bool) -> Iterator[tuple[int, ...]]:
         yield tuple(range(n - 1, -1, -1))
 
 
-def _is_plain(case: Case, axis: str) -> bool:
-    """Whether rows can change places: none of them share memory."""
-    specs = (s for s in case.tensors.values() if axis in s.axes)
-    return all(s.is_contiguous for s in specs)
-
-
-def _axes(
-    whole: Mapping[str, Acceptance], part: Mapping[str, Acceptance], n: int, rows: int
-) -> dict[str, int] | None:
-    """Return the axis of each output that holds the rows; None if one has none."""
-    axes: dict[str, int] = {}
-    if whole.keys() != part.keys():
+def axis_of_rows(
+    one: tuple[int, ...], other: tuple[int, ...], rows: tuple[int, int]
+) -> int | None:
+    """Return the axis of two shapes that holds so many rows; None if none does."""
+    differ = [i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
+    if len(one) != len(other) or len(differ) != 1:
         return None
-    for name, accepted in whole.items():
-        have, other = accepted.shape, part[name].shape
-        pairs = enumerate(zip(have, other, strict=False))
-        differ = [i for i, (one, two) in pairs if one != two]
-        if len(have) != len(other) or len(differ) != 1:
-            return None
-        if (have[differ[0]], other[differ[0]]) != (n, rows):
-            return None
-        axes[name] = differ[0]
-    return axes
+    at = differ[0]
+    return at if (one[at], other[at]) == rows else None
 
 
 BATCHES_STEP: Final = Step((Probe.SLICED,), with_batches, place=(5, 2))

@@ -8,11 +8,11 @@ import os
 import platform
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BuildError, HarnessError, message_of
@@ -107,8 +107,60 @@ class Capabilities:
     large: bool = False
 
 
-class DeviceBackend(Protocol):
-    """Where kernels run. Methods without a body of their own are the host's answers.
+# The CPU: compiled code in the memory of this process.
+
+_PROCESSOR: Final = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
+
+# What torch, Triton, the runtimes of CUDA and HIP, and bindings to them say where there
+# is no GPU, no driver for it, or no code for anything else. Lower case.
+_SIGNS: Final = (
+    "not compiled with cuda enabled",
+    "without aten_cuda library",
+    "requires cuda support",
+    "tried to instantiate dummy base class",
+    "nvtx functions not installed",
+    "'torch._c' has no attribute '_cuda_",
+    "torch.cuda.is_available() is false",
+    "cannot access accelerator device when none is available",
+    "expected a cuda device, but got",
+    "from the 'cuda' backend",
+    "from the 'hip' backend",
+    "found no nvidia driver",
+    "nvidia driver on your system is too old",
+    "cuda driver initialization failed",
+    "unexpected error from cudagetdevicecount",
+    "unexpected error from hipgetdevicecount",
+    "no cuda gpus are available",
+    "no hip gpus are available",
+    "no cuda-capable device is detected",
+    "no rocm-capable device is detected",
+    "cuda driver version is insufficient",
+    "cudaerrornodevice",
+    "cuda_error_no_device",
+    "hiperrornodevice",
+    "0 active drivers",
+    "cannot be accessed from triton (cpu tensor?)",
+    "cannot find any gpu",
+    "cuda driver library cannot be found",
+    "cuda_home environment variable is not set",
+    "libcuda.so",
+    "libcudart.so",
+    "libnvrtc.so",
+    "libamdhip64.so",
+)
+_IN_WORDS: Final = re.compile(
+    r"\b(cuda|hip|rocm|gpus?) (is|are) (not available|unavailable)\b"
+    r"|\bno (cuda |nvidia |amd )?gpus? (is |are )?(available|found|detected)\b"
+)
+# An operator that has a kernel for CUDA and none for the CPU.
+_FOR_OTHERS: Final = re.compile(
+    r"from the 'cpu' backend.* is only available for these backends: \[([^]]*)",
+    re.DOTALL,
+)
+
+
+class DeviceBackend:
+    """Where kernels run. What others do not override are the CPU's answers.
 
     Attributes:
         name: as `--device` and stored findings have it.
@@ -125,15 +177,30 @@ class DeviceBackend(Protocol):
         numbered: whether a device may be named by a number.
     """
 
-    name: str
-    torch_type: str
-    place: str
-    has: Capabilities
-    limits: Limits
-    preload: tuple[str, ...]
-    environment: Mapping[str, str]
-    without_triton: str
-    numbered: bool
+    name = torch_type = "cpu"
+    place = "on the CPU"
+    has = Capabilities()
+    limits = Limits(
+        # 256 GiB of address space cost nothing, and the smallest address spaces have
+        # twice that.
+        sizes=SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
+        batches=Batches(elements=1 << 18, first=8),
+        judged_elements=1 << 14,
+        oracle_elements=1 << 22,
+        terms=256,
+        pairs=1 << 14,
+        rows=64,
+        sparse_bytes=64 << 20,
+        alignment=64,
+    )
+    preload: tuple[str, ...] = (
+        "kfuzz.execution.processes.bytecode:keep",
+        "torch",
+        "triton",
+    )
+    environment: Mapping[str, str] = {}
+    without_triton = ""
+    numbered = False
 
     def is_likely(self) -> bool:
         """Whether a device is there by the look of the machine; imports no torch."""
@@ -164,20 +231,9 @@ class DeviceBackend(Protocol):
         """Return a device's name as its driver gives it, "" for the host's."""
         return ""
 
-    def describe(self, device: str) -> tuple[str, str]:
-        """Return (name, driver) of a device; a fact that is not known is "".
-
-        The first call for a GPU makes a context in this process.
-        """
-        return self.device_name(device), self.versions(device)
-
     def versions(self, device: str) -> str:
         """Return the versions of driver and runtime, "" for none; makes no context."""
         return ""
-
-    def settings(self) -> Iterable[Setting]:
-        """Return the settings in this process that change what kernels compute."""
-        return ()
 
     def flags(self) -> tuple[str, ...]:
         """Return the settings and variables in this process that change results.
@@ -209,14 +265,6 @@ class DeviceBackend(Protocol):
         Returns:
             Such as `ILLEGAL_ADDRESS` or `ASSERT`; "device_error" for one without a
             name here; "" where the device works.
-        """
-        return ""
-
-    def lack_of_gpu(self, error: BaseException) -> str:
-        """Return the line of an exception that says that a GPU is needed, "" for none.
-
-        What was caught on the way counts too: a kernel that makes another exception
-        of it fares no better.
         """
         return ""
 
@@ -299,87 +347,6 @@ class DeviceBackend(Protocol):
 
         return "" if pages.available() else "pages that fault cannot be made here"
 
-
-# The CPU: compiled code in the memory of this process.
-
-_PROCESSOR: Final = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
-
-# What torch, Triton, the runtimes of CUDA and HIP, and bindings to them say where there
-# is no GPU, no driver for it, or no code for anything else. Lower case.
-_SIGNS: Final = (
-    "not compiled with cuda enabled",
-    "without aten_cuda library",
-    "requires cuda support",
-    "tried to instantiate dummy base class",
-    "nvtx functions not installed",
-    "'torch._c' has no attribute '_cuda_",
-    "torch.cuda.is_available() is false",
-    "cannot access accelerator device when none is available",
-    "expected a cuda device, but got",
-    "from the 'cuda' backend",
-    "from the 'hip' backend",
-    "found no nvidia driver",
-    "nvidia driver on your system is too old",
-    "cuda driver initialization failed",
-    "unexpected error from cudagetdevicecount",
-    "unexpected error from hipgetdevicecount",
-    "no cuda gpus are available",
-    "no hip gpus are available",
-    "no cuda-capable device is detected",
-    "no rocm-capable device is detected",
-    "cuda driver version is insufficient",
-    "cudaerrornodevice",
-    "cuda_error_no_device",
-    "hiperrornodevice",
-    "0 active drivers",
-    "cannot be accessed from triton (cpu tensor?)",
-    "cannot find any gpu",
-    "cuda driver library cannot be found",
-    "cuda_home environment variable is not set",
-    "libcuda.so",
-    "libcudart.so",
-    "libnvrtc.so",
-    "libamdhip64.so",
-)
-_IN_WORDS: Final = re.compile(
-    r"\b(cuda|hip|rocm|gpus?) (is|are) (not available|unavailable)\b"
-    r"|\bno (cuda |nvidia |amd )?gpus? (is |are )?(available|found|detected)\b"
-)
-# An operator that has a kernel for CUDA and none for the CPU.
-_FOR_OTHERS: Final = re.compile(
-    r"from the 'cpu' backend.* is only available for these backends: \[([^]]*)",
-    re.DOTALL,
-)
-
-
-class Cpu(DeviceBackend):
-    """The CPU."""
-
-    name = torch_type = "cpu"
-    place = "on the CPU"
-    has = Capabilities()
-    limits = Limits(
-        # 256 GiB of address space cost nothing, and the smallest address spaces have
-        # twice that.
-        sizes=SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
-        batches=Batches(elements=1 << 18, first=8),
-        judged_elements=1 << 14,
-        oracle_elements=1 << 22,
-        terms=256,
-        pairs=1 << 14,
-        rows=64,
-        sparse_bytes=64 << 20,
-        alignment=64,
-    )
-    preload: tuple[str, ...] = (
-        "kfuzz.execution.processes.bytecode:keep",
-        "torch",
-        "triton",
-    )
-    environment: Mapping[str, str] = {}
-    without_triton = ""
-    numbered = False
-
     def describe(self, device: str) -> tuple[str, str]:
         """Return the model with the instruction set of torch's kernels, and ""."""
         import torch
@@ -437,13 +404,13 @@ def text_of(path: str) -> str:
         return ""
 
 
-CPU: Final = Cpu()
+CPU: Final = DeviceBackend()
 
 
 # Triton's interpreter on the CPU.
 
 
-class Interpreted(Cpu):
+class Interpreted(DeviceBackend):
     """Triton's interpreter: Triton kernels run as Python, program by program."""
 
     name = "interpret"

@@ -128,6 +128,14 @@ class Gpu(DeviceBackend):
         """Return the versions of driver and runtime; makes no context."""
         return _versions()
 
+    def describe(self, device: str) -> tuple[str, str]:
+        """Return (name, driver) of a device; the first call makes a context."""
+        return self.device_name(device), self.versions(device)
+
+    def lack_of_gpu(self, error: BaseException) -> str:
+        """Return "": a GPU is there."""
+        return ""
+
     def settings(self) -> Iterator[Setting]:
         """Yield the settings in this process that change what kernels compute."""
         import torch

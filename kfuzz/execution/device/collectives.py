@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -77,15 +76,12 @@ def run_ranks(
                 started = in_group(words, env=env, stdout=log, stderr=nowhere)
                 processes.append(stack.enter_context(started))
             deadline = time.monotonic() + limit
-            while any(p.poll() is None for p in processes):
+            while any(p.poll() != 0 for p in processes):
                 # One that failed leaves the other waiting for it.
-                failed = any(p.poll() not in (None, 0) for p in processes)
-                if failed or time.monotonic() >= deadline:
+                if any(p.poll() for p in processes) or time.monotonic() >= deadline:
                     return []
                 step()
                 time.sleep(_LOOK_SECONDS)
-            if any(p.returncode for p in processes):
-                return []
         return [_log(folder, rank).read_text() for rank in range(RANKS)]
 
 
@@ -93,63 +89,49 @@ def _log(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.txt"
 
 
-@dataclass
-class Rank:
-    """One rank's side: calls the kernel in both orders and compares.
+def compared(
+    call: Callable[[int], Mapping[str, Tensor]], device: torch.device
+) -> Torn | None:
+    """Call the kernel of one rank in both orders; return what differs between them.
 
-    Attributes:
+    Args:
         call: runs the kernel for a step and returns its results by name.
         device: where.
     """
 
-    call: Callable[[int], Mapping[str, Tensor]]
-    device: torch.device
-    _kept: list[dict[str, Tensor]] = field(default_factory=list)
-
-    def compared(self) -> Torn | None:
-        """Return what differs between the overlapped order and the one in turn."""
-        for number in range(STEPS):  # what is compiled on first use is compiled now
-            results = self.call(number)
-            self._wait()
-            self._reduced(results)
-        reduced = self._overlapped()
-        wanted = [self._reduced(kept) for kept in self._kept]
-        for got, right in zip(reduced, wanted, strict=True):
-            for name, one in got.items():
-                torn = difference(name, one, right[name])
-                if torn is not None:
-                    return torn
-        return None
-
-    def _overlapped(self) -> list[dict[str, Tensor]]:
-        """Run the kernel on one stream and reduce its results on another."""
-        compute, other = (torch.cuda.Stream(self.device) for _ in range(2))  # type: ignore[no-untyped-call]
-        made: list[dict[str, Tensor]] = []
-        self._wait()
-        for number in range(STEPS):
-            with torch.cuda.stream(compute):
-                results = dict(self.call(number))
-                # Before the next call: what the kernel left, whatever becomes of it.
-                self._kept.append({n: y.clone() for n, y in results.items()})
-                ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                ready.record(compute)
-            other.wait_event(ready)
-            with torch.cuda.stream(other):
-                for y in results.values():
-                    dist.all_reduce(y)
-            made.append(results)
-        self._wait()
-        return made
-
-    def _reduced(self, results: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def reduced(results: Mapping[str, Tensor]) -> dict[str, Tensor]:
         copies = {n: y.clone() for n, y in results.items()}
         for y in copies.values():
             dist.all_reduce(y)
-        self._wait()
+        torch.cuda.synchronize(device)
         return copies
 
-    def _wait(self) -> None:
-        torch.cuda.synchronize(self.device)
+    for number in range(STEPS):  # what is compiled on first use is compiled now
+        results = call(number)
+        torch.cuda.synchronize(device)
+        reduced(results)
+    compute, other = (torch.cuda.Stream(device) for _ in range(2))  # type: ignore[no-untyped-call]
+    made: list[Mapping[str, Tensor]] = []
+    kept: list[dict[str, Tensor]] = []
+    for number in range(STEPS):
+        with torch.cuda.stream(compute):
+            results = call(number)
+            # Before the next call: what the kernel left, whatever becomes of it.
+            kept.append({n: y.clone() for n, y in results.items()})
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record(compute)
+        other.wait_event(ready)
+        with torch.cuda.stream(other):
+            for y in results.values():
+                dist.all_reduce(y)
+        made.append(results)
+    torch.cuda.synchronize(device)
+    wanted = [reduced(copies) for copies in kept]  # all, or the other rank waits
+    for got, right in zip(made, wanted, strict=True):
+        for name, one in got.items():
+            if (torn := difference(name, one, right[name])) is not None:
+                return torn
+    return None
 
 
 def difference(output: str, got: Tensor, wanted: Tensor) -> Torn | None:

@@ -8,7 +8,6 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -40,27 +39,11 @@ _streams: dict[torch.device, torch.cuda.Stream] = {}
 _failed: list[torch.cuda.CUDAGraph] = []
 
 
-@dataclass(frozen=True)
-class Replays:
-    """What replaying a captured call left.
-
-    Attributes:
-        runs: one for each data; empty where the call cannot be captured.
-        why: why it cannot, or "".
-        broken: whether the process should capture no more, or do anything on the
-            device: a capture ended in an error, or the device is lost.
-    """
-
-    runs: tuple[Run, ...] = ()
-    why: str = ""
-    broken: bool = False
-
-
 def replayed(
     common: Overlapping,
     captured: Mapping[str, Tensor],
     data: Sequence[Mapping[str, Tensor]],
-) -> Replays:
+) -> tuple[tuple[Run, ...], bool]:
     """Capture one call of a kernel in a CUDA graph and replay it on other data.
 
     The data are written where the captured call's arguments lie, destinations
@@ -70,12 +53,17 @@ def replayed(
         common: the kernel and the form of its arguments, on a GPU.
         captured: logical elements of the arguments during the capture.
         data: those of each replay, in order.
+
+    Returns:
+        A run for each data, none where the call cannot be captured; and whether the
+        process should capture no more, or do anything on the device: a capture ended
+        in an error, or the device is lost.
     """
     device = common.device
     if device not in _streams:
         _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     graph = torch.cuda.CUDAGraph()
-    made = Replays()
+    runs: tuple[Run, ...] = ()
     try:
         placed = PlacedCall(common, captured, Arena(device))
         torch.cuda.synchronize(device)
@@ -87,18 +75,16 @@ def replayed(
             torch.cuda.stream(_streams[device]),
             by_kernel(),
         ):
-            made = _replayed(placed, captured, data, graph)
-    except Exception as error:
-        # A capture that broke may show again in the generators' states.
-        made = Replays(why=made.why or _told(error), broken=made.broken)
-    if is_lost(device):
-        made = Replays(why=made.why or "the device is lost", broken=True)
-    if made.broken:
+            runs = _replayed(placed, captured, data, graph)
+    except Exception:  # a capture that broke may show in the generators' states
+        runs = ()
+    if is_lost(device) and graph not in _failed:
         _failed.append(graph)
-    else:
-        graph.reset()
-        torch.cuda.empty_cache()  # its pool serves no other graph
-    return made
+    if graph in _failed:
+        return (), True
+    graph.reset()
+    torch.cuda.empty_cache()  # its pool serves no other graph
+    return runs, False
 
 
 def _replayed(
@@ -106,7 +92,7 @@ def _replayed(
     captured: Mapping[str, Tensor],
     data: Sequence[Mapping[str, Tensor]],
     graph: torch.cuda.CUDAGraph,
-) -> Replays:
+) -> tuple[Run, ...]:
     """Warm up, capture and replay, on the current stream."""
     device = placed.common.device
     for _ in range(WARM_UPS):
@@ -114,35 +100,19 @@ def _replayed(
         with listening() as heard:
             placed.call()
     if heard:
-        return Replays(why=heard[0])
+        return ()
     placed.write(captured, poison=True)
     torch.cuda.synchronize(device)
-    try:
-        returned, empty = _captured(placed.call, graph)
-    except _CaptureFailed as failed:
-        return Replays(why=failed.why, broken=failed.broken)
+    returned, empty = _captured(placed.call, graph)
     if empty:
-        return Replays(why="it runs nothing on the stream that is captured")
+        return ()
     runs = []
     for values in data:
         placed.write(values, poison=True)
         graph.replay()
         torch.cuda.synchronize(device)
         runs.append(placed.read(returned))
-    return Replays(tuple(runs))
-
-
-class _CaptureFailed(Exception):
-    """A capture that came to nothing.
-
-    Attributes:
-        why: what was raised, in a line.
-        broken: whether ending the capture failed too, so that torch kept parts of it.
-    """
-
-    def __init__(self, why: str, *, broken: bool) -> None:
-        super().__init__(why)
-        self.why, self.broken = why, broken
+    return tuple(runs)
 
 
 def _captured(
@@ -151,39 +121,28 @@ def _captured(
     """Capture a call; return what it returned, and whether the graph is empty.
 
     `torch.cuda.graph` leaves its stream current if ending the capture fails; here the
-    caller's block ends that, whatever happens.
+    caller's block ends that, whatever happens. The graph stays in `_failed` if it does.
 
     Raises:
-        _CaptureFailed: if the call or its capture fails.
+        Exception: if the call or its capture fails.
     """
-    raised: BaseException | None = None
-    returned: object = None
     collecting = gc.isenabled()
     gc.disable()  # what a collection frees would be freed within the capture
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            try:
-                graph.capture_begin(capture_error_mode="thread_local")
-            except Exception as error:
-                raise _CaptureFailed(_told(error), broken=True) from error
+            _failed.append(graph)
+            graph.capture_begin(capture_error_mode="thread_local")
             try:
                 returned = call()
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                raised = error
+            except SystemExit as error:
+                raise RuntimeError("it ends in a capture") from error
             finally:
-                try:
-                    graph.capture_end()
-                except Exception as error:
-                    why = _told(raised or error)
-                    raise _CaptureFailed(why, broken=True) from error
+                graph.capture_end()
+                _failed.remove(graph)
     finally:
         if collecting:
             gc.enable()
-    if raised is not None:
-        raise _CaptureFailed(_told(raised), broken=False)
     return returned, any(_EMPTY in str(w.message) for w in told)
 
 
@@ -197,24 +156,19 @@ def listening() -> Iterator[list[str]]:
     heard: list[str] = []
     patches = Patches()
 
-    def noting(name: str, wait: Callable[..., Any]) -> Callable[..., Any]:
+    def noting(wait: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*args: Any, **kwargs: Any) -> Any:
-            heard.append(f"it calls {name}")
+            heard.append("a call of Python's waits for the device")
             return wait(*args, **kwargs)
 
         return noted
 
-    waits = (
-        (torch.cuda, "synchronize", "torch.cuda.synchronize"),
-        (torch.cuda.Stream, "synchronize", "Stream.synchronize"),
-        (torch.cuda.Event, "synchronize", "Event.synchronize"),
-    )
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            for owner, attribute, name in waits:
-                patches.set(owner, attribute, noting(name, getattr(owner, attribute)))
+            for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event):
+                patches.set(owner, "synchronize", noting(owner.synchronize))
             torch.cuda.set_sync_debug_mode("warn")
             yield heard
         finally:
@@ -222,9 +176,3 @@ def listening() -> Iterator[list[str]]:
             patches.undo()
             if any(_WAITS in str(w.message) for w in told):
                 heard.append("an operator of torch's waits for the device")
-
-
-def _told(error: BaseException) -> str:
-    """Return an exception in a line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"

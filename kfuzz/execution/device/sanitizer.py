@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -159,12 +159,11 @@ def parse(tool: str, text: str) -> SanitizerReport:
     summary = _ERRORS.search(text)
     hazards = _HAZARDS.search(text)
     if summary is None and hazards is None:
-        said = [b[0] for b in blocks if b[0].startswith(_FAULT)] or [
-            b[0] for b in blocks if b[0] != "COMPUTE-SANITIZER"
-        ]
+        firsts = [b[0] for b in blocks if b[0] != "COMPUTE-SANITIZER"]
+        firsts.sort(key=lambda line: not line.startswith(_FAULT))
+        said = next(iter(firsts), "it printed nothing")
         raise HarnessError(
-            f"{tool} ended without a summary: "
-            f"{said[0] if said else 'it printed nothing'}",
+            f"{tool} ended without a summary: {said}",
             where=EXECUTABLE,
             fix="run `compute-sanitizer --version`; it has to fit the driver",
         )
@@ -175,10 +174,8 @@ def parse(tool: str, text: str) -> SanitizerReport:
         if first.startswith(_CHATTER):
             continue
         error = _error(first, rest)
-        key = error.what, error.where
-        known = errors.get(key, error)
-        times = known.times + 1 if key in errors else 1
-        errors[key] = SanitizerError(known.what, known.where, known.details, times)
+        known = errors.get((error.what, error.where), replace(error, times=0))
+        errors[error.what, error.where] = replace(known, times=known.times + 1)
     return SanitizerReport(
         tool=tool,
         errors=tuple(errors.values()),
@@ -196,10 +193,8 @@ def _blocks(text: str) -> list[list[str]]:
         body = found[2].rstrip() if found else ""
         if not body.strip():
             continue  # what the program itself printed, or a blank line
-        if body.startswith(" ") and blocks:
-            blocks[-1].append(body.strip())
-        elif body.startswith("and ") and blocks:
-            # The second half of a sentence that the line before began.
+        # "and " begins the second half of a sentence of the line before.
+        if body.startswith((" ", "and ")) and blocks:
             blocks[-1].append(body.strip())
         else:
             blocks.append([body.strip()])

@@ -236,16 +236,15 @@ class Surroundings:
         Returns:
             Whether it could be started.
         """
-        if company is Company.STIRRED:
-            try:
+        try:
+            if company is Company.STIRRED:
                 stir_memory(self._device)
-            except torch.OutOfMemoryError:
-                return False
-        if company is Company.HELD and self._compiles:
-            try:
+            elif company is Company.HELD and self._compiles:
                 hold_multiprocessors(self._device, poison)
-            except HarnessError as error:
-                self._without_kernels(error)
+        except torch.OutOfMemoryError:
+            return False
+        except HarnessError as error:
+            self._without_kernels(error)
         return company is not Company.HELD or self._compiles
 
     def _without_kernels(self, error: HarnessError) -> None:

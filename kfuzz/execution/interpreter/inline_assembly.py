@@ -8,7 +8,6 @@ Branches, memory, special registers and packed types have no form here: they are
 and their kernel is not judged.
 """
 
-import math
 import re
 import struct
 from collections.abc import Callable
@@ -79,7 +78,9 @@ def install(module: Any, patches: Patches) -> None:
         shape = operands[0].data.shape if operands else (1,)
         given = [operand.data for operand in operands]
         wanted = [module._get_np_dtype(t.scalar) for t in types]
-        data = run(text, given, wanted, pack=pack)
+        if pack > 1:
+            raise _unknown(f"{pack} elements at a time")
+        data = run(text, given, wanted)
         results = [np.broadcast_to(each, shape).copy() for each in data]
         made = [handle(d, t.scalar) for d, t in zip(results, types, strict=True)]
         # As the builder of compiled Triton gives them.
@@ -90,43 +91,23 @@ def install(module: Any, patches: Patches) -> None:
         patches.set(module.InterpreterBuilder, name, lambda builder: None)
 
 
-def run(
-    text: str, operands: list[Any], types: list[Any], *, pack: int = 1
-) -> list[Any]:
+def run(text: str, operands: list[Any], types: list[Any]) -> list[Any]:
     """Run PTX on all lanes.
 
     Args:
         text: its instructions, which name results and operands "$0", "$1", …
         operands: arrays of one shape, of 32 or 64 bits an element.
         types: NumPy's types of the results, of 32 or 64 bits an element.
-        pack: elements that one instance of the text has.
 
     Raises:
         NoForm: an instruction has no form here.
     """
-    results = len(types) * pack
     sizes = {np.dtype(t).itemsize for t in [*types, *(o.dtype for o in operands)]}
     if sizes - {4, 8}:
         raise _unknown("operands of fewer than 32 bits, several in a register")
-    shape = operands[0].shape if operands else (1,)
-    if pack == 1:
-        machine = _Machine(dict(enumerate(operands, results)))
-        machine.run(text)
-        return [machine.value(f"${i}", np.dtype(t)) for i, t in enumerate(types)]
-    # Neighbouring elements share an instance.
-    if not operands or operands[0].size % pack:
-        raise _unknown(f"{pack} elements at a time, of {math.prod(shape)}")
-    flat = [o.reshape(-1, pack) for o in operands]
-    lanes = [o[:, i] for o in flat for i in range(pack)]
-    machine = _Machine(dict(enumerate(lanes, results)))
+    machine = _Machine(dict(enumerate(operands, len(types))))
     machine.run(text)
-    made = []
-    for number, t in enumerate(types):
-        parts = [
-            machine.value(f"${number * pack + i}", np.dtype(t)) for i in range(pack)
-        ]
-        made.append(np.stack(np.broadcast_arrays(*parts), axis=-1).reshape(shape))
-    return made
+    return [machine.value(f"${i}", np.dtype(t)) for i, t in enumerate(types)]
 
 
 class _Machine:

@@ -6,7 +6,6 @@ They surface as errors about something else; none is evidence against a kernel.
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
@@ -71,42 +70,9 @@ def explanation(error: BaseException, *, interpreted: bool = True) -> str:
 # all of triton.language; for each block it makes a table of all dtypes. What comes of
 # it is the same each time. Keeping it costs less than it saves, and pays for checks.
 
-_NEEDED: Final = {
-    "_patch_attr": ("obj", "name", "member", "builder", "scope"),
-    "_patch_builtin": ("pkg", "builder", "scope"),
-    "_patch_lang": ("fn",),
-    "_LangPatchScope": (),
-}
-
 # The builtins of a module or class, by it and its number of attributes: the interpreter
 # adds some, and so may others.
 _builtins: dict[tuple[Any, int], list[str]] = {}
-
-
-def install(module: Any, patches: Patches) -> None:
-    """Have the interpreter keep what it looks up until the patches are undone.
-
-    Args:
-        module: `triton.runtime.interpreter`, with its own patches in place.
-        patches: takes what is replaced.
-    """
-    patches.set(module, "_get_np_dtype", _remembered(module._get_np_dtype))
-    if not _is_known(module):
-        return
-    within = _Within(module)
-    patches.set(module, "_patch_builtin", within.patch_builtin)
-    patches.set(module, "_patch_lang", within.patch_lang)
-    patches.set(module.GridExecutor, "__call__", within.launching())
-
-
-@cache
-def _is_known(module: Any) -> bool:
-    """Whether a release's functions are those that are replaced here."""
-    found = {name: getattr(module, name, None) for name in _NEEDED}
-    return all(
-        callable(f) and tuple(inspect.signature(f).parameters) == _NEEDED[name]
-        for name, f in found.items()
-    )
 
 
 def _remembered(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -140,58 +106,6 @@ def _names(module: Any, pkg: Any) -> list[str]:
     return found
 
 
-class _Within:
-    """Patches each part of triton.language once in a launch.
-
-    The interpreter does so for the kernel and for every call of a device function, and
-    takes it back after the launch.
-    """
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self._is_builtin = module.tl.core.is_builtin
-        self._patch_attr = module._patch_attr
-        self._patch_lang = module._patch_lang
-        self._executor = module.GridExecutor.__call__
-        # By their ids, in a launch: modules, classes, and what functions see.
-        self._patched: dict[int, Any] | None = None
-
-    def patch_lang(self, fn: Any) -> Any:
-        """Patch what a function sees of triton.language, if that is still to do."""
-        patched, sees = self._patched, fn.__globals__
-        if patched is None:
-            return self._patch_lang(fn)
-        if id(sees) in patched:
-            return self._module._LangPatchScope()
-        scope = self._patch_lang(fn)
-        patched[id(sees)] = sees
-        return scope
-
-    def patch_builtin(self, pkg: Any, builder: Any, scope: Any) -> None:
-        """Replace the builtins of a module or class, if that is still to do."""
-        patched = self._patched
-        if patched is not None:
-            if id(pkg) in patched:
-                return
-            patched[id(pkg)] = pkg
-        for name in _names(self._module, pkg):
-            member = getattr(pkg, name)
-            if self._is_builtin(member):
-                self._patch_attr(pkg, name, member, builder, scope)
-
-    def launching(self) -> Callable[..., Any]:
-        """Return the launch of a grid that tells its beginning and its end."""
-
-        def launch(executor: Any, *arguments: Any, **named: Any) -> Any:
-            outer, self._patched = self._patched, {}
-            try:
-                return self._executor(executor, *arguments, **named)
-            finally:
-                self._patched = outer
-
-        return launch
-
-
 # What kernels see of Triton's language, by whatever name they have it.
 #
 # For a launch the interpreter replaces the functions of the modules `triton.language`
@@ -215,16 +129,18 @@ _MOST: Final = {False: 1 << 31, True: 1 << 63}
 _ABSENT: Final = object()
 
 
-def language_install(module: Any, patches: Patches) -> None:
+def install(module: Any, patches: Patches) -> None:
     """Have launches see all names until the patches are undone.
 
     Args:
-        module: `triton.runtime.interpreter`, with its own patches and kfuzz's tables
-            in place, and no launch running.
+        module: `triton.runtime.interpreter`, with kfuzz's other patches in place,
+            and no launch running.
         patches: takes what is replaced.
     """
     names = _Names(module)
-    patches.set(module, "_patch_lang", names.patch_lang(module._patch_lang))
+    patches.set(module, "_get_np_dtype", _remembered(module._get_np_dtype))
+    patches.set(module, "_patch_builtin", names.patch_builtin)
+    patches.set(module, "_patch_lang", names.patch_lang)
     patches.set(module.GridExecutor, "__call__", names.launching())
     patches.set(module.InterpretedFunction, "rewrite", names.rewriting())
     for owner, name in (
@@ -234,12 +150,19 @@ def language_install(module: Any, patches: Patches) -> None:
 
 
 class _Names:
-    """Replaces names of functions once in a launch, and restores them after it."""
+    """Replaces names of functions once in a launch, and restores them after it.
+
+    The interpreter patches all of triton.language for the kernel and for every call of
+    a device function; here it does so once, too.
+    """
 
     def __init__(self, module: Any) -> None:
         self._module, self._tl = module, module.tl
         self._executor = module.GridExecutor.__call__
         self._rewrite = module.InterpretedFunction.rewrite
+        self._patch_attr, self._patch_lang = module._patch_attr, module._patch_lang
+        # By their ids, in a launch: modules, classes, and what functions see.
+        self._patched: dict[int, Any] | None = None
         # What a launch replaces in Triton's modules, by its id: where it is.
         self._known: dict[int, tuple[ModuleType, str]] = {
             id(member): (home, name)
@@ -253,27 +176,40 @@ class _Names:
         self._seen: set[CodeType] | None = None
         self._replaced: list[tuple[dict[str, Any], str, Any]] = []
 
-    def patch_lang(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what is called for each function that runs in a launch."""
+    def patch_builtin(self, pkg: Any, builder: Any, scope: Any) -> None:
+        """Replace the builtins of a module or class, if that is still to do."""
+        if self._patched is not None:
+            if id(pkg) in self._patched:
+                return
+            self._patched[id(pkg)] = pkg
+        for name in _names(self._module, pkg):
+            member = getattr(pkg, name)
+            if self._tl.core.is_builtin(member):
+                self._patch_attr(pkg, name, member, builder, scope)
 
-        def patch_lang(fn: Any) -> Any:
-            scope = original(fn)
-            if not self._seen:
-                # Of Triton's own module: the launch's scope restores them.
-                scope.set_attr(self._tl, "range", self._loop)
-                # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
-                scope.set_attr(self._tl.tensor, "__index__", number)
-            self._see(fn)
-            return scope
-
-        return patch_lang
+    def patch_lang(self, fn: Any) -> Any:
+        """Patch what a function sees that runs in a launch, if that is still to do."""
+        patched, sees = self._patched, fn.__globals__
+        if patched is not None and id(sees) in patched:
+            scope = self._module._LangPatchScope()
+        else:
+            scope = self._patch_lang(fn)
+            if patched is not None:
+                patched[id(sees)] = sees
+        if not self._seen:
+            # Of Triton's own module: the launch's scope restores them.
+            scope.set_attr(self._tl, "range", self._loop)
+            # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
+            scope.set_attr(self._tl.tensor, "__index__", number)
+        self._see(fn)
+        return scope
 
     def launching(self) -> Callable[..., Any]:
         """Return the launch of a grid, which restores all names after it."""
 
         def launch(executor: Any, *arguments: Any, **named: Any) -> Any:
-            outer = self._seen, self._replaced
-            self._seen, self._replaced = set(), []
+            outer = self._seen, self._replaced, self._patched
+            self._seen, self._replaced, self._patched = set(), [], {}
             try:
                 return self._executor(executor, *arguments, **named)
             finally:
@@ -282,7 +218,7 @@ class _Names:
                         del names[name]
                     else:
                         names[name] = before
-                self._seen, self._replaced = outer
+                self._seen, self._replaced, self._patched = outer
 
         return launch
 

@@ -5,8 +5,9 @@ compiled; here is what the symbols behind it compute. A function of float32 is c
 in float64 and rounded once, one of float64 by the C library's or torch's: within the
 greatest errors that CUDA documents (CUDA C++ Programming Guide, "Mathematical
 Functions", tables of single and double precision), mostly far within. So are `fast_`
-functions, whose errors on a GPU are greater. A symbol that is not here (arithmetic that
-rounds towards an end, Bessel functions of order n) is named, and its kernel not judged.
+functions, whose errors on a GPU are greater. A symbol that is not here (arithmetic and
+conversions to floats that round towards an end, Bessel functions of order n, averages
+and products of 24 bits, permutations of bytes) is named, and its kernel not judged.
 """
 
 import math
@@ -118,20 +119,11 @@ def _each(function: Callable[..., float], at_pole: float = math.nan) -> Function
     return np.vectorize(guarded, otypes=[np.float64])
 
 
-def _turns(quarters: int) -> Function:
-    """Return sin(pi x + quarters * pi / 2), reduced exactly."""
-
-    def computed(x: Any) -> Any:
-        reduced = np.fmod(x, 2.0)
-        quarter = np.rint(2 * np.where(np.isfinite(x), reduced, 0.0))
-        angle = math.pi * (reduced - quarter / 2)
-        place = (quarter.astype(np.int64) + quarters) % 4
-        sine, cosine = np.sin(angle), np.cos(angle)
-        return np.select(
-            [place == 0, place == 1, place == 2], [sine, cosine, -sine], -cosine
-        )
-
-    return computed
+def _sinpi(x: Any) -> Any:
+    """Return sin(pi x), reduced exactly."""
+    turn = x - 2 * np.rint(x / 2)
+    half = np.copysign(1.0, turn) - turn
+    return np.sin(math.pi * np.where(np.abs(turn) > 0.5, half, turn))
 
 
 def _away_from_zero(x: Any) -> Any:
@@ -149,27 +141,6 @@ def _norm(*operands: Any) -> Any:
     for operand in operands[1:]:
         total = np.hypot(total, operand)
     return np.abs(total)
-
-
-def _exponent(x: Any) -> Any:
-    """Return the exponent of the greatest power of two that is at most |x|."""
-    return np.frexp(x)[1].astype(np.float64) - 1
-
-
-def _logb(x: Any) -> Any:
-    special = np.where(x == 0, -np.inf, np.abs(x))
-    return np.where((x == 0) | ~np.isfinite(x), special, _exponent(x))
-
-
-def _ilogb(x: Any) -> Any:
-    ends = np.iinfo(np.int32)
-    special = np.where(np.isinf(x), ends.max, ends.min)
-    normal = np.where((x == 0) | ~np.isfinite(x), 0, _exponent(x)).astype(np.int32)
-    return np.where((x == 0) | ~np.isfinite(x), special, normal)
-
-
-def _fdim(x: Any, y: Any) -> Any:
-    return np.where(x <= y, 0.0, x - y)
 
 
 def _fused(x: float, y: float, z: float) -> float:
@@ -194,7 +165,8 @@ _REAL: Final[dict[str, Function]] = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "exp10": lambda x: np.power(10.0, x),
-    "sinpi": _turns(0), "cospi": _turns(1),
+    "sinpi": _sinpi,
+    "cospi": lambda x: np.sin(math.pi * (0.5 - np.abs(x - 2 * np.rint(x / 2)))),
     "pow": np.power, "powi": lambda x, n: np.power(x, n.astype(np.float64)),
     "fdivide": np.divide,
     "rsqrt": lambda x: 1 / np.sqrt(x), "rcbrt": lambda x: 1 / np.cbrt(x),
@@ -213,7 +185,7 @@ _REAL: Final[dict[str, Function]] = {
     "cyl_bessel_i1": _of_torch(torch.special.i1),
     "nearbyint": np.rint, "round": _away_from_zero,
     "scalbn": np.ldexp, "remainder": _each(math.remainder),
-    "fma": _each(_fused), "fdim": _fdim, "logb": _logb, "ilogb": _ilogb,
+    "fma": _each(_fused), "fdim": lambda x, y: np.where(x <= y, 0.0, x - y),
     "saturate": lambda x: np.where(np.isnan(x), 0.0, np.clip(x, 0.0, 1.0)),
 }  # fmt: skip
 
@@ -234,7 +206,7 @@ def _conversion(source: str, target: str, mode: str) -> Function | None:
         return None
     if np.dtype(into).kind != "f":
         return lambda x: _saturated(_TO_WHOLE[mode](x.astype(np.float64)), into)
-    return lambda x: _rounded(x, into, mode)
+    return (lambda x: x.astype(into)) if mode == "rn" else None
 
 
 def _saturated(whole: Any, into: Any) -> Any:
@@ -250,23 +222,6 @@ def _saturated(whole: Any, into: Any) -> Any:
     return np.where(np.isnan(whole), nan, result).astype(into)
 
 
-def _rounded(x: Any, into: Any, mode: str) -> Any:
-    """Round exact numbers to a float format in a direction."""
-    near = x.astype(into)
-    if mode == "rn":
-        return near
-    # Both are compared as exact numbers, whatever their formats.
-    beyond = np.vectorize(lambda a, b: (a > b) - (a < b), otypes=[np.int8])
-    over = beyond(near.astype(object), x.astype(object))
-    down, up = np.nextafter(near, into(-np.inf)), np.nextafter(near, into(np.inf))
-    if mode == "rz":
-        over = np.where(x < 0, -over, over)
-        return np.where(over > 0, np.where(x < 0, up, down), near)
-    if mode == "rd":
-        return np.where(over > 0, down, near)
-    return np.where(over < 0, up, near)
-
-
 def _bits(function: Callable[[int, int], int]) -> Function:
     """Compute on the bits of each integer: function(bits, how many there are)."""
 
@@ -277,10 +232,6 @@ def _bits(function: Callable[[int, int], int]) -> Function:
         return np.array(made, unsigned).reshape(x.shape).view(x.dtype)
 
     return computed
-
-
-def _reversed(bits: int, wide: int) -> int:
-    return int(f"{bits:0{wide}b}"[::-1], 2)
 
 
 def _exact(function: Function) -> Function:
@@ -300,37 +251,17 @@ def _high(wide: int) -> Function:
     return _exact(lambda x, y: (x * y) >> wide)
 
 
-def _low_24(x: Any) -> Any:
-    return (((x % (1 << 24)) + (1 << 23)) % (1 << 24)) - (1 << 23)
-
-
-def _permuted(x: int, y: int, selector: int) -> int:
-    """Select four of eight bytes, as `__byte_perm` does."""
-    every = (x % (1 << 32)) | (y % (1 << 32)) << 32
-    picked = (every >> 8 * (selector >> 4 * i & 7) & 0xFF for i in range(4))
-    return sum(byte << 8 * i for i, byte in enumerate(picked))
-
-
 _clz: Final = _bits(lambda bits, wide: wide - bits.bit_length())
 _popc: Final = _bits(lambda bits, wide: bits.bit_count())
 _ffs: Final = _bits(lambda bits, wide: (bits & -bits).bit_length())
-_brev: Final = _bits(_reversed)
-_sad: Final = _exact(lambda x, y, z: abs(x - y) + z)
+_brev: Final = _bits(lambda bits, wide: int(f"{bits:0{wide}b}"[::-1], 2))
 
 # By their names without "__nv_": what is computed in the operands' own types.
 _AS_GIVEN: Final[dict[str, Function]] = {
     "clz": _clz, "clzll": _clz, "popc": _popc, "popcll": _popc,
     "ffs": _ffs, "ffsll": _ffs, "brev": _brev, "brevll": _brev,
-    "byte_perm": _exact(np.vectorize(_permuted, otypes=[object])),
     "mulhi": _high(32), "umulhi": _high(32),
     "mul64hi": _high(64), "umul64hi": _high(64),
-    "mul24": _exact(lambda x, y: _low_24(x) * _low_24(y)),
-    "umul24": _exact(lambda x, y: (x % (1 << 24)) * (y % (1 << 24))),
-    "sad": _sad, "usad": _sad,
-    "hadd": _exact(lambda x, y: (x + y) >> 1),
-    "uhadd": _exact(lambda x, y: (x + y) >> 1),
-    "rhadd": _exact(lambda x, y: (x + y + 1) >> 1),
-    "urhadd": _exact(lambda x, y: (x + y + 1) >> 1),
     "abs": np.abs, "llabs": np.abs,
     "nextafterf": np.nextafter, "nextafter": np.nextafter,
     "isnanf": np.isnan, "isnand": np.isnan, "isinff": np.isinf, "isinfd": np.isinf,

@@ -41,10 +41,6 @@ Flag = Callable[[str], None]
 
 def correctable(module: Any) -> frozenset[str]:
     """Return the formats, by Triton's names, that can be made right here."""
-    try:
-        import ml_dtypes  # noqa: F401
-    except ImportError:
-        return frozenset()
     parts = all(
         hasattr(getattr(module, owner, None), name)
         for owner, names in _NEEDED.items()
@@ -63,12 +59,9 @@ def install(module: Any, flag: Flag, patches: Patches) -> None:
     """
     builder = module.InterpreterBuilder
     operations = _Operations(module, flag)
-    for name, original in (
-        (name, getattr(builder, name, None))
-        for name in (*_NEEDED["InterpreterBuilder"], "create_dot_scaled")
-    ):
-        if original is not None:
-            patches.set(builder, name, getattr(operations, name)(original))
+    for name in (*_NEEDED["InterpreterBuilder"], "create_dot_scaled"):
+        if (original := getattr(builder, name, None)) is not None:
+            patches.set(builder, name, _for(getattr(operations, name), original))
     # Up to some release np.maximum stood for both; PTX drops NaN in the first pair.
     for name, op in (
         ("create_maxnumf", np.fmax), ("create_minnumf", np.fmin),
@@ -81,6 +74,10 @@ def install(module: Any, flag: Flag, patches: Patches) -> None:
     patches.set(module, "_interpreter", _RawMemory(module._interpreter))
 
     tree_reductions_install(module, flag, patches)
+
+
+def _for(operation: Any, original: Any) -> Any:
+    return lambda builder, *operands: operation(original, builder, *operands)
 
 
 def _binary(op: Any) -> Callable[[Any, Any, Any], Any]:
@@ -104,12 +101,10 @@ def _signed_zeros(op: Any, left: Any, right: Any, result: Any) -> Any:
 
 
 def _element_types(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    from kfuzz.execution.interpreter.low_precision_rounding import DTYPES
-
     def element_type(tt_dtype: Any) -> Any:
         name = getattr(getattr(tt_dtype, "element_ty", tt_dtype), "name", "")
-        if name in DTYPES and not tt_dtype.is_ptr():
-            return DTYPES[name]
+        if name in n.DTYPES and not tt_dtype.is_ptr():
+            return n.DTYPES[name]
         return original(tt_dtype)
 
     return element_type
@@ -119,10 +114,8 @@ class _RawMemory:
     """The native part, which knows NumPy's own types only."""
 
     def __init__(self, native: Any) -> None:
-        from kfuzz.execution.interpreter.low_precision_rounding import DTYPES
-
         self._native = native
-        self._bits = {d: np.dtype(f"u{d.itemsize}") for d in DTYPES.values()}
+        self._bits = {d: np.dtype(f"u{d.itemsize}") for d in n.DTYPES.values()}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
@@ -141,27 +134,22 @@ class _RawMemory:
         return self._native.store(pointers, bare, mask)
 
     def atomic_cas(self, pointers: Any, cmp: Any, value: Any, sem: Any) -> Any:
-        from kfuzz.execution.interpreter.low_precision_rounding import raw
-
-        found = self._native.atomic_cas(pointers, raw(cmp), raw(value), sem)
+        found = self._native.atomic_cas(pointers, n.raw(cmp), n.raw(value), sem)
         return found.view(cmp.dtype)
 
 
 class _Operations:
-    """Each method takes an operation of the builder and returns the right one."""
+    """Each method stands for an operation of the builder, which it is given."""
 
     def __init__(self, module: Any, flag: Flag) -> None:
-        from kfuzz.execution.interpreter import low_precision_rounding as narrow
-
-        self._module, self._flag, self._n = module, flag, narrow
-        self._handle, self._names = module.TensorHandle, narrow.NAMES
+        self._module, self._flag = module, flag
+        self._handle, self._names = module.TensorHandle, n.NAMES
 
     def _name(self, *handles: Any) -> str:
         """Return the format among the operands; handles may misname theirs."""
         for handle in handles:
-            name: str | None = self._names.get(handle.data.dtype)
-            if name is not None:
-                return name
+            if name := self._names.get(handle.data.dtype):
+                return str(name)
         return ""
 
     def _no_code(self, what: str, name: str) -> None:
@@ -169,153 +157,136 @@ class _Operations:
 
     def get_bf16(self) -> Any:
         return lambda _, value: self._handle(
-            self._n.constant(value), self._module.tl.bfloat16
+            n.constant(value), self._module.tl.bfloat16
         )
 
-    def binary_op(self, original: Any) -> Any:
-        names = self._names
+    def binary_op(
+        self, original: Any, builder: Any, lhs: Any, rhs: Any, op: Any
+    ) -> Any:
+        name = self._names.get(lhs.data.dtype) or self._names.get(rhs.data.dtype)
+        if name is None:
+            made = original(builder, lhs, rhs, op)
+            if op in _EXTREMES and made.data.dtype.kind == "f":
+                made.data = _signed_zeros(op, lhs.data, rhs.data, made.data)
+            return made
+        if name != "bf16":
+            self._no_code(op.__name__, name)
+        left, right = n.widen(lhs.data), n.widen(rhs.data)
+        result = np.asarray(op(left, right))
+        if result.dtype == np.bool_:
+            return self._handle(result, self._module.tl.int1)
+        result = _signed_zeros(op, left, right, result)
+        return self._handle(n.narrow(result, name), lhs.dtype.scalar)
 
-        def binary_op(builder: Any, lhs: Any, rhs: Any, op: Any) -> Any:
-            name = names.get(lhs.data.dtype) or names.get(rhs.data.dtype)
-            if name is None:
-                made = original(builder, lhs, rhs, op)
-                if op in _EXTREMES and made.data.dtype.kind == "f":
-                    made.data = _signed_zeros(op, lhs.data, rhs.data, made.data)
-                return made
-            if name != "bf16":
-                self._no_code(op.__name__, name)
-            left, right = self._n.widen(lhs.data), self._n.widen(rhs.data)
-            result = np.asarray(op(left, right))
-            if result.dtype == np.bool_:
-                return self._handle(result, self._module.tl.int1)
-            result = _signed_zeros(op, left, right, result)
-            return self._handle(self._n.narrow(result, name), lhs.dtype.scalar)
+    def unary_op(self, original: Any, builder: Any, arg: Any, op: Any) -> Any:
+        name = self._name(arg)
+        if not name:
+            return original(builder, arg, op)
+        if name != "bf16" or op is not np.negative:
+            self._no_code(op.__name__, name)
+        if op is np.negative:  # flips one bit, of NaN too
+            bits = n.raw(arg.data)
+            sign = bits.dtype.type(1 << (8 * bits.itemsize - 1))
+            return self._handle((bits ^ sign).view(arg.data.dtype), arg.dtype)
+        result = op(n.widen(arg.data))
+        return self._handle(n.narrow(result, name), arg.dtype.scalar)
 
-        return binary_op
+    def cast_impl(self, original: Any, builder: Any, src: Any, dst_type: Any) -> Any:
+        source, scalar = self._name(src), dst_type.scalar
+        if scalar.name in FORMATS:
+            data = n.narrow(src.data, scalar.name)
+            # Only constants come here for 8 bits, and are folded if exact.
+            if scalar.name != "bf16" and not np.array_equal(
+                n.widen(data), n.widen(src.data), equal_nan=True
+            ):
+                self._no_code("an inexact constant", scalar.name)
+            return self._handle(data, scalar)
+        if source:
+            wide = self._handle(n.widen(src.data), self._module.tl.float32)
+            return original(builder, wide, dst_type)
+        return original(builder, src, dst_type)
 
-    def unary_op(self, original: Any) -> Any:
-        def unary_op(builder: Any, arg: Any, op: Any) -> Any:
-            name = self._name(arg)
-            if not name:
-                return original(builder, arg, op)
-            if name != "bf16" or op is not np.negative:
-                self._no_code(op.__name__, name)
-            if op is np.negative:  # flips one bit, of NaN too
-                bits = self._n.raw(arg.data)
-                sign = bits.dtype.type(1 << (8 * bits.itemsize - 1))
-                return self._handle((bits ^ sign).view(arg.data.dtype), arg.dtype)
-            result = op(self._n.widen(arg.data))
-            return self._handle(self._n.narrow(result, name), arg.dtype.scalar)
-
-        return unary_op
-
-    def cast_impl(self, original: Any) -> Any:
-        def cast_impl(builder: Any, src: Any, dst_type: Any) -> Any:
-            source, scalar = self._name(src), dst_type.scalar
-            if scalar.name in FORMATS:
-                data = self._n.narrow(src.data, scalar.name)
-                # Only constants come here for 8 bits, and are folded if exact.
-                if scalar.name != "bf16" and not np.array_equal(
-                    self._n.widen(data), self._n.widen(src.data), equal_nan=True
-                ):
-                    self._no_code("an inexact constant", scalar.name)
-                return self._handle(data, scalar)
+    def create_fp_to_fp(
+        self, original: Any, builder: Any, src: Any, dst_type: Any, mode: Any
+    ) -> Any:
+        source, scalar = self._name(src), dst_type.scalar
+        if mode == self._module._ir.ROUNDING_MODE.RTZ:
+            single = src.data.dtype == np.float32
+            if not single or scalar.name not in ("bf16", "fp16", "fp8e5"):
+                self._no_code("a cast towards zero", scalar.name)
+                return builder.cast_impl(src, dst_type)
+            return self._handle(n.toward_zero(src.data, scalar.name), scalar)
+        if scalar.name not in FORMATS:
             if source:
-                wide = self._handle(self._n.widen(src.data), self._module.tl.float32)
-                return original(builder, wide, dst_type)
-            return original(builder, src, dst_type)
+                return builder.cast_impl(src, dst_type)
+            return original(builder, src, dst_type, mode)
+        from_8_bits = source not in ("", "bf16")
+        if scalar.name != "bf16" and (from_8_bits or src.data.dtype == np.float64):
+            self._no_code(f"a cast from {source or 'fp64'}", scalar.name)
+        return self._handle(n.narrow(src.data, scalar.name), scalar)
 
-        return cast_impl
+    def create_fma(self, original: Any, builder: Any, x: Any, y: Any, z: Any) -> Any:
+        name = self._name(x, y, z)
+        if not name:
+            return original(builder, x, y, z)
+        if name != "bf16":
+            self._no_code("fma", name)
+            return original(builder, x, y, z)
+        result = n.fused_multiply_add(x.data, y.data, z.data)
+        return self._handle(result, z.dtype.scalar)
 
-    def create_fp_to_fp(self, original: Any) -> Any:
-        def create_fp_to_fp(builder: Any, src: Any, dst_type: Any, mode: Any) -> Any:
-            source, scalar = self._name(src), dst_type.scalar
-            if mode == self._module._ir.ROUNDING_MODE.RTZ:
-                single = src.data.dtype == np.float32
-                if not single or scalar.name not in ("bf16", "fp16", "fp8e5"):
-                    self._no_code("a cast towards zero", scalar.name)
-                    return builder.cast_impl(src, dst_type)
-                return self._handle(self._n.toward_zero(src.data, scalar.name), scalar)
-            if scalar.name not in FORMATS:
-                if source:
-                    return builder.cast_impl(src, dst_type)
-                return original(builder, src, dst_type, mode)
-            from_8_bits = source not in ("", "bf16")
-            if scalar.name != "bf16" and (from_8_bits or src.data.dtype == np.float64):
-                self._no_code(f"a cast from {source or 'fp64'}", scalar.name)
-            return self._handle(self._n.narrow(src.data, scalar.name), scalar)
+    def create_clampf(
+        self, original: Any, builder: Any, arg: Any, lo: Any, hi: Any, nans: Any
+    ) -> Any:
+        ignores = nans == self._module._ir.PROPAGATE_NAN.NONE
+        if not ignores and not self._name(arg, lo, hi):
+            return original(builder, arg, lo, hi, nans)
+        upper, lower = (np.fmax, np.fmin) if ignores else (np.maximum, np.minimum)
+        return builder.binary_op(builder.binary_op(arg, lo, upper), hi, lower)
 
-        return create_fp_to_fp
+    def create_dot(
+        self, original: Any, builder: Any, a: Any, b: Any, *others: Any
+    ) -> Any:
+        if self._name(a, b):  # products are exact in float32
+            single = self._module.tl.float32
+            a = self._handle(n.widen(a.data), single)
+            b = self._handle(n.widen(b.data), single)
+        return original(builder, a, b, *others)
 
-    def create_fma(self, original: Any) -> Any:
-        def create_fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
-            name = self._name(x, y, z)
-            if not name:
-                return original(builder, x, y, z)
-            if name != "bf16":
-                self._no_code("fma", name)
-                return original(builder, x, y, z)
-            result = self._n.fused_multiply_add(x.data, y.data, z.data)
-            return self._handle(result, z.dtype.scalar)
+    def create_dot_scaled(self, original: Any, builder: Any, *operands: Any) -> Any:
+        handles = (h for h in operands if isinstance(h, self._handle))
+        name = self._name(*handles)
+        if name:
+            self._flag(f"Triton's interpreter computes dot_scaled in {name} wrongly")
+        return original(builder, *operands)
 
-        return create_fma
-
-    def create_clampf(self, original: Any) -> Any:
-        def create_clampf(builder: Any, arg: Any, lo: Any, hi: Any, nans: Any) -> Any:
-            ignores = nans == self._module._ir.PROPAGATE_NAN.NONE
-            if not ignores and not self._name(arg, lo, hi):
-                return original(builder, arg, lo, hi, nans)
-            upper, lower = (np.fmax, np.fmin) if ignores else (np.maximum, np.minimum)
-            return builder.binary_op(builder.binary_op(arg, lo, upper), hi, lower)
-
-        return create_clampf
-
-    def create_dot(self, original: Any) -> Any:
-        def create_dot(builder: Any, a: Any, b: Any, *others: Any) -> Any:
-            if self._name(a, b):  # products are exact in float32
-                single = self._module.tl.float32
-                a = self._handle(self._n.widen(a.data), single)
-                b = self._handle(self._n.widen(b.data), single)
-            return original(builder, a, b, *others)
-
-        return create_dot
-
-    def create_dot_scaled(self, original: Any) -> Any:
-        def create_dot_scaled(builder: Any, *operands: Any) -> Any:
-            handles = (h for h in operands if isinstance(h, self._handle))
-            name = self._name(*handles)
-            if name:
-                self._flag(
-                    f"Triton's interpreter computes dot_scaled in {name} wrongly"
-                )
-            return original(builder, *operands)
-
-        return create_dot_scaled
-
-    def create_atomic_rmw(self, original: Any) -> Any:
-        def create_atomic_rmw(
-            builder: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any
-        ) -> Any:
-            name = self._name(val)
-            if not name:
-                return original(builder, op, ptr, val, mask, sem, scope)
-            if name != "bf16" or op != self._module._ir.ATOMIC_OP.FADD:
-                self._no_code("atomics other than bf16 addition", name)
-            found = np.zeros(val.data.shape, val.data.dtype)
-            memory, always = self._module._interpreter, np.ones(1, np.bool_)
-            for index in np.ndindex(val.data.shape):  # lanes may share an address
-                if not mask.data[index]:
-                    continue
-                where = ptr.data[index].reshape(1)
-                before = memory.load(
-                    where, always, found[index].reshape(1), found.dtype
-                )
-                found[index] = before[0]
-                total = self._n.widen(before) + self._n.widen(val.data[index])
-                memory.store(where, self._n.narrow(total, name), always)
-            return self._handle(found, val.dtype.scalar)
-
-        return create_atomic_rmw
+    def create_atomic_rmw(
+        self,
+        original: Any,
+        builder: Any,
+        op: Any,
+        ptr: Any,
+        val: Any,
+        mask: Any,
+        sem: Any,
+        scope: Any,
+    ) -> Any:
+        name = self._name(val)
+        if not name:
+            return original(builder, op, ptr, val, mask, sem, scope)
+        if name != "bf16" or op != self._module._ir.ATOMIC_OP.FADD:
+            self._no_code("atomics other than bf16 addition", name)
+        found = np.zeros(val.data.shape, val.data.dtype)
+        memory, always = self._module._interpreter, np.ones(1, np.bool_)
+        for index in np.ndindex(val.data.shape):  # lanes may share an address
+            if not mask.data[index]:
+                continue
+            where = ptr.data[index].reshape(1)
+            before = memory.load(where, always, found[index].reshape(1), found.dtype)
+            found[index] = before[0]
+            total = n.widen(before) + n.widen(val.data[index])
+            memory.store(where, n.narrow(total, name), always)
+        return self._handle(found, val.dtype.scalar)
 
 
 # Sums and scans of bfloat16 in Triton's interpreter, associated as GPU lanes do.

@@ -311,12 +311,9 @@ class AccessLog:
 def _shown(file: str) -> str:
     """Return a source file below the working directory, else its name alone."""
     try:
-        here = os.getcwd() + os.sep
-    except OSError:  # it is gone
-        return os.path.basename(file)
-    if file.startswith(here):
-        return file.removeprefix(here)
-    return os.path.basename(file)
+        return str(Path(file).relative_to(Path.cwd()))
+    except (OSError, ValueError):  # it is elsewhere, or the directory is gone
+        return Path(file).name
 
 
 def _distances(
@@ -361,8 +358,7 @@ class _Stamps:
 
     def __init__(self, region: Region, unit: int) -> None:
         self.unit = unit
-        self._units = -(-(region.high - region.low) // unit)
-        self.times = np.zeros(self._units, np.int32)
+        self.times = np.zeros(-(-(region.high - region.low) // unit), np.int32)
 
 
 class Races:
@@ -461,15 +457,13 @@ class Races:
 
     def read(self, address: int) -> None:
         """Record a load of one element: what polls an atomic's result follows it."""
-        if address in self._clocks:
-            self.acquire([address])
+        self.acquire([address])
 
     def acquire(self, keys: Iterable[int | Region]) -> None:
         """Come after what the given addresses and regions have been told."""
         for key in keys:
-            clock = self._clocks.get(key)
-            if clock is not None:
-                np.maximum(self._known, clock, out=self._known)
+            if key in self._clocks:
+                np.maximum(self._known, self._clocks[key], out=self._known)
 
     def _unordered(
         self,
@@ -509,11 +503,8 @@ class Races:
 
 def _units(offsets: Indices, size: int, unit: int) -> Indices:
     """Return the units that each store covers, [stores, units of one]."""
-    first = offsets // unit
-    if size == unit:
-        return first[:, None]
     steps: Indices = np.arange(size // unit)
-    return first[:, None] + steps
+    return (offsets // unit)[:, None] + steps
 
 
 LOAD: Final = "load"
@@ -661,10 +652,8 @@ class AddressCheck:
         if bad is None:
             return native.atomic_cas(ptrs, cmp, value, sem)
         result = np.array(np.broadcast_to(cmp, ptrs.shape))
-        good = ~bad
-        if good.any():
-            wanted = _shaped(cmp, ptrs.shape)[good]
-            new = _shaped(value, ptrs.shape)[good]
+        if (good := ~bad).any():
+            wanted, new = (_shaped(x, ptrs.shape)[good] for x in (cmp, value))
             result[good] = native.atomic_cas(ptrs[good], wanted, new, sem)
         return result
 
@@ -679,13 +668,9 @@ class AddressCheck:
 
     def _covering(self, ptrs: Array, size: int) -> Region | None:
         """Return the region that holds every lane, masked ones included."""
-        if ptrs.size == 1:
-            low = high = int(ptrs.item())
-        elif ptrs.size:
-            low, high = int(ptrs.min()), int(ptrs.max())
-        else:
+        if not ptrs.size:
             return None
-        return self._regions.covering(low, high + size)
+        return self._regions.covering(int(ptrs.min()), int(ptrs.max()) + size)
 
     def _pieces(
         self, ptrs: Array, live: Flags, size: int, access: str, region: Region | None
@@ -697,24 +682,17 @@ class AddressCheck:
             and the stray lanes, None if there are none.
         """
         bad: Flags | None = None
-        if region is not None:
-            groups = [(region, live)]
-        else:
-            addresses = ptrs[live]
-            if not addresses.size:
-                return [], None
-            region = self._covering(addresses, size)
-            if region is not None:
-                groups = [(region, live)]
-            else:
-                numbers = np.full(ptrs.shape, -2, np.int64)
-                numbers[live] = self._regions.numbers(addresses, size)
-                groups = [
-                    (self._regions.all[n], numbers == n)
-                    for n in np.unique(numbers)
-                    if n >= 0
-                ]
-                bad = self._strays(ptrs, numbers == -1, size, access)
+        region = region or self._covering(ptrs[live], size)
+        groups = [(region, live)] if region is not None else []
+        if region is None and live.any():
+            numbers = np.full(ptrs.shape, -2, np.int64)
+            numbers[live] = self._regions.numbers(ptrs[live], size)
+            groups = [
+                (self._regions.all[n], numbers == n)
+                for n in np.unique(numbers)
+                if n >= 0
+            ]
+            bad = self._strays(ptrs, numbers == -1, access)
         pieces = []
         for found, lanes in groups:
             offsets = (ptrs[lanes] - np.uint64(found.low)).view(np.int64)
@@ -730,19 +708,12 @@ class AddressCheck:
                 pieces.append((found, lanes, offsets))
         return pieces, bad
 
-    def _strays(
-        self, ptrs: Array, outside: Flags, size: int, access: str
-    ) -> Flags | None:
+    def _strays(self, ptrs: Array, outside: Flags, access: str) -> Flags | None:
         """Record lanes that touch no region; return those that count as stray."""
+        if self.casts:  # a live tensor that only its owner knows may lie there
+            outside = outside & self._reach.owned(ptrs)
         if not outside.any():
             return None
-        if self.casts:
-            # A live tensor that only its owner knows may lie there.
-            owned = np.zeros(ptrs.shape, np.bool_)
-            owned[outside] = self._reach.owned(ptrs[outside])
-            outside = owned
-            if not outside.any():
-                return None
         addresses = ptrs[outside]
         home = None
         if self.origin is not None:
@@ -756,7 +727,7 @@ class AddressCheck:
             if region is None:
                 self._record(access, None, "elsewhere", offsets)
                 continue
-            offsets = (addresses[mine] - np.uint64(region.low)).view(np.int64)
+            offsets = offsets - np.int64(region.low)
             for where, side in (("before", offsets < 0), ("after", offsets >= 0)):
                 if side.any():
                     self._record(access, region, where, offsets[side])
@@ -840,6 +811,8 @@ _ATOMICS: Final = (
 )  # fmt: skip
 _PLAIN: Final = ("create_masked_load", "create_masked_store")
 _BLOCKS: Final = ("BlockPointerHandle", "TensorDescHandle")
+# What is checked of the native part, and which of its arguments are the pointers.
+_POINTERS: Final = {"load": 0, "store": 0, "atomic_rmw": 1, "atomic_cas": 0}
 
 
 def install(module: Any, current: Current, patches: Patches) -> None:
@@ -877,40 +850,21 @@ class _CheckedMemory:
         self._current = current
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._native, name)
+        native = getattr(self._native, name)
+        place = _POINTERS.get(name)
+        if place is None:
+            return native
 
-    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        check = self._current()
-        if check is None:
-            return self._native.load(pointers, mask, other, dtype)
-        result = check.load(self._native, pointers, mask, other, dtype)
-        check.polled(pointers, result)
-        return result
+        def checked(*arguments: Any) -> Any:
+            check = self._current()
+            if check is None:
+                return native(*arguments)
+            result = getattr(check, name)(self._native, *arguments)
+            if name != "store":
+                check.polled(arguments[place], result)
+            return result
 
-    def store(self, pointers: Any, values: Any, mask: Any) -> Any:
-        check = self._current()
-        if check is None:
-            return self._native.store(pointers, values, mask)
-        return check.store(self._native, pointers, values, mask)
-
-    def atomic_rmw(
-        self, operation: Any, pointers: Any, value: Any, mask: Any, sem: Any
-    ) -> Any:
-        check = self._current()
-        if check is None:
-            return self._native.atomic_rmw(operation, pointers, value, mask, sem)
-        native = self._native
-        result = check.atomic_rmw(native, operation, pointers, value, mask, sem)
-        check.polled(pointers, result)
-        return result
-
-    def atomic_cas(self, pointers: Any, cmp: Any, value: Any, sem: Any) -> Any:
-        check = self._current()
-        if check is None:
-            return self._native.atomic_cas(pointers, cmp, value, sem)
-        result = check.atomic_cas(self._native, pointers, cmp, value, sem)
-        check.polled(pointers, result)
-        return result
+        return checked
 
 
 def _bits(original: Any, int1: Any) -> Any:
@@ -929,7 +883,7 @@ def _bits(original: Any, int1: Any) -> Any:
 
 
 def _origin(operands: tuple[Any, ...], handle: Any) -> Any:
-    for operand in operands:
+    for operand in operands:  # mostly no pointers: their attributes are empty
         if isinstance(operand, handle) and operand.attr:
             found = operand.attr.get(_ORIGIN)
             if found is not None:
@@ -942,28 +896,23 @@ def _carrier(original: Any, handle: Any) -> Any:
 
     def operation(builder: Any, *operands: Any, **named: Any) -> Any:
         made = original(builder, *operands, **named)
-        for operand in operands:  # mostly no pointers: their attributes are empty
-            if operand.__class__ is handle and operand.attr:
-                found = operand.attr.get(_ORIGIN)
-                if found is not None:
-                    made.attr[_ORIGIN] = found
-                    break
+        if (found := _origin(operands, handle)) is not None:
+            made.attr[_ORIGIN] = found
         return made
 
     return operation
 
 
 def _cast(original: Any, handle: Any, current: Current) -> Any:
+    carried = _carrier(original, handle)
+
     def cast(builder: Any, source: Any, to: Any, *others: Any) -> Any:
-        made = original(builder, source, to, *others)
-        if to.scalar.is_ptr():
-            found = _origin((source,), handle)
-            if found is not None:
-                made.attr[_ORIGIN] = found
-            check = current()
-            if check is not None and not source.dtype.scalar.is_ptr():
-                check.casts = True
-        return made
+        if not to.scalar.is_ptr():
+            return original(builder, source, to, *others)
+        check = current()
+        if check is not None and not source.dtype.scalar.is_ptr():
+            check.casts = True
+        return carried(builder, source, to, *others)
 
     return cast
 

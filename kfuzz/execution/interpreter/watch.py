@@ -39,7 +39,6 @@ from kfuzz.execution.interpreter import (
     low_precision,
     memory,
 )
-from kfuzz.execution.interpreter import language as interpreter_tables
 from kfuzz.execution.interpreter.memory import AddressCheck, Program, Reach, tensors_in
 
 # Launches in Triton's interpreter, made as compiled kernels are launched.
@@ -68,11 +67,9 @@ def _converted(module: Any) -> Callable[[Any], Any]:
     original = module._implicit_cvt
 
     def converted(argument: Any) -> Any:
-        if isinstance(argument, bool):  # up to some release made a wide integer
-            return _scalar(module, argument, "u1")
-        if isinstance(argument, float):
-            return _scalar(module, argument, "fp32")
-        return original(argument)
+        # A bool was made a wide integer up to some release.
+        kind = {bool: "u1", float: "fp32"}.get(type(argument))
+        return _scalar(module, argument, kind) if kind else original(argument)
 
     return converted
 
@@ -147,6 +144,7 @@ class Launches:
         last: the program to run last, in launches that have it.
         tuned: number of the autotune configuration to run, modulo how many.
         measuring: where autotuners measure; None where they do not.
+        given: the arguments of the launch to come, on the host.
     """
 
     programs: int = 0
@@ -158,7 +156,7 @@ class Launches:
     last: Program | None = None
     tuned: int = 0
     measuring: tuning.Measuring | None = None
-    _given: list[Any] = field(default_factory=list, repr=False)
+    given: list[Any] = field(default_factory=list, repr=False)
     _grid: Program = (1, 1, 1)
     _launched: int = 0
 
@@ -171,20 +169,13 @@ class Launches:
         """Keep the first reason not to judge by this call."""
         self.unreliable = self.unreliable or reason
 
-    def given(self, arguments: list[Any]) -> None:
-        """Note a launch's arguments, on the host."""
-        self._given = arguments
-
     def launch(self, grid: Program) -> None:
         """Begin a launch of the arguments noted."""
         self._grid = grid
         self._launched += 1
         if self.check is not None:
-            self.check.launch(self._given, math.prod(grid))
-        self._given = []
-
-    def _has(self, program: Program) -> bool:
-        return all(i < n for i, n in zip(program, self._grid, strict=True))
+            self.check.launch(self.given, math.prod(grid))
+        self.given = []
 
     def program(self, place: Program) -> Program:
         """Begin a program, and return the one to run instead."""
@@ -197,8 +188,9 @@ class Launches:
         x, y, z = (n - 1 for n in self._grid)
         if self.last == place:
             place = (x, y, z)
-        elif self.last is not None and place == (x, y, z) and self._has(self.last):
-            place = self.last
+        elif self.last and place == (x, y, z):
+            inside = all(i < n for i, n in zip(self.last, self._grid, strict=True))
+            place = self.last if inside else place
         if self.check is not None:
             self.check.program(place)
         return place
@@ -325,7 +317,9 @@ def _choose(patches: Patches) -> None:
             tuner,
             lambda: _current.tuned,
             lambda: _current.measuring,
-            _note_config,
+            lambda config, configs: vars(_current).update(
+                config=config, configs=configs
+            ),
             patches,
         )
     tuning.measure_nothing(patches)
@@ -358,19 +352,17 @@ def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
         if name not in wrong:
             known.add(kind)
         elif not _current.unreliable:
-            hint = " (ml_dtypes is missing?)" if name in low_precision.FORMATS else ""
-            _distrust(f"Triton's interpreter computes {name} wrongly{hint}")
+            _current.distrust(f"Triton's interpreter computes {name} wrongly")
 
     patches.set(handle, "__post_init__", created_handle)
     _follow_launches(module, patches)
     if corrected:
-        low_precision.install(module, _distrust, patches)
+        low_precision.install(module, lambda why: _current.distrust(why), patches)
     libdevice.install(module, patches)
     inline_assembly.install(module, patches)
     install(module, patches)
     memory.install(module, lambda: _current.check, patches)
-    interpreter_tables.install(module, patches)
-    language.language_install(module, patches)
+    language.install(module, patches)
 
 
 def _follow_launches(module: Any, patches: Patches) -> None:
@@ -384,15 +376,15 @@ def _follow_launches(module: Any, patches: Patches) -> None:
         # which costs more than the copies do, has anything to see there.
         with _no_dispatch() if plain else nullcontext():
             positional, named = give(self, *arguments)
-        _current.given([*positional, *named.values()])
+        _current.given = [*positional, *named.values()]
         return positional, named
 
-    def sized(*grid: int) -> None:
-        size(*grid)
-        _current.launch(_program(*grid))
+    def sized(x: Any, y: Any, z: Any) -> None:
+        size(x, y, z)
+        _current.launch((index(x), index(y), index(z)))
 
-    def placed(*where: int) -> None:
-        place(*_current.program(_program(*where)))
+    def placed(x: Any, y: Any, z: Any) -> None:
+        place(*_current.program((index(x), index(y), index(z))))
 
     def restored(self: Any, given: Any, held: Any, named: Any, kept: Any) -> None:
         there, here = tensors_in([given, named]), tensors_in([held, kept])
@@ -405,18 +397,6 @@ def _follow_launches(module: Any, patches: Patches) -> None:
     patches.set(executor, "_restore_args_dev", restored)
     patches.set(builder, "set_grid_dim", sized)
     patches.set(builder, "set_grid_idx", placed)
-
-
-def _program(x: Any, y: Any, z: Any) -> Program:
-    return index(x), index(y), index(z)
-
-
-def _note_config(config: str, configs: int) -> None:
-    _current.config, _current.configs = config, configs
-
-
-def _distrust(reason: str) -> None:
-    _current.distrust(reason)
 
 
 # What a child's first case would import or compute, had before it is forked.

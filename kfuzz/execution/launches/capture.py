@@ -7,6 +7,7 @@ real data gives are compared with what is captured here.
 """
 
 import inspect
+import math
 import operator
 import random
 import sys
@@ -30,7 +31,7 @@ from torch.utils._pytree import tree_leaves
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.recipe import Case, TensorSpec, is_dtype, parsed
+from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides, is_dtype, parsed
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.watch import watch
@@ -168,7 +169,7 @@ class Memoryless(FakeTensorMode):  # type: ignore[no-untyped-call]
         ]
         if not known or not any(isinstance(a, Tensor) for a in args):
             return None
-        if known[0] is None or not isinstance(known[0], int):
+        if not isinstance(known[0], int):
             return None
         if name in _SAME:
             return int(known[0])
@@ -278,10 +279,7 @@ class TensorArgument:
     @property
     def numel(self) -> int:
         """Number of its elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def span(self) -> int:
@@ -305,16 +303,10 @@ class TensorArgument:
     @property
     def contiguous(self) -> bool:
         """Whether the elements, if there are any, lie in C order without gaps."""
-        if not self.numel:
-            return True
-        step = 1
-        for size, stride in zip(
-            reversed(self.shape), reversed(self.strides), strict=True
-        ):
-            if size != 1 and stride != step:
-                return False
-            step *= size
-        return True
+        steps = zip(
+            self.shape, self.strides, contiguous_strides(self.shape), strict=True
+        )
+        return not self.numel or all(n == 1 or s == dense for n, s, dense in steps)
 
 
 @dataclass(frozen=True)
@@ -402,16 +394,10 @@ class Launch:
         """Return it where nothing is known of integers in some storages."""
         arguments = {
             name: replace(a, below=None, ignored=None)
-            if isinstance(a, TensorArgument)
-            and a.storage in storages
-            and a.below is not None
+            if isinstance(a, TensorArgument) and a.storage in storages
             else a
             for name, a in self.arguments.items()
         }
-        if all(a is b for a, b in zip(
-            arguments.values(), self.arguments.values(), strict=True
-        )):  # fmt: skip
-            return self
         return replace(self, arguments=arguments)
 
     @property
@@ -554,9 +540,9 @@ class Recorder:
     def launch(self, function: Any, *given: Any, grid: Any, **named: Any) -> None:
         """Record one launch in place of making it."""
         signature = inspect.signature(function.fn)
-        parameters = {n: v for n, v in named.items() if n in signature.parameters}
-        options = {n: v for n, v in named.items() if n not in signature.parameters}
-        options = {n: v for n, v in options.items() if n in _OPTIONS}
+        own = signature.parameters
+        parameters = {n: v for n, v in named.items() if n in own}
+        options = {n: v for n, v in named.items() if n in _OPTIONS and n not in own}
         bound = signature.bind(*given, **parameters)
         bound.apply_defaults()
         if callable(grid):
@@ -666,18 +652,11 @@ class _Given(Recorder):
 
     def settle(self, results: Any, *, inplace: tuple[str, ...]) -> None:
         """Note which of the storages hold results."""
-        outputs = {
-            storage_of(leaf)
-            for leaf in tree_leaves(results)
-            if isinstance(leaf, FakeTensor)
-        }
+        leaves = [y for y in tree_leaves(results) if isinstance(y, FakeTensor)]
+        outputs = {storage_of(leaf) for leaf in leaves}
         outputs |= {key for key, (name, _) in self._names.items() if name in inplace}
         numbers = {n for key, n in self._storages.items() if key in outputs}
-        bare = {
-            storage_of(leaf)
-            for leaf in tree_leaves(results)
-            if isinstance(leaf, FakeTensor) and leaf.numel()
-        }
+        bare = {storage_of(leaf) for leaf in leaves if leaf.numel()}
         bare &= self._mode.empty - self._mode.written - set(self._storages)
         self.made.unstored = bool(bare)
         self.made.launches = [

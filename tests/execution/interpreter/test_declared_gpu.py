@@ -49,12 +49,6 @@ def test_it_is_one_and_the_same_and_the_fingerprint_tells() -> None:
     assert driver["multiprocessor_count"] == properties.multi_processor_count
 
 
-def test_what_raises_within_leaves_nothing_behind() -> None:
-    with pytest.raises(ValueError, match="within"), declared.gpu():
-        raise ValueError("within")
-    assert not torch.ones(1).is_cuda
-
-
 @pytest.mark.slow
 def test_what_torch_compiles_runs_on_the_host_that_there_is() -> None:
     with declared.gpu():

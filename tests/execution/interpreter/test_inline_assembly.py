@@ -37,13 +37,6 @@ def test_integers_and_bits() -> None:
     assert got.tolist() == np.minimum(X, -X).tolist()
 
 
-def test_several_elements_and_results() -> None:
-    text = "add.f32 $0, $4, 1.0; add.f32 $1, $5, 2.0; neg.f32 $2, $4; mov.b32 $3, $5;"
-    first, second = run(text, [X], [np.float32, np.float32], pack=2)
-    assert first.tolist() == (X + np.float32([1, 2] * 3)).tolist()
-    assert second.tolist() == (X * np.float32([-1, 1] * 3)).tolist()
-
-
 def test_what_waits_for_other_launches_does_nothing() -> None:
     text = "griddepcontrol.launch_dependents; // dummy $0"
     (got,) = run(text, [], [np.int32])
