@@ -287,7 +287,7 @@ def test_a_malformed_operator_is_a_binding_error(
 
 
 def test_dims_that_are_no_text_are_a_binding_error() -> None:
-    with pytest.raises(BindingError, match="int, no text"):
+    with pytest.raises(BindingError, match="no text of dimension names"):
         ks.masks(3)  # type: ignore[arg-type]
 
 
