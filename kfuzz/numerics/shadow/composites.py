@@ -5,7 +5,6 @@ They run under the shadow, which sees each step.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -42,69 +41,7 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
     # Squared differences: each, their mean or their sum.
     "mse_loss": lambda a, b, reduction=1: _reduced((a - b) * (a - b), reduction),
-    "deg2rad": lambda x: x * (math.pi / 180),
-    "rad2deg": lambda x: x * (180 / math.pi),
-    "frac": lambda x: x - x.trunc(),
-    "heaviside": lambda x, values: torch.where(
-        x == 0, values, torch.where(x > 0, torch.ones_like(x), torch.zeros_like(x))
-    ),
-    "ldexp": lambda x, y: x * torch.exp2(y),
-    "nansum": lambda x, dim=None, keepdim=False, **_: torch.where(
-        x.isnan(), torch.zeros_like(x), x
-    ).sum(_all(x, dim), keepdim=keepdim),
-    "count_nonzero": lambda x, dim=None: (x != 0).sum(_all(x, dim)),
-    "trace": lambda x: x.diagonal().sum(),
-    "dist": lambda x, y, p=2: vector_norm(x - y, p),
-    "special_xlog1py": lambda x, y: torch.where(
-        y.isnan(), y, torch.where(x == 0, torch.zeros_like(x), x * y.log1p())
-    ),
-    "special_entr": lambda x: torch.where(
-        x > 0, -x * x.log(), torch.where(x < 0, -math.inf, x * 0.0)
-    ),
-    "addr": lambda x, a, b, *, beta=1, alpha=1: torch.addmm(
-        x.expand(a.shape[0], b.shape[0]), a[:, None], b[None], beta=beta, alpha=alpha
-    ),
-    "addbmm": lambda x, a, b, *, beta=1, alpha=1: torch.addmm(
-        x.expand(a.shape[1], b.shape[2]),
-        a.permute(1, 0, 2).reshape(a.shape[1], a.shape[0] * a.shape[2]),
-        b.reshape(b.shape[0] * b.shape[1], b.shape[2]),
-        beta=beta,
-        alpha=alpha,
-    ),
-    # Gradients, each times g.
-    "tanh_backward": lambda g, y: g * (1 - y * y),
-    "sigmoid_backward": lambda g, y: g * ((1 - y) * y),
-    "threshold_backward": lambda g, x, least: torch.where(
-        x <= least, torch.zeros_like(g), g
-    ),
-    "leaky_relu_backward": lambda g, x, slope, _: torch.where(x > 0, g, g * slope),
-    "hardsigmoid_backward": lambda g, x: torch.where(
-        (x > -3) & (x < 3), g / 6, torch.zeros_like(g)
-    ),
-    # max + log(1 + exp(-|a - b|)); of equal infinities that one.
-    "logaddexp": lambda a, b: torch.where(
-        (a == b) & a.isinf(), a, torch.maximum(a, b) + (-(a - b).abs()).exp().log1p()
-    ),
-    "logaddexp2": lambda a, b: torch.where(
-        (a == b) & a.isinf(),
-        a,
-        torch.maximum(a, b) + torch.exp2(-(a - b).abs()).log1p() / math.log(2),
-    ),
-    # log(1 + exp(-x y)), which overflows where x y is far below 0.
-    "soft_margin_loss": lambda x, y, reduction=1: _reduced(
-        (-y * x).exp().log1p(), reduction
-    ),
-    "linalg_cross": lambda x, y, *, dim=-1: (
-        x.roll(-1, dim) * y.roll(-2, dim) - x.roll(-2, dim) * y.roll(-1, dim)
-    ),
 }
-
-
-def _all(x: Tensor, dim: Any) -> list[int]:
-    """Return the dimensions that a reduction is over."""
-    if dim is None or (isinstance(dim, list | tuple) and not dim):
-        return list(range(x.dim()))
-    return [dim] if isinstance(dim, int) else list(dim)
 
 
 def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:
@@ -200,7 +137,7 @@ def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> 
 @composite("aminmax")
 def aminmax(x: Tensor, *, dim: Any = None, keepdim: bool = False) -> Any:
     """Least and greatest."""
-    dims = _all(x, dim)
+    dims = list(range(x.dim())) if dim is None else dim
     return x.amin(dims, keepdim=keepdim), x.amax(dims, keepdim=keepdim)
 
 
@@ -245,9 +182,9 @@ def nll_loss(
         chosen = chosen * share
     chosen = torch.where(kept, chosen, 0.0)
     total = torch.where(kept, share, 0.0).sum()
-    if reduction == 1:
-        return chosen.sum() / total, total
-    return _reduced(chosen, reduction), total
+    if reduction == 0:
+        return chosen, total
+    return (chosen.sum() / total if reduction == 1 else chosen.sum()), total
 
 
 # Operators that are chains of simpler ones, as the steps that kernels take.
@@ -276,7 +213,7 @@ def log_softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
 @composite("logsumexp")
 def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """`max + log(sum exp(x - max))`, the maximum 0 where it is infinite."""
-    dims = _all(x, dim)
+    dims = [dim] if isinstance(dim, int) else list(dim) or list(range(x.dim()))
     if any(x.shape[d] == 0 for d in dims):
         return x.exp().sum(dims, keepdim).log()
     top = x.amax(dims, keepdim=True)
@@ -296,7 +233,9 @@ def _without(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 def _moments(x: Tensor, dims: Any, less: float) -> tuple[Tensor, Tensor]:
     """Return mean and variance, kept dimensions, in two passes."""
-    dims = _all(x, dims)
+    if dims is None or (isinstance(dims, list | tuple) and not dims):
+        dims = list(range(x.dim()))
+    dims = [dims] if isinstance(dims, int) else list(dims)
     n = math.prod(x.shape[d] for d in dims)
     mean = x.mean(dims, keepdim=True)
     centred = x - mean
@@ -314,11 +253,22 @@ def var_mean(
     mean, variance = _moments(x, dim, 1 if correction is None else correction)
     if keepdim:
         return variance, mean
-    return _without(variance, _all(x, dim)), _without(mean, _all(x, dim))
+    dims = list(range(x.dim())) if dim is None or dim == [] else dim
+    dims = [dims] if isinstance(dims, int) else dims
+    return _without(variance, dims), _without(mean, dims)
 
 
-composite("var")(lambda x, dim=None, **options: var_mean(x, dim, **options)[0])
-composite("std")(lambda x, dim=None, **options: var_mean(x, dim, **options)[0].sqrt())
+@composite("var")
+def var(x: Tensor, dim: Any = None, **options: Any) -> Tensor:
+    """Variance in two passes."""
+    return var_mean(x, dim, **options)[0]  # type: ignore[no-any-return]
+
+
+@composite("std")
+def std(x: Tensor, dim: Any = None, **options: Any) -> Tensor:
+    """Root of the variance."""
+    variance: Tensor = var_mean(x, dim, **options)[0]
+    return variance.sqrt()
 
 
 @composite("std_mean")
@@ -334,7 +284,7 @@ def vector_norm(
 ) -> Tensor:
     """Norms of order 1, 2 and infinity."""
     ord = 2 if ord is None else ord
-    dims = _all(x, dim)
+    dims = list(range(x.dim())) if dim is None or dim == [] else dim
     if ord == 2:
         return (x * x).sum(dims, keepdim=keepdim).sqrt()
     if ord == 1:
@@ -401,7 +351,8 @@ def group_norm(
     rows = x.reshape(n, groups, -1)
     mean, variance = _moments(rows, [-1], 0)
     scale = (variance + eps).rsqrt()
-    at, factor = (t.expand(rows.shape).reshape(x.shape) for t in (mean, scale))
+    each = (t.expand(rows.shape).reshape(x.shape) for t in (mean, scale))
+    at, factor = each
     made = _scaled(x, at, factor, _channels(weight, x), _channels(bias, x))
     return made, mean.squeeze(-1), scale.squeeze(-1)
 
@@ -424,8 +375,9 @@ def batch_norm(x: Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
         mean, variance = _moments(x, [d for d in range(x.dim()) if d != 1], 0)
         mean, variance = mean.reshape(-1), variance.reshape(-1)
     scale = (variance + eps).rsqrt()
-    parts = (_channels(t, x) for t in (mean, scale, weight, bias))
-    return _scaled(x, *parts), mean, scale
+    each = (_channels(t, x) for t in (mean, scale, weight, bias))
+    at, factor, g, b = each
+    return _scaled(x, at, factor, g, b), mean, scale
 
 
 @composite("cudnn_batch_norm", "miopen_batch_norm")
@@ -460,6 +412,63 @@ def attention(
     return weight @ v, torch.logsumexp(scores, -1)
 
 
+# Operators of aten that are chains of simpler ones, as the steps that kernels take.
+#
+# They run under the shadow, which sees each step. A chain gives what torch's own
+# operator gives in float64, special values included (`tests/contracts/test_aten.py`).
+
+CHAINS_CHAINS: Final[dict[str, Callable[..., Any]]] = {
+    "deg2rad": lambda x: x * (math.pi / 180),
+    "rad2deg": lambda x: x * (180 / math.pi),
+    "frac": lambda x: x - x.trunc(),
+    "heaviside": lambda x, values: torch.where(
+        x == 0, values, torch.where(x > 0, torch.ones_like(x), torch.zeros_like(x))
+    ),
+    "ldexp": lambda x, y: x * torch.exp2(y),
+    "nansum": lambda x, dim=None, keepdim=False, **_: torch.where(
+        x.isnan(), torch.zeros_like(x), x
+    ).sum(_all(x, dim), keepdim=keepdim),
+    "count_nonzero": lambda x, dim=None: (x != 0).sum(_all(x, dim)),
+    "trace": lambda x: x.diagonal().sum(),
+    "dist": lambda x, y, p=2: vector_norm(x - y, p),
+    "special_xlog1py": lambda x, y: torch.where(
+        y.isnan(), y, torch.where(x == 0, torch.zeros_like(x), x * y.log1p())
+    ),
+    "special_entr": lambda x: torch.where(
+        x > 0, -x * x.log(), torch.where(x < 0, -math.inf, x * 0.0)
+    ),
+    "addr": lambda x, a, b, *, beta=1, alpha=1: torch.addmm(
+        x.expand(a.shape[0], b.shape[0]), a[:, None], b[None], beta=beta, alpha=alpha
+    ),
+    "addbmm": lambda x, a, b, *, beta=1, alpha=1: torch.addmm(
+        x.expand(a.shape[1], b.shape[2]),
+        a.permute(1, 0, 2).reshape(a.shape[1], a.shape[0] * a.shape[2]),
+        b.reshape(b.shape[0] * b.shape[1], b.shape[2]),
+        beta=beta,
+        alpha=alpha,
+    ),
+    # Gradients, each times g.
+    "tanh_backward": lambda g, y: g * (1 - y * y),
+    "sigmoid_backward": lambda g, y: g * ((1 - y) * y),
+    "threshold_backward": lambda g, x, least: torch.where(
+        x <= least, torch.zeros_like(g), g
+    ),
+    "leaky_relu_backward": lambda g, x, slope, _: torch.where(x > 0, g, g * slope),
+    "hardsigmoid_backward": lambda g, x: torch.where(
+        (x > -3) & (x < 3), g / 6, torch.zeros_like(g)
+    ),
+}
+for _chains_name, _chains_chain in CHAINS_CHAINS.items():
+    composite(_chains_name)(_chains_chain)
+
+
+def _all(x: Tensor, dim: Any) -> list[int]:
+    """Return the dimensions that a reduction is over."""
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return list(range(x.dim()))
+    return [dim] if isinstance(dim, int) else list(dim)
+
+
 @composite("nan_to_num")
 def nan_to_num(
     x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None
@@ -470,6 +479,21 @@ def nan_to_num(
     made = torch.where(x.isnan(), 0.0 if nan is None else nan, x)
     made = torch.where(x == math.inf, posinf, made)
     return torch.where(x == -math.inf, neginf, made)
+
+
+@composite("logaddexp2")
+def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
+    """Max + log2(1 + 2^-|a - b|); of equal infinities that one."""
+    tail = torch.exp2(-(a - b).abs()).log1p() / math.log(2)
+    made = torch.maximum(a, b) + tail
+    return torch.where((a == b) & a.isinf(), a, made)
+
+
+@composite("logaddexp")
+def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    """Max + log(1 + exp(-|a - b|)); of equal infinities that one."""
+    made = torch.maximum(a, b) + (-(a - b).abs()).exp().log1p()
+    return torch.where((a == b) & a.isinf(), a, made)
 
 
 @composite("lerp")
@@ -527,7 +551,26 @@ def binary_cross_entropy(
     """-(y log x + (1 - y) log(1 - x)), each logarithm at least -100."""
     some, none = x.log().clamp(min=-100), (-x).log1p().clamp(min=-100)
     made = (y - 1) * none - y * some
-    return _reduced(made if weight is None else made * weight, reduction)
+    made = made if weight is None else made * weight
+    if not reduction:
+        return made
+    return made.mean() if reduction == 1 else made.sum()
+
+
+@composite("soft_margin_loss")
+def soft_margin_loss(x: Tensor, y: Tensor, reduction: int = 1) -> Tensor:
+    """log(1 + exp(-x y)), which overflows where x y is far below 0."""
+    made = (-y * x).exp().log1p()
+    if not reduction:
+        return made
+    return made.mean() if reduction == 1 else made.sum()
+
+
+@composite("linalg_cross")
+def cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Differences of two products."""
+    ahead = x.roll(-1, dim) * y.roll(-2, dim)
+    return ahead - x.roll(-2, dim) * y.roll(-1, dim)
 
 
 @composite("_cdist_forward")
@@ -544,41 +587,53 @@ def cdist(x: Tensor, y: Tensor, p: float, _: Any = None) -> Tensor:
 # They run under the shadow, which sees each step.
 
 
-def _pooled(rank: int, size: Sequence[int], *rest: Sequence[int]) -> list[list[int]]:
-    """Return what is said of windows along each axis: sizes, steps, padding, ..."""
-    steps, *others = rest
-    return [
-        list(x) * rank if len(x) == 1 else list(x)
-        for x in (size, steps or size, *others)
-    ]
+def _average(name: str, rank: int) -> None:
+    """Register the mean of each window in some number of dimensions."""
+
+    def pool(
+        x: Tensor, size: Sequence[int], stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,), ceil: bool = False, counted: bool = True,
+        divisor: Any = None,
+    ) -> Tensor:  # fmt: skip
+        """The mean of each window."""
+        padded = any(padding)
+        if ceil or divisor is not None or (padded and not counted):
+            raise NoRule(f"aten.{name}")
+        steps = _pooling_all(stride or size, rank)
+        made = _windows(
+            x,
+            _pooling_all(size, rank),
+            steps,
+            _pooling_all(padding, rank),
+            [1] * rank,
+            0.0,
+        )
+        return made.mean(list(range(-rank, 0)))
+
+    composite(name)(pool)
 
 
-def _average(
-    x: Tensor, size: Sequence[int], stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,), ceil: bool = False, counted: bool = True,
-    divisor: Any = None, *, rank: int,
-) -> Tensor:  # fmt: skip
-    """The mean of each window."""
-    if ceil or divisor is not None or (any(padding) and not counted):
-        raise NoRule(f"aten.avg_pool{rank}d")
-    made = _windows(x, *_pooled(rank, size, stride, padding, (1,)), fill=0.0)
-    return made.mean(list(range(-rank, 0)))
+def _greatest(name: str, rank: int) -> None:
+    """Register the maximum of each window in some number of dimensions."""
 
+    def pool(
+        x: Tensor, size: Sequence[int], stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,),
+        ceil: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The maximum of each window, and its place in the space."""
+        if ceil:
+            raise NoRule(f"aten.{name}")
+        sizes, room = _pooling_all(size, rank), _pooling_all(padding, rank)
+        steps, far = _pooling_all(stride or size, rank), _pooling_all(dilation, rank)
+        return _highest(x, sizes, steps, room, far)
 
-def _greatest(
-    x: Tensor, size: Sequence[int], stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil: bool = False,
-    *, rank: int,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The maximum of each window, and its place in the space."""
-    if ceil:
-        raise NoRule(f"aten.max_pool{rank}d_with_indices")
-    return _highest(x, *_pooled(rank, size, stride, padding, dilation))
+    composite(name)(pool)
 
 
 for _rank in (2, 3):
-    composite(f"avg_pool{_rank}d")(partial(_average, rank=_rank))
-    composite(f"max_pool{_rank}d_with_indices")(partial(_greatest, rank=_rank))
+    _average(f"avg_pool{_rank}d", _rank)
+    _greatest(f"max_pool{_rank}d_with_indices", _rank)
 
 
 @composite("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
@@ -586,7 +641,7 @@ def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
     """The mean of each part, where all parts have one size."""
     rank = len(size)
     parts = _parts(x, size, "aten._adaptive_avg_pool")
-    made = _windows(x, parts, parts, [0] * rank, [1] * rank, fill=0.0)
+    made = _windows(x, parts, parts, [0] * rank, [1] * rank, 0.0)
     return made.mean(list(range(-rank, 0)))
 
 
@@ -611,7 +666,7 @@ def _highest(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the maximum of each window, and its place in the space."""
     rank = len(size)
-    windows = _windows(x, size, stride, room, far, fill=-math.inf)
+    windows = _windows(x, size, stride, room, far, -math.inf)
     values, at = windows.flatten(-rank).max(-1)
     place = torch.zeros_like(at)
     for axis in range(rank):
@@ -626,7 +681,7 @@ def _highest(
 
 def _windows(
     x: Tensor, size: Sequence[int], stride: Sequence[int], room: Sequence[int],
-    far: Sequence[int], *, fill: float,
+    far: Sequence[int], fill: float,
 ) -> Tensor:  # fmt: skip
     """Return [..., *places, *size].
 
@@ -647,3 +702,7 @@ def _windows(
         x = x.unfold(-rank, (size[axis] - 1) * far[axis] + 1, stride[axis])
         x = x[..., :: far[axis]]
     return x
+
+
+def _pooling_all(x: Sequence[int], rank: int) -> list[int]:
+    return list(x) * rank if len(x) == 1 else list(x)

@@ -17,7 +17,9 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.formats import FORMATS, WHOLE, Format, KeepFloat64, results_of
+from kfuzz.numerics.shadow import composites as composites  # registers chains
 from kfuzz.numerics.shadow import moves
+from kfuzz.numerics.shadow import sums as sums  # registers rules
 from kfuzz.numerics.shadow.shade import (
     COMPOSITES,
     RULES,
