@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.contracts.language import Structure, Tolerance
+from kfuzz.contracts.operator import Operator
 
 _HERE: Final = Path(__file__).parent
 _ITEM: Final = re.compile(r"^\* \*\*(.+?)\*\*: (.+?)(?=^\* \*\*|\Z)", re.M | re.S)
@@ -59,6 +60,13 @@ def bounded(operator: str, structure: Structure) -> dict[str, Any]:
         "tolerance": Tolerance(structure, items["Tolerance"], items["Derivation"]),
         "special_values": items["Special values"],
     }
+
+
+def defined(
+    name: str, *, structure: Structure = Structure.INTERVAL, **fields: Any
+) -> Operator:
+    """Return an operator with what its page says of its results."""
+    return Operator(name, **fields, **bounded(name, structure))
 
 
 def glossary(heading: str) -> dict[str, str]:

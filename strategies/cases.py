@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -95,22 +95,7 @@ _RANK_SLOTS: Final = 24
 
 
 def cases(
-    parameters: Mapping[str, Parameter],
-    *,
-    declaration: Declaration,
-    budget: SizeBudget,
-    ranks: Sequence[int] = range(1, 5),
-    usual_rank: int = 2,
-    reduced: str | int | None = None,
-    empty_reduction: bool = True,
-    shape_class: str = "",
-    workspaces: Sequence[str] = (),
-    families: Sequence[str] | None = None,
-    subtracts_mean: bool = False,
-    omitted: frozenset[str] = frozenset(),
-    nullable: frozenset[str] = frozenset(),
-    lists: Mapping[str, tuple[str, ...]] | None = None,
-    named_sizes: Sequence[int] = (),
+    parameters: Mapping[str, Parameter], **fields: Any
 ) -> st.SearchStrategy[Case]:
     """Return a strategy for the inputs of a kernel, as recipes.
 
@@ -120,6 +105,24 @@ def cases(
 
     Args:
         parameters: the operator's, in order.
+        fields: what the cases depend on besides, see `Domain`.
+
+    Raises:
+        BindingError: if the declaration leaves no shape within the budget.
+        UsageError: on an unknown family, or if none is left.
+    """
+    domain = Domain(parameters, **fields)
+    if not domain.allowed or domain.frames is None:
+        raise unsatisfiable(domain.restriction, domain.budget)
+    return _cases(domain)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Everything about a kernel that its cases depend on.
+
+    Attributes:
+        every: the operator's parameters, in order.
         declaration: the kernel's.
         budget: limits of the tensors.
         ranks: ranks of the tensors with "*", of those with most named dimensions.
@@ -140,65 +143,52 @@ def cases(
         lists: names of the tensors of each list: the first is never absent, the others
             are from some cases.
         named_sizes: sizes to draw besides those at which kernels mostly go wrong.
-
-    Raises:
-        BindingError: if the declaration leaves no shape within the budget.
-        UsageError: on an unknown family, or if none is left.
     """
-    domain = _Domain(
-        parameters={n: p for n, p in parameters.items() if n not in omitted},
-        dim=next(
-            ((n, p) for n, p in parameters.items() if isinstance(p, DimParameter)), None
-        ),
-        defaults={
-            n: p.default
-            for n, p in parameters.items()
-            if isinstance(p, ScalarParameter)
-        },
-        declaration=declaration,
-        budget=budget,
-        ranks=ranks,
-        usual_rank=usual_rank,
-        reduced=reduced,
-        empty_reduction=empty_reduction,
-        shape_class=_combined(shape_class, declaration.shape_class),
-        workspaces=tuple(workspaces),
-        families=values.allowed_families(declaration, families),
-        subtracts_mean=subtracts_mean,
-        nullable=nullable,
-        lists=tuple((lists or {}).values()),
-        named_sizes=tuple(named_sizes),
-    )
-    if domain.frames is None:
-        raise unsatisfiable(domain.shape_class, budget)
-    return _cases(domain)
 
-
-def _combined(own: str, declared: ShapeClass | None) -> ShapeClass | None:
-    """Return the restriction of an operator and of a declaration."""
-    return ShapeClass(own).both(declared) if own else declared
-
-
-@dataclass(frozen=True)
-class _Domain:
-    """Everything about a kernel that its cases depend on."""
-
-    parameters: Mapping[str, Parameter]
-    dim: tuple[str, DimParameter] | None
-    defaults: Mapping[str, Scalar]
+    every: Mapping[str, Parameter]
     declaration: Declaration
     budget: SizeBudget
-    ranks: Sequence[int]
-    usual_rank: int
-    reduced: str | int | None
-    empty_reduction: bool
-    shape_class: ShapeClass | None
-    workspaces: tuple[str, ...]
-    families: tuple[str, ...]
-    subtracts_mean: bool
+    ranks: Sequence[int] = range(1, 5)
+    usual_rank: int = 2
+    reduced: str | int | None = None
+    empty_reduction: bool = True
+    shape_class: str = ""
+    workspaces: Sequence[str] = ()
+    families: Sequence[str] | None = None
+    subtracts_mean: bool = False
+    omitted: frozenset[str] = frozenset()
     nullable: frozenset[str] = frozenset()
-    lists: tuple[tuple[str, ...], ...] = ()
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sizes: tuple[int, ...] = ()
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """Those that the kernel takes."""
+        return {n: p for n, p in self.every.items() if n not in self.omitted}
+
+    @cached_property
+    def dim(self) -> tuple[str, DimParameter] | None:
+        """The parameter that selects an axis, whether the kernel takes it or not."""
+        items = self.every.items()
+        return next(((n, p) for n, p in items if isinstance(p, DimParameter)), None)
+
+    @cached_property
+    def defaults(self) -> dict[str, Scalar]:
+        """The defaults of all scalars."""
+        items = self.every.items()
+        return {n: p.default for n, p in items if isinstance(p, ScalarParameter)}
+
+    @cached_property
+    def restriction(self) -> ShapeClass | None:
+        """What operator and declaration demand of sizes together."""
+        declared = self.declaration.shape_class
+        own = self.shape_class
+        return ShapeClass(own).both(declared) if own else declared
+
+    @cached_property
+    def allowed(self) -> tuple[str, ...]:
+        """The value families of data."""
+        return values.allowed_families(self.declaration, self.families)
 
     @cached_property
     def span(self) -> int:
@@ -222,13 +212,13 @@ class _Domain:
     @cached_property
     def removable(self) -> tuple[str, ...]:
         """The tensors that a case may be without."""
-        needed = set(self.shape_class.names) if self.shape_class else set()
+        needed = set(self.restriction.names) if self.restriction else set()
         needed |= {str(self.reduced), *(p.below for p in self.indices.values())}
         sizes = (p for p in self.parameters.values() if isinstance(p, SizeParameter))
         needed |= {p.of for p in sizes}
         needed |= {axis for dims in self.workspaces for axis in dims.split()}
         fixed = {*self.declaration.inplace, self.dim[1].of if self.dim else ""}
-        listed = {name for items in self.lists for name in items}
+        listed = {name for items in self.lists.values() for name in items}
         free = self.nullable - fixed - needed - listed
         return removable(self.tensors, free, needed)
 
@@ -249,7 +239,7 @@ class _Domain:
     @cached_property
     def early(self) -> tuple[str, ...]:
         """The scalars that sizes depend on: they are drawn before these."""
-        named = self.shape_class.names if self.shape_class else frozenset()
+        named = self.restriction.names if self.restriction else frozenset()
         return tuple(name for name in self.scalars if name in named)
 
     def agreeing(self, early: dict[str, Scalar]) -> dict[str, Scalar]:
@@ -264,7 +254,7 @@ class _Domain:
             whole = {
                 n: v for n, v in {**self.defaults, **made}.items() if type(v) is int
             }
-            if self.shape_class is None or not self.shape_class.contradicts(whole):
+            if self.restriction is None or not self.restriction.contradicts(whole):
                 return made
         return early
 
@@ -360,7 +350,7 @@ class _Domain:
             reduced=reduced,
             large=large,
             budget=self.budget,
-            shape_class=self.shape_class,
+            shape_class=self.restriction,
             empty_reduction=self.empty_reduction,
             workspaces=self.workspaces,
             scalars={n: v for n, v in self.defaults.items() if type(v) is int},
@@ -369,7 +359,7 @@ class _Domain:
 
 
 @st.composite
-def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
+def _cases(draw: st.DrawFn, domain: Domain) -> Case:
     assert domain.frames is not None
     choose: Chooser[Any] = Chooser(draw)
     dim, number, dtype, index_dtype = choose(domain.frames)
@@ -390,7 +380,7 @@ def _cases(draw: st.DrawFn, domain: _Domain) -> Case:
             scalars.setdefault(picks.below, domain.defaults[picks.below])
     choices: dict[str, _Choice] = {}
     absent = left_out(domain.removable, (seed, sizes))
-    absent |= shortened(domain.lists, (seed, sizes))
+    absent |= shortened(tuple(domain.lists.values()), (seed, sizes))
     for name in domain.tensors:
         if name in absent:
             continue
@@ -428,7 +418,7 @@ class _Choice:
 
 def _choice(
     choose: Chooser[Any],
-    domain: _Domain,
+    domain: Domain,
     name: str,
     shape: tuple[int, ...],
     before: Mapping[str, _Choice],
@@ -445,7 +435,7 @@ def _choice(
     strays = isinstance(parameter, IndexParameter) and parameter.strays
     options = values.family_options(
         parameter,
-        domain.families,
+        domain.allowed,
         partner=None if partner is None else partner.family,
         correlated=partner is not None and min(len(shape), len(partner.shape)) >= 2,
         subtracts_mean=domain.subtracts_mean,
@@ -474,7 +464,7 @@ def _correlates(one: TensorParameter, other: TensorParameter) -> bool:
 
 
 def _spec(
-    domain: _Domain,
+    domain: Domain,
     name: str,
     chosen: _Choice,
     axes: tuple[str, ...],

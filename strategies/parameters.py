@@ -74,22 +74,17 @@ class TensorParameter:
             BindingError: if either is malformed.
         """
         roles = (INDEX_ROLE,) if isinstance(self, IndexParameter) else ROLES
-        if not isinstance(self.dims, str):
+        names = self.names if isinstance(self.dims, str) else ("",)
+        if not all(n.isidentifier() for n in names):
             raise BindingError(
-                f"dims {self.dims!r} is {type(self.dims).__name__}, no text",
+                f"dims {self.dims!r} is no text of dimension names",
                 fix='write for example "M K", "*" or "* N"',
             )
-        names = self.names
         if self.dims.split().count("*") > _MOST_STARS or "* *" in self.dims:
             raise BindingError(
                 f'dims {self.dims!r} has three "*", or two side by side',
                 fix='write for example "* N", "B C *", or "* C *" where one dimension '
                 "of any number stands before C",
-            )
-        if not all(n.isidentifier() for n in names):
-            raise BindingError(
-                f"dims {self.dims!r} is not a list of dimension names",
-                fix='write for example "M K", "*" or "* N"',
             )
         if len(set(names)) != len(names):
             raise BindingError(f"dims {self.dims!r} repeats a name")
@@ -222,14 +217,13 @@ class IndexParameter(TensorParameter):
         note = f" or {self.ignored}" if self.ignored else ""
         note += ", optional" if self.optional else ""
         dtype = f"{self.dtype} " if self.dtype else ""
-        if OFFSETS in parsed(self.domain).words:
+        words = parsed(self.domain).words
+        what = f"0 <= index < {self.below}{self.kept_to}"
+        if OFFSETS in words:
             what = f"offsets of parts of {self.below}: 0, not falling, {self.below}"
-            return f"{dtype}index tensor [{self.dims}], {what}{note}"
-        if SPANS in parsed(self.domain).words:
+        elif SPANS in words:
             what = f"starts and ends of parts of {self.below}, apart and rising"
-            return f"{dtype}index tensor [{self.dims}], {what}{note}"
-        within = f"0 <= index < {self.below}{self.kept_to}"
-        return f"{dtype}index tensor [{self.dims}], {within}{note}"
+        return f"{dtype}index tensor [{self.dims}], {what}{note}"
 
 
 @dataclass(frozen=True)

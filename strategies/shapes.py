@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Final
@@ -602,11 +603,12 @@ def large_cases(
         kind = draw(st.sampled_from(_KINDS))
         case = draw(wide if kind == "elements" else narrow)
         turn = draw(st.integers(0, (1 << 16) - 1))
-        made = _made(kind, case, turn, declaration, admits, sliceable)
         # Not every operator can be judged in slices, nor every view be huge.
-        if made is None and kind != "grid":
-            made = _made("grid", case, turn, declaration, admits, sliceable)
-        return reject() if made is None else made
+        for each in dict.fromkeys((kind, "grid")):
+            made = _made(each, case, turn, declaration, admits, sliceable)
+            if made is not None:
+                return made
+        return reject()
 
     return draw_case()
 
@@ -617,10 +619,8 @@ def _least(
 ) -> st.SearchStrategy[Case]:
     """Return the strategy of the first budget that leaves a shape."""
     for budget in budgets[:-1]:
-        try:
+        with suppress(BindingError):
             return within(budget)
-        except BindingError:
-            continue
     return within(budgets[-1])
 
 
@@ -657,9 +657,8 @@ def _sizes(case: Case, axis: str, turn: int) -> list[int]:
 def _rows(case: Case, axis: str, turn: int) -> list[int]:
     """Return sizes of an axis beyond what a grid has in y and z."""
     rest = math.prod(n for name, n in case.dims.items() if name != axis)
-    wanted = [
-        _LARGE_ROWS[(turn + i) % len(_LARGE_ROWS)] for i in range(len(_LARGE_ROWS))
-    ]
+    first = turn % len(_LARGE_ROWS)
+    wanted = _LARGE_ROWS[first:] + _LARGE_ROWS[:first]
     sizes = [-(-n // m) * m for n in wanted for m in _LARGE_MULTIPLES]
     return [n for n in sizes if n * rest <= _GRID_ELEMENTS]
 
@@ -675,9 +674,8 @@ def grown(case: Case, axis: str, size: int, *, tame: bool = False) -> Case:
     """
     tensors = {}
     for name, spec in case.tensors.items():
-        shape = tuple(
-            size if a == axis else n for a, n in zip(spec.axes, spec.shape, strict=True)
-        )
+        sizes = zip(spec.axes, spec.shape, strict=True)
+        shape = tuple(size if a == axis else n for a, n in sizes)
         made = replace(spec, shape=shape, strides=None, offset=0, plants=())
         tensors[name] = _tamed(made) if tame else made
     return replace(case, tensors=tensors, edge=NOWHERE)
@@ -750,8 +748,9 @@ def with_tall_cases(
         outer: the sizes of a case's dimensions that make its rows.
         admits: whether a case lies in the kernel's domain.
     """
-    small = _smallest(within)
-    if small is None:
+    try:
+        small = _least(within, _TALL_SMALL)
+    except BindingError:
         return usual
 
     @st.composite
@@ -770,18 +769,6 @@ def with_tall_cases(
         return made
 
     return draw_case()
-
-
-def _smallest(
-    within: Callable[[SizeBudget], st.SearchStrategy[Case]],
-) -> st.SearchStrategy[Case] | None:
-    """Return the strategy of the first small budget that leaves a shape, if any."""
-    for budget in _TALL_SMALL:
-        try:
-            return within(budget)
-        except BindingError:
-            continue
-    return None
 
 
 def _tall(

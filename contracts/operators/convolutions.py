@@ -3,10 +3,12 @@
 from functools import partial
 from typing import Any, Final
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.recipe import Scalar
 from kfuzz.strategies.parameters import ScalarParameter
 
@@ -83,8 +85,6 @@ def _functional(
     name: str, x: Any, weight: Any, bias: Any = None, **scalars: Any
 ) -> Any:
     """Return what torch.nn.functional's function gives, with zeros around x."""
-    import torch
-
     return getattr(torch.nn.functional, name)(x, weight, bias, **scalars)
 
 
@@ -114,8 +114,6 @@ def reference_causal_conv1d(
     Before the first element stands the initial state, or zeros; the final state are
     the last W - 1 elements of both.
     """
-    import torch
-
     width = weight.shape[-1]
     if initial_state is None:
         padded = torch.nn.functional.pad(x, (width - 1, 0))
@@ -128,7 +126,7 @@ def reference_causal_conv1d(
     return y, padded[..., padded.shape[-1] - (width - 1) :]
 
 
-causal_conv1d = Operator(
+causal_conv1d = defined(
     "causal_conv1d",
     inputs={
         "x": ks.tensors("B D L"),
@@ -143,7 +141,6 @@ causal_conv1d = Operator(
     shape_class="W >= 1 and W <= 8 and L >= 1 and D >= 1 and E == W - 1",
     workspaces=("B D L W",),
     usual={"W": 4},
-    **bounded("causal_conv1d", Structure.INTERVAL),
 )
 
 
@@ -164,8 +161,6 @@ def reference_conv2d(
     groups: int = 1,
 ) -> Any:
     """torch.nn.functional.conv2d with zeros around x."""
-    import torch
-
     return torch.nn.functional.conv2d(
         x, weight, bias, stride, padding, dilation, groups
     )
@@ -190,7 +185,7 @@ def accept_conv2d(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.merged(made).accepted(problem)
 
 
-conv2d = Operator(
+conv2d = defined(
     "conv2d",
     inputs={
         "x": ks.tensors("N C H W"),
@@ -217,7 +212,6 @@ conv2d = Operator(
         WINOGRAD: "3 x 3 filters at stride 1 and dilation 1 by Winograd's tiles of 2 x "
         "2 or 4 x 4 outputs, whose error is that of far larger terms"
     },
-    **bounded("conv2d", Structure.INTERVAL),
 )
 
 

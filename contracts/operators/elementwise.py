@@ -5,10 +5,12 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.dtypes import FLOAT8
 from kfuzz.strategies.parameters import Parameter
 
@@ -21,8 +23,6 @@ def of_torch(name: str, text: str) -> Oracle:
     """Return the oracle that is torch's function of that name, with a text about it."""
 
     def oracle(*tensors: Any, **scalars: Any) -> Any:
-        import torch
-
         return attrgetter(name)(torch)(*tensors, **scalars)
 
     oracle.__doc__ = text
@@ -167,7 +167,7 @@ copy = pointwise(
     dtypes=EVERY_DTYPE,
     exact=True,
 )
-transpose = Operator(
+transpose = defined(
     "transpose",
     inputs={"x": ks.tensors("* M N")},
     oracle=reference_transpose,
@@ -175,10 +175,10 @@ transpose = Operator(
     error_model=accept_move(reference_transpose),
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    **bounded("transpose", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 _where = of_torch("where", "torch.where(mask, x, y).")
-where = Operator(
+where = defined(
     "where",
     inputs={"mask": ks.masks("*"), "x": ks.tensors("*"), "y": ks.tensors("*")},
     oracle=_where,
@@ -188,7 +188,7 @@ where = Operator(
     ranks=range(5),
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
-    **bounded("where", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
@@ -234,8 +234,6 @@ reference_clamp = of_torch("clamp", "torch.clamp(x, min, max): NaN stays NaN.")
 
 def accept_clamp(problem: "nm.Problem") -> "nm.Acceptance":
     """Return x between bounds that may be rounded to the arithmetic's format."""
-    import torch
-
     x = problem.tensors["x"]
     least, most = problem.number("min"), problem.number("max")
     exact = reference_clamp(x, min=least, max=most)
@@ -264,8 +262,6 @@ clamp = pointwise(
 
 def reference_elu(x: Any, *, alpha: float) -> Any:
     """torch.where(x > 0, x, alpha * torch.expm1(x))."""
-    import torch
-
     return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))
 
 
@@ -330,8 +326,6 @@ reference_log = of_torch("log", "torch.log(x): -Inf at both zeros, NaN below.")
 
 def accept_log(problem: "nm.Problem") -> "nm.Acceptance":
     """Return log(x) -/+ 5 u |log x|; a subnormal that is flushed gives -Inf."""
-    import torch
-
     arithmetic = nm.Arithmetic.declared(problem)
     x = problem.tensors["x"]
     y = reference_log(x)
@@ -354,8 +348,6 @@ log = pointwise(
 
 def reference_softplus(x: Any, *, beta: float, threshold: float) -> Any:
     """torch.nn.functional.softplus: x where beta x > threshold."""
-    import torch
-
     z = beta * x
     soft = torch.logaddexp(z, torch.zeros_like(z)) / beta
     return torch.where(z > threshold, x, soft)
@@ -428,22 +420,16 @@ tanh = pointwise(
 
 def reference_silu(x: Any) -> Any:
     """The product x * torch.sigmoid(x); 0 at -Inf."""
-    import torch
-
     return nm.at_the_limit(x, x * torch.sigmoid(x))
 
 
 def reference_gelu(x: Any) -> Any:
     """The product x / 2 * erfc(-x / sqrt(2)): x Phi(x); 0 at -Inf."""
-    import torch
-
     return nm.at_the_limit(x, 0.5 * x * torch.erfc(x * -(0.5**0.5)))
 
 
 def reference_gelu_tanh(x: Any) -> Any:
     """The product x * sigmoid(2 t), which is x / 2 * (1 + tanh t); 0 at -Inf."""
-    import torch
-
     return nm.at_the_limit(x, x * torch.sigmoid(2 * nm.gelu_tanh_argument(x)))
 
 
@@ -515,8 +501,6 @@ def reference_rope(
 
 def turned(x: Any, *, interleaved: bool) -> Any:
     """Return the other half of each pair, the first one's negated."""
-    import torch
-
     half = x.shape[-1] // 2
     if interleaved:
         return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
@@ -538,8 +522,6 @@ def accept_rope(problem: "nm.Problem") -> "nm.Acceptance":
     The error is absolute in |x cos| + |x' sin|: where they cancel, that of either
     product remains.
     """
-    import torch
-
     t, interleaved = problem.tensors, bool(problem.scalars["interleaved"])
     arithmetic = nm.Arithmetic.declared(problem)
     x, other = t["x"], turned(t["x"], interleaved=interleaved)
@@ -568,7 +550,7 @@ def accept_rope(problem: "nm.Problem") -> "nm.Acceptance":
     )
 
 
-rope = Operator(
+rope = defined(
     "rope",
     inputs={
         "x": ks.tensors("B S H D"),
@@ -582,7 +564,6 @@ rope = Operator(
     error_model=accept_rope,
     batch="B",
     shape_class="D % 2 == 0 and E == D // repeats and 1 <= repeats and repeats <= 2",
-    **bounded("rope", Structure.INTERVAL),
 )
 
 
@@ -594,8 +575,6 @@ def reference_rope_positions(
     Pairs are columns i and i + E (GPT-NeoX), or 2i and 2i + 1 if interleaved (GPT-J);
     other columns stay as they are.
     """
-    import torch
-
     wide = 2 * cos.shape[-1]
     rows = [t[positions].unsqueeze(-2) for t in (cos, sin)]
     c, s = (
@@ -607,7 +586,7 @@ def reference_rope_positions(
     return torch.cat((made, rest), -1)
 
 
-rope_positions = Operator(
+rope_positions = defined(
     "rope_positions",
     inputs={
         "x": ks.tensors("B S H D"),
@@ -621,7 +600,6 @@ rope_positions = Operator(
     homogeneous={"x": 1, "cos sin": 1},
     batch="B",
     shape_class="D % (2 * part) == 0 and E == D // (2 * part)",
-    **bounded("rope_positions", Structure.INTERVAL),
 )
 
 
@@ -633,7 +611,6 @@ def reference_rope_sections(
     Pairs below `first` from the first table, `second` further ones from the second,
     the rest from the third; pairs are columns i and i + E, as in Qwen2-VL (2024).
     """
-    import torch
 
     def joined(table: Any) -> Any:
         ends = (0, first, first + second, table.shape[-1])
@@ -643,7 +620,7 @@ def reference_rope_sections(
     return x * joined(cos) + turned(x, interleaved=False) * joined(sin)
 
 
-rope_sections = Operator(
+rope_sections = defined(
     "rope_sections",
     inputs={
         "x": ks.tensors("B S H D"),
@@ -656,5 +633,4 @@ rope_sections = Operator(
     homogeneous={"x": 1, "cos sin": 1},
     shape_class="M == 3 and D % 2 == 0 and E == D // 2 and first + second <= E",
     usual={"M": 3},
-    **bounded("rope_sections", Structure.INTERVAL),
 )

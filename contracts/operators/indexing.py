@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Structure
+from kfuzz.contracts.prose import defined
 
 
 def reference_embedding(weight: Any, indices: Any) -> Any:
@@ -23,7 +25,7 @@ def accept_embedding(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.selected(problem, y, zero.unsqueeze(-1))
 
 
-embedding = Operator(
+embedding = defined(
     "embedding",
     inputs={
         "weight": ks.tensors("V D"),
@@ -36,14 +38,12 @@ embedding = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    **bounded("embedding", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
 def reference_gather(x: Any, index: Any) -> Any:
     """y[i, j] = x[i, index[i, j]]."""
-    import torch
-
     return torch.gather(x, -1, index)
 
 
@@ -54,7 +54,7 @@ def accept_gather(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.selected(problem, reference_gather(x, index), zero)
 
 
-gather = Operator(
+gather = defined(
     "gather",
     inputs={"x": ks.tensors("N C"), "index": ks.indices("N K", below="C")},
     oracle=reference_gather,
@@ -64,7 +64,7 @@ gather = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    **bounded("gather", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
@@ -82,7 +82,7 @@ def accept_index_add(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.scattered_sums(problem, x, index, src, dim=1, scale=alpha)
 
 
-index_add = Operator(
+index_add = defined(
     "index_add",
     inputs={
         "x": ks.tensors("V D"),
@@ -93,7 +93,6 @@ index_add = Operator(
     oracle=reference_index_add,
     homogeneous={"x src": 1},
     error_model=accept_index_add,
-    **bounded("index_add", Structure.INTERVAL),
 )
 
 
@@ -110,7 +109,7 @@ def accept_index_select(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.selected(problem, y, zero.unsqueeze(-1))
 
 
-index_select = Operator(
+index_select = defined(
     "index_select",
     inputs={"x": ks.tensors("V D"), "index": ks.indices("K", below="V")},
     oracle=reference_index_select,
@@ -121,7 +120,7 @@ index_select = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    **bounded("index_select", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
@@ -137,7 +136,7 @@ def accept_scatter_add(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.scattered_sums(problem, x, index, src)
 
 
-scatter_add = Operator(
+scatter_add = defined(
     "scatter_add",
     inputs={
         "x": ks.tensors("N C"),
@@ -148,5 +147,4 @@ scatter_add = Operator(
     homogeneous={"x src": 1},
     error_model=accept_scatter_add,
     batch="N",
-    **bounded("scatter_add", Structure.INTERVAL),
 )

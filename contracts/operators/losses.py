@@ -3,16 +3,17 @@
 from dataclasses import replace
 from typing import Any, Final
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.contracts.operators.reductions import (
     LSE_FORM,
     accept_given,
     reference_cross_entropy,
 )
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.prose import defined
 from kfuzz.strategies.parameters import ScalarParameter
 
 
@@ -64,7 +65,7 @@ def accept_bce_with_logits(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.undecided_at_infinities(problem, made)
 
 
-bce_with_logits = Operator(
+bce_with_logits = defined(
     "bce_with_logits",
     inputs={
         "x": ks.tensors("* N"),
@@ -75,11 +76,10 @@ bce_with_logits = Operator(
     },
     oracle=reference_bce_with_logits,
     error_model=accept_bce_with_logits,
-    **bounded("bce_with_logits", Structure.INTERVAL),
 )
 
 
-huber_loss = Operator(
+huber_loss = defined(
     "huber_loss",
     inputs={
         "x": ks.tensors("*"),
@@ -91,7 +91,6 @@ huber_loss = Operator(
         "nn.functional.huber_loss",
         "d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2); d = x - target.",
     ),
-    **bounded("huber_loss", Structure.INTERVAL),
 )
 
 
@@ -114,7 +113,7 @@ def reference_js_div(x: Any, target: Any, *, beta: float, reduction: str) -> Any
     return reduced(p * (target - middle) + q * (x - middle), reduction)
 
 
-js_div = Operator(
+js_div = defined(
     "js_div",
     inputs={
         "x": ks.tensors("*", within=LOGARITHM),
@@ -123,7 +122,6 @@ js_div = Operator(
         "reduction": reduction("batchmean"),
     },
     oracle=reference_js_div,
-    **bounded("js_div", Structure.INTERVAL),
 )
 
 
@@ -132,14 +130,12 @@ def reference_kl_div(x: Any, target: Any, *, reduction: str, log_target: bool) -
 
     Elements, their mean or sum, or the sum over the size of the first dimension.
     """
-    import torch
-
     if log_target:
         return reduced(target.exp() * (target - x), reduction)
     return reduced(torch.xlogy(target, target) - target * x, reduction)
 
 
-kl_div = Operator(
+kl_div = defined(
     "kl_div",
     inputs={
         "x": ks.tensors("*"),
@@ -148,7 +144,6 @@ kl_div = Operator(
         "log_target": ks.scalar(False, domain=(True,)),
     },
     oracle=reference_kl_div,
-    **bounded("kl_div", Structure.INTERVAL),
 )
 
 
@@ -163,8 +158,6 @@ def reference_linear_cross_entropy(
     reduction: str,
 ) -> Any:
     """cross_entropy(x weight^T + bias, target); the logits are no result."""
-    import torch
-
     return reference_cross_entropy(
         torch.nn.functional.linear(x, weight, bias), target,
         ignore_index=ignore_index, label_smoothing=label_smoothing,
@@ -179,8 +172,6 @@ def accept_linear_cross_entropy(problem: "nm.Problem") -> "nm.Acceptance":
     e_j change it by at most e_i + max_j e_j, e_j linear's R (|x| |w|^T + |b|), and one
     rounding more where logits are stored.
     """
-    import torch
-
     t = problem.tensors
     bias = t.get("bias")
     addend = None if bias is None else bias.unsqueeze(1)
@@ -202,7 +193,7 @@ def accept_linear_cross_entropy(problem: "nm.Problem") -> "nm.Acceptance":
     )
 
 
-linear_cross_entropy = Operator(
+linear_cross_entropy = defined(
     "linear_cross_entropy",
     inputs={
         "x": ks.tensors("N K"),
@@ -222,7 +213,6 @@ linear_cross_entropy = Operator(
     workspaces=("N C",),
     algorithms={LSE_FORM: "(max + log S) - z_t, which cancels for large offsets"},
     out_of_bounds=("raise", "clamp", "undefined"),
-    **bounded("linear_cross_entropy", Structure.INTERVAL),
 )
 
 
@@ -232,7 +222,7 @@ def reference_mse_loss(x: Any, target: Any, *, reduction: str) -> Any:
     return reduced(difference * difference, reduction)
 
 
-mse_loss = Operator(
+mse_loss = defined(
     "mse_loss",
     inputs={
         "x": ks.tensors("*"),
@@ -241,7 +231,6 @@ mse_loss = Operator(
     },
     oracle=reference_mse_loss,
     homogeneous={"x target": 2},
-    **bounded("mse_loss", Structure.INTERVAL),
 )
 
 
@@ -252,8 +241,6 @@ def reference_nll_loss(
 
     Ignored rows are not counted; without a reduction they are 0.
     """
-    import torch
-
     kept = target != ignore_index
     at = torch.where(kept, target, 0)
     loss = -log_p.gather(-1, at.unsqueeze(-1)).squeeze(-1)
@@ -266,7 +253,7 @@ def reference_nll_loss(
     return loss.sum() / torch.where(kept, share, 0.0).sum()
 
 
-nll_loss = Operator(
+nll_loss = defined(
     "nll_loss",
     inputs={
         "log_p": ks.tensors("N C"),
@@ -279,11 +266,10 @@ nll_loss = Operator(
     batch="N",
     empty_reduction=False,
     reduced="C",
-    **bounded("nll_loss", Structure.INTERVAL),
 )
 
 
-smooth_l1_loss = Operator(
+smooth_l1_loss = defined(
     "smooth_l1_loss",
     inputs={
         "x": ks.tensors("*"),
@@ -295,5 +281,4 @@ smooth_l1_loss = Operator(
         "nn.functional.smooth_l1_loss",
         "d^2 / (2 beta) where |d| < beta, else |d| - beta / 2; d = x - target.",
     ),
-    **bounded("smooth_l1_loss", Structure.INTERVAL),
 )

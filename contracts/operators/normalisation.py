@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any, Final
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.prose import defined
 
 
 def reference_add_rms_norm(
@@ -26,8 +27,6 @@ def accept_add_rms_norm(problem: "nm.Problem") -> "nm.Accepted":
     normalise what they hold in registers or what they have stored, and some take the
     mean square of one and scale the other: all lie in the hull of both.
     """
-    import torch
-
     x, residual = problem.tensors["x"], problem.tensors["residual"]
     weight = nm.row_parameter(problem, "weight", x, default=1.0)
     h = x + residual
@@ -54,7 +53,7 @@ def accept_add_rms_norm(problem: "nm.Problem") -> "nm.Accepted":
     }
 
 
-add_rms_norm = Operator(
+add_rms_norm = defined(
     "add_rms_norm",
     inputs={
         "x": ks.tensors("* N"),
@@ -68,7 +67,6 @@ add_rms_norm = Operator(
     outputs=("y", "h"),
     reduced="N",
     empty_reduction=False,
-    **bounded("add_rms_norm", Structure.INTERVAL),
 )
 
 
@@ -76,22 +74,34 @@ def _by_channel(
     problem: "nm.Problem", x: Any, name: str, default: float
 ) -> "nm.Tensor":
     """Return a parameter of the channels, or its default, as [members, 1, C, 1]."""
-    import torch
-
     given = problem.tensors.get(name)
     if given is None:
         given = torch.full_like(x[:, 0, :, 0], default)
     return given[:, None, :, None]
 
 
+def _column(x: Any) -> Any:
+    return None if x is None else x[:, None]
+
+
+def _affine(y: Any, weight: Any, bias: Any) -> Any:
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _standardised(x: Any, eps: float) -> Any:
+    """Return (x - mean) / sqrt(var + eps) of rows."""
+    centred = x - x.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    return centred / (variance + eps).sqrt()
+
+
 def reference_batch_norm(
     x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel."""
-    centred = x - mean[:, None]
-    y = centred / (var + eps).sqrt()[:, None]
-    y = y if weight is None else y * weight[:, None]
-    return y if bias is None else y + bias[:, None]
+    y = (x - mean[:, None]) / (var + eps).sqrt()[:, None]
+    return _affine(y, _column(weight), _column(bias))
 
 
 def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
@@ -100,8 +110,6 @@ def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
     Either form, (x - mu) r g + b and x (r g) + (b - mu r g), is admitted; eps is a
     rounded constant (`kfuzz.numerics.models.norms`).
     """
-    import torch
-
     x, eps = problem.tensors["x"], problem.number("eps")
     if x.numel() == 0:
         return nm.around(problem, x, 0.0)
@@ -152,7 +160,7 @@ def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
     )  # fmt: skip
 
 
-batch_norm = Operator(
+batch_norm = defined(
     "batch_norm",
     inputs={
         "x": ks.tensors("B C L"),
@@ -165,7 +173,6 @@ batch_norm = Operator(
     oracle=reference_batch_norm,
     error_model=accept_batch_norm,
     batch="B",
-    **bounded("batch_norm", Structure.INTERVAL),
 )
 
 
@@ -188,7 +195,7 @@ def reference_gated_layer_norm(
     return y * gate if norm_before_gate else y
 
 
-gated_layer_norm = Operator(
+gated_layer_norm = defined(
     "gated_layer_norm",
     inputs={
         "x": ks.tensors("* N"),
@@ -203,7 +210,6 @@ gated_layer_norm = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    **bounded("gated_layer_norm", Structure.INTERVAL),
 )
 
 
@@ -223,7 +229,7 @@ def reference_gated_rms_norm(
     return y * gate if norm_before_gate else y
 
 
-gated_rms_norm = Operator(
+gated_rms_norm = defined(
     "gated_rms_norm",
     inputs={
         "x": ks.tensors("* N"),
@@ -235,7 +241,6 @@ gated_rms_norm = Operator(
     oracle=reference_gated_rms_norm,
     reduced="N",
     empty_reduction=False,
-    **bounded("gated_rms_norm", Structure.INTERVAL),
 )
 
 
@@ -244,11 +249,8 @@ def reference_group_norm(
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias over the channels of a group."""
     groups = x.reshape(x.shape[0], num_groups, -1) if x.numel() else x
-    centred = groups - groups.mean(-1, keepdim=True)
-    variance = (centred * centred).mean(-1, keepdim=True)
-    y = (centred / (variance + eps).sqrt()).reshape(x.shape)
-    y = y if weight is None else y * weight[:, None]
-    return y if bias is None else y + bias[:, None]
+    y = _standardised(groups, eps).reshape(x.shape)
+    return _affine(y, _column(weight), _column(bias))
 
 
 def accept_group_norm(problem: "nm.Problem") -> "nm.Acceptance":
@@ -272,7 +274,7 @@ def accept_group_norm(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.reshaped(nm.normalised(problem, rows, weight, bias), x.shape)
 
 
-group_norm = Operator(
+group_norm = defined(
     "group_norm",
     inputs={
         "x": ks.tensors("B C L"),
@@ -290,7 +292,6 @@ group_norm = Operator(
     groups="num_groups",
     subtracts_mean=True,
     empty_reduction=False,
-    **bounded("group_norm", Structure.INTERVAL),
 )
 
 
@@ -298,11 +299,7 @@ def reference_instance_norm(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension."""
-    centred = x - x.mean(-1, keepdim=True)
-    variance = (centred * centred).mean(-1, keepdim=True)
-    y = centred / (variance + eps).sqrt()
-    y = y if weight is None else y * weight[:, None]
-    return y if bias is None else y + bias[:, None]
+    return _affine(_standardised(x, eps), _column(weight), _column(bias))
 
 
 def accept_instance_norm(problem: "nm.Problem") -> "nm.Acceptance":
@@ -319,7 +316,7 @@ def accept_instance_norm(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.normalised(problem, x, weight, bias)
 
 
-instance_norm = Operator(
+instance_norm = defined(
     "instance_norm",
     inputs={
         "x": ks.tensors("B C L"),
@@ -334,7 +331,6 @@ instance_norm = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    **bounded("instance_norm", Structure.INTERVAL),
 )
 
 
@@ -350,8 +346,6 @@ def accept_l2_normalize(problem: "nm.Problem") -> "nm.Acceptance":
     of its root and of eps (1 -/+ 2u). 10 u: a square root within 1 ulp (3 u), a
     division within 2 ulp (5 u) and one product; or rsqrt within 2 ulp and a product.
     """
-    import torch
-
     x, dim, eps = problem.tensors["x"], problem.axis(), problem.number("eps")
     n = x.shape[dim]
     if x.numel() == 0:
@@ -398,7 +392,7 @@ def accept_l2_normalize(problem: "nm.Problem") -> "nm.Acceptance":
     )  # fmt: skip
 
 
-l2_normalize = Operator(
+l2_normalize = defined(
     "l2_normalize",
     inputs={
         "x": ks.tensors("*"),
@@ -407,7 +401,6 @@ l2_normalize = Operator(
     },
     oracle=reference_l2_normalize,
     error_model=accept_l2_normalize,
-    **bounded("l2_normalize", Structure.INTERVAL),
 )
 
 
@@ -415,12 +408,7 @@ def reference_layer_norm(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension."""
-    mean = x.mean(-1, keepdim=True)
-    centred = x - mean
-    variance = (centred * centred).mean(-1, keepdim=True)
-    y = centred / (variance + eps).sqrt()
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    return _affine(_standardised(x, eps), weight, bias)
 
 
 def accept_layer_norm(problem: "nm.Problem") -> "nm.Acceptance":
@@ -437,7 +425,7 @@ def accept_layer_norm(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.normalised(problem, x, weight, bias)
 
 
-layer_norm = Operator(
+layer_norm = defined(
     "layer_norm",
     inputs={
         "x": ks.tensors("* N"),
@@ -451,7 +439,6 @@ layer_norm = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    **bounded("layer_norm", Structure.INTERVAL),
 )
 
 
@@ -478,7 +465,7 @@ def accept_rms_norm(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.rms.rms_scaled(problem, x, held, weight, stored=stored)
 
 
-rms_norm = Operator(
+rms_norm = defined(
     "rms_norm",
     inputs={
         "x": ks.tensors("* N"),
@@ -490,7 +477,6 @@ rms_norm = Operator(
     reduced="N",
     empty_reduction=False,
     algorithms={CAST_FIRST: "x r is rounded to the data's format before the weight"},
-    **bounded("rms_norm", Structure.INTERVAL),
 )
 
 
@@ -499,12 +485,11 @@ def reference_weight_norm(v: Any, g: Any) -> Any:
     return v * (g[:, None] / (v * v).sum(-1, keepdim=True).sqrt())
 
 
-weight_norm = Operator(
+weight_norm = defined(
     "weight_norm",
     inputs={"v": ks.tensors("O K"), "g": ks.tensors("O", role="weight")},
     oracle=reference_weight_norm,
     homogeneous={"g": 1},
     reduced="K",
     batch="O",
-    **bounded("weight_norm", Structure.INTERVAL),
 )

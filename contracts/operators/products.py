@@ -2,39 +2,17 @@
 
 import math
 from dataclasses import replace
+from functools import wraps
 from typing import Any, Final
+
+import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operator import Structure
 from kfuzz.contracts.operators.elementwise import of_torch, reference_gelu
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
-
-
-def reference_attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    sinks: Any = None,
-    *,
-    causal: bool,
-    scale: float | None,
-    window: int | None = None,
-    softcap: float | None = None,
-    causal_alignment: str = "top_left",
-) -> Any:
-    """softmax(scale q k^T + mask) v; head h uses the keys of group h // (H / G).
-
-    With `softcap` c scores are c tanh(scale q k^T / c) before the mask; with `window` w
-    a query at i sees keys at j with |i - j| < w alone; a head's sink is one more score
-    of each of its rows, without a value. A row without visible keys has weights 0.
-    """
-    return with_lse(
-        q, k, v, mask, sinks, causal=causal, scale=scale, window=window,
-        softcap=softcap, causal_alignment=causal_alignment,
-    )[0]  # fmt: skip
 
 
 def with_lse(
@@ -51,8 +29,6 @@ def with_lse(
     causal_alignment: str = "top_left",
 ) -> tuple[Any, Any]:
     """Attention, and the log of each row's sum of exponentials [B, H, S]."""
-    import torch
-
     heads, groups = q.shape[1], k.shape[1]
     k = k.repeat_interleave(heads // groups, 1)
     v = v.repeat_interleave(heads // groups, 1)
@@ -76,6 +52,17 @@ def with_lse(
     return weights @ v, torch.logsumexp(scores, -1)
 
 
+@wraps(with_lse, ())
+def reference_attention(*tensors: Any, **scalars: Any) -> Any:
+    """softmax(scale q k^T + mask) v; head h uses the keys of group h // (H / G).
+
+    With `softcap` c scores are c tanh(scale q k^T / c) before the mask; with `window` w
+    a query at i sees keys at j with |i - j| < w alone; a head's sink is one more score
+    of each of its rows, without a value. A row without visible keys has weights 0.
+    """
+    return with_lse(*tensors, **scalars)[0]
+
+
 def accept_attention(problem: "nm.Problem") -> "nm.Acceptance":
     """Return O +- ((A + |O| r) / (1 - r) + R p|v| + 6u |O|), A = p rho |v|.
 
@@ -89,7 +76,7 @@ def accept_attention(problem: "nm.Problem") -> "nm.Acceptance":
 WINDOWS: Final = (1, 2, 7, 16, 33)
 CAPS: Final = (1.0, 30.0, 50.0)
 
-attention = Operator(
+attention = defined(
     "attention",
     inputs={
         "q": ks.tensors("B H S D"),
@@ -118,7 +105,6 @@ attention = Operator(
         "unfused": "scaled operands and scores are rounded to the data's format, as in "
         "a chain of library calls",
     },
-    **bounded("attention", Structure.INTERVAL),
 )
 
 
@@ -156,8 +142,6 @@ def reference_attention_paged(
     Key j is k[pages[i, j // W], j % W], with pages of W keys; lengths are below
     `limit`.
     """
-    import torch
-
     y = torch.zeros(*q.shape[:2], v.shape[-1], dtype=q.dtype, device=q.device)
     for i, length in enumerate(lengths.tolist()):
         keys, values = (
@@ -167,15 +151,13 @@ def reference_attention_paged(
         row = q[i].unsqueeze(1).unsqueeze(0)
         made = reference_attention(
             row, keys, values, causal=False, scale=scale, softcap=softcap
-        )  # fmt: skip
+        )
         y[i] = made[0, :, 0]
     return y
 
 
 def accept_attention_paged(problem: "nm.Problem") -> "nm.Acceptance":
     """Return attention's acceptance, of the pages in the order of the table."""
-    import torch
-
     t = problem.tensors
     table, _ = nm.resolved(problem, "pages", t["k"].shape[1])
     item = torch.arange(table.shape[0], device=table.device)[:, None, None]
@@ -237,8 +219,6 @@ def reference_attention_varlen(
 
     `max_q` and `max_k` are the lengths of the longest.
     """
-    import torch
-
     y = torch.zeros(*q.shape[:2], v.shape[-1], dtype=q.dtype, device=q.device)
     edges = zip(cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:], strict=True)
     for first, last, low, high in (map(int, e) for e in edges):
@@ -274,22 +254,11 @@ def accept_attention_varlen(problem: "nm.Problem") -> "nm.Acceptance":
     posed = replace(problem, tensors={"q": q, "k": k, "v": v})
     made = nm.attend_with_lse(posed, reach)["y"]
     shape = (*t["q"].shape[:3], v.shape[-1])
-    turned = replace(
-        made,
-        **{
-            n: getattr(made, n).squeeze(1).transpose(1, 2).reshape(shape)
-            for n in (
-                "reference", "low", "high", "classes", "undecidable", "ambiguous"
-            )
-        },
-    )  # fmt: skip
-    return turned
+    return made.mapped(lambda x: x.squeeze(1).transpose(1, 2).reshape(shape))
 
 
 def _places(offsets: Any, tokens: int) -> tuple[Any, Any, Any]:
     """Return of each token its sequence, its place there and the sequence's length."""
-    import torch
-
     every = torch.arange(tokens, device=offsets.device)
     of = (offsets[:, None, 1:] <= every[:, None]).sum(-1)
     of = of.clamp(max=offsets.shape[1] - 2)
@@ -334,7 +303,7 @@ def accept_matmul(problem: "nm.Problem") -> "nm.Acceptance":
     return made.accepted(problem)
 
 
-matmul = Operator(
+matmul = defined(
     "matmul",
     inputs={"a": ks.tensors("M K"), "b": ks.tensors("K N")},
     oracle=of_torch("matmul", "torch.matmul(a, b), a [M, K], b [K, N]."),
@@ -342,11 +311,10 @@ matmul = Operator(
     error_model=accept_matmul,
     batch="M",
     reduced="K",
-    **bounded("matmul", Structure.INTERVAL),
 )
 
 
-bmm = Operator(
+bmm = defined(
     "bmm",
     inputs={"a": ks.tensors("B M K"), "b": ks.tensors("B K N")},
     oracle=of_torch("matmul", "torch.bmm(a, b), a [B, M, K], b [B, K, N]."),
@@ -357,7 +325,6 @@ bmm = Operator(
     # The result, which is no argument.
     workspaces=("B M N",),
     usual={"B": 2},
-    **bounded("bmm", Structure.INTERVAL),
 )
 
 
@@ -392,14 +359,13 @@ def accept_linear(problem: "nm.Problem") -> "nm.Acceptance":
     return products(problem).accepted(problem)
 
 
-linear = Operator(
+linear = defined(
     "linear",
     inputs=INPUTS,
     oracle=reference_linear,
     homogeneous={"x bias": 1, "weight bias": 1},
     error_model=accept_linear,
     reduced="K",
-    **bounded("linear", Structure.INTERVAL),
 )
 
 
@@ -414,8 +380,6 @@ def accept_linear_gelu(problem: "nm.Problem") -> "nm.Acceptance":
     With intermediates="output" that interval is rounded to the output first; with
     algorithm="tanh_form" gelu is its tanh approximation.
     """
-    import torch
-
     made = products(problem)
     arithmetic = nm.Arithmetic.declared(problem)
     before = nm.Interval(made.value - made.error, made.value + made.error)
@@ -445,7 +409,7 @@ def accept_linear_gelu(problem: "nm.Problem") -> "nm.Acceptance":
     )
 
 
-linear_gelu = Operator(
+linear_gelu = defined(
     "linear_gelu",
     inputs=INPUTS,
     oracle=reference_linear_gelu,
@@ -453,21 +417,16 @@ linear_gelu = Operator(
     chain=("linear", "gelu"),
     reduced="K",
     algorithms={"tanh_form": "gelu is its tanh approximation"},
-    **bounded("linear_gelu", Structure.INTERVAL),
 )
 
 
 def reference_linear_relu(x: Any, weight: Any, bias: Any = None) -> Any:
     """torch.relu(torch.nn.functional.linear(x, weight, bias))."""
-    import torch
-
     return torch.relu(reference_linear(x, weight, bias))
 
 
 def accept_linear_relu(problem: "nm.Problem") -> "nm.Acceptance":
     """Return linear's interval under max(., 0): monotone, and it rounds nothing."""
-    import torch
-
     made = products(problem)
     lowest = (made.admitted & nm.NEGATIVE_INF) != 0
     kept = made.admitted & ~nm.NEGATIVE_INF
@@ -483,7 +442,7 @@ def accept_linear_relu(problem: "nm.Problem") -> "nm.Acceptance":
     )
 
 
-linear_relu = Operator(
+linear_relu = defined(
     "linear_relu",
     inputs=INPUTS,
     oracle=reference_linear_relu,
@@ -491,5 +450,4 @@ linear_relu = Operator(
     error_model=accept_linear_relu,
     chain=("linear", "relu"),
     reduced="K",
-    **bounded("linear_relu", Structure.INTERVAL),
 )

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Any, Final
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
 
 
@@ -20,7 +22,7 @@ def accept_dequantize_int8(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.quantization.dequantized(problem)
 
 
-dequantize_int8 = Operator(
+dequantize_int8 = defined(
     "dequantize_int8",
     inputs={
         "q": ks.tensors("* N", dtype="int8"),
@@ -29,11 +31,10 @@ dequantize_int8 = Operator(
     },
     oracle=reference_dequantize_int8,
     error_model=accept_dequantize_int8,
-    **bounded("dequantize_int8", Structure.INTERVAL),
 )
 
 
-dequantize_fp8 = Operator(
+dequantize_fp8 = defined(
     "dequantize_fp8",
     inputs={
         "q": ks.tensors("* N", dtype="float8_e4m3fn"),
@@ -42,7 +43,6 @@ dequantize_fp8 = Operator(
     },
     oracle=reference_dequantize_int8,
     error_model=accept_dequantize_int8,
-    **bounded("dequantize_fp8", Structure.INTERVAL),
 )
 
 
@@ -64,23 +64,19 @@ def weights(codes: Any, scale: Any, zero: Any) -> Any:
 
 def reference_int4_matmul(x: Any, codes: Any, scale: Any, zero: Any = None) -> Any:
     """X @ ((n - zero) scale), n the halves of the bytes; zero 8 by default."""
-    import torch
-
     zero = torch.full_like(scale, MIDDLE) if zero is None else zero
     return x @ weights(unpacked_int4_matmul(codes), scale, zero)
 
 
 def accept_int4_matmul(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the product, weights rounded three times; see `numerics.models.scaled`."""
-    import torch
-
     t = problem.tensors
     zero = t.get("zero")
     zero = torch.full_like(t["scale"], MIDDLE) if zero is None else zero
     return nm.scaled.of_nibbles(problem, unpacked_int4_matmul(t["codes"]), zero)
 
 
-int4_matmul = Operator(
+int4_matmul = defined(
     "int4_matmul",
     inputs={
         "x": ks.tensors("M K"),
@@ -94,7 +90,6 @@ int4_matmul = Operator(
     batch="M",
     shape_class="K == 2 * L and G >= 1 and L % G == 0",
     defaults=Declaration(intermediates="output"),
-    **bounded("int4_matmul", Structure.INTERVAL),
 )
 
 
@@ -146,7 +141,7 @@ def accept_scaled_matmul_int8(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.scaled.by_groups(problem, None)
 
 
-scaled_matmul_int8 = Operator(
+scaled_matmul_int8 = defined(
     "scaled_matmul_int8",
     inputs={
         "a": ks.tensors("M K", dtype="int8"),
@@ -160,7 +155,6 @@ scaled_matmul_int8 = Operator(
     error_model=accept_scaled_matmul_int8,
     reduced="K",
     batch="M",
-    **bounded("scaled_matmul_int8", Structure.INTERVAL),
 )
 
 
@@ -204,7 +198,7 @@ def accept_mx_matmul(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.scaled.microscaled(problem, nm.FORMATS[CODES])
 
 
-mx_matmul = Operator(
+mx_matmul = defined(
     "mx_matmul",
     inputs={
         "a": ks.tensors("M K", dtype=CODES),
@@ -219,7 +213,6 @@ mx_matmul = Operator(
     batch="M",
     shape_class="K == 32 * G",
     defaults=UNITS,
-    **bounded("mx_matmul", Structure.INTERVAL),
 )
 
 
@@ -237,8 +230,6 @@ def quantizer(name: str, codes: str, peak: int) -> Operator:
     """
 
     def reference(x: Any, *, eps: float) -> Any:
-        import torch
-
         scale = x.abs().amax(-1).clamp(min=eps) / peak
         safe = torch.where(scale > 0, scale, 1.0).unsqueeze(-1)
         held = (x / safe).nan_to_num(nan=0.0).clamp(-peak, peak)
@@ -291,7 +282,7 @@ def reference_scaled_matmul_blocks(
     return ((left @ right) * scale_a.mT.unsqueeze(-1) * t).sum(-3)
 
 
-scaled_matmul_blocks = Operator(
+scaled_matmul_blocks = defined(
     "scaled_matmul_blocks",
     inputs={
         "a": ks.tensors("M K", dtype=CODES),
@@ -308,5 +299,4 @@ scaled_matmul_blocks = Operator(
     shape_class="K == G * block and N == J * block",
     usual={"G": 2, "J": 1},
     defaults=UNITS,
-    **bounded("scaled_matmul_blocks", Structure.INTERVAL),
 )

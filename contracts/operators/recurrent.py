@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.prose import defined
 from kfuzz.core.declaration import Declaration
 
 
@@ -25,8 +26,6 @@ def reference_linear_attention(
     both are logarithms, 0 by default. The state [B, H, D, E] starts from `state`, or 0,
     and is returned as it ends.
     """
-    import torch
-
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     b, steps, h, d = k.shape
     held = k.new_zeros((b, h, d, v.shape[-1])) if state is None else state
@@ -52,7 +51,7 @@ def accept_linear_attention(problem: "nm.Problem") -> "nm.Accepted":
 # What a logarithm of a decay is.
 DECAYS: Final = "(-inf, 0]"
 
-linear_attention = Operator(
+linear_attention = defined(
     "linear_attention",
     inputs={
         "q": ks.tensors("B T H D"),
@@ -72,7 +71,6 @@ linear_attention = Operator(
     workspaces=("B H T T D", "B H D E T"),
     usual={"B": 2, "H": 2, "T": 16},
     defaults=Declaration(intermediates="output"),
-    **bounded("linear_attention", Structure.INTERVAL),
 )
 
 
@@ -93,8 +91,6 @@ def reference_delta_rule(
     sqrt(sum x^2 + 1e-6) first. The state [B, H, D, E] starts from `state`, or 0, and is
     returned as it ends.
     """
-    import torch
-
     if normalize:
         q, k = nm.recurrence.normalized(q), nm.recurrence.normalized(k)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -119,7 +115,7 @@ def accept_delta_rule(problem: "nm.Problem") -> "nm.Accepted":
     return nm.recurrence.delta(problem)
 
 
-delta_rule = Operator(
+delta_rule = defined(
     "delta_rule",
     inputs={
         "q": ks.tensors("B T H D"),
@@ -140,5 +136,4 @@ delta_rule = Operator(
     workspaces=("B H T T D", "B H D E T"),
     usual={"B": 2, "H": 2, "T": 16},
     defaults=Declaration(intermediates="output"),
-    **bounded("delta_rule", Structure.INTERVAL),
 )

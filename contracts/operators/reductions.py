@@ -5,11 +5,13 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
 from kfuzz.contracts.operators.elementwise import of_torch
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import FLOAT8
 
@@ -25,8 +27,6 @@ def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
     """
 
     def reference(x: Any, *, dim: int) -> Any:
-        import torch
-
         return getattr(torch, name)(x, dim)
 
     def accept(problem: "nm.Problem") -> "nm.Acceptance":
@@ -58,8 +58,6 @@ amin = extremum("amin", "minimum", "least", "+Inf")
 
 def reference_argmax(x: Any, *, dim: int) -> Any:
     """torch.argmax(x, dim): the first index of the maximum, or of a NaN."""
-    import torch
-
     # An argmax of torch's own need not give the first of equals on every device.
     found, index = _maxima(x, dim)
     return torch.where(found, index, x.shape[dim]).amin(dim)
@@ -67,8 +65,6 @@ def reference_argmax(x: Any, *, dim: int) -> Any:
 
 def _maxima(x: Any, dim: int) -> tuple[Any, Any]:
     """Return where a row's maximum is, or its NaNs, and the indices along it."""
-    import torch
-
     nan = x.isnan()
     has_nan = nan.any(dim, keepdim=True)
     found = torch.where(has_nan, nan, x == x.amax(dim, keepdim=True))
@@ -83,8 +79,6 @@ def accept_argmax(problem: "nm.Problem") -> "nm.Acceptance":
     Where subnormals may be flushed, a maximum below the least normal number ties
     with its neighbours, and the index is undecided.
     """
-    import torch
-
     x, dim = problem.tensors["x"], problem.axis()
     undecidable = None
     if problem.flushes:
@@ -110,7 +104,7 @@ def relate_argmax(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
     return {"y": found.gather(dim, named).squeeze(dim) & (y >= 0) & (y < n)}
 
 
-argmax = Operator(
+argmax = defined(
     "argmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=reference_argmax,
@@ -121,7 +115,7 @@ argmax = Operator(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     empty_reduction=False,
-    **bounded("argmax", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
@@ -135,8 +129,6 @@ def accept_log_softmax(problem: "nm.Problem") -> "nm.Acceptance":
     (`kfuzz.numerics.models.sums`). The form x - (max + log S) rounds the sum in
     brackets besides: 2 u |max + log S|, where declared.
     """
-    import torch
-
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
         return nm.between(problem, x, x, x)
@@ -161,7 +153,7 @@ def accept_log_softmax(problem: "nm.Problem") -> "nm.Acceptance":
     )  # fmt: skip
 
 
-log_softmax = Operator(
+log_softmax = defined(
     "log_softmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
     oracle=of_torch(
@@ -170,7 +162,6 @@ log_softmax = Operator(
     error_model=accept_log_softmax,
     algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
     recentres=True,
-    **bounded("log_softmax", Structure.INTERVAL),
 )
 
 
@@ -192,8 +183,6 @@ def reference_cross_entropy(
 
     Ignored rows are not counted; without a reduction they are 0.
     """
-    import torch
-
     kept = target != ignore_index
     log_p = torch.log_softmax(logits[kept], -1)
     loss = -log_p.gather(-1, target[kept].unsqueeze(-1)).squeeze(-1)
@@ -230,8 +219,6 @@ def accept_given(
         doubt: the error e_j of each; that of log p_i grows by e_i + max_j e_j.
         overflows: bool, a kernel may hold an infinity or NaN in its place.
     """
-    import torch
-
     x, s = problem.tensors["logits"], problem.number("label_smoothing")
     ignored = problem.axis("ignore_index")
     kept = problem.tensors["target"] != ignored
@@ -333,8 +320,6 @@ def _log_softmax(
         x: the rows.
         wanted: picks those elements of a row that are.
     """
-    import torch
-
     if x.numel() == 0:
         return wanted(x), wanted(x), torch.zeros_like(x[..., 0], dtype=torch.bool)
     e = nm.exponentials(problem, x, -1)
@@ -352,7 +337,7 @@ def _log_softmax(
     return log_p, error, e.ambiguous.squeeze(-1)
 
 
-cross_entropy = Operator(
+cross_entropy = defined(
     "cross_entropy",
     inputs={
         "logits": ks.tensors("N C"),
@@ -370,7 +355,6 @@ cross_entropy = Operator(
     algorithms={LSE_FORM: "(max + log S) - x_t, which cancels for large offsets"},
     recentres=True,
     out_of_bounds=("raise", "clamp", "undefined"),
-    **bounded("cross_entropy", Structure.INTERVAL),
 )
 
 
@@ -380,8 +364,6 @@ def accept_cumsum(problem: "nm.Problem") -> "nm.Acceptance":
     Element i, counted from 0, takes i additions in any tree over the leaves 0 to i
     (Higham eq. 4.6). The total less a suffix cancels, and lies outside.
     """
-    import torch
-
     dim = problem.axis()
     x = problem.tensors["x"].movedim(dim, -1)
     n = x.shape[-1]
@@ -423,13 +405,12 @@ def accept_cumsum(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.around(problem, y, width, classes=admitted, ambiguous=ambiguous)
 
 
-cumsum = Operator(
+cumsum = defined(
     "cumsum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=of_torch("cumsum", "torch.cumsum(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_cumsum,
-    **bounded("cumsum", Structure.INTERVAL),
 )
 
 
@@ -439,8 +420,6 @@ def accept_logsumexp(problem: "nm.Problem") -> "nm.Acceptance":
     R bounds the relative error of S, and log costs 6 u of its result, held
     (`kfuzz.numerics.models.sums`); then m is rounded and added.
     """
-    import torch
-
     x, dim = problem.tensors["x"], problem.axis()
     inf = float("inf")
     if x.shape[dim] == 0:
@@ -461,7 +440,7 @@ def accept_logsumexp(problem: "nm.Problem") -> "nm.Acceptance":
     )  # fmt: skip
 
 
-logsumexp = Operator(
+logsumexp = defined(
     "logsumexp",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=of_torch(
@@ -469,7 +448,6 @@ logsumexp = Operator(
     ),
     error_model=accept_logsumexp,
     recentres=True,
-    **bounded("logsumexp", Structure.INTERVAL),
 )
 
 
@@ -481,8 +459,6 @@ def accept_mean(problem: "nm.Problem") -> "nm.Acceptance":
     and no scaled term underflows: units that approximate a division hold reciprocals
     of powers of two exactly.
     """
-    import torch
-
     x, dim = problem.tensors["x"], problem.axis()
     n = x.shape[dim]
     arithmetic = nm.RowArithmetic.declared(problem)
@@ -509,13 +485,12 @@ def accept_mean(problem: "nm.Problem") -> "nm.Acceptance":
     return classes.accepted(problem, mean, error)
 
 
-mean = Operator(
+mean = defined(
     "mean",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=of_torch("mean", "torch.mean(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_mean,
-    **bounded("mean", Structure.INTERVAL),
 )
 
 
@@ -527,8 +502,6 @@ def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
     parts of all factors multiply to 2**p at most and no partial product leaves the
     range.
     """
-    import torch
-
     x, dim = problem.tensors["x"], problem.axis()
     n = x.shape[dim]
     arithmetic = nm.RowArithmetic.declared(problem)
@@ -572,12 +545,11 @@ def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
     )  # fmt: skip
 
 
-prod = Operator(
+prod = defined(
     "prod",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=of_torch("prod", "torch.prod(x, dim)."),
     error_model=accept_prod,
-    **bounded("prod", Structure.INTERVAL),
 )
 
 
@@ -590,8 +562,6 @@ def accept_softmax(problem: "nm.Problem") -> "nm.Acceptance":
     online rescalings; a result lies within exp(d - log S -/+ (rho + R + 5 u)),
     less one flushed subnormal.
     """
-    import torch
-
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
         return nm.between(problem, x, x, x)
@@ -618,7 +588,7 @@ def accept_softmax(problem: "nm.Problem") -> "nm.Acceptance":
     )
 
 
-softmax = Operator(
+softmax = defined(
     "softmax",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
     oracle=of_torch(
@@ -626,7 +596,6 @@ softmax = Operator(
     ),
     error_model=accept_softmax,
     recentres=True,
-    **bounded("softmax", Structure.INTERVAL),
 )
 
 
@@ -646,7 +615,7 @@ def relate_sort(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
     return nm.ordering.admitted(problem, outputs, descending=descending)
 
 
-sort = Operator(
+sort = defined(
     "sort",
     inputs={
         "x": ks.tensors("*"),
@@ -661,7 +630,7 @@ sort = Operator(
     outputs=("values", "indices"),
     defaults=Declaration(subnormals="preserve", ties="any"),
     dtypes=EVERY_DTYPE,
-    **bounded("sort", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
@@ -676,14 +645,13 @@ def accept_sum(problem: "nm.Problem") -> "nm.Acceptance":
     return classes.accepted(problem, finite.sum(dim), error)
 
 
-sum = Operator(
+sum = defined(
     "sum",
     inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
     oracle=of_torch("sum", "torch.sum(x, dim)."),
     homogeneous={"x": 1},
     error_model=accept_sum,
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
-    **bounded("sum", Structure.INTERVAL),
 )
 
 
@@ -705,7 +673,7 @@ def relate_topk(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
     return nm.ordering.admitted(problem, outputs, descending=largest)
 
 
-topk = Operator(
+topk = defined(
     "topk",
     inputs={
         "x": ks.tensors("*"),
@@ -722,7 +690,7 @@ topk = Operator(
     shape_class="k <= N",
     defaults=Declaration(subnormals="preserve", ties="any"),
     dtypes=EVERY_DTYPE,
-    **bounded("topk", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
@@ -740,8 +708,6 @@ def accept_var(problem: "nm.Problem") -> "nm.Acceptance":
     Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta, which leaves
     room for the division (`kfuzz.numerics.models.norms`).
     """
-    import torch
-
     dim = problem.axis()
     x = problem.tensors["x"].movedim(dim, -1)
     n = x.shape[-1]
@@ -760,7 +726,7 @@ def accept_var(problem: "nm.Problem") -> "nm.Acceptance":
     )  # fmt: skip
 
 
-var = Operator(
+var = defined(
     "var",
     inputs={
         "x": ks.tensors("*"),
@@ -773,5 +739,4 @@ var = Operator(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
-    **bounded("var", Structure.INTERVAL),
 )

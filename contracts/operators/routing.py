@@ -2,16 +2,16 @@
 
 from typing import Any
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import MOVES, Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.operator import MOVES, Structure
+from kfuzz.contracts.prose import defined
 
 
 def reference_grouped_matmul(x: Any, weight: Any, offsets: Any) -> Any:
     """y[p] = x[p] @ weight[e] for offsets[e] <= p < offsets[e + 1]."""
-    import torch
-
     edges = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     parts = [x[a:b] @ w for (a, b), w in zip(edges, weight, strict=True)]
     return torch.cat(parts)
@@ -19,8 +19,6 @@ def reference_grouped_matmul(x: Any, weight: Any, offsets: Any) -> Any:
 
 def accept_grouped_matmul(problem: "nm.Problem") -> "nm.Acceptance":
     """Return products +- R (|x| |weight|), of the group's matrix alone."""
-    import torch
-
     t = problem.tensors
     weight, x, offsets = t["weight"], t["x"], t["offsets"]
     row = torch.arange(x.shape[1], device=x.device)
@@ -31,7 +29,7 @@ def accept_grouped_matmul(problem: "nm.Problem") -> "nm.Acceptance":
     return made.reshaped(*x.shape[:-1], weight.shape[-1]).accepted(problem)
 
 
-grouped_matmul = Operator(
+grouped_matmul = defined(
     "grouped_matmul",
     inputs={
         "x": ks.tensors("P D"),
@@ -45,7 +43,6 @@ grouped_matmul = Operator(
     shape_class="S == E + 1 and E >= 1",
     workspaces=("P D F",),
     usual={"E": 4},
-    **bounded("grouped_matmul", Structure.INTERVAL),
 )
 
 
@@ -64,7 +61,7 @@ def accept_moe_combine(problem: "nm.Problem") -> "nm.Acceptance":
     return made.reshaped(*rows.shape[:-1], y.shape[-1]).accepted(problem)
 
 
-moe_combine = Operator(
+moe_combine = defined(
     "moe_combine",
     inputs={
         "y": ks.tensors("P D"),
@@ -77,7 +74,6 @@ moe_combine = Operator(
     reduced="K",
     batch="M",
     workspaces=("M K D",),
-    **bounded("moe_combine", Structure.INTERVAL),
 )
 
 
@@ -93,8 +89,6 @@ def reference_moe_permute(x: Any, experts: Any, *, count: int) -> Any:
 
 def _sorted(x: Any, experts: Any, count: int) -> tuple[Any, Any, Any]:
     """Return the results of [items, M, D] and [items, M, K]."""
-    import torch
-
     flat = experts.flatten(1)
     source = torch.sort(flat, stable=True).indices
     edges = torch.arange(count + 1, device=flat.device).unsqueeze(-1)
@@ -117,7 +111,7 @@ def accept_moe_permute(problem: "nm.Problem") -> "nm.Accepted":
     }
 
 
-moe_permute = Operator(
+moe_permute = defined(
     "moe_permute",
     inputs={
         "x": ks.tensors("M D"),
@@ -132,7 +126,7 @@ moe_permute = Operator(
     batch="",
     defaults=MOVES,
     workspaces=("M K D",),
-    **bounded("moe_permute", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
@@ -141,8 +135,6 @@ def reference_topk_routing(logits: Any, *, k: int, renormalize: bool) -> Any:
 
     With `renormalize` divided by their sum. Weights are stored in float32.
     """
-    import torch
-
     p = torch.softmax(logits, -1)
     weights, indices = p.sort(dim=-1, descending=True, stable=True)
     weights, indices = weights[..., :k], indices[..., :k]
@@ -161,7 +153,7 @@ def relate_topk_routing(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Ten
     return nm.sampling.consistent(problem, outputs)
 
 
-topk_routing = Operator(
+topk_routing = defined(
     "topk_routing",
     inputs={
         "logits": ks.tensors("M E"),
@@ -178,5 +170,5 @@ topk_routing = Operator(
     shape_class="k <= E and E >= 1",
     batch="M",
     recentres=True,
-    **bounded("topk_routing", Structure.COMPOSITE),
+    structure=Structure.COMPOSITE,
 )

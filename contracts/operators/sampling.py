@@ -3,17 +3,17 @@
 import math
 from typing import Any
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.operator import Structure
+from kfuzz.contracts.prose import defined
 from kfuzz.core.declaration import Declaration
 
 
 def reference_top_k_filter(logits: Any, *, k: int) -> Any:
     """Logits not below the k-th greatest of their row; -Inf elsewhere."""
-    import torch
-
     if k == 0 or logits.numel() == 0:
         return torch.full_like(logits, -math.inf)
     least = logits.sort(-1, descending=True).values[..., k - 1 : k]
@@ -30,7 +30,7 @@ def relate_top_k_filter(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Ten
     return nm.sampling.enough(problem, outputs)
 
 
-top_k_filter = Operator(
+top_k_filter = defined(
     "top_k_filter",
     inputs={
         "logits": ks.tensors("* N"),
@@ -42,7 +42,7 @@ top_k_filter = Operator(
     reduced="N",
     shape_class="k <= N",
     defaults=Declaration(subnormals="preserve"),
-    **bounded("top_k_filter", Structure.EXACT),
+    structure=Structure.EXACT,
 )
 
 
@@ -51,8 +51,6 @@ def reference_top_p_filter(logits: Any, *, p: float) -> Any:
 
     Elsewhere -Inf. The greatest is always kept (Holtzman et al. 2020).
     """
-    import torch
-
     if logits.numel() == 0:
         return logits.clone()
     weights, order = torch.softmax(logits, -1).sort(
@@ -75,7 +73,7 @@ def relate_top_p_filter(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Ten
     return nm.sampling.heavy_enough(problem, outputs)
 
 
-top_p_filter = Operator(
+top_p_filter = defined(
     "top_p_filter",
     inputs={
         "logits": ks.tensors("* N"),
@@ -87,5 +85,5 @@ top_p_filter = Operator(
     reduced="N",
     defaults=Declaration(subnormals="preserve"),
     recentres=True,
-    **bounded("top_p_filter", Structure.EXACT),
+    structure=Structure.EXACT,
 )

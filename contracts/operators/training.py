@@ -4,10 +4,12 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
+import torch
+
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.operator import Operator, Structure
-from kfuzz.contracts.prose import bounded
+from kfuzz.contracts.operator import Structure
+from kfuzz.contracts.prose import defined
 
 
 def reference_adamw(
@@ -51,7 +53,7 @@ def accept_adamw(problem: "nm.Problem") -> "nm.Accepted":
     }
 
 
-adamw = Operator(
+adamw = defined(
     "adamw",
     inputs={
         "param": ks.tensors("*"),
@@ -69,7 +71,6 @@ adamw = Operator(
     error_model=accept_adamw,
     outputs=("param", "exp_avg", "exp_avg_sq"),
     ranks=range(5),
-    **bounded("adamw", Structure.INTERVAL),
 )
 
 
@@ -87,8 +88,6 @@ def accept_dropout(problem: "nm.Problem") -> "nm.Acceptance":
 
     What is no number may be dropped by a choice, or by a product with 0, which is NaN.
     """
-    import torch
-
     low, high = _kept(problem)
     x = problem.tensors["x"]
     y = x / (1 - problem.number("p"))
@@ -104,8 +103,6 @@ def accept_dropout(problem: "nm.Problem") -> "nm.Acceptance":
 def _overflows(
     problem: "nm.Problem", low: "nm.Tensor", high: "nm.Tensor"
 ) -> "nm.Tensor":
-    import torch
-
     return torch.maximum(low.abs(), high.abs()) > problem.output.max_finite
 
 
@@ -130,8 +127,6 @@ def relate_dropout(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors"
     With q of n elements dropped, P <= 2 exp(-n KL(q/n || p)) (Chernoff 1952): refused,
     all of them, where that is below 10^-12.
     """
-    import torch
-
     y, p = outputs["y"].to(torch.float64), problem.number("p")
     kept = _kept(problem)
     low, high = (nm.round_to(t, problem.output) for t in kept)
@@ -156,7 +151,7 @@ def _likely(n: int, zeros: int, p: float) -> bool:
     return distance <= math.log(2 / ALPHA)
 
 
-dropout = Operator(
+dropout = defined(
     "dropout",
     inputs={
         "x": ks.tensors("*"),
@@ -167,7 +162,7 @@ dropout = Operator(
     error_model=accept_dropout,
     relation=relate_dropout,
     ranks=range(5),
-    **bounded("dropout", Structure.INVARIANT),
+    structure=Structure.INVARIANT,
 )
 
 
@@ -197,8 +192,6 @@ def accept_sgd(problem: "nm.Problem") -> "nm.Accepted":
 
     Without weight decay some kernels multiply the parameter by 0 and others do not.
     """
-    import torch
-
     param, buffer = nm.shadowed(reference_sgd, problem, name="sgd")
     param = nm.undecided_at_infinities(problem, param)
     if problem.number("weight_decay"):
@@ -211,7 +204,7 @@ def accept_sgd(problem: "nm.Problem") -> "nm.Accepted":
     return {"param": param, "momentum_buffer": buffer}
 
 
-sgd = Operator(
+sgd = defined(
     "sgd",
     inputs={
         "param": ks.tensors("*"),
@@ -228,5 +221,4 @@ sgd = Operator(
     outputs=("param", "momentum_buffer"),
     ranks=range(5),
     homogeneous={"param grad momentum_buffer": 1},
-    **bounded("sgd", Structure.INTERVAL),
 )

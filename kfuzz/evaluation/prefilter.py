@@ -110,9 +110,8 @@ class Prefilter:
         greatest: Tensor | None,
     ) -> Screened:
         """Return what a run of all members says, after one wait for the device."""
-        summaries = summarise(run.outputs, accepted).values()
         parts = [run.touched.to(torch.int64).unsqueeze(0)]
-        parts += [made.table for made in summaries]
+        parts += summarise(run.outputs, accepted).values()
         if greatest is not None:
             parts.append(greatest.view(torch.int64))
         joined = torch.cat(parts)

@@ -111,11 +111,8 @@ def folded(x: Tensor, low: float, high: float, top: float) -> Tensor:
         far = torch.nan_to_num(far)
         made = low + torch.minimum(far, 2 * width - far)
         return torch.where((x < low) | (x > high), made, x)
-    if low > -top:
-        return torch.where(x < low, low + (low - x), x)
-    if high < top:
-        return torch.where(x > high, high - (x - high), x)
-    return x
+    x = torch.where(x < low, low + (low - x), x) if low > -top else x
+    return torch.where(x > high, high - (x - high), x) if high < top else x
 
 
 def mirrored(x: Tensor, low: float | None, high: float | None) -> Tensor:
@@ -148,12 +145,11 @@ def _neighbour(number: float, dtype: str, step: int) -> float:
     fmt = FORMATS[dtype]
     if not number:
         return step * fmt.min_normal
+    outwards = (number > 0) == (step > 0)
     if abs(number) == float("inf"):
-        outwards = (number > 0) == (step > 0)
         return number if outwards else -step * fmt.max_finite
-    away = (number > 0) == (step > 0)
     bits = number_to_bits(number, dtype)
-    return float(bits_to_number(bits + (1 if away else -1), dtype))
+    return float(bits_to_number(bits + (1 if outwards else -1), dtype))
 
 
 def _integers_inside(x: Tensor, interval: Interval) -> Tensor:
@@ -257,8 +253,6 @@ _BY_WORD: Final[dict[str, Callable[[Tensor, int], Tensor]]] = {
 
 def has_numbers(interval: Interval, dtype: str) -> bool:
     """Whether a data type has a number in an interval."""
-    if DTYPES[dtype].kind == "float":
-        low, high = ends_of(interval, dtype)
-        return low <= high
-    least, greatest = whole_ends(interval, dtype)
-    return least <= greatest
+    ends = ends_of if DTYPES[dtype].kind == "float" else whole_ends
+    low, high = ends(interval, dtype)
+    return low <= high

@@ -70,6 +70,15 @@ class Raised:
         return bool(self.fault)
 
 
+def _elements(count: int) -> str:
+    return f"{count} element{'s' if count != 1 else ''}"
+
+
+def _outside(count: int, where: Where, distance: int) -> str:
+    side = "past the end" if where == "after" else "before the start"
+    return f"{_elements(count)} {side}, the nearest by {distance}"
+
+
 @dataclass(frozen=True)
 class Touch:
     """Bytes of an argument's memory that a launch changed.
@@ -94,14 +103,14 @@ class Touch:
 
     def describe(self) -> str:
         """Return how many elements changed, and where."""
-        some = f"{self.count} element{'s' if self.count != 1 else ''}"
         if self.where == "element":
             first = ", ".join(map(str, self.first_index or ()))
-            return f"{some} changed, the first at [{first}]"
+            return f"{_elements(self.count)} changed, the first at [{first}]"
         if self.where == "slack":
-            return f"{some} between its own, in the gaps of its strides"
-        side = "past the end" if self.where == "after" else "before the start"
-        return f"{some} {side}, the nearest by {self.distance}"
+            return (
+                f"{_elements(self.count)} between its own, in the gaps of its strides"
+            )
+        return _outside(self.count, self.where, self.distance)
 
 
 @dataclass(frozen=True)
@@ -127,12 +136,8 @@ class AllocationTouch:
 
     def describe(self) -> str:
         """Return which allocation, how many elements, and where."""
-        some = f"{self.count} element{'s' if self.count != 1 else ''}"
-        side = "past the end" if self.where == "after" else "before the start"
-        return (
-            f"{self.dtype}{list(self.shape)}, {some} {side}, "
-            f"the nearest by {self.distance}"
-        )
+        far = _outside(self.count, self.where, self.distance)
+        return f"{self.dtype}{list(self.shape)}, {far}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ RUNS = {
     "asserting": "--elements 8",
     "correct_operators": "kl_div conv1d --cases 20",
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
-    "fleet_calamities": "--kernels 3 --kills 2 --drivers 1",
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
     "oracle_table": "--seeds 1 --largest 3 --operators sum",
@@ -26,7 +25,7 @@ RUNS = {
 }
 
 # What some of them need besides.
-NEEDS = {"fleet_calamities": "ray", "real.run": "liger_kernel"}
+NEEDS = {"real.run": "liger_kernel"}
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from kfuzz.core.event import (
     FindingSaved,
     KernelFinished,
     Progress,
-    Refusal,
     RunFinished,
     RunStarted,
 )
@@ -23,7 +22,6 @@ TALLIES = {
     "C-EXC-01": ContractTally(Verdict.NOT_APPLICABLE),
 }
 UNDECIDED = {"K-VAL-01": ContractTally(Verdict.UNDER_SPECIFIED, 0, 7)}
-REFUSAL = Refusal("non-contiguous input", 31, 'layouts="contiguous"', "ValueError: no")
 
 
 def saved(found: Finding, stage: str, *, is_new: bool = True) -> FindingSaved:

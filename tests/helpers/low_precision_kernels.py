@@ -3,12 +3,6 @@
 import triton
 import triton.language as tl
 
-TL = {
-    "bfloat16": tl.bfloat16,
-    "float8_e4m3fn": tl.float8e4nv,
-    "float8_e5m2": tl.float8e5,
-}
-
 
 @triton.jit
 def copy(x, y, z, out, N: tl.constexpr):

@@ -229,10 +229,12 @@ def _dots(
     classes, loose = _classes(a.raw, b.raw, addend, present, overflows, special=special)
     admitted = classes.admitted
     if special:
-        if floor:
-            loose = loose | _vanishes_by_infinity(a, b)
+        inf_a, inf_b = torch.isinf(a.raw), torch.isinf(b.raw)
+        if floor:  # what may vanish meets an infinity: 0 * Inf is NaN
+            loose = loose | _meets((a.small, inf_a), (inf_b, b.small))
         if acc.splits(problem.format):
-            loose = loose | _splits_infinity(a.raw, b.raw)
+            # The low part of Inf as two TF32 numbers is Inf - Inf.
+            loose = loose | inf_a.any(-1, keepdim=True) | inf_b.any(-2, keepdim=True)
         admitted = torch.where(loose, admitted | NAN, admitted)
     return Dots(value, magnitude, error, classes, admitted)
 
@@ -312,20 +314,6 @@ def _meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
         right: bool [..., K, N], of the right one, as many.
     """
     return meet(torch.cat(tuple(left), -1), torch.cat(tuple(right), -2))
-
-
-def _vanishes_by_infinity(a: _Operand, b: _Operand) -> Tensor:
-    """Return where an operand that may vanish meets an infinity: 0 * Inf is NaN."""
-    return _meets((a.small, torch.isinf(a.raw)), (torch.isinf(b.raw), b.small))
-
-
-def _splits_infinity(a: Tensor, b: Tensor) -> Tensor:
-    """Return which sums hold an infinity that is split into parts.
-
-    The low part of Inf as two TF32 numbers is Inf - Inf.
-    """
-    inf_a, inf_b = torch.isinf(a), torch.isinf(b)
-    return inf_a.any(-1, keepdim=True) | inf_b.any(-2, keepdim=True)
 
 
 def _classes(

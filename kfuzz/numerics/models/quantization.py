@@ -125,7 +125,7 @@ def quantized(problem: Problem, codes: Format, peak: float) -> dict[str, Accepta
     rows = Rows.of(problem, codes, peak)
     x, usual, amax = rows.x, rows.usual, rows.amax
     greatest = FORMATS["float32"].max_finite
-    zero, one = torch.zeros_like(amax), torch.ones_like(amax)
+    zero = torch.zeros_like(amax)
     none, infinite = amax == 0, torch.isinf(amax)
     flushed = usual & (rows.scale.low <= 0)
     scale = rows.scale.where(usual, Interval(zero, torch.where(none, greatest, zero)))
@@ -137,12 +137,10 @@ def quantized(problem: Problem, codes: Format, peak: float) -> dict[str, Accepta
     )  # fmt: skip
 
     known = usual & ~flushed
-    positive = Interval(one, one)
-    q = rows.codes_of(rows.scale.where(known, positive))
-    plain = Interval(torch.zeros_like(x), torch.zeros_like(x))
+    q = rows.codes_of(rows.scale.where(known, Interval.exact(torch.ones_like(amax))))
     wide = known.unsqueeze(-1)
-    q = q.where(wide, plain)
-    exact = _or_one(amax / peak, known).unsqueeze(-1)
+    q = q.where(wide, Interval.exact(torch.zeros_like(x)))
+    exact = torch.where(known, amax / peak, 1.0).unsqueeze(-1)
     reference = torch.where(wide, rows.code(x / exact), 0.0)
     limited = known & (rows.scale.low * rows.arithmetic.format.max_finite < 2)
     lost = (amax.isnan() | flushed).unsqueeze(-1) | torch.isinf(x)
@@ -169,7 +167,7 @@ def consistent(
     rows = Rows.of(problem, codes, peak)
     stored = outputs["scale"].to(torch.float64)
     known = rows.usual & torch.isfinite(stored) & (stored > 0)
-    scale = _or_one(stored, known)
+    scale = torch.where(known, stored, 1.0)
     mantissa, _ = torch.frexp(scale)
     exact = (mantissa == 0.5) & (rows.amax == peak * scale)
     held = round_to(rows.x, rows.arithmetic.format) == rows.x
@@ -178,11 +176,6 @@ def consistent(
     q = outputs["q"].to(torch.float64)
     inside = (q >= admitted.low) & (q <= admitted.high)
     return {"q": inside | ~known.unsqueeze(-1)}
-
-
-def _or_one(values: Tensor, known: Tensor) -> Tensor:
-    """Return the values with 1 in place of those not known."""
-    return torch.where(known, values, torch.ones_like(values))
 
 
 def dequantized(problem: Problem) -> Acceptance:

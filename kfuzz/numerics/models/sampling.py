@@ -82,13 +82,8 @@ def routed(problem: Problem) -> dict[str, Acceptance]:
     low, high = (v.sort(-1, descending=True).values[..., :k] for v in (p.least, p.most))
     value = p.value.sort(-1, descending=True).values[..., :k]
     if problem.scalars["renormalize"]:
-        own = 1 + gamma(k + 4, U32)
-        total = _positive(value.sum(-1, keepdim=True))
-        rest = [v.sum(-1, keepdim=True) - v for v in (low, high)]
-        # p / (p + rest) grows with p and falls with the rest.
-        low = low / _positive(low + rest[1]) / own
-        high = high / _positive(high + rest[0]) * own
-        value = value / total
+        low, high = _renormalized(low, high)
+        value = value / _positive(value.sum(-1, keepdim=True))
     unsure = (~p.plain).expand_as(value)
     weights = between(
         problem, value, torch.minimum(low, value), torch.maximum(high, value),
@@ -101,6 +96,13 @@ def routed(problem: Problem) -> dict[str, Acceptance]:
         undecidable=unsure, output=INTEGERS["int64"],
     )  # fmt: skip
     return {"weights": weights, "indices": indices}
+
+
+def _renormalized(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Return p / (p + rest), which grows with p and falls with the rest."""
+    own = 1 + gamma(low.shape[-1] + 4, U32)
+    rest = [v.sum(-1, keepdim=True) - v for v in (low, high)]
+    return low / _positive(low + rest[1]) / own, high / _positive(high + rest[0]) * own
 
 
 def _positive(x: Tensor) -> Tensor:
@@ -126,10 +128,7 @@ def consistent(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Ten
     named = outputs["weights"].to(torch.float64)
     low, high = least, most
     if problem.scalars["renormalize"]:
-        own = 1 + gamma(k + 4, U32)
-        rest = [v.sum(-1, keepdim=True) - v for v in (least, most)]
-        low = least / _positive(least + rest[1]) / own
-        high = most / _positive(most + rest[0]) * own
+        low, high = _renormalized(least, most)
     tiny = _SINGLE.min_normal
     right = (named >= low * (1 - U32) - tiny) & (named <= high * (1 + U32) + tiny)
     special = ~p.plain
@@ -197,7 +196,7 @@ def greatest(problem: Problem) -> Acceptance:
     x, k = problem.tensors["logits"], problem.axis("k")
     if x.numel() == 0 or k == 0:
         return moved(problem, torch.full_like(x, -math.inf))
-    least = _kth(x, k)
+    least = x.sort(-1, descending=True).values[..., k - 1 : k]
     plain = ~x.isnan().any(-1, keepdim=True)
     near = torch.zeros_like(x, dtype=torch.bool)
     if problem.flushes:
@@ -213,10 +212,6 @@ def enough(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]
     held = (y > -math.inf).sum(-1, keepdim=True) >= finite
     plain = ~x.isnan().any(-1, keepdim=True)
     return {"y": (held | ~plain).expand_as(y)}
-
-
-def _kth(x: Tensor, k: int) -> Tensor:
-    return x.sort(-1, descending=True).values[..., k - 1 : k]
 
 
 def _filtered(

@@ -10,6 +10,7 @@ a scale included, and the sum over the groups gamma(G):
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import Acceptance, Problem, around, classes_of
 from kfuzz.numerics.accumulation import U32, finite_or_zero, gamma
 from kfuzz.numerics.formats import FORMATS, Format
-from kfuzz.numerics.models.dots import Dots, dots
+from kfuzz.numerics.models.dots import dots
 
 # The code of E8M0 that is no power of two, and what is taken from the others.
 _NO_SCALE = 255
@@ -90,16 +91,19 @@ def _scaled(
     if codes is not None:
         relative += problem.accumulation.products(a.shape[-1], codes)
     least = _SINGLE.min_normal if problem.flushes else _SINGLE.min_subnormal
-    factors = (made.magnitude, row.abs(), column.abs())
+    factors = [finite_or_zero(f) for f in (made.magnitude, row.abs(), column.abs())]
+    ab, ac, bc = (x * y > _SINGLE.max_finite / 2 for x, y in combinations(factors, 2))
+    # What partial products lose to underflow.
+    lost = ((factors[0] + factors[1] + factors[2] + 1) * least).sum(-3)
     # Operands may be scaled before they are multiplied.
     of_a = finite_or_zero(left.abs() * row.abs()).sum(-1, keepdim=True)
     of_b = finite_or_zero(right.abs() * column.abs()).sum(-2, keepdim=True)
-    error = relative * size + _lost(factors, least) + least * (of_a + of_b).sum(-3)
+    error = relative * size + lost + least * (of_a + of_b).sum(-3)
     reference = made.reference * row * column
     bias = problem.tensors.get("bias")
     total = reference.sum(-3)
     over = (
-        _beyond(factors)
+        (ab | ac | bc).any(-3)
         | (torch.maximum(of_a, of_b) > _SINGLE.max_finite / 2).any(-3)
         | made.classes.ambiguous.any(-3)
         | (size > _SINGLE.max_finite / 2)
@@ -111,7 +115,9 @@ def _scaled(
         over = over | (value.abs() > _SINGLE.max_finite / 2)
     odd = ~torch.isfinite(total)
     # Which grouping of factors meets an infinity first is free.
-    unsure = odd & ~_surely_nan(made, row, column, bias)
+    nan = (made.reference.isnan() & (made.admitted == made.classes.admitted)).any(-3)
+    nan = nan | (row.isnan() | column.isnan()).any(-3)
+    unsure = odd & ~(nan if bias is None else nan | bias.isnan())
     if groups == 0:
         total, value = torch.zeros_like(value), torch.zeros_like(value)
     return around(
@@ -122,27 +128,6 @@ def _scaled(
         ambiguous=over & ~odd,
         undecidable=unsure,
     )
-
-
-def _surely_nan(made: Dots, row: Tensor, column: Tensor, bias: Tensor | None) -> Tensor:
-    """Return where a factor, sum or addend is NaN by itself."""
-    nan = (made.reference.isnan() & (made.admitted == made.classes.admitted)).any(-3)
-    nan = nan | (row.isnan() | column.isnan()).any(-3)
-    return nan if bias is None else nan | bias.isnan()
-
-
-def _lost(factors: tuple[Tensor, Tensor, Tensor], least: float) -> Tensor:
-    """Return what partial products lose to underflow, summed over the groups."""
-    finite = [finite_or_zero(f) for f in factors]
-    others = (finite[0] + finite[1] + finite[2] + 1) * least
-    return others.sum(-3)
-
-
-def _beyond(factors: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Return where some partial product may leave float32's range."""
-    a, b, c = (finite_or_zero(f) for f in factors)
-    far = _SINGLE.max_finite / 2
-    return ((a * b > far) | (a * c > far) | (b * c > far)).any(-3)
 
 
 def nibbles(packed: Tensor, count: int, dim: int) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from kfuzz.numerics.acceptance import ANY, Problem
 from kfuzz.numerics.accumulation import gamma, growth
-from kfuzz.numerics.formats import FORMATS, Format
+from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.models.dots import Dots
 
 # Roundings of one entry along one axis. Of a filter: the constant, its product, two
@@ -113,8 +113,10 @@ def _by_tiles(
     d, w = (torch.where(torch.isfinite(t), t.abs(), 0.0) for t in (patches, filters))
     v, u = d @ b, w @ g
     # What operands lose that vanish, and results of a transform that underflow.
-    least = _least(acc.format, flush)
-    kept = _least(out, flush) if stored else 0.0
+    least, kept = (
+        f.min_normal if flush else f.min_subnormal for f in (acc.format, out)
+    )
+    kept = kept if stored else 0.0
     lost = ROUNDINGS * least + kept
     lost_v = torch.where(d < floor, d, 0.0) @ b + lost
     lost_u = torch.where(w < floor, w, 0.0) @ g + lost
@@ -132,10 +134,6 @@ def _by_tiles(
     beyond = beyond | _of_patches(v > limit) | _of_filters(u > limit)
     odd = _of_patches(~torch.isfinite(patches)) | _of_filters(~torch.isfinite(filters))
     return torch.where(odd, float("inf"), error), beyond
-
-
-def _least(fmt: Format, flush: bool) -> float:
-    return fmt.min_normal if flush else fmt.min_subnormal
 
 
 def _of_patches(found: Tensor) -> Tensor:

@@ -649,16 +649,14 @@ def _hypot(call: Call) -> Outcome:
 def _selected(call: Call) -> Outcome:
     """An element by its rank: monotone in every element; its place is not judged."""
     a = call.operand("self")
-    again = call.again
-    assert again is not None
 
     def value(x: Tensor) -> Tensor:
-        made = again({**call.named, "self": x})
+        made = call.again({**call.named, "self": x})
         return made[0] if isinstance(made, tuple) else made  # type: ignore[no-any-return]
 
     out = call.out
     values = out[0] if isinstance(out, tuple) else out
-    ends = [_gap(value(a.value + s * a.error), values) for s in (-1, 1)]
+    ends = [gap(value(a.value + s * a.error), values) for s in (-1, 1)]
     error = torch.maximum(*ends)
     limited = torch.full_like(error, float((a.shade.limited > 0).any()))
     shade = finished(values, error, error == 0, limited)[1][0]
@@ -683,7 +681,8 @@ def _open(index: Tensor) -> Shade:
     return Shade(error, torch.zeros_like(error))
 
 
-def _gap(a: Tensor, b: Tensor) -> Tensor:
+def gap(a: Tensor, b: Tensor) -> Tensor:
+    """Return |a - b|, 0 where both are the same infinity or NaN."""
     same = (a == b) | (torch.isnan(a) & torch.isnan(b))
     return torch.where(same, 0.0, (a - b).abs())
 

@@ -351,7 +351,7 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         leaves = [x for x in tree_flatten(others)[0] if isinstance(x, Tensor)]
         if not leaves or any(map(self._in_doubt, leaves)):
             return False
-        call = Call(self.steps, name, named, lambda: None, self.shade)
+        call = Call(self.steps, name, named, lambda: None, self.shade, lambda _: None)
         parts = {k: named[k] for k in data if k != "self" and k in named}
         put = {k: call.operand_of(v).shade for k, v in parts.items()}
         held, rest = self.shade(named["self"]), dict(named)

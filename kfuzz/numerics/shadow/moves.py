@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from kfuzz.numerics.shadow.functions import finished
+from kfuzz.numerics.shadow.functions import finished, gap
 from kfuzz.numerics.shadow.shade import (
     Call,
     NoRule,
@@ -25,12 +25,6 @@ from kfuzz.numerics.shadow.shade import (
     rule,
     sound,
 )
-
-
-def _gap(a: Tensor, b: Tensor) -> Tensor:
-    """Return |a - b|, 0 where both are the same infinity or NaN."""
-    same = (a == b) | (torch.isnan(a) & torch.isnan(b))
-    return torch.where(same, 0.0, (a - b).abs())
 
 
 def _verdict(out: Tensor, doubt: Tensor, limited: Tensor) -> Outcome:
@@ -121,7 +115,7 @@ def _where(call: Call) -> Outcome:
     a, b = call.operand("self"), call.operand("other")
     holds = call.named["condition"]
     error = torch.where(holds, a.error, b.error)
-    either = torch.maximum(a.error, b.error) + _gap(a.value, b.value)
+    either = torch.maximum(a.error, b.error) + gap(a.value, b.value)
     error = torch.where(chosen.error > 0, either, error)
     limited = torch.where(holds, a.shade.limited, b.shade.limited)
     limited = any_of(limited, chosen.shade.limited)
@@ -137,7 +131,7 @@ def _between(
     """Return the outcome of a choice that is monotone in each operand."""
     high = f(*(x.value + x.error for x in operands))
     low = f(*(x.value - x.error for x in operands))
-    error = torch.maximum(_gap(high, call.out), _gap(low, call.out))
+    error = torch.maximum(gap(high, call.out), gap(low, call.out))
     limited = any_of(*(x.shade.limited for x in operands))
     return finished(
         call.out, error, error == 0, limited, nonnegative=floor
@@ -207,7 +201,7 @@ def _greatest(call: Call) -> Outcome:
     exact = values.to(torch.float64)
     high = _reduced(a.value + a.error, f, dim, keep)
     low = _reduced(a.value - a.error, f, dim, keep)
-    error = torch.maximum(_gap(high, exact), _gap(low, exact))
+    error = torch.maximum(gap(high, exact), gap(low, exact))
     limited = _reduced(a.shade.limited, torch.amax, dim, keep)
     made = finished(exact, error, error == 0, limited, nonnegative=a.shade.nonnegative)[
         1
@@ -271,7 +265,7 @@ def _sort(call: Call) -> Outcome:
 
     exact = values.to(torch.float64)
     error = torch.maximum(
-        _gap(ranked(a.value + a.error), exact), _gap(ranked(a.value - a.error), exact)
+        gap(ranked(a.value + a.error), exact), gap(ranked(a.value - a.error), exact)
     )
     limited = a.shade.limited.amax(dim, keepdim=True).expand(exact.shape)
     shade = finished(exact, error, error == 0, limited)[1][0]
@@ -425,7 +419,6 @@ def _parts(
 
 def _rerun(call: Call, named: dict[str, Any]) -> Any:
     """Return the same move of other tensors."""
-    assert call.again is not None
     try:
         return call.again(named)
     except RuntimeError as failed:
@@ -488,11 +481,9 @@ def _accumulated(call: Call, base: str, source: str) -> Outcome:
     a, b = call.operand(base), call.operand(source)
     if _doubtful(call, (base, source)):
         raise NoRule(call.name)
-    again: Callable[[dict[str, Any]], Any] | None = call.again
-    assert again is not None
 
     def total(x: Tensor, y: Tensor) -> Tensor:
-        made = again({**call.named, base: x, source: y})
+        made = call.again({**call.named, base: x, source: y})
         assert isinstance(made, Tensor)
         return made
 

@@ -280,7 +280,7 @@ class Call:
     named: dict[str, Any]
     run: Callable[[], Any]
     shade_of: Callable[[Tensor], Shade]
-    again: Callable[[dict[str, Any]], Any] | None = None
+    again: Callable[[dict[str, Any]], Any]
     narrow: Format | None = None
     _operands: dict[str, Operand] = field(default_factory=dict)
 

@@ -42,21 +42,6 @@ def half_attention(q: Tensor, k: Tensor, v: Tensor, **scalars: object) -> Tensor
     return half_bmm(weight / total, v.flatten(0, 1)).reshape(q.shape)
 
 
-def sdpa(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *,
-    causal: bool = False, scale: float | None = None,
-) -> Tensor:  # fmt: skip
-    """Torch's own on finite input, else (it takes NaN for masked) the plain one."""
-    everything = [q, k, v] + ([] if mask is None else [mask])
-    if not all(bool(torch.isfinite(x).all()) for x in everything):
-        return products.ATTENTIONS["in_double"](
-            q, k, v, mask, causal=causal, scale=scale
-        )
-    return F.scaled_dot_product_attention(
-        q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=True
-    )
-
-
 CONV = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 ATTEND = {"causal": False, "scale": None}
 SUBJECTS = {
