@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from os import _exit  # a user's file that is imported finds another
 from typing import Annotated
 
 import typer
@@ -79,6 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == ExitCode.INTERRUPTED and interrupted.is_set():
         print("kfuzz: aborted", file=sys.stderr)
     return code
+
+
+def end(error: BaseException) -> None:
+    """End the process at once for an error."""
+    _exit(report_error(error, verbose=False))
 
 
 def _obeyed(words: list[str]) -> int:

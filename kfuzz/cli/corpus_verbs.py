@@ -369,7 +369,7 @@ def operators(
     return ExitCode.OK
 
 
-@contracts_app.command()
+@contracts_app.command("show")
 def contract_verbs_show(
     id: Annotated[
         str,

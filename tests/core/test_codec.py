@@ -83,7 +83,7 @@ BAD_FIELDS = [
     ("case.tensors.x.values", [1, 2, 0.1], "not a value of float32"),
     ("case.tensors.x.values", [1, 2, "0x1ffffffff"], "bits of float32"),
     ("case.tensors.x.values", [1, 2, "0xg"], "bit-hex"),
-    ("case.tensors.x.values", [1, 2, None], "a number"),
+    ("case.tensors.x.values", [1, 2, None], "bit-hex"),
     ("case.tensors.x.values", [1, 2, 10**400], "not a value of float32"),
     ("case.tensors.x.values", "???", "base64"),
     ("case.tensors.x.values", "ü", "base64"),
