@@ -1,6 +1,7 @@
 """Where a verb works: the project, what its pyproject.toml says, and its corpus."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,6 @@ from typing import Annotated, Any, Final
 
 from kfuzz.cli.settings import (
     PROFILES,
-    REMOVED,
     SETTINGS,
     FormatOption,
     Place,
@@ -99,12 +99,9 @@ def _values(
             if key in SETTINGS:
                 fix = f"it holds for every verb: write it under {SECTION}"
                 raise UsageError(f"{key} cannot be a profile's", where=where, fix=fix)
-            if key in REMOVED:
-                fix = f"delete the line: {REMOVED[key]}"
-                raise UsageError(f"{key} is no setting any more", where=where, fix=fix)
             fix = suggestion(key, valid)
             raise UsageError(f"unknown key {key!r:.60}", where=where, fix=fix)
-        values[key] = SETTINGS[key].kind.read(
+        values[key] = SETTINGS[key].kind.value(
             value, Place(f"{where} {key}", base, here)
         )
     return values
@@ -328,11 +325,10 @@ class Effective:
     def _pick(self, setting: Setting) -> Chosen:
         key, kind, config = setting.key, setting.kind, self._config
         if (said := self._given.get(setting.name)) not in (None, []):
-            said = kind.text(said) if isinstance(said, str) else said
-            return Chosen(kind.read(said, Place(f"--{key}")), COMMAND_LINE, 0, said)
+            return Chosen(kind.value(said, Place(f"--{key}")), COMMAND_LINE, 0, said)
         if text := self._environ.get(setting.variable):
-            said = kind.text(text)
-            value = kind.read(said, Place(setting.variable))
+            value = kind.value(text, Place(setting.variable))
+            said = shlex.split(text) if kind.many else value
             return Chosen(value, setting.variable, 1, said)
         name = config.file.name if config.file else ""
         own = config.profiles.get(self.profile, {})
