@@ -10,6 +10,7 @@ from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import strategies as ks
+from kfuzz.contracts.aten import tables  # noqa: F401  (they enter rows)
 from kfuzz.contracts.aten.rows import (
     AXIS,
     NAMED,

@@ -307,7 +307,7 @@ contracts_app = typer.Typer(
 
 
 @contracts_app.command("list")
-def contract_verbs_list_(
+def list_contracts(
     glob: Annotated[
         str,
         typer.Argument(
@@ -370,7 +370,7 @@ def operators(
 
 
 @contracts_app.command("show")
-def contract_verbs_show(
+def show_contracts(
     id: Annotated[
         str,
         typer.Argument(

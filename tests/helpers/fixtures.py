@@ -2,9 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -43,17 +41,13 @@ def restored() -> Iterator[None]:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     fake = Engine()
     parts = {
-        "cli.apart": SimpleNamespace(events=fake.run),
-        "engine.replay.replayer": SimpleNamespace(replay=fake.replay),
-        "engine.replay.shrink": SimpleNamespace(shrink=fake.shrink),
-        "engine.replay.script": SimpleNamespace(
-            script=lambda found, _: f"# {found.id}\n"
-        ),
+        "cli.run.events": fake.run,
+        "engine.replay.replay": fake.replay,
+        "engine.replay.shrink": fake.shrink,
+        "engine.scripts.script": lambda found, _: f"# {found.id}\n",
     }
-    for name, module in parts.items():
-        home, _, last = f"kfuzz.{name}".rpartition(".")
-        monkeypatch.setattr(import_module(home), last, module, raising=False)
-        monkeypatch.setitem(sys.modules, f"{home}.{last}", module)
+    for name, part in parts.items():
+        monkeypatch.setattr(f"kfuzz.{name}", part)
     return fake
 
 

@@ -17,7 +17,12 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
 from kfuzz.numerics.formats import FORMATS, WHOLE, Format, KeepFloat64, results_of
-from kfuzz.numerics.shadow import moves
+from kfuzz.numerics.shadow import (  # noqa: F401  (they register their rules)
+    composites,
+    functions,
+    moves,
+    sums,
+)
 from kfuzz.numerics.shadow.shade import (
     COMPOSITES,
     RULES,

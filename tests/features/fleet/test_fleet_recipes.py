@@ -17,7 +17,7 @@ from kfuzz.store.corpus import Corpus, Stored
 from tests.e2e.project import HEADER, RIGHT, WRONG
 
 ROOT = Path(__file__).parents[3]
-RECIPES = ROOT / "kfuzz" / "fleet" / "recipes"
+RECIPES = ROOT / "kfuzz" / "features" / "fleet" / "recipes"
 SLURM = RECIPES / "slurm.sh"
 
 
