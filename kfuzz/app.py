@@ -19,7 +19,6 @@ from kfuzz.cli.replay import replay, shrink
 from kfuzz.cli.run import run
 from kfuzz.cli.streams import (
     ExitCode,
-    OutputError,
     ReaderGoneError,
     discard_stdout,
     noting_interrupts,
@@ -111,6 +110,6 @@ def _obeyed(words: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
     except Exception as error:
-        if isinstance(error, OutputError):
+        if isinstance(error, OSError):  # of standard output, too
             discard_stdout()
         return report_error(error, verbose=verbose)

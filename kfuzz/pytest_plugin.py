@@ -168,7 +168,7 @@ class FindingFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the test; none where the entry's format is a newer one."""
         from kfuzz.core.errors import DecodeError
-        from kfuzz.store.entry import read_summary
+        from kfuzz.store.entry import read_entry
         from kfuzz.store.files import UnknownFormatError
 
         folder = self.path.parent
@@ -176,7 +176,7 @@ class FindingFile(pytest.File):
         try:
             if folder.is_symlink() or folder.parent.is_symlink():
                 raise DecodeError(f"{folder}: is a link, which is not followed")
-            name = read_summary(folder).finding.id
+            name = read_entry(folder).id
         except UnknownFormatError:
             return
         except DecodeError as error:

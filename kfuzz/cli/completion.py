@@ -41,8 +41,7 @@ def ids(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of stored findings that begin so."""
     from kfuzz.cli.project import open_project
     from kfuzz.core.errors import KfuzzError
-    from kfuzz.store.corpus import Corpus
-    from kfuzz.store.entry import Summary
+    from kfuzz.store.corpus import Corpus, Stored
 
     try:
         project = open_project(context.params.get("corpus"))
@@ -52,7 +51,7 @@ def ids(context: typer.Context, incomplete: str) -> list[str]:
             corpus = Corpus(folder_of(project.place))  # as it is: nobody waits for it
         else:
             corpus = project.store()
-        told = [s.finding.id for _, s in corpus.summaries() if isinstance(s, Summary)]
+        told = [e.finding.id for e in corpus.entries() if isinstance(e, Stored)]
     except (KfuzzError, OSError):
         return []
     return [id for id in told if id.startswith(incomplete)]

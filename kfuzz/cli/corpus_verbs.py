@@ -30,7 +30,7 @@ from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.maintenance import Deed, Did
 
 if TYPE_CHECKING:
-    from kfuzz.report.tables import Gathered
+    from kfuzz.report.tables import Shown
 
 
 OLDER_THAN: Final = "30d"
@@ -50,14 +50,14 @@ def list_(corpus: CorpusOption = None, format: FormatOption = "text") -> int:
     from kfuzz.report.text import shown_path
 
     project = open_project(corpus, existing=True)
-    entries = list(project.store().summaries())
+    entries = list(project.store().entries())
     none = [f"no finding in {shown_path(project.corpus)}"]
     print_report(
         format,
         lambda: corpus_lists.corpus_document(entries),
         lambda: corpus_lists.corpus_lines(entries) or none,
     )
-    for _, entry in () if format == "json" else entries:
+    for entry in () if format == "json" else entries:
         if isinstance(entry, Problem):
             text = f"kfuzz: skipped: {corpus_lists.problem_line(entry)}"
             typer.echo(text, err=True)
@@ -470,7 +470,9 @@ def report(
     """
     from kfuzz.report.files import ReportFiles
 
-    words, ids = _apart(wanted)
+    asks = [i == 0 or "=" in word or word in NAMES for i, word in enumerate(wanted)]
+    words = [word for word, ask in zip(wanted, asks, strict=True) if ask]
+    ids = [word for word, ask in zip(wanted, asks, strict=True) if not ask]
     chosen = reports(words, "kfuzz report")
     project = open_project(corpus, existing=True)
     _require_files(events or [], [str(r.path) for r in chosen])
@@ -485,8 +487,9 @@ def report(
         told += _stored(project)
     if ids:
         told = _only(told, ids)
+    named = [shown.finding.id for shown in _findings(told)]
     files = ReportFiles(
-        chosen, root=project.root, options=project.options, findings=_ids(told)
+        chosen, root=project.root, options=project.options, findings=named
     )
     exited = Exited()
     for event in told:
@@ -499,25 +502,14 @@ def report(
     return ExitCode.OK
 
 
-def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words that ask for reports, and the ids behind the first of them."""
-    asks = [i == 0 or "=" in word or word in NAMES for i, word in enumerate(words)]
-    each = list(zip(words, asks, strict=True))
-    return [w for w, ask in each if ask], [w for w, ask in each if not ask]
-
-
-def _gathered(told: Iterable[Event]) -> "Gathered":
+def _findings(told: Iterable[Event]) -> "list[Shown]":
+    """Return all findings that events tell of."""
     from kfuzz.report.tables import Gathered
 
     run = Gathered()
     for event in told:
         run.feed(event)
-    return run
-
-
-def _ids(told: Iterable[Event]) -> list[str]:
-    """Return the ids of all findings that events tell of."""
-    return [shown.finding.id for shown in _gathered(told).findings]
+    return run.findings
 
 
 def _only(told: Iterable[Event], ids: Sequence[str]) -> list[Event]:
@@ -530,7 +522,7 @@ def _only(told: Iterable[Event], ids: Sequence[str]) -> list[Event]:
     Raises:
         UsageError: if one is the id of no finding, or the beginning of several.
     """
-    every = _gathered(told).findings
+    every = _findings(told)
     found: dict[str, Event] = {}
     for id in ids:
         fit = [s for s in every if id in (s.finding.id, *s.finding.former)]

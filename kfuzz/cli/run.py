@@ -5,8 +5,8 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -120,8 +120,7 @@ def _search(
         stop = stack.enter_context(stopping())
         document = Gathered() if as_json else None
         folds: list[Callable[[Event], None]] = [outcome.feed]
-        if document is not None:
-            folds.append(document.feed)
+        folds += [document.feed] if document else []
         if document is None or not quiet:
             terminal = TerminalReport(
                 sys.stderr if as_json else out,
@@ -140,62 +139,49 @@ def _search(
 
         # A mistyped glob is said before a report is begun, which would replace another.
         select_classes(config.contracts, config.exclude_contracts)
-        wanted, files = settings["report"], None
-        if wanted:
-            files = ReportFiles(wanted, root=config.root, options=project.options)
-        with _ending(files, f"{repeat} --seed {config.seed}") as codes:
-            events = _told(search(config, stop=stop), files)
+        files = ReportFiles(
+            settings["report"], root=config.root, options=project.options
+        )
+        command = f"{repeat} --seed {config.seed}"
+
+        def told() -> Iterator[Event]:
+            for event in search(config, stop=stop):
+                # First: they learn also of those that come while a run is being ended
+                # because what reads its output has left.
+                files.feed(event)
+                yield event
+
+        try:
             refused: StorageError | None = None
             try:
-                consume(events, feed, stop)
+                consume(told(), feed, stop)
             except StorageError as error:  # raised last: all that was seen was told
                 refused = error
             if document is not None:
                 json_report.write(json_report.run_document(document), out)
             if refused is not None:
                 raise refused
-            codes.append(outcome.code())
+        except BaseException as error:
+            _finish(files, error, None, command)
+            raise
+        _finish(files, None, outcome.code(), command)
 
 
-@contextmanager
-def _ending(files: "ReportFiles | None", command: str) -> Iterator[list[int]]:
-    """Write the reports when the block ends, however it does.
-
-    Args:
-        files: the reports; None if none are asked for.
-        command: the command line that repeats the run.
-
-    Yields:
-        A list to which the block adds its exit code.
+def _finish(
+    files: "ReportFiles", error: BaseException | None, code: int | None, command: str
+) -> None:
+    """Write the reports, however the search ended.
 
     Raises:
         HarnessError: if a report could not be written and nothing else was raised.
     """
-    codes: list[int] = []
-    if files is None:
-        yield codes
+    if error is None:
+        files.finish(Exited(code, "", command))
+        files.require_written()
         return
-    try:
-        yield codes
-    except BaseException as error:
-        files.finish(Exited(code_of(error), line_of(error), command))
-        for problem in files.problems:  # the error that is raised says nothing of them
-            typer.echo(f"kfuzz: {problem}", err=True)
-        raise
-    files.finish(Exited(codes[-1] if codes else None, "", command))
-    files.require_written()
-
-
-def _told(events: Iterable[Event], files: "ReportFiles | None") -> Iterator[Event]:
-    """Yield the events, each told to the reports first.
-
-    So they learn also of those that come while a run is being ended because what
-    reads its output has left.
-    """
-    for event in events:
-        if files is not None:
-            files.feed(event)
-        yield event
+    files.finish(Exited(code_of(error), line_of(error), command))
+    for problem in files.problems:  # the error that is raised says nothing of them
+        typer.echo(f"kfuzz: {problem}", err=True)
 
 
 def _command(targets: list[str], settings: Effective) -> str:

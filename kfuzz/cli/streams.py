@@ -12,13 +12,12 @@ from enum import IntEnum
 from os import _exit  # a user's file that is imported finds another
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
     DecodeError,
-    HarnessError,
     KfuzzError,
     NothingToRunError,
     UsageError,
@@ -28,10 +27,6 @@ from kfuzz.core.event import FindingReplayed, KernelFinished, RunFinished
 from kfuzz.core.verdict import CHARGED, FAILS_RUN, UNCONFIRMED, ReplayOutcome, Verdict
 from kfuzz.report.text import plain
 from kfuzz.targets import load
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
 
 T = TypeVar("T")
 
@@ -46,18 +41,6 @@ class ReaderGoneError(Exception):
     Not an OSError: typer answers a broken pipe with exit code 1, which here means
     a violation.
     """
-
-
-class OutputError(HarnessError):
-    """Standard output cannot be written to, other than for want of a reader."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(
-            error.strerror or str(error),
-            where="standard output",
-            fix="Free some space or send it elsewhere; findings are stored before they "
-            "are printed, `kfuzz corpus list` lists them",
-        )
 
 
 def open_standard_streams() -> None:
@@ -86,7 +69,6 @@ def report_stream() -> Iterator[TextIO]:
 
     Raises:
         ReaderGoneError: where the block or its last flush meets a broken pipe.
-        OutputError: where it cannot be written to, as on a disk that is full.
     """
     try:
         with _reserved() as out:
@@ -115,10 +97,10 @@ def _reserved() -> Iterator[TextIO]:
     try:
         yield out
     finally:
-        with suppress(OSError, OutputError):
+        with suppress(OSError):
             sys.stdout.flush()
         os.dup2(kept, 1)
-        with suppress(OSError, OutputError):  # what could not be written is told
+        with suppress(OSError):  # what could not be written is told
             out.close()
 
 
@@ -144,25 +126,15 @@ def print_report(
         json_report.write(document(), out)
 
 
-class _Output(io.FileIO):
-    """Standard output, whose errors are told from those of other files."""
-
-    def write(self, data: "ReadableBuffer", /) -> int:
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputError(error) from None
-
-
 def _written_to(descriptor: int, like: TextIO, *, closefd: bool = True) -> TextIO:
     """Return a descriptor of standard output as text in another's encoding."""
-    return io.TextIOWrapper(
-        io.BufferedWriter(_Output(descriptor, "w", closefd=closefd)),
+    return open(
+        descriptor,
+        "w",
+        closefd=closefd,
         encoding=like.encoding,
         errors="backslashreplace",
-        line_buffering=True,  # also into a pipe: CI logs are read as they grow
+        buffering=1,  # also into a pipe: CI logs are read as they grow
     )
 
 

@@ -8,7 +8,6 @@ import math
 import os
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -21,7 +20,7 @@ from typing import Final
 
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
+from kfuzz.core.dtypes import unpack_bits
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Explanation, Finding, Target
 from kfuzz.core.recipe import Case, TensorSpec, unravel
@@ -31,7 +30,6 @@ from kfuzz.report.promises import bound_contract, parts_of, titled
 from kfuzz.report.tables import Shown
 from kfuzz.report.text import (
     LABEL,
-    MAX_SCANNED,
     Section,
     counted,
     draw_case,
@@ -125,18 +123,10 @@ def _memory(access: Access) -> str:
     return text
 
 
-# The arguments of a minimal case as grids of values, special ones marked.
+# The arguments of a minimal case as grids of values.
 
 # Rows and columns of a grid: what a screen shows without scrolling.
 GRIDS_ROWS: Final = 16
-
-_WORDS: Final = {
-    "nan": "NaN",
-    "inf": "infinite",
-    "sub": "subnormal",
-    "zero": "zero",
-    "": "ordinary",
-}
 
 
 @dataclass(frozen=True)
@@ -145,7 +135,7 @@ class Cell:
 
     Attributes:
         text: what is printed.
-        level: the class that colours it: of a value what is special about it.
+        level: the class that colours it.
         label: the same in words.
         link: where more of it is.
     """
@@ -163,22 +153,20 @@ class Grid:
     Attributes:
         head: name, dtype, shape and layout; all of it on one line where there are no
             cells.
-        rows: the cells, the last axis across; empty where they do not fit.
+        rows: the values, the last axis across; empty where they do not fit.
         places: the index of each row, "" where there is one row only.
-        counts: how many elements are special, where there are no cells.
     """
 
     head: str
-    rows: tuple[tuple[Cell, ...], ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
     places: tuple[str, ...] = ()
-    counts: str = ""
 
     @property
     def lines(self) -> list[str]:
         """The rows as text, aligned."""
-        width = max((len(c.text) for row in self.rows for c in row), default=0)
+        width = max((len(text) for row in self.rows for text in row), default=0)
         return [
-            " ".join((place, *(c.text.rjust(width) for c in row))).lstrip()
+            " ".join((place, *(text.rjust(width) for text in row))).lstrip()
             for place, row in zip(self.places, self.rows, strict=True)
         ]
 
@@ -195,42 +183,11 @@ def grid_of(name: str, spec: TensorSpec) -> Grid:
     columns = spec.shape[-1] if spec.shape else 1
     rows = spec.numel // columns if columns else 0
     if spec.values is None or not 0 < rows <= GRIDS_ROWS or columns > COLUMNS:
-        return Grid(draw_tensor(name, spec), counts=_counts(spec))
-    patterns = unpack_bits(spec.values, spec.dtype)
-    cells = [Cell(value_text(b, spec.dtype), mark_of(b, spec.dtype)) for b in patterns]
+        return Grid(draw_tensor(name, spec))
+    cells = [value_text(b, spec.dtype) for b in unpack_bits(spec.values, spec.dtype)]
     lines = tuple(tuple(cells[i * columns : (i + 1) * columns]) for i in range(rows))
     places = tuple(_place(i, spec.shape[:-1]) for i in range(rows))
     return Grid(tensor_head(name, spec), lines, places)
-
-
-def mark_of(bits: int, dtype: str) -> str:
-    """Return what is special about the element that raw bits stand for."""
-    d = DTYPES[dtype]
-    if d.kind != "float":
-        return "" if bits else "zero"
-    value = bits_to_number(bits, dtype)
-    if value != value:
-        return "nan"
-    if value in (float("inf"), float("-inf")):
-        return "inf"
-    if value == 0:
-        return "zero"
-    exponent = bits >> d.mantissa_bits & ((1 << d.exponent_bits) - 1)
-    return "" if exponent else "sub"
-
-
-def _counts(spec: TensorSpec) -> str:
-    """Return how many elements are special, "" where the values are not pinned."""
-    if spec.values is None or not spec.numel:
-        return ""
-    size = DTYPES[spec.dtype].itemsize
-    patterns = unpack_bits(spec.values[: size * MAX_SCANNED], spec.dtype)
-    marks: Counter[str] = Counter()
-    for bits, times in Counter(patterns).items():
-        marks[mark_of(bits, spec.dtype)] += times
-    told = ", ".join(f"{marks[m]} {word}" for m, word in _WORDS.items() if marks[m])
-    rest = spec.numel - len(patterns)
-    return f"{told} of the first {len(patterns)}" if rest else told
 
 
 def _place(row: int, shape: tuple[int, ...]) -> str:

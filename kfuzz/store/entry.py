@@ -21,16 +21,15 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
-from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError, HarnessError
-from kfuzz.core.finding import ATEN, Explanation, Finding, Fingerprint, Mark, Target
+from kfuzz.core.finding import ATEN, Finding, Mark, Target
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Failure, Signature, State
+from kfuzz.core.verdict import Signature
 from kfuzz.store import files as strict_json
 from kfuzz.store import files as tensorfile
 from kfuzz.store.files import (
@@ -128,76 +127,8 @@ MAX_BYTES: Final = 1 << 29
 _READ_ATTEMPTS: Final = 20
 _READ_PAUSE_SECONDS: Final = 0.002
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
-_COUNT: Final[Any] = int | None
 # What is said again of what follows from the rest, for who reads no case.
-_DERIVED: Final[dict[str, Any]] = {
-    "id": str, "bucket": str, "input_elements": int, "nonzero_elements": _COUNT,
-}  # fmt: skip
-# What a list needs of a finding, and what it is.
-_LISTED: Final[dict[str, Any]] = {
-    "signature": Signature,
-    "target": Target,
-    "failure": Failure,
-    "state": State,
-    "explanation": Explanation,
-    "mark": Mark | None,
-}
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a list says of a finding.
-
-    Attributes:
-        finding: the finding; what was read for a list alone has no case.
-        input_elements: elements over all tensor inputs of the minimal case.
-        nonzero_elements: non-zero ones, None where that is not known.
-    """
-
-    finding: Finding
-    input_elements: int
-    nonzero_elements: int | None
-
-
-def summary_of(finding: Finding) -> Summary:
-    """Return what a list says of a finding."""
-    return Summary(finding, finding.input_elements, finding.nonzero_elements)
-
-
-def read_summary(folder: Path) -> Summary:
-    """Read what a list says of the finding stored in a folder.
-
-    The case, which is most of an entry, is not looked at: `read_entry` may refuse
-    what this lists.
-
-    Raises:
-        UnknownFormatError, DecodeError: as `read_entry`.
-    """
-    path = folder / FINDING
-    document = _document(_read(path), path)
-    counted = ("input_elements", "nonzero_elements")
-    needed = (*counted, "signature", "target", "failure")
-    if document.get("explanation") is None or any(k not in document for k in needed):
-        return summary_of(read_entry(folder))  # its id lies in its case
-    where = f"{path}: "
-    elements, nonzero = (_counted(document, key, where) for key in counted)
-    empty = Case({}, {})
-    finding = Finding(
-        **{
-            name: decode(kind, document[name], where + name)
-            for name, kind in _LISTED.items()
-            if name in document
-        },
-        operator="",
-        device="",
-        case=empty,
-        first=empty,
-        declaration=Declaration(),
-        fingerprint=Fingerprint(),
-    )
-    if problem := unsafe_reference(finding):
-        raise DecodeError(problem[1], where=where + problem[0])
-    return Summary(finding, elements, nonzero)
+_DERIVED: Final = ("id", "bucket", "input_elements", "nonzero_elements")
 
 
 def files_of(finding: Finding) -> dict[str, bytes]:
@@ -280,16 +211,6 @@ def read_entry(folder: Path) -> Finding:
     raise failure
 
 
-def misstated(stored: Finding, folder: Path) -> str:
-    """Return what an entry says of its finding that does not follow from it, or ""."""
-    document = _document(_read(folder / FINDING), folder / FINDING)
-    for key in _DERIVED:
-        said, follows = document.get(key), getattr(stored, key)
-        if key in document and said != follows:
-            return f"{key} says {said!r:.40}, and is {follows!r:.40}"
-    return ""
-
-
 def _version(path: Path) -> tuple[int, int, int] | None:
     """Return what changes whenever a file is replaced, by equal content too."""
     try:
@@ -303,8 +224,8 @@ def _parse(folder: Path, content: bytes) -> Finding:
     where = f"{folder / FINDING}: "
     document = _document(content, folder / FINDING)
     inputs = _read_inputs(folder, document.pop("inputs", "unsaid"))
-    for key in _DERIVED.keys() & document.keys():
-        _counted(document, key, where)
+    for key in _DERIVED:
+        document.pop(key, None)
     _insert_values(document, inputs, where)
     document["first"] = document.get("case")
     finding = decode(Finding, document, where)
@@ -320,14 +241,6 @@ def _parse(folder: Path, content: bytes) -> Finding:
             raise DecodeError(problem[1], where=where + problem[0])
         finding = replace(finding, first=case)
     return finding
-
-
-def _counted(document: dict[str, Any], key: str, where: str) -> Any:
-    """Return what an entry says again of what follows from the rest."""
-    made = decode(_DERIVED[key], document.pop(key), f"{where}{key}")
-    if isinstance(made, int) and made < 0:
-        raise DecodeError("is below 0", where=f"{where}{key}")
-    return made
 
 
 def _document(content: bytes, path: Path) -> dict[str, Any]:

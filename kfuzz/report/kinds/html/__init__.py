@@ -1,6 +1,6 @@
 """HTML: one self-contained page for people who would rather look than read.
 
-It loads nothing: style, script and images are inside, and its content security policy
+It loads nothing: style and script are inside, and its content security policy
 admits no others. All texts pass through the template's escaping. Without its script
 the page shows the same; copying, filtering and opening all at once need it.
 """
@@ -21,8 +21,8 @@ from kfuzz.report.text import one_line, page
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""
 
-MAX_IMAGE_BYTES: Final = 3_000_000
-"""What all images of maps may take together; the finding itself is not shortened."""
+MAX_MAPS: Final = 50
+"""Maps shown at most; the findings themselves are not shortened."""
 
 _FOLDER: Final = Path(__file__).parent
 
@@ -80,15 +80,10 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
 
 def _maps(views: list[FindingView]) -> list[tuple[list[tuple[str, MapView]], bool]]:
     """Return each finding's maps, and whether one is left out: the page has many."""
-    made, size = [], 0
+    made, left = [], MAX_MAPS
     for shown in views:
-        maps: list[tuple[str, MapView]] = []
-        for name, errors in shown.errors:
-            drawn = map_view(errors)
-            if size + len(drawn.image) > MAX_IMAGE_BYTES:
-                break
-            size += len(drawn.image)
-            maps.append((name, drawn))
+        maps = [(name, map_view(errors)) for name, errors in shown.errors[:left]]
+        left -= len(maps)
         made.append((maps, len(maps) < len(shown.errors)))
     return made
 
