@@ -88,7 +88,6 @@ from kfuzz.store.entry import (
     INPUTS,
     files_of,
     read_entry,
-    read_summary,
 )
 from kfuzz.store.files import (
     keep_proof,
@@ -359,7 +358,6 @@ bound = kf.kernel(ops.relu)(kf.launch(named))
 
 READERS: Final = (
     Reader("finding.json", _entry(FINDING), _use_entry),
-    Reader("a list of findings", _entry(FINDING), lambda p: read_summary(p.parent)),
     Reader("inputs.safetensors", _entry(INPUTS), _use_entry),
     Reader("first.json", _entry(FIRST), _use_entry),
     Reader("a statement", _graded, _statement),

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from kfuzz.core.finding import Finding
-from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 from tests.helpers.findings import finding
 
 ROOT = Path(__file__).parents[2]
@@ -142,27 +141,3 @@ def test_writers_that_are_killed_lose_nothing_that_they_announced(
         found = held(environment, tmp_path / "reader")
     assert len(found) == len(set(found))
     assert announced <= set(found)
-
-
-def test_verbs_work_on_it(tmp_path: Path) -> None:
-    (tmp_path / "project").mkdir()
-    url = f"{BUCKET}/corpus"
-    with server(tmp_path, "--share", "0.1") as environment:
-        project = Project(tmp_path / "project", environment)
-        project.write("kernels.py", HEADER + RIGHT + WRONG)
-        run = project.run("kernels.py", "--corpus", url)
-        assert run.code == 1, run.err
-        (found,) = run.findings("wrong")
-        elsewhere = {"KFUZZ_CACHE": str(tmp_path / "elsewhere")}
-        words = ("--corpus", url)
-        listed = project.kfuzz("corpus", "list", *words, environment=elsewhere)
-        assert found["id"] in listed.stdout
-        replayed = project.kfuzz("replay", *words, environment=elsewhere)
-        assert "1 FAILS" in replayed.stdout, replayed.stderr
-        wrong = project.kfuzz("run", "kernels.py", "--corpus", "s3://nobodys/corpus")
-    assert wrong.returncode == 3
-    assert "s3://nobodys/corpus: cannot be listed: FileNotFoundError" in wrong.stderr
-    gone = project.kfuzz("corpus", "list", *words)
-    assert gone.returncode == 3
-    assert f"{url}: cannot be listed" in gone.stderr
-    assert "Traceback" not in gone.stderr

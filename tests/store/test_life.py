@@ -37,13 +37,10 @@ FOUND = (day(NEW, 1), day(CONFIRMED, 1))
         ([day(FIXED, 2, by_hand=True)], KNOWN, REGRESSED),  # by another one's mark
         ([day(FIXED, 2, by_hand=True)], FLAKY, FLAKY),
         ([day(FIXED, 2, by_hand=True)], UNREPRODUCED, FIXED),
-        ([day(FIXED, 2, by_hand=True), day(REGRESSED, 3)], CONFIRMED, REGRESSED),
         ([day(FLAKY, 2)], UNREPRODUCED, FLAKY),
-        ([day(NEW, 2, by_hand=True)], CONFIRMED, CONFIRMED),
         ([day(NEW, 1), day(WITNESSED, 1)], FLAKY, WITNESSED),
         ([day(NEW, 1), day(WITNESSED, 1)], CONFIRMED, CONFIRMED),
         ([day(NEW, 1), day(CONFIRMED, 1)], WITNESSED, CONFIRMED),
-        ([day(NEW, 1), day(FLAKY, 1)], WITNESSED, WITNESSED),
         ([day(CONFIRMED, 1), day(FIXED, 2, by_hand=True)], WITNESSED, REGRESSED),
     ],
 )
