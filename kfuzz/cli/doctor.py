@@ -142,7 +142,6 @@ def _in_children() -> Iterator[Check]:
         yield (cuda := ask("cuda", "devices", _cuda))
         if cuda.health is Health.OK:
             yield _device_pages(zygote)
-            yield ask("device probes", "surroundings", _surroundings)
     yield _containment("cuda:0" if cuda.health is Health.OK else "cpu")
 
 
@@ -179,15 +178,6 @@ def _pages(reply: Message) -> Check:
     if not reply["fenced"]:
         return Check(name, Health.MISSING, "this system makes no pages that fault", fix)
     return Check(name, Health.BROKEN, "a planted load past the end passed", fix)
-
-
-def _surroundings(reply: Message) -> Check:
-    name, lacking = "device probes", reply["lacking"]
-    if lacking:
-        fix = "a CUDA build of torch brings what they need"
-        return Check(name, Health.MISSING, "; ".join(map(str, lacking)), fix)
-    text = "stale memory is poisoned, failed launches are read, a busy GPU is made"
-    return Check(name, Health.OK, text)
 
 
 def _device_pages(zygote: Zygote) -> Check:

@@ -315,15 +315,14 @@ def code_of_search(
             no success.
         lacking: whether something could not be judged for want of a GPU.
     """
-    if interrupted:
-        return ExitCode.INTERRUPTED
-    if violated:
-        return ExitCode.VIOLATION
-    if failed:
-        return ExitCode.INTERNAL
-    if lacking:
-        return ExitCode.NO_BACKEND
-    return ExitCode.OK if ran else ExitCode.NOTHING_TO_RUN
+    codes = {
+        ExitCode.INTERRUPTED: interrupted,
+        ExitCode.VIOLATION: violated,
+        ExitCode.INTERNAL: failed,
+        ExitCode.NO_BACKEND: lacking,
+        ExitCode.NOTHING_TO_RUN: not ran,
+    }
+    return next((code for code, so in codes.items() if so), ExitCode.OK)
 
 
 class Outcome:
@@ -337,42 +336,36 @@ class Outcome:
     def __init__(self, *, fail_on_any: bool) -> None:
         self._failing = CHARGED | UNCONFIRMED if fail_on_any else FAILS_RUN
         self._fail_on_any = fail_on_any
-        self._violated = self._interrupted = False
-        self._error = self._lacking = False
-        self._cases = 0
-        self._uncompared = False
+        self._seen: set[str] = set()
 
     def feed(self, event: event_Event) -> None:
         """Take the next event."""
+        is_so: dict[str, bool] = {}
         match event:
             case KernelFinished():
                 states = {finding.state for finding in event.findings}
-                self._violated |= bool(states & self._failing)
-                self._cases += event.cases
-                self._uncompared |= bool(event.uncompared)
-                tallies = event.contracts.values()
-                failed = any(t.verdict is Verdict.ERROR for t in tallies)
-                self._error |= failed and not event.needs_gpu
-                self._lacking |= event.needs_gpu
+                verdicts = {tally.verdict for tally in event.contracts.values()}
+                is_so = {
+                    "violated": bool(states & self._failing),
+                    "failed": Verdict.ERROR in verdicts and not event.needs_gpu,
+                    "lacking": event.needs_gpu,
+                    "ran": event.cases > 0,
+                    "uncompared": bool(event.uncompared),
+                }
             case FindingReplayed():
                 known = self._fail_on_any and event.excused
-                self._violated |= event.fails or known
-                self._error |= event.outcome is ReplayOutcome.ERROR
-                self._cases += event.runs
+                failed = event.outcome is ReplayOutcome.ERROR
+                is_so = {"violated": event.fails or known, "failed": failed}
+                is_so["ran"] = event.runs > 0
             case RunFinished():
-                self._interrupted = event.interrupted
-            case _:
-                pass
+                is_so = {"interrupted": event.interrupted}
+        self._seen |= {name for name, so in is_so.items() if so}
 
     def code(self) -> ExitCode:
         """Return the exit code."""
-        return code_of_search(
-            interrupted=self._interrupted,
-            violated=self._violated,
-            failed=self._error,
-            ran=self._cases > 0 and not self._uncompared,
-            lacking=self._lacking,
-        )
+        names = ("interrupted", "violated", "failed", "lacking")
+        ran = "ran" in self._seen and "uncompared" not in self._seen
+        return code_of_search(ran=ran, **{name: name in self._seen for name in names})
 
 
 def report_error(error: BaseException, *, verbose: bool) -> ExitCode:

@@ -4,7 +4,6 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self, TextIO
 
@@ -36,28 +35,6 @@ SECONDS_BETWEEN_LINES: Final = 3.0
 _LIVE_PER_SECOND: Final = 4.0
 # Cases per second from which fractions say nothing.
 _WHOLE_RATE: Final = 10.0
-
-
-class PlainLines:
-    """Prints a progress line at most every `SECONDS_BETWEEN_LINES`.
-
-    Args:
-        say: prints one line.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._kernels = 0
-        self._last = 0.0
-
-    def feed(self, event: Event) -> None:
-        """Take the next event."""
-        if isinstance(event, RunStarted):
-            self._kernels = len(event.kernels)
-        due = self._last + SECONDS_BETWEEN_LINES
-        if isinstance(event, Progress) and event.elapsed_s >= due:
-            self._last = event.elapsed_s
-            self._say(progress_text(event, self._kernels, event.elapsed_s))
 
 
 class LiveLine:
@@ -172,7 +149,7 @@ class TerminalReport:
         self._repeat, self._summary, self._target = repeat, summary, target
         moves = out.isatty() and not self._console.is_dumb_terminal
         self._live = LiveLine(self._console) if moves and not quiet else None
-        self._lines = None if quiet or self._live else PlainLines(self._say)
+        self._kernels, self._progress_s = 0, 0.0
         self._done: set[str] = set()
         self._told: set[str] = set()
         self._old: set[str] = set()
@@ -185,7 +162,8 @@ class TerminalReport:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._end_live()
+        if self._live:
+            self._live.stop()
 
     def feed(self, event: Event) -> None:
         """Take the next event.
@@ -195,13 +173,15 @@ class TerminalReport:
         """
         if self._live:
             self._live.feed(event)
-        if self._lines:
-            self._lines.feed(event)
         if isinstance(event, FindingSaved) and not event.is_new:
             self._old.add(event.finding.id)
         match event:
             case RunStarted():
                 self._start(event)
+            case Progress() if not (self._quiet or self._live):
+                if event.elapsed_s >= self._progress_s + SECONDS_BETWEEN_LINES:
+                    self._progress_s = event.elapsed_s
+                    self._say(progress_text(event, self._kernels, event.elapsed_s))
             case FindingSaved(stage="found"):
                 self._found(event)
             case FindingSaved(stage="done"):
@@ -226,7 +206,8 @@ class TerminalReport:
 
     def _start(self, event: RunStarted) -> None:
         self._outside |= event.outside
-        kernels = counted(len(event.kernels), "kernel")
+        self._kernels = len(event.kernels)
+        kernels = counted(self._kernels, "kernel")
         text = f"{kernels} on {event.device}, seed {event.seed}"
         text += f", {event.jobs} at once" if event.jobs > 1 else ""
         self._say(text)
@@ -270,7 +251,7 @@ class TerminalReport:
         self._say(Text.assemble("\n", (word, style), (rest, "bold"), *below))
 
     def _end(self, event: RunFinished) -> None:
-        self._end_live()
+        self.__exit__()
         for kernel in self._finished:
             for finding in kernel.findings:
                 if finding.id not in self._done:
@@ -327,10 +308,6 @@ class TerminalReport:
                     made = view(shown, self._options)
                     word = made.state.headline
                     self._say(f"{word} {made.id} - {made.summary}; {made.replay}")
-
-    def _end_live(self) -> None:
-        if self._live:
-            self._live.stop()
 
     def _say(self, line: str | Text) -> None:
         self._console.print(line, soft_wrap=True)

@@ -83,18 +83,6 @@ def test_each_error_has_its_code(
     assert shown == "kfuzz: error: here: it broke \\x1b[1m. Mend it.\n"
 
 
-def test_an_unexpected_exception_is_short_and_says_how_to_get_more(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    engine.events = [ZeroDivisionError("by zero")]
-    assert main(["run", "a.py"]) == ExitCode.INTERNAL
-    shown = paragraph(capsys)
-    assert "internal error: ZeroDivisionError: by zero" in shown
-    assert "`kfuzz -v" in shown
-    assert main(["-v", "run", "a.py"]) == ExitCode.INTERNAL
-    assert "Traceback" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 90), ("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400),

@@ -114,12 +114,9 @@ def test_operators_and_what_they_promise(
     ("words", "offered"),
     [
         ("kfuzz repl", ["replay"]),
-        ("kfuzz contracts show soft", ["softmax", "softplus"]),
-        ("kfuzz contracts show C-CMP-03/softm", ["C-CMP-03/softmax"]),
         ("kfuzz run o", ["own.py"]),
         ("kfuzz run own.py::t", ["own.py::twice"]),
         ("kfuzz show soft", ["softmax-C-PRC-01-e82cbc2d"]),
-        ("kfuzz replay x", []),
     ],
 )
 def test_the_tab_key_completes_verbs_targets_ids_and_contracts(

@@ -139,13 +139,8 @@ def test_findings_stand_beside_other_tests_and_can_be_chosen(
     pytester.makepyfile("def test_mine(): pass")
     run(pytester).assert_outcomes(failed=1, passed=2)
     run(pytester, "-k", one.id).assert_outcomes(failed=1, deselected=2)
-    run(pytester, "corpus").assert_outcomes(failed=1, passed=1)
-    run(pytester, "-x", "corpus").assert_outcomes(failed=1)
     node = f"corpus/{other.folder}/finding.json::{other.id}"
     run(pytester, node).assert_outcomes(passed=1)
-    given = ["--kfuzz-corpus", "corpus", *LOAD]
-    pytester.runpytest_inprocess(*given).assert_outcomes(failed=1, passed=2)
-    pytester.runpytest_inprocess(*given, "--lf").assert_outcomes(failed=1)
     pytester.runpytest_inprocess(*LOAD).assert_outcomes(passed=1)
 
 

@@ -135,29 +135,6 @@ def test_what_a_file_cannot_say_is_told_with_file_key_and_way_out(
     assert not engine.runs
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "part"),
-    [
-        ("KFUZZ_MAX_CASES", "many", "KFUZZ_MAX_CASES: 'many' is not a whole number"),
-        ("KFUZZ_DEVICE", "gpu", "KFUZZ_DEVICE: 'gpu'"),
-        ("KFUZZ_REPLAY", "maybe", "KFUZZ_REPLAY: 'maybe' is not true or false"),
-        ("KFUZZ_PROFILE", "nigth", "KFUZZ_PROFILE: 'nigth' is no profile"),
-        ("KFUZZ_CONTRACTS", "'C-*", "is not a list"),
-    ],
-)
-def test_what_a_variable_cannot_say_is_told_with_its_name(
-    name: str,
-    text: str,
-    part: str,
-    engine: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv(name, text)
-    assert main(["run", "a.py"]) == ExitCode.USAGE
-    assert part in paragraph(capsys)
-
-
 def test_variables_say_what_options_do(
     project: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from kfuzz.core.event import Region
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.plan import scores
@@ -74,19 +73,6 @@ def test_the_least_visited_is_wanted_first_near_the_case_and_then_anywhere() -> 
     assert ledger.wanting("family", FAMILIES, count=2) == ("ones", "cancel")
     assert ledger.wanting("dtype", ("float32", "float16")) == ("float16",)
     assert ledger.wanting("family", ("ones", "ones"), count=3) == ("ones",)
-
-
-def test_regions_sum_visits_and_keep_the_greatest_error() -> None:
-    ledger = Ledger()
-    small = case()
-    ledger.visit(small, ratio=0.25)
-    ledger.visit(replace(small), ratio=3.0, fails=True)
-    ledger.visit(small, family="zeros")
-    sizes = stratum_of(small).shape
-    assert set(ledger.regions()) == {
-        Region(sizes, stratum_of(small).family, 2, 3.0, 1),
-        Region(sizes, "zeros", 1),
-    }
 
 
 def test_every_output_is_climbed_on_its_own() -> None:

@@ -26,18 +26,8 @@ def at(offset: int, where: str, access: str = "load", **changes: Any) -> Access:
             "load at sum.py:41, program (0, 0, 0): 1 element past the end of x",
         ),
         (
-            at(9, "after", "store", distance=7, count=4),
-            "store at sum.py:41, program (0, 0, 0): 7 elements past the end of x "
-            "(4 elements in all)",
-        ),
-        (
             at(-1, "before", "access", line="", program=None),
             "access: 1 element or more before the start of x",
-        ),
-        (
-            at(3, "slack", "atomic", line=""),
-            "atomic in program (0, 0, 0): in a gap of x, 1 element from the nearest of "
-            "its own",
         ),
         (
             at(5, "unwritten", argument="", memory="its own float32[4, 4]"),
@@ -49,11 +39,6 @@ def at(offset: int, where: str, access: str = "load", **changes: Any) -> Access:
                program=(1, 0, 0), other=(0, 0, 0)),
             "store at sum.py:41, program (1, 0, 0): element at offset 0 of its own "
             "int8[1], where program (0, 0, 0) stored another value",
-        ),
-        (
-            at(0, "elsewhere", argument="", memory=""),
-            "load at sum.py:41, program (0, 0, 0): memory that the launch was not "
-            "given",
         ),
         (
             at(-9, "elsewhere", distance=9),

@@ -10,7 +10,6 @@ import pytest
 
 from kfuzz.core.event import (
     Event,
-    FindingReplayed,
     RunFinished,
 )
 from kfuzz.core.finding import Explanation
@@ -18,8 +17,6 @@ from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import (
     Failure,
     Kind,
-    ReplayOutcome,
-    State,
     Tried,
 )
 from kfuzz.report.finding_view import finding_page, measured, place_of, view
@@ -119,23 +116,6 @@ def test_conforms_says_so_where_little_was_tried(
     assert f"  {head}  K-VAL-01 (400 decided, 12 undecided)\n" in shown
     assert "  not_applicable   C-EXC-01\n" in shown
     assert "violates         C-PRC-01 (30 of 40 decided cases failed, 2" in shown
-
-
-def test_the_end_of_a_run_lists_what_fails_one_a_line() -> None:
-    """A known finding is not in the list; a stored one that still fails is."""
-    one, two = finding(), finding(kernel="relu")
-    known = finding(kernel="gelu", state=State.KNOWN)
-    stale = FindingReplayed(
-        NODE, "old-C-1", "C-1", State.CONFIRMED, "", ReplayOutcome.FAILS, 3, 3, "off"
-    )
-    end = RunFinished(1.0, False, 7, "cpu")
-    shown = text_of([stale, finished(one, two, known), end]).splitlines()
-    assert [line for line in shown if line.startswith("FAILED ")] == [
-        f"FAILED {one.id} - softmax: wrong value in out",
-        f"FAILED {two.id} - relu: wrong value in out",
-        "FAILED old-C-1 - off",
-    ]
-    assert not [line for line in text_of([end]).splitlines() if "FAILED" in line]
 
 
 def test_what_kernels_say_cannot_drive_the_terminal() -> None:

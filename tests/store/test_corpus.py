@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -17,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 
 from kfuzz.core.errors import DecodeError, HarnessError, UsageError
-from kfuzz.core.finding import Change, Explanation, Finding, Target
+from kfuzz.core.finding import Explanation, Finding, Target
 from kfuzz.core.recipe import Destination
 from kfuzz.core.verdict import Feature, State
+from kfuzz.store import entry
 from kfuzz.store import files as durable
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.entry import FINDING, FIRST, INPUTS, files_of, read_entry
@@ -84,21 +83,6 @@ def test_a_finding_without_pinned_values_drops_the_old_ones(tmp_path: Path) -> N
     path = corpus.save(recipe)
     assert found(corpus) == [recipe]
     assert not (path / INPUTS).exists()
-
-
-@pytest.mark.parametrize(("known_n", "found_n", "kept"), [(3, 9, 3), (9, 3, 3)])
-def test_of_one_bucket_the_smaller_minimum_stays(
-    tmp_path: Path, known_n: int, found_n: int, kept: int
-) -> None:
-    corpus = Corpus(tmp_path)
-    later = (Change(State.CONFIRMED, "2026-02-02T00:00:00Z"),)
-    corpus.save(finding(n=known_n))
-    corpus.save(unexplained())
-    corpus.replace(unexplained(), finding(n=found_n, history=later))
-    (only,) = found(corpus)
-    assert only.case.elements == kept
-    assert only.history == finding().history  # found again is no news
-    assert corpus.check() == []
 
 
 def test_find_takes_ids_prefixes_and_paths(tmp_path: Path) -> None:
@@ -337,24 +321,6 @@ def test_a_full_disk_at_any_write_keeps_what_was_there(
     pytest.fail("never succeeded")
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from kfuzz.store.corpus import Corpus
-from tests.helpers.findings import finding
-corpus = Corpus(Path(sys.argv[1]))
-for i in range(10**6):
-    kernel = f"k{i % 3}"
-    new = finding(kernel=kernel, n=300 + i % 5, explanation=None, seed=i)
-    corpus.save(new)
-    print(i, "saved", flush=True)
-    small = finding(kernel=kernel, n=260 + i % 3, explanation=None, seed=i)
-    corpus.replace(new, small)
-    corpus.replace(small, finding(kernel=kernel, n=1 + i % 4, seed=i))
-    print(i, "explained", flush=True)
-"""
-
-
 def test_a_reader_never_sees_half_of_a_change(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path)
     corpus.save(finding(n=300))
@@ -391,24 +357,6 @@ def test_dying_while_a_merged_entry_is_removed_leaves_no_damage(
         corpus.replace(unexplained(300), finding())
     monkeypatch.undo()
     assert found(corpus) == [finding()]
-
-
-@pytest.mark.slow
-def test_two_writers_at_once_leave_whole_entries(tmp_path: Path) -> None:
-    code = WRITER.replace("10**6", "15")
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    for writer in writers:
-        _, errors = writer.communicate(timeout=120)
-        assert writer.returncode == 0, errors
-    corpus = Corpus(tmp_path)
-    assert {f.signature.kernel for f in found(corpus)} == {"k0", "k1", "k2"}
-    assert corpus.check() == []
 
 
 def test_what_killed_writers_leave_is_reported_and_cleared(tmp_path: Path) -> None:
@@ -508,3 +456,19 @@ def test_the_next_writer_clears_up_unasked(tmp_path: Path) -> None:
     shutil.copytree(path, tmp_path / ".tmp-dead")
     Corpus(tmp_path).save(finding(kernel="other"))
     assert not (tmp_path / ".tmp-dead").exists()
+
+
+def test_a_reader_between_two_files_of_a_change_reads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus(tmp_path)
+    corpus.save(finding(n=300))
+    real, changed = entry._read_inputs, [finding(n=301)]
+
+    def read_inputs(folder: Path, said: Any) -> Any:
+        if changed:
+            corpus.save(changed.pop())
+        return real(folder, said)
+
+    monkeypatch.setattr(entry, "_read_inputs", read_inputs)
+    assert found(Corpus(tmp_path)) == [finding(n=301)]

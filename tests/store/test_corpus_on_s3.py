@@ -105,24 +105,6 @@ def held(environment: dict[str, str], cache: Path) -> list[str]:
     return out.split()
 
 
-@pytest.mark.parametrize("share", ["0", "0.1"])
-def test_two_writers_at_once(share: str, tmp_path: Path) -> None:
-    with server(tmp_path, "--share", share) as environment:
-        announced: list[str] = []
-        with (
-            begin(environment, WRITER, tmp_path / "a", "a") as one,
-            begin(environment, WRITER, tmp_path / "b", "b") as two,
-        ):
-            for writer in (one, two):
-                out, err = writer.communicate()
-                assert (writer.returncode, err) == (0, "")
-                announced += out.split()
-        assert len(announced) == 2 * EACH
-        found = held(environment, tmp_path / "c")
-    assert sorted(found) == sorted(set(announced))
-    assert len(found) == 2 * EACH - COMMON
-
-
 def test_writers_that_are_killed_lose_nothing_that_they_announced(
     tmp_path: Path,
 ) -> None:

@@ -118,10 +118,3 @@ def test_joining_keeps_the_smaller_minimum_the_first_find_and_the_mark() -> None
         assert (made.input_elements, made.first, made.mark) == (3, old.first, mark)
     flaky = lived(day(FLAKY, 3), n=1)
     assert joined(old, flaky).input_elements == 9  # what is sure is kept
-
-
-def test_a_state_written_by_hand_is_not_lost() -> None:
-    by_hand = replace(lived(*FOUND), state=FIXED)
-    made = joined(by_hand, lived(day(NEW, 1), day(CONFIRMED, 9)))
-    assert made.state is REGRESSED
-    assert joined(replace(lived(*FOUND), state=KNOWN), lived(*FOUND)).state is KNOWN

@@ -169,8 +169,7 @@ class KernelSearch:
         self.watch(case)
         self.record.take(case, report)
         self.coverage.take(self.loaded.kernel, case, report)
-        fails = report.failure is not None
-        self.ledger.visit(case, ratio=report.ratio, fails=fails)
+        self.ledger.visit(case)
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""

@@ -362,7 +362,6 @@ def finished_of(
         screened=record.prefiltered,
         bursts=record.batches,
         strata=len(kernel.ledger.visits),
-        regions=kernel.ledger.regions(),
         fenced=kernel.runner.fenced,
         needs_gpu=record.needs_gpu,
         tried=record.tried(),

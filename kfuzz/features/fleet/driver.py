@@ -18,7 +18,6 @@ from kfuzz.core.event import (
     Notice,
     Progress,
     Refusal,
-    Region,
     RunFinished,
     RunStarted,
 )
@@ -203,7 +202,6 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
         screened=one.screened + other.screened,
         bursts=one.bursts + other.bursts,
         strata=max(one.strata, other.strata),
-        regions=_regions([*one.regions, *other.regions]),
         fenced=all(p.fenced for p in parts if p.cases) and (one.fenced or other.fenced),
         needs_gpu=one.needs_gpu and other.needs_gpu,
         tried=_tried([p.tried for p in parts if p.tried is not None]),
@@ -293,21 +291,6 @@ def _notes(every: Sequence[Note]) -> tuple[Note, ...]:
     for one in every:
         counts[one.note] += one.cases
     return tuple(Note(note, cases) for note, cases in counts.items())
-
-
-def _regions(every: Sequence[Region]) -> tuple[Region, ...]:
-    made: dict[tuple[str, str], Region] = {}
-    for one in every:
-        key = (one.sizes, one.family)
-        if held := made.get(key):
-            one = replace(
-                one,
-                cases=one.cases + held.cases,
-                worst_ratio=max(one.worst_ratio, held.worst_ratio),
-                failing=one.failing + held.failing,
-            )
-        made[key] = one
-    return tuple(made.values())
 
 
 def _tried(every: Sequence[Tried]) -> Tried | None:
