@@ -4,7 +4,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from kfuzz.cli.streams import ExitCode, code_of_search, report_stream, stopping
 from kfuzz.contracts.binding import BoundKernel, ordinary_cases
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.budget import Depth
+from kfuzz.core.codec import encode
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.preconditions import Bindings, small_cases
@@ -271,14 +272,7 @@ def lines_of(checked: CheckedKernel) -> Iterator[str]:
 
 def document(kernels: Iterable[CheckedKernel], *, interrupted: bool) -> dict[str, Any]:
     """Return the document of `kfuzz check`."""
-    made = []
-    for kernel in kernels:
-        told = asdict(kernel)
-        told["cases"] = [
-            {**case, "answer": str(case["answer"])} for case in told["cases"]
-        ]
-        told["uncompared"] = kernel.uncompared or None
-        made.append(told)
+    made = [encode(k) | {"uncompared": k.uncompared or None} for k in kernels]
     return {"interrupted": interrupted, "kernels": made}
 
 

@@ -57,20 +57,6 @@ def ids(context: typer.Context, incomplete: str) -> list[str]:
     return [id for id in told if id.startswith(incomplete)]
 
 
-def contracts(incomplete: str) -> list[str]:
-    """Return classes and operators that begin so; after a slash whole identifiers."""
-    from kfuzz.contracts.classes import CLASSES
-    from kfuzz.contracts.operators import OPERATORS
-
-    if "/" in incomplete:
-        from kfuzz.contracts.suite import every_contract
-
-        names = [contract.identifier for contract in every_contract()]
-    else:
-        names = [*CLASSES, *OPERATORS]
-    return [name for name in names if name.startswith(incomplete)]
-
-
 def _is_python(name: str) -> bool:
     return name.endswith(".py")
 

@@ -156,9 +156,6 @@ def mark(
     """
     from kfuzz.store import maintenance as upkeep
 
-    for name, text in (("--reason", reason), ("--link", link)):
-        if not text.isprintable():
-            raise UsageError("holds control characters", where=name)
     if link and not link.startswith(("http://", "https://")):
         raise UsageError(f"{link!r:.60} is no http or https address", where="--link")
     store = open_project(corpus).store()
@@ -288,11 +285,8 @@ def _tell(deeds: Sequence[Deed], form: str, *, done: bool = True) -> None:
 def _features(texts: Sequence[str]) -> list[Feature]:
     names = [name.strip() for text in texts for name in text.split(",")]
     valid = [str(feature) for feature in Feature]
-    for name in names:
-        if name not in valid:
-            fix = suggestion(name, valid)
-            raise UsageError(f"{name!r:.40} is no feature", where="--features", fix=fix)
-    return [Feature(name) for name in dict.fromkeys(names)]
+    chosen = [settings.choose(name, valid, "--features") for name in names]
+    return [Feature(name) for name in dict.fromkeys(chosen)]
 
 
 # kfuzz contracts list|operators|show: what kernels are held to.
@@ -314,7 +308,6 @@ def list_contracts(
             metavar="[GLOB]",
             help='Name the contracts that match: "C-PRC-*", "*/softmax".',
             show_default=False,
-            autocompletion=completion.contracts,
         ),
     ] = "",
     format: _FormatOption = "text",
@@ -378,7 +371,6 @@ def show_contracts(
             help='A contract ("C-PRC-01/matmul"), a class ("C-PRC-01"), an operator '
             '("matmul"), or a kernel with an operator of your own '
             '("my_kernels.py::rope").',
-            autocompletion=completion.contracts,
         ),
     ],
     format: _FormatOption = "text",

@@ -358,13 +358,10 @@ class Effective:
         """
         valid = [*PROFILES, *self._config.profiles]
         if picked.value not in valid:
-            raise UsageError(
-                f"{picked.value!r:.60} is no profile",
-                where=self._place("profile", picked),
-                fix=suggestion(picked.value, valid),
-            )
-        name: str = picked.value
-        return name
+            what = f"{picked.value!r:.60} is no profile"
+            where = self._place("profile", picked)
+            raise UsageError(what, where=where, fix=suggestion(picked.value, valid))
+        return str(picked.value)
 
     def _settle(self) -> None:
         """Settle what depends on two settings.

@@ -363,7 +363,6 @@ class Setting:
             and files set it.
         default: where no place and no profile says anything.
         profiles: what profiles set it to, those that do not leave it at its default.
-        metavar: how the help names a value, where not as the kind does.
         option: the words of the option, where they are not the usual ones; none for
             an argument.
         repeated: whether a printed command that repeats the run repeats it, so that it
@@ -376,7 +375,6 @@ class Setting:
     help: str = ""
     default: Any = None
     profiles: Mapping[str, Any] = field(default_factory=dict)
-    metavar: str = ""
     option: tuple[str, ...] | None = None
     repeated: bool = False
     common: bool = False
@@ -714,7 +712,7 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     if isinstance(setting.default, str | int) and not _says_default(setting):
         help = f"{help} Default {setting.default}."
     more: dict[str, Any] = {
-        "metavar": setting.metavar or kind.metavar or None,
+        "metavar": kind.metavar or None,
         "help": help,
         "show_default": False,
     }

@@ -166,13 +166,21 @@ def noting_interrupts() -> Iterator[Event]:
         _aborted.set()
         raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, note)
-    try:
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with _handled([signal.SIGINT] if usual else [], note):
         yield _aborted
+
+
+@contextmanager
+def _handled(
+    numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    before = {n: signal.signal(n, handler) for n in numbers}
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _end_import(*, again: bool) -> None:
@@ -219,12 +227,8 @@ def stopping() -> Iterator[Event]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {n: signal.signal(n, obey) for n in numbers}
-    try:
+    with _handled(numbers, obey):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def note(text: str) -> None:

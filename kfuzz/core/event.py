@@ -127,7 +127,6 @@ class Progress:
         worst_ratio: greatest |error| / tolerance of a passing case so far.
         findings: findings so far.
         kernels_done: kernels that need no further rounds.
-        strata: kinds of cases visited so far, over all kernels.
     """
 
     kernel: str
@@ -136,7 +135,6 @@ class Progress:
     worst_ratio: float
     findings: int
     kernels_done: int
-    strata: int = 0
 
 
 @dataclass(frozen=True)
@@ -296,7 +294,6 @@ class KernelFinished:
         paths: finding id -> its folder.
         worst_ratio: greatest |error| / tolerance of a passing case.
         notes: what was suspicious and violates nothing.
-        strata: kinds of cases visited.
         fenced: whether on a share of the cases its arguments lay beside pages that
             fault when touched.
         needs_gpu: whether nothing could be judged of it, for want of a GPU.
@@ -319,7 +316,6 @@ class KernelFinished:
     notes: tuple[Note, ...] = ()
     screened: int = 0
     bursts: int = 0
-    strata: int = 0
     fenced: bool = False
     needs_gpu: bool = False
     tried: Tried | None = None

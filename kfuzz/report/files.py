@@ -205,19 +205,11 @@ def _require_one(report: ReportFile, findings: Sequence[str] | None) -> None:
     Raises:
         UsageError: if not; it names them.
     """
-    where = str(report)
-    command = f"`kfuzz report {report.kind}={report.path} ID`"
-    if findings is None:
-        fix = f"make it afterwards: {command}"
-        raise UsageError("is of one finding", where=where, fix=fix)
-    if len(findings) == 1:
+    if findings is not None and len(findings) == 1:
         return
-    if not findings:
-        fix = "`kfuzz corpus list` names what is stored"
-        raise UsageError("is of one finding, and there is none", where=where, fix=fix)
-    listed = ", ".join(findings[:LISTED]) + (", …" if findings[LISTED:] else "")
-    raise UsageError(
-        f"is of one finding, and there are {len(findings)}",
-        where=where,
-        fix=f"write {command} with one of: {listed}",
-    )
+    what = "is of one finding"
+    what += "" if findings is None else f", and there are {len(findings)}"
+    fix = f"write `kfuzz report {report.kind}={report.path} ID`"
+    if findings:
+        fix += f" with one of: {', '.join(findings[:LISTED])}"
+    raise UsageError(what, where=str(report), fix=fix)

@@ -3,16 +3,14 @@
 Which parts there are, what each says, in which order and where room is short: here.
 """
 
-import ast
 import math
-import os
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from shlex import quote
@@ -44,7 +42,7 @@ from kfuzz.report.text import (
     tuple_text,
     value_text,
 )
-from kfuzz.store.files import read_toml
+from kfuzz.store.files import read_source, read_toml
 from kfuzz.targets.load import project_root
 
 # Accesses at fault: each in words, and the memory around an argument as a grid.
@@ -213,12 +211,18 @@ def line_of(target: Target, root: Path) -> int | None:
 
     That is its definition, or the call or assignment that gives it its name.
     """
-    tree = _tree(target, root)
-    if tree is None:
-        return None
+    text = _source(target, root)
     # Gradients stand where the kernel does that `gradients=` binds them with.
-    forward = target.name.removesuffix(".backward")
-    return _line(tree, target.name) or _line(tree, forward)
+    for name in (target.name, target.name.removesuffix(".backward")):
+        name = re.escape(name)
+        for pattern in (
+            rf"""\bname\s*=\s*["']{name}["']""",
+            rf"^\s*(?:async\s+)?(?:def|class)\s+{name}\b",
+            rf"^\s*{name}\s*=",
+        ):
+            if found := re.search(pattern, text, re.MULTILINE):
+                return text.count("\n", 0, found.end()) + 1
+    return None
 
 
 def packages_of(target: Target, root: Path) -> dict[str, str]:
@@ -228,17 +232,12 @@ def packages_of(target: Target, root: Path) -> dict[str, str]:
     the project's own, as its pyproject.toml says.
     """
     names = {target.module.partition(".")[0]} if target.module else set()
-    tree = _tree(target, root)
-    for node in () if tree is None else ast.walk(tree):
-        match node:
-            case ast.Import():
-                names |= {alias.name.partition(".")[0] for alias in node.names}
-            case ast.ImportFrom(module=str(module), level=0):
-                names.add(module.partition(".")[0])
+    text = _source(target, root)
+    names |= set(re.findall(r"^\s*(?:import|from)\s+(\w+)", text, re.MULTILINE))
     known = metadata.packages_distributions()
     found = {d for name in names - _EVERYWHERE for d in known.get(name, ())}
     installed = sorted(found - _EVERYWHERE)
-    own = {} if tree is None else _project(root)
+    own = _project(root) if text else {}
     return own | {name: metadata.version(name) for name in installed}
 
 
@@ -252,43 +251,15 @@ def _project(root: Path) -> dict[str, str]:
         return {}
 
 
-def _tree(target: Target, root: Path) -> ast.Module | None:
-    """Return the syntax tree of a kernel's file, None where it cannot be read."""
-    path = root / target.file
+def _source(target: Target, root: Path) -> str:
+    """Return the text of a kernel's file, "" where it cannot be read."""
     # Findings may be a stranger's: nothing outside, and no device, is read.
-    inside = not Path(target.file).is_absolute() and ".." not in Path(target.file).parts
-    if not target.file or not inside or not os.path.isfile(path):
-        return None
-    with suppress(OSError):
-        return _parsed(path, path.stat().st_mtime_ns)
-    return None
-
-
-@lru_cache(maxsize=64)
-def _parsed(path: Path, modified: int) -> ast.Module | None:
-    """Return a file's syntax tree; `modified` has an edited file parsed again."""
-    try:
-        return ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def _line(tree: ast.Module, name: str) -> int | None:
-    named: list[int] = []
-    bound: list[int] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                value = keyword.value
-                if keyword.arg == "name" and isinstance(value, ast.Constant):
-                    named += [node.lineno] if value.value == name else []
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound += [node.lineno] if node.name == name else []
-        elif isinstance(node, ast.Assign):
-            targets = [t.id for t in node.targets if isinstance(t, ast.Name)]
-            bound += [node.lineno] if name in targets else []
-    lines = named or bound
-    return lines[0] if lines else None
+    path = Path(target.file)
+    if not target.file or path.is_absolute() or ".." in path.parts:
+        return ""
+    with suppress(DecodeError):
+        return read_source(root / path)
+    return ""
 
 
 # What people read of a text that kernels or strangers wrote; JSON has all of it.

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, unpack_bits
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.event import Event, FindingSaved, KernelFinished, RunStarted
+from kfuzz.core.event import Event, FindingSaved, KernelFinished
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype, unravel
 from kfuzz.store import files
@@ -343,8 +343,6 @@ FORMAT: Final = 1
 
 # Derived, for those who read the lines with other tools.
 _ID: Final = "id"
-# Of a setting that there is no more; lines that earlier versions wrote have it.
-_LEARNT: Final = "learnt"
 # A line holds a finding at most; its inputs may be as large as an entry's.
 MAX_LINE_CHARACTERS: Final = 1 << 29
 
@@ -418,8 +416,6 @@ def _event(document: Any, told: dict[str, Finding], place: str) -> Event:
         )
     if kind is FindingSaved:
         document.pop(_ID, None)
-    if kind is RunStarted:
-        document.pop(_LEARNT, None)
     if kind is KernelFinished and isinstance(document.get("findings"), list):
         document["findings"] = [_named(f, told, place) for f in document["findings"]]
     event: Event = decode(kind, document, f"{place}: ")

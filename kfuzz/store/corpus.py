@@ -242,18 +242,13 @@ class Corpus:
                 raise DecodeError(found.what)
             return found
         if id and ids:
-            raise UsageError(
-                f"{id!r} is the beginning of {len(ids)} ids",
-                where=str(self.root),
-                fix=f"give more of one: {', '.join(ids[:_NEAR])}",
-            )
+            what = f"{id!r} is the beginning of {len(ids)} ids"
+            fix = f"give more of one: {', '.join(ids[:_NEAR])}"
+            raise UsageError(what, where=str(self.root), fix=fix)
         near = difflib.get_close_matches(id, entries, n=_NEAR, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise UsageError(
-            f"no finding {id!r}",
-            where=str(self.root),
-            fix=f"{hint}`kfuzz corpus list` names all {len(entries)}",
-        )
+        fix = f"{hint}`kfuzz corpus list` names all {len(entries)}"
+        raise UsageError(f"no finding {id!r}", where=str(self.root), fix=fix)
 
     def entries(self, kernel: str = "") -> Iterator[Stored | Problem]:
         """Yield every entry, readable or not, sorted by kernel and folder.

@@ -77,11 +77,6 @@ def unsafe_reference(finding: Finding) -> tuple[str, str] | None:
     )
 
 
-def unsafe_name(case: Case) -> tuple[str, str] | None:
-    """Return (field, why) where a case calls a part of it what must not be trusted."""
-    return _unprintable(_names_of(case, "case"))
-
-
 def _unprintable(texts: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """Return the first (field, why) of texts that more than print, as ends of lines."""
     for field, text in texts:
@@ -184,11 +179,6 @@ def attachments(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def staged_name(content: bytes) -> str:
-    """Return the name under which new inputs wait for their finding.json."""
-    return STAGED + digest_of(content)[:16]
-
-
 def read_entry(folder: Path) -> Finding:
     """Read the finding stored in a folder.
 
@@ -237,7 +227,7 @@ def _parse(folder: Path, content: bytes) -> Finding:
         where = f"{folder / FIRST}: "
         first = _document(_read(folder / FIRST), folder / FIRST)
         case = decode(Case, first.get("case"), f"{where}case")
-        if problem := unsafe_name(case):
+        if problem := _unprintable(_names_of(case, "case")):
             raise DecodeError(problem[1], where=where + problem[0])
         finding = replace(finding, first=case)
     return finding
@@ -373,7 +363,7 @@ def update_entry(place: Path, files: dict[str, bytes]) -> None:
     replace_file(place / FIRST, files[FIRST], prefix=STAGED)
     inputs = files.get(INPUTS)
     if inputs is not None:
-        staged = place / staged_name(inputs)
+        staged = place / (STAGED + digest_of(inputs)[:16])
         write_file(staged, inputs)
     replace_file(place / FINDING, files[FINDING], prefix=STAGED)
     sync_folder(place)

@@ -63,7 +63,6 @@ def mixed() -> list[Event]:
         *found,
         contracts=tallies,
         notes=(Note("reads twice", 3),),
-        strata=2,
     )
     return [*events, Notice(NODE, "slow"), Exited(1, "", COMMAND)]
 

@@ -316,7 +316,6 @@ def progress_of(
         worst_ratio=max(k.record.worst for k in kernels),
         findings=findings,
         kernels_done=sum(k.done for k in kernels),
-        strata=sum(len(k.ledger.visits) for k in kernels),
     )
 
 
@@ -361,7 +360,6 @@ def finished_of(
         notes=record.notes(),
         screened=record.prefiltered,
         bursts=record.batches,
-        strata=len(kernel.ledger.visits),
         fenced=kernel.runner.fenced,
         needs_gpu=record.needs_gpu,
         tried=record.tried(),

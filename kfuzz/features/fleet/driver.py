@@ -201,7 +201,6 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
         notes=_notes([*one.notes, *other.notes]),
         screened=one.screened + other.screened,
         bursts=one.bursts + other.bursts,
-        strata=max(one.strata, other.strata),
         fenced=all(p.fenced for p in parts if p.cases) and (one.fenced or other.fenced),
         needs_gpu=one.needs_gpu and other.needs_gpu,
         tried=_tried([p.tried for p in parts if p.tried is not None]),
@@ -476,7 +475,6 @@ class Driver:
             worst_ratio=max((p.worst_ratio for p in running), default=0.0),
             findings=self.filing.confirmed(),
             kernels_done=len(self._results),
-            strata=sum(p.strata for p in running),
         )
 
     def _notice(

@@ -104,7 +104,7 @@ def _facts(run: Gathered) -> list[tuple[str, str]]:
     if run.started or run.finished:
         facts += [
             ("cases", f"{run.cases:,}"),
-            ("time", f"{run.elapsed_s:.1f} s{_start_up(run)}"),
+            ("time", f"{run.elapsed_s:.1f} s, {run.startup_s:.1f} s of it to start"),
             ("device", one_line(run.device)),
             ("seed", str(run.seed)),
         ]
@@ -113,11 +113,6 @@ def _facts(run: Gathered) -> list[tuple[str, str]]:
     if run.exited and run.exited.code is not None:
         facts.append(("exit code", str(int(run.exited.code))))
     return facts
-
-
-def _start_up(run: Gathered) -> str:
-    """Return how much of a run's time was start-up, "" where that is not known."""
-    return f", {run.startup_s:.1f} s of it to start" if run.startup_s else ""
 
 
 KIND: Final = ReportKind(document)
