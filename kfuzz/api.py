@@ -131,8 +131,7 @@ def replay(
 def _scale(profile: str) -> Scale:
     scales = {"quick": Scale.USUAL, "large": Scale.LARGE}
     if profile not in scales:
-        fix = suggestion(profile, scales)
-        raise UsageError(f"{profile!r} is no profile here", where="profile", fix=fix)
+        raise UsageError(f"{profile!r} is no profile here", fix=suggestion("", scales))
     return scales[profile]
 
 

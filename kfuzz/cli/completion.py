@@ -3,9 +3,7 @@
 Whatever goes wrong offers nothing: a shell that completes is no place for errors.
 """
 
-import ast
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,20 +17,17 @@ _MOST: Final = 200
 
 
 def targets(incomplete: str) -> list[str]:
-    """Return files and folders that begin so; after "::" the names in a file."""
-    file, separator, name = incomplete.partition("::")
+    """Return files and folders that begin so."""
     try:
-        if separator:
-            found = (f"{file}::{n}" for n in _bound(Path(file)) if n.startswith(name))
-            return list(found)
         folder = Path(os.path.dirname(incomplete) or ".")
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)[:_MOST]
         paths = [
             f"{os.path.join(os.path.dirname(incomplete), e.name)}{'/' * e.is_dir()}"
             for e in entries
-            if not e.name.startswith((".", "__")) and (e.is_dir() or _is_python(e.name))
+            if not e.name.startswith((".", "__"))
+            and (e.is_dir() or e.name.endswith(".py"))
         ]
-    except (OSError, ValueError, SyntaxError):
+    except (OSError, ValueError):
         return []
     return [path for path in paths if path.startswith(incomplete)]
 
@@ -55,16 +50,3 @@ def ids(context: typer.Context, incomplete: str) -> list[str]:
     except (KfuzzError, OSError):
         return []
     return [id for id in told if id.startswith(incomplete)]
-
-
-def _is_python(name: str) -> bool:
-    return name.endswith(".py")
-
-
-def _bound(file: Path) -> Iterator[str]:
-    """Yield the names that a file's functions are decorated or bound under."""
-    for node in ast.parse(file.read_bytes()).body:
-        if isinstance(node, ast.FunctionDef) and node.decorator_list:
-            yield node.name
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            yield from (t.id for t in node.targets if isinstance(t, ast.Name))

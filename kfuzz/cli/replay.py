@@ -360,9 +360,11 @@ def _named(name: str, project: Project) -> Iterator[Stored | Problem]:
     try:
         yield project.store().find(name)
     except DecodeError as error:
-        folder = Path(name)
-        folder = folder.parent if folder.name == FINDING else folder
-        yield Problem(folder, str(error), ProblemKind.DAMAGED)
+        place = Path(name).parent if Path(name).name == FINDING else Path(name)
+        for entry in project.store().entries():
+            if "-".join(entry.path.parts[-2:]).startswith(name):
+                place = entry.path
+        yield Problem(place, str(error), ProblemKind.DAMAGED)
 
 
 def _inside(folder: Path) -> Iterator[Stored | Problem]:

@@ -2,13 +2,10 @@
 
 import os
 import shlex
-import sys
-import time
 from pathlib import Path
 from typing import Final, Self, TextIO
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from kfuzz.core.event import (
@@ -32,70 +29,16 @@ from kfuzz.report.text import counted, one_line, plain
 
 # Logs of CI jobs: often enough to see life, seldom enough to read.
 SECONDS_BETWEEN_LINES: Final = 3.0
-_LIVE_PER_SECOND: Final = 4.0
 # Cases per second from which fractions say nothing.
 _WHOLE_RATE: Final = 10.0
 
 
-class LiveLine:
-    """Shows the last progress at the foot of a terminal, its clock running.
-
-    Args:
-        console: a terminal.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._kernels = 0
-        self._last: Progress | None = None
-        self._seen = time.monotonic()
-        self._reducing = False
-        # What kernels print in this process must not tear the line apart.
-        self._live = Live(
-            console=console,
-            get_renderable=self._render,
-            refresh_per_second=_LIVE_PER_SECOND,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),
-            redirect_stderr=sys.stderr.isatty(),
-        )
-
-    def feed(self, event: Event) -> None:
-        """Take the next event."""
-        if isinstance(event, RunStarted):
-            self._kernels = len(event.kernels)
-            self._live.start()
-        if isinstance(event, FindingSaved):
-            self._reducing = event.stage != "done"
-        if isinstance(event, Progress):
-            self._last, self._seen = event, time.monotonic()
-
-    def stop(self) -> None:
-        """Take the line away; the cursor is where it was."""
-        self._live.stop()
-
-    def _render(self) -> Text:
-        elapsed = time.monotonic() - self._seen
-        if self._last is None:
-            text = f"{elapsed:.0f} s  starting"
-        else:
-            elapsed += self._last.elapsed_s
-            text = progress_text(self._last, self._kernels, elapsed)
-        text += "  reducing a finding" if self._reducing else ""
-        return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
-
-
-def progress_text(event: Progress, kernels: int, elapsed_s: float) -> str:
-    """Return the counters on one line.
-
-    Args:
-        event: the counters.
-        kernels: kernels in all.
-        elapsed_s: seconds to show, those of the event or later.
-    """
+def progress_text(event: Progress, kernels: int) -> str:
+    """Return the counters on one line, with the number of kernels in all."""
     rate = event.cases / event.elapsed_s if event.elapsed_s > 0 else 0.0
     shown = f"{rate:.0f}" if rate >= _WHOLE_RATE else f"{rate:.1f}"
     return (
-        f"{elapsed_s:.0f} s  {event.cases} cases ({shown}/s)  "
+        f"{event.elapsed_s:.0f} s  {event.cases} cases ({shown}/s)  "
         f"{event.kernels_done}/{kernels} kernels done  "
         f"worst ratio {event.worst_ratio:.2g}  "
         f"findings {event.findings}"
@@ -148,7 +91,7 @@ class TerminalReport:
         self._options = f" --corpus {shlex.quote(corpus)}" if corpus else ""
         self._repeat, self._summary, self._target = repeat, summary, target
         moves = out.isatty() and not self._console.is_dumb_terminal
-        self._live = LiveLine(self._console) if moves and not quiet else None
+        self._live = self._console.status("starting") if moves and not quiet else None
         self._kernels, self._progress_s = 0, 0.0
         self._done: set[str] = set()
         self._told: set[str] = set()
@@ -171,17 +114,17 @@ class TerminalReport:
         Raises:
             BrokenPipeError: nobody reads any more.
         """
-        if self._live:
-            self._live.feed(event)
         if isinstance(event, FindingSaved) and not event.is_new:
             self._old.add(event.finding.id)
         match event:
             case RunStarted():
                 self._start(event)
-            case Progress() if not (self._quiet or self._live):
+            case Progress() if self._live:
+                self._live.update(Text(progress_text(event, self._kernels)))
+            case Progress() if not self._quiet:
                 if event.elapsed_s >= self._progress_s + SECONDS_BETWEEN_LINES:
                     self._progress_s = event.elapsed_s
-                    self._say(progress_text(event, self._kernels, event.elapsed_s))
+                    self._say(progress_text(event, self._kernels))
             case FindingSaved(stage="found"):
                 self._found(event)
             case FindingSaved(stage="done"):
@@ -211,6 +154,8 @@ class TerminalReport:
         text = f"{kernels} on {event.device}, seed {event.seed}"
         text += f", {event.jobs} at once" if event.jobs > 1 else ""
         self._say(text)
+        if self._live:
+            self._live.start()
 
     def _replay(self, event: FindingReplayed) -> None:
         """Say what came of a stored finding; its block would say nothing new."""

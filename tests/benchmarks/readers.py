@@ -79,7 +79,7 @@ from kfuzz.features.monitor.runtime import (
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.promises import proof_lines
 from kfuzz.report.tables import Gathered, Shown, headline
-from kfuzz.report.text import EventLines, read_events
+from kfuzz.report.text import event_line, read_events
 from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import (
@@ -206,8 +206,7 @@ def _document(name: str, value: Any) -> dict[str, bytes]:
 
 
 def _events() -> dict[str, bytes]:
-    lines = EventLines()
-    return {"run.jsonl": "".join(map(lines.line, campaign(finding()))).encode()}
+    return {"run.jsonl": "".join(map(event_line, campaign(finding()))).encode()}
 
 
 def _use_events(path: Path) -> None:

@@ -115,7 +115,6 @@ def test_operators_and_what_they_promise(
     [
         ("kfuzz repl", ["replay"]),
         ("kfuzz run o", ["own.py"]),
-        ("kfuzz run own.py::t", ["own.py::twice"]),
         ("kfuzz show soft", ["softmax-C-PRC-01-e82cbc2d"]),
     ],
 )

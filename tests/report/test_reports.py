@@ -23,7 +23,7 @@ from kfuzz.core.event import (
 )
 from kfuzz.report.kinds import html, junit, markdown, sarif
 from kfuzz.report.tables import Gathered
-from kfuzz.report.text import EventLines, read_events
+from kfuzz.report.text import event_line, read_events
 from kfuzz.store import files as strict_json
 from tests.helpers.events import NODE, UNDECIDED, campaign, finished, saved
 from tests.helpers.findings import finding
@@ -59,8 +59,7 @@ every_run = pytest.mark.parametrize("name", RUNS)
 
 
 def lines_of(events: Iterable[Event]) -> list[str]:
-    writer = EventLines()
-    return [writer.line(event) for event in events]
+    return [event_line(event) for event in events]
 
 
 @every_run

@@ -9,7 +9,7 @@ from kfuzz.core.event import ContractTally, KernelFinished
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Compared, State, Verdict
 from kfuzz.features.fleet.driver import added, closed
-from kfuzz.report.text import EventLines, read_events
+from kfuzz.report.text import event_line, read_events
 from tests.helpers.events import UNDECIDED, finished
 from tests.helpers.findings import finding
 
@@ -100,7 +100,7 @@ def test_what_was_not_confirmed_stays_open() -> None:
 
 
 def test_files_of_before_are_read() -> None:
-    line = EventLines().line(finished(uncompared="time was up"))
+    line = event_line(finished(uncompared="time was up"))
     assert '"compared": null' in line
     old = line.replace(', "compared": null', "")
     (read,) = read_events([old], where="run")
