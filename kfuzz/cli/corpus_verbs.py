@@ -349,15 +349,26 @@ def operators(
 ) -> int:
     """List the operators, each with its call and the number of its contracts."""
     from kfuzz.contracts.operators import OPERATORS
-    from kfuzz.report import promises as operator_pages
+    from kfuzz.report.promises import operator_lines
 
-    def every() -> Sequence[Operator]:
-        return _operators_of(targets) if targets else list(OPERATORS.values())
+    return _print_operators(
+        format,
+        lambda: _operators_of(targets) if targets else list(OPERATORS.values()),
+        operator_lines,
+    )
+
+
+def _print_operators(
+    format: str,
+    operators: Callable[[], Sequence[Operator]],
+    lines: Callable[..., list[str]],
+) -> ExitCode:
+    from kfuzz.report.promises import operator_document
 
     print_report(
         format,
-        lambda: {"operators": list(map(operator_pages.operator_document, every()))},
-        lambda: operator_pages.operator_lines(every(), markdown=format == "markdown"),
+        lambda: {"operators": list(map(operator_document, operators()))},
+        lambda: lines(operators(), markdown=format == "markdown"),
     )
     return ExitCode.OK
 
@@ -380,7 +391,6 @@ def show_contracts(
     from kfuzz.contracts.operators import OPERATORS
     from kfuzz.contracts.suite import find_contract
     from kfuzz.report import promises
-    from kfuzz.report import promises as operator_pages
     from kfuzz.report.json_report import contract_page
 
     as_page = format == "markdown"
@@ -392,28 +402,18 @@ def show_contracts(
             format, lambda: {"contract": contract_page(found)}, lambda: draw(found)
         )
         return ExitCode.OK
-    chosen: Callable[[], Sequence[Operator]]
-    if id in OPERATORS:
-        chosen = lambda: [OPERATORS[id]]  # noqa: E731
-    elif is_target:
-        chosen = lambda: _operators_of([id])  # noqa: E731
-    else:
+    if id not in OPERATORS and not is_target:
         names = [*CLASSES, *OPERATORS]
         raise UsageError(
             f"no contract class or operator {id!r:.60}",
             fix=suggestion(id, names).partition("valid:")[0]
             + "`kfuzz contracts list` and `kfuzz contracts operators` print all",
         )
-    print_report(
+    return _print_operators(
         format,
-        lambda: {"operators": [operator_pages.operator_document(o) for o in chosen()]},
-        lambda: [
-            line
-            for o in chosen()
-            for line in (*operator_pages.operator_page(o, markdown=as_page), "")
-        ][:-1],
+        lambda: [OPERATORS[id]] if id in OPERATORS else _operators_of([id]),
+        promises.operator_pages,
     )
-    return ExitCode.OK
 
 
 def _matches(identifier: str, glob: str) -> bool:

@@ -653,7 +653,7 @@ def option(
         *words,
         metavar=metavar or (kind.metavar if kind else "") or None,
         help=help,
-        callback=kind and checking(kind, words[-1]),
+        callback=checking(kind, words[-1]) if kind else None,
     )
 
 

@@ -191,6 +191,12 @@ def operator_page(operator: Operator, *, markdown: bool) -> list[str]:
     return draw(operator.name, facts, sections)
 
 
+def operator_pages(operators: Iterable[Operator], *, markdown: bool) -> list[str]:
+    """Return several such pages, a line left free between them."""
+    pages = (operator_page(o, markdown=markdown) for o in operators)
+    return [line for page in pages for line in (*page, "")][:-1]
+
+
 def operator_document(operator: Operator) -> dict[str, Any]:
     """Return the same as plain values."""
     return {
