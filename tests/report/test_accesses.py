@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import Access, Failure, Kind
-from kfuzz.report.finding_view import access_words, finding_page, view
-from kfuzz.report.tables import Shown
-from tests.helpers.findings import finding
+from kfuzz.core.verdict import Access
+from kfuzz.report.finding_view import access_words
 
 
 def at(offset: int, where: str, access: str = "load", **changes: Any) -> Access:
@@ -49,16 +46,3 @@ def at(offset: int, where: str, access: str = "load", **changes: Any) -> Access:
 )  # fmt: skip
 def test_an_access_reads_as_a_sentence(access: Access, words: str) -> None:
     assert access_words(access) == words
-
-
-def page_of(found: Finding) -> list[str]:
-    return finding_page(view(Shown("k", found, "")))
-
-
-def test_the_page_shows_them_and_strangers_cannot_drive_the_terminal() -> None:
-    hostile = at(3, "after", line="a\x1b[31m\n.py:1", memory="x\x07")
-    failure = Failure("K-MEM-01", Kind.READ_OUTSIDE, "loads", accesses=(hostile,))
-    page = page_of(finding(failure=failure))
-    start = page.index("actual")
-    assert page[start + 1].startswith("  load at a\\x1b[31m .py:1, program (0, 0, 0)")
-    assert "actual" not in page_of(finding())

@@ -57,16 +57,6 @@ def test_a_full_disk_is_an_error_that_costs_no_finding_and_no_other_report(
     assert finding().id in Path("r.xml").read_text()
 
 
-def test_a_file_without_events_makes_no_report_of_a_run_without_findings(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    Path("empty.jsonl").touch()
-    words = ["report", "markdown=r.md", "--events", "empty.jsonl"]
-    assert main(words) == ExitCode.NOTHING_TO_RUN
-    assert "--events empty.jsonl: no event is kept here" in paragraph(capsys)
-    assert not Path("r.md").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "what"),
     [

@@ -244,8 +244,6 @@ def test_a_block_names_the_line_of_the_kernel(
     [
         ((3,), ("passes at x [16]; fails at x [3]",),
          ["passes at power-of-two shapes", "passes at x [16]; fails at x [3]"]),
-        ((1,), ("passes at x [16]; fails at x [1]",),
-         ["passes at x [16]; fails at x [1]"]),
         ((0,), ("passes at power-of-two shapes; fails at x [0]",),
          ["passes at power-of-two shapes; fails at x [0]"]),
         ((64,), (), ["passes at other power-of-two shapes"]),

@@ -15,7 +15,7 @@ from kfuzz.engine.search.found import FiledFinding
 from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.entry import attach
-from kfuzz.store.life import MARKS, enter, marked
+from kfuzz.store.life import enter, marked
 from tests.helpers.command_line import paragraph, stored
 from tests.helpers.findings import finding
 
@@ -75,37 +75,6 @@ def test_a_mark_that_comes_while_a_run_reduces_is_kept(tmp_path: Path) -> None:
     final = entry.settle()
     assert (final.state, final.mark, final.input_elements) == (State.KNOWN, mark, 3)
     assert list(held(tmp_path).values()) == [final]
-
-
-@pytest.mark.parametrize(
-    ("before", "news", "after"),
-    [
-        (State.KNOWN, State.CONFIRMED, State.KNOWN),
-        (State.FIXED, State.CONFIRMED, State.REGRESSED),
-        (State.UNREPRODUCED, State.CONFIRMED, State.CONFIRMED),
-    ],
-)
-def test_a_case_found_again_that_nobody_explained_keeps_what_was_told_of_it(
-    tmp_path: Path, before: State, news: State, after: State
-) -> None:
-    corpus = Corpus(tmp_path)
-    found = finding(state=State.NEW, explanation=None, history=())
-    old = enter(enter(found, State.NEW), State.CONFIRMED)
-    if before in MARKS:
-        mark = Mark("why") if before is State.KNOWN else None
-        old = marked(old, before, mark=mark)
-    else:
-        old = enter(found, before)
-    past = tuple(replace(c, when="2026-01-01T00:00:00Z") for c in old.history)
-    old = replace(old, history=past)
-    corpus.save(old)
-    entry = FiledFinding(corpus, enter(found, State.NEW))
-    assert list(held(tmp_path).values()) == [old]  # should the run be killed now
-    entry.save(enter(found, news))
-    final = entry.settle()
-    assert (final.id, final.state, final.mark) == (old.id, after, old.mark)
-    assert final.history[: len(old.history)] == old.history
-    assert not entry.is_new
 
 
 def test_a_mark_does_not_hold_where_its_case_fails_another_way(tmp_path: Path) -> None:
