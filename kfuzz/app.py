@@ -11,7 +11,6 @@ from typer.main import get_command
 
 from kfuzz import __version__
 from kfuzz.cli.check import check
-from kfuzz.cli.completion import VARIABLE
 from kfuzz.cli.corpus_verbs import contracts_app, corpus_app, report, show
 from kfuzz.cli.doctor import doctor
 from kfuzz.cli.project import config
@@ -99,7 +98,7 @@ def _obeyed(words: list[str]) -> int:
         mirror.finish()
         return ExitCode(code or 0)
     except SystemExit as ended:
-        if VARIABLE in os.environ:  # the shell has its completions
+        if "_KFUZZ_COMPLETE" in os.environ:  # the shell has its completions
             return int(ended.code or 0)
         discard_stdout()
         return ExitCode.INTERRUPTED

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kfuzz.cli import completion, settings
+from kfuzz.cli import settings
 from kfuzz.cli.project import Project, folder_of, open_project
 from kfuzz.cli.settings import (
     CorpusOption,
@@ -110,7 +110,6 @@ def mark(
         typer.Argument(
             metavar="ID",
             help="Ids, beginnings of them, finding.json.",
-            autocompletion=completion.ids,
         ),
     ],
     state: Annotated[
@@ -238,7 +237,6 @@ def show(
         typer.Argument(
             metavar="ID",
             help="An id, its beginning, or a finding.json.",
-            autocompletion=completion.ids,
         ),
     ],
     corpus: CorpusOption = None,
@@ -393,13 +391,13 @@ def show_contracts(
     from kfuzz.report import promises
     from kfuzz.report.json_report import contract_page
 
-    as_page = format == "markdown"
-    draw = promises.contract_markdown if as_page else promises.contract_text
     is_target = ":" in id or id.endswith((".py", "/"))
     if id in CLASSES or ("/" in id and not is_target):
         found = promises.class_contract(id) if id in CLASSES else find_contract(id)
         print_report(
-            format, lambda: {"contract": contract_page(found)}, lambda: draw(found)
+            format,
+            lambda: {"contract": contract_page(found)},
+            lambda: promises.contract_lines(found, markdown=format == "markdown"),
         )
         return ExitCode.OK
     if id not in OPERATORS and not is_target:

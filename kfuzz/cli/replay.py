@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kfuzz.cli import completion, settings
+from kfuzz.cli import settings
 from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import CorpusOption, FormatOption, option, shared
 from kfuzz.cli.streams import (
@@ -52,7 +52,6 @@ def replay(
             metavar="ID|FILE|DIR",
             help="Ids, finding.json files, folders of findings; all of the corpus "
             "by default.",
-            autocompletion=completion.ids,
         ),
     ] = None,
     times: Annotated[
@@ -157,9 +156,7 @@ def replay(
 def shrink(
     id: Annotated[
         str,
-        typer.Argument(
-            metavar="ID", help="The finding.", autocompletion=completion.ids
-        ),
+        typer.Argument(metavar="ID", help="The finding."),
     ],
     device: _DeviceOption = None,
     corpus: CorpusOption = None,

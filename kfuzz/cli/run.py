@@ -64,11 +64,15 @@ def run(**given: Any) -> int:
     if not settings["quiet"]:
         for name, hint in settings.unknown_variables():
             typer.echo(f"kfuzz: {name} is set and is no setting: {hint}", err=True)
+    # Those of the project are meant where the command line names neither.
+    targets = tuple(f"{ATEN}{name}" for name in settings["aten"])
+    if given["targets"] or not targets:
+        targets = (*project.targets(settings["targets"]), *targets)
     config = run_config(
         settings.__getitem__,
         project.root,
         project.corpus,
-        targets=_targets(given["targets"], settings, project),
+        targets=targets,
         started=started,
         keep_inputs=settings["seed"] == FRESH,
     )
@@ -83,19 +87,6 @@ def run(**given: Any) -> int:
     with report_stream() as out:
         _search(search, config, settings, project, outcome, repeat, out)
     return outcome.code()
-
-
-def _targets(
-    given: list[str] | None, settings: Effective, project: Project
-) -> tuple[str, ...]:
-    """Return the targets, packages of --aten among them.
-
-    Those of the project are meant where the command line names neither.
-    """
-    packages = tuple(f"{ATEN}{name}" for name in settings["aten"])
-    if packages and not given:
-        return packages
-    return (*project.targets(settings["targets"]), *packages)
 
 
 def _search(
@@ -234,7 +225,12 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
     """
     imports.limit_to(config.import_seconds)
     if config.isolate == "none":
-        yield from _in_this_process(config, stop)
+        # Triton reads its variables as it is imported, which nobody has done here yet.
+        os.environ.update(_environment(config))
+        from kfuzz.engine.atheris import Atheris
+        from kfuzz.engine.search import campaign
+
+        yield from campaign.run(config, stop=stop, guide=Atheris())
         return
     for target in config.targets:
         resolve(target)  # what is mistyped is said at once
@@ -246,15 +242,6 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
             raise _ended(process, target=False) from None
         yield from _heard(process, config, stop)
         process.ended(END_SECONDS)
-
-
-def _in_this_process(config: RunConfig, stop: threading.Event) -> Iterator[Event]:
-    # Triton reads its variables as it is imported, which nobody has done here yet.
-    os.environ.update(_environment(config))
-    from kfuzz.engine.atheris import Atheris
-    from kfuzz.engine.search import campaign
-
-    yield from campaign.run(config, stop=stop, guide=Atheris())
 
 
 def _environment(config: RunConfig) -> Mapping[str, str]:

@@ -22,7 +22,6 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from kfuzz.cli import completion
 from kfuzz.core.budget import MEMBERS, Budget, Scale
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.engine.config import Engine, RunConfig
@@ -676,8 +675,7 @@ def shared(
 
 def targets_argument(help: str, metavar: str = "TARGET") -> Any:
     """Return the argument that names kernels, for a verb other than `run`."""
-    names = completion.targets
-    return typer.Argument(metavar=metavar, autocompletion=names, help=help)
+    return typer.Argument(metavar=metavar, help=help)
 
 
 def checking(kind: Kind, label: str) -> Callable[[Any], Any]:
@@ -717,7 +715,7 @@ def _parameter(setting: Setting) -> inspect.Parameter:
         "show_default": False,
     }
     if setting.option == ():
-        info = typer.Argument(autocompletion=completion.targets, **more)
+        info = typer.Argument(**more)
     else:
         info = typer.Option(*(setting.option or (f"--{setting.key}",)), **more)
     return inspect.Parameter(
