@@ -518,17 +518,12 @@ def _only(told: Iterable[Event], ids: Sequence[str]) -> list[Event]:
         fit = [s for s in every if id in (s.finding.id, *s.finding.former)]
         fit = fit or [s for s in every if s.finding.id.startswith(id)]
         if len(fit) != 1:
-            what = (
-                f"is the beginning of {len(fit)} ids" if fit else "is no finding's id"
-            )
             named = [s.finding.id for s in fit or every]
-            raise UsageError(
-                f"{id!r:.200} {what}", where="kfuzz report", fix=suggestion(id, named)
-            )
+            what = f"{id!r:.200} is the id of {len(fit)} findings"
+            raise UsageError(what, where="kfuzz report", fix=suggestion(id, named))
         one = fit[0]
-        found[one.finding.id] = FindingSaved(
-            one.kernel, one.finding, one.path, one.is_new, "done"
-        )
+        made = FindingSaved(one.kernel, one.finding, one.path, one.is_new, "done")
+        found[one.finding.id] = made
     return list(found.values())
 
 

@@ -230,16 +230,12 @@ def _corpus_folder(option: str | None, config: Config, root: Path) -> Path | str
         folder = Path(folder)
     try:
         # A name that the system cannot hold says so here, not amid a run.
-        folder.lstat()
-    except FileNotFoundError:
-        pass
+        usable = folder.is_dir() or not folder.exists()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot be used: {reason}", where=str(folder)) from None
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise UsageError(
-            "is not a folder", where=str(folder), fix="--corpus names a folder"
-        )
+    if not usable:
+        raise UsageError("is not a folder", where=str(folder))
     return folder
 
 

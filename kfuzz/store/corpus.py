@@ -115,11 +115,9 @@ class Corpus:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise UsageError(
-                f"findings cannot be stored here: {error.strerror}",
-                where=str(self.root),
-                fix="choose another folder with --corpus, or mend this one",
-            ) from None
+            what = f"findings cannot be stored here: {error.strerror}"
+            fix = "choose another folder with --corpus, or mend this one"
+            raise UsageError(what, where=str(self.root), fix=fix) from None
         if self.mirror is not None:
             self.mirror.require_writable()
 
@@ -348,11 +346,9 @@ class Corpus:
                     found += sorted(_subfolders(folder))
             return found
         except OSError as error:
-            raise UsageError(
-                f"cannot be listed: {error.strerror}",
-                where=str(error.filename or self.root),
-                fix="--corpus names a folder",
-            ) from None
+            where = str(error.filename or self.root)
+            what = f"cannot be listed: {error.strerror}"
+            raise UsageError(what, where=where, fix="--corpus names a folder") from None
 
     def _leftovers(self) -> list[Path]:
         staged = [p for f in self.folders() for p in f.glob(STAGED + "*")]
@@ -379,12 +375,10 @@ class Corpus:
                     self._tidy(alone)
                 yield alone
         except OSError as error:
-            raise StorageError(
-                f"cannot be written: {error.strerror or error}",
-                where=str(error.filename or self.root),
-                fix="nothing stored before is lost; free some space or choose another "
-                "folder with --corpus",
-            ) from None
+            where = str(error.filename or self.root)
+            what = f"cannot be written: {error.strerror or error}"
+            fix = "nothing is lost; free some space or name another --corpus"
+            raise StorageError(what, where=where, fix=fix) from None
         if changed and self.mirror is not None:
             self.mirror.send(changed)
 

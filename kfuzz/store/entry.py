@@ -161,9 +161,8 @@ def attach(folder: Path, name: str, content: bytes) -> Path:
     try:
         replace_file(path, content, prefix=STAGED)
     except OSError as error:
-        raise HarnessError(
-            f"cannot be written: {error.strerror or error}", where=str(path)
-        ) from None
+        what = f"cannot be written: {error.strerror or error}"
+        raise HarnessError(what, where=str(path)) from None
     return path
 
 
@@ -262,11 +261,9 @@ def _read_inputs(folder: Path, said: Any) -> dict[str, StoredTensor]:
                     return _tensors(content, candidate)
     # Say what is wrong with the file itself, where something is.
     _tensors(_read(path), path)
-    raise DecodeError(
-        f"its hash is not the one that {FINDING} names",
-        where=str(path),
-        fix="restore both files from the same version",
-    )
+    fix = "restore both files from the same version"
+    what = f"its hash is not the one that {FINDING} names"
+    raise DecodeError(what, where=str(path), fix=fix)
 
 
 def _tensors(content: bytes, path: Path) -> dict[str, StoredTensor]:
@@ -293,21 +290,13 @@ def _check_inputs(case: Case, inputs: dict[str, StoredTensor], where: str) -> No
     for name, tensor in inputs.items():
         spec = case.tensors.get(name)
         if spec is None or spec.values is None:
-            raise DecodeError(
-                "the case pins no such tensor", where=f"{where}header.{name}"
-            )
-        for field in ("dtype", "shape"):
-            ours, theirs = getattr(spec, field), getattr(tensor, field)
-            if ours != theirs:
-                raise DecodeError(
-                    f"{theirs!r:.80} differs from the case's {ours!r:.80}",
-                    where=f"{where}header.{name}.{field}",
-                )
-        if tensor.data != spec.values:
-            raise DecodeError(
-                f"elements differ from those in {FINDING}",
-                where=f"{where}header.{name}",
-            )
+            what = "the case pins no such tensor"
+            raise DecodeError(what, where=f"{where}header.{name}")
+        ours = StoredTensor(spec.dtype, spec.shape, spec.values)
+        for field in ("dtype", "shape", "data"):
+            if getattr(ours, field) != getattr(tensor, field):
+                what = f"differs from the case's in {FINDING}"
+                raise DecodeError(what, where=f"{where}header.{name}.{field}")
 
 
 def _read(path: Path) -> bytes:

@@ -5,6 +5,7 @@ admits no others. All texts pass through the template's escaping. Without its sc
 the page shows the same; copying, filtering and opening all at once need it.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,13 +91,13 @@ def _maps(views: list[FindingView]) -> list[tuple[list[tuple[str, MapView]], boo
 
 def _anchors(shown: list[Shown]) -> list[str]:
     """Return an id for each finding: its own, so that links keep."""
-    made: dict[str, None] = {}
+    seen: Counter[str] = Counter()
+    made = []
     for s in shown:
-        anchor, number = s.finding.id, 2
-        while anchor in made:
-            anchor, number = f"{s.finding.id}-{number}", number + 1
-        made[anchor] = None
-    return list(made)
+        seen[s.finding.id] += 1
+        number = seen[s.finding.id]
+        made.append(s.finding.id if number == 1 else f"{s.finding.id}-{number}")
+    return made
 
 
 def _facts(run: Gathered) -> list[tuple[str, str]]:

@@ -58,16 +58,9 @@ def grades(
             )
             for c in classes
         }
-    every = list(dict.fromkeys(c for cells in rows.values() for c in cells))
-    applying = [
-        c
-        for c in sorted(every)
-        if any(
-            cells[c].level != "v-not_applicable"
-            for cells in rows.values()
-            if c in cells
-        )
-    ]
+    every = {c for cells in rows.values() for c in cells}
+    each = [(c, cell) for cells in rows.values() for c, cell in cells.items()]
+    applying = sorted({c for c, cell in each if cell.level != "v-not_applicable"})
     unknown = Cell(SIGNS["none"][0], "v-none", SIGNS["none"][1])
     return {
         "columns": [(c, title(c)) for c in applying],
@@ -79,7 +72,7 @@ def grades(
             )
             for node, cells in rows.items()
         ],
-        "nowhere": [titled(c) for c in sorted(every) if c not in applying],
+        "nowhere": [titled(c) for c in sorted(every.difference(applying))],
     }
 
 
