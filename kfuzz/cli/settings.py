@@ -685,11 +685,8 @@ def checking(kind: Kind, label: str) -> Callable[[Any], Any]:
         kind: of the value.
         label: names the option or argument in messages.
     """
-
-    def read(value: Any) -> Any:
-        return value if value is None else kind.value(value, Place(label))
-
-    return read
+    place = Place(label)
+    return lambda value: None if value is None else kind.value(value, place)
 
 
 def every_option(verb: Callable[..., int]) -> Callable[..., int]:
@@ -707,28 +704,20 @@ def every_option(verb: Callable[..., int]) -> Callable[..., int]:
 
 def _parameter(setting: Setting) -> inspect.Parameter:
     kind, help = setting.kind, setting.help.format(profiles=_profiles_help())
-    if isinstance(setting.default, str | int) and not _says_default(setting):
+    said = "Default" in setting.help or setting.key == "profile"
+    if isinstance(setting.default, str | int) and not (
+        said or isinstance(setting.default, bool)
+    ):
         help = f"{help} Default {setting.default}."
-    more: dict[str, Any] = {
-        "metavar": kind.metavar or None,
-        "help": help,
-        "show_default": False,
-    }
-    if setting.option == ():
-        info = typer.Argument(**more)
-    else:
-        info = typer.Option(*(setting.option or (f"--{setting.key}",)), **more)
+    words = (f"--{setting.key}",) if setting.option is None else setting.option
+    make = partial(typer.Option, *words) if words else typer.Argument
+    info = make(metavar=kind.metavar or None, help=help, show_default=False)
     return inspect.Parameter(
         setting.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind.option | None, info],
     )
-
-
-def _says_default(setting: Setting) -> bool:
-    told = "Default" in setting.help or setting.key == "profile"
-    return told or isinstance(setting.default, bool)
 
 
 CorpusOption = Annotated[
