@@ -17,7 +17,7 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -334,14 +334,10 @@ class Mirror:
             some, fresh = fresh[:_TOGETHER], fresh[_TOGETHER:]
             while fresh and fresh[0][0] == some[-1][0]:
                 some.append(fresh.pop(0))
-            contents = self._objects.read(some)
             taken: dict[str, dict[str, _Read]] = {}
-            for entry, digest in some:
-                try:
-                    made = self._read(entry, contents.get((entry, digest)))
-                except DecodeError as error:
-                    place = f"{self.url}/{entry}/{digest}"
-                    log.warning("kfuzz: skipped: %s: %s", place, error)
+            for (entry, digest), made in self._each(some):
+                if isinstance(made, str):
+                    log.warning("kfuzz: skipped: %s", made)
                 else:
                     taken.setdefault(entry, {})[digest] = made
             with self._corpus.writing():
@@ -404,17 +400,22 @@ class Mirror:
         """
         problems = []
         for entry, digests in sorted(self._objects.names().items()):
-            if not _is_entry(entry):
-                continue
             wanted = [(entry, digest) for digest in sorted(digests)]
-            contents = self._objects.read(wanted)
-            for _, digest in wanted:
-                try:
-                    self._read(entry, contents.get((entry, digest)))
-                except DecodeError as error:
-                    what = f"{self.url}/{entry}/{digest}.json: {error}"
-                    problems.append((entry, what))
+            read = self._each(wanted) if _is_entry(entry) else ()
+            problems += [(entry, made) for _, made in read if isinstance(made, str)]
         return problems
+
+    def _each(
+        self, wanted: Collection[tuple[str, str]]
+    ) -> Iterator[tuple[tuple[str, str], _Read | str]]:
+        """Yield versions as they are read, or what is wrong with them."""
+        contents = self._objects.read(wanted)
+        for entry, digest in wanted:
+            try:
+                made = self._read(entry, contents.get((entry, digest)))
+                yield (entry, digest), made
+            except DecodeError as error:
+                yield (entry, digest), f"{self.url}/{entry}/{digest}.json: {error}"
 
     def _read(self, entry: str, content: bytes | None) -> _Read:
         """Return a version as it was written.
