@@ -113,9 +113,9 @@ def test_replays_go_on_past_a_file_whose_import_ends_the_process(
 # What a run takes at least: seconds that a test does not have.
 IN_A_SECOND = """
 import sys
-from kfuzz.targets import importing
+from kfuzz.targets import load
 
-importing.LEAST_SECONDS = 1.0
+load.LEAST_SECONDS = 1.0
 from kfuzz.__main__ import main
 
 sys.exit(main())
