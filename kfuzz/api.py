@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -130,8 +131,7 @@ def replay(
 def _scale(profile: str) -> Scale:
     scales = {"quick": Scale.USUAL, "large": Scale.LARGE}
     if profile not in scales:
-        fix = suggestion(profile, scales)
-        raise UsageError(f"{profile!r} is no profile here", where="profile", fix=fix)
+        raise UsageError(f"{profile!r} is no profile here", fix=suggestion("", scales))
     return scales[profile]
 
 
@@ -152,7 +152,8 @@ def _home_of(kernel: BoundKernel, root: Path) -> tuple[LoadedKernel, str]:
         file = Path(inspect.getfile(inspect.unwrap(kernel.function))).resolve()
     except TypeError:
         file = None
-    bound_in = _file_of_module(kernel.module) or file
+    own = getattr(sys.modules.get(kernel.module), "__file__", None)
+    bound_in = Path(own).resolve() if own else file
     if (
         not kernel.top_level
         or bound_in is None
@@ -163,11 +164,3 @@ def _home_of(kernel: BoundKernel, root: Path) -> tuple[LoadedKernel, str]:
         return LoadedKernel(kernel, target, Source()), "none"
     source = Source(file=bound_in, only=(kernel.name,))
     return LoadedKernel(kernel, target_of(source, kernel, root), source), "auto"
-
-
-def _file_of_module(name: str) -> Path | None:
-    import sys
-
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    return Path(file).resolve() if file else None

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from os import _exit  # a user's file that is imported finds another
 from typing import Annotated
 
 import typer
@@ -10,7 +11,6 @@ from typer.main import get_command
 
 from kfuzz import __version__
 from kfuzz.cli.check import check
-from kfuzz.cli.completion import VARIABLE
 from kfuzz.cli.corpus_verbs import contracts_app, corpus_app, report, show
 from kfuzz.cli.doctor import doctor
 from kfuzz.cli.project import config
@@ -18,7 +18,6 @@ from kfuzz.cli.replay import replay, shrink
 from kfuzz.cli.run import run
 from kfuzz.cli.streams import (
     ExitCode,
-    OutputError,
     ReaderGoneError,
     discard_stdout,
     noting_interrupts,
@@ -81,6 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def end(error: BaseException) -> None:
+    """End the process at once for an error."""
+    _exit(report_error(error, verbose=False))
+
+
 def _obeyed(words: list[str]) -> int:
     open_standard_streams()
     # Wherever it stands: an error may come before options are parsed.
@@ -94,7 +98,7 @@ def _obeyed(words: list[str]) -> int:
         mirror.finish()
         return ExitCode(code or 0)
     except SystemExit as ended:
-        if VARIABLE in os.environ:  # the shell has its completions
+        if "_KFUZZ_COMPLETE" in os.environ:  # the shell has its completions
             return int(ended.code or 0)
         discard_stdout()
         return ExitCode.INTERRUPTED
@@ -105,6 +109,6 @@ def _obeyed(words: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
     except Exception as error:
-        if isinstance(error, OutputError):
+        if isinstance(error, OSError):  # of standard output, too
             discard_stdout()
         return report_error(error, verbose=verbose)

@@ -27,10 +27,6 @@ _CORPUS: Final = pytest.StashKey[Path]()
 _SECONDS: Final = pytest.StashKey[float]()
 
 
-class Failed(Exception):
-    """A test of this plugin failed; the message is all there is to show."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("kfuzz", "kfuzz: contracts of GPU kernels")
@@ -87,11 +83,11 @@ def pytest_collect_file(
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Search before the body of a test that asks for it, its fixtures set up."""
     for marker in item.iter_markers("kfuzz"):
-        _search(item, marker)
+        _falsify(item, marker.args, dict(marker.kwargs))
 
 
 @pytest.fixture
-def kfuzz_around(request: pytest.FixtureRequest) -> "Around":
+def kfuzz_around(request: pytest.FixtureRequest) -> Any:
     """Search around the inputs of a test: its own call is the binding.
 
         def test_softmax(kfuzz_around):
@@ -105,17 +101,8 @@ def kfuzz_around(request: pytest.FixtureRequest) -> "Around":
     `declare={"accumulator": "float16"}` is the kernel's declaration. The kernel runs in
     this process: a crash of it ends pytest.
     """
-    return Around(request.node)
 
-
-class Around:
-    """See `kfuzz_around`."""
-
-    def __init__(self, item: pytest.Item) -> None:
-        self._item = item
-
-    def __call__(
-        self,
+    def around(
         function: Any,
         *args: Any,
         operator: Any = None,
@@ -123,7 +110,6 @@ class Around:
         declare: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Call a function, search around the call, and return its result."""
         from kfuzz.core.errors import KfuzzError
         from kfuzz.core.features import needed
         from kfuzz.mark import OPTIONS
@@ -137,8 +123,10 @@ class Around:
             )
         except KfuzzError as error:
             pytest.fail(str(error), pytrace=False)
-        _falsify(self._item, (kernel,), options)
+        _falsify(request.node, (kernel,), options)
         return result
+
+    return around
 
 
 def pytest_unconfigure() -> None:
@@ -168,7 +156,7 @@ class FindingFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the test; none where the entry's format is a newer one."""
         from kfuzz.core.errors import DecodeError
-        from kfuzz.store.entry import read_summary
+        from kfuzz.store.entry import read_entry
         from kfuzz.store.files import UnknownFormatError
 
         folder = self.path.parent
@@ -176,7 +164,7 @@ class FindingFile(pytest.File):
         try:
             if folder.is_symlink() or folder.parent.is_symlink():
                 raise DecodeError(f"{folder}: is a link, which is not followed")
-            name = read_summary(folder).finding.id
+            name = read_entry(folder).id
         except UnknownFormatError:
             return
         except DecodeError as error:
@@ -198,29 +186,22 @@ class FindingItem(pytest.Item):
     def runtest(self) -> None:
         """Replay the finding.
 
-        Raises:
-            Failed: if it fails, or if a known one does not.
+        It fails if the finding does, or if a known one does not.
         """
         from kfuzz.core.errors import DecodeError
         from kfuzz.store.corpus import Stored
         from kfuzz.store.entry import read_entry
 
         if self.problem:
-            raise Failed(self.problem)
+            pytest.fail(self.problem, pytrace=False)
         folder = self.path.parent
         try:
             stored = Stored(read_entry(folder), folder)
         except DecodeError as error:
-            raise Failed(str(error)) from None
+            pytest.fail(str(error), pytrace=False)
         result = self._replayed(stored)
         assert result.finding is not None
         self._judge(result, result.finding)
-
-    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        """Return the message of what this plugin raises, without kfuzz's inside."""
-        if isinstance(excinfo.value, Failed):
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return where the test is, and its name."""
@@ -253,15 +234,16 @@ class FindingItem(pytest.Item):
 
         options = _options(self.config)
         if result.outcome is ReplayOutcome.ERROR:
-            raise Failed(f"could not be judged: {result.message}")
+            pytest.fail(f"could not be judged: {result.message}", pytrace=False)
         if result.is_excused:
             _tell(self, f"known {finding.id}{_reason(finding)}")
             pytest.xfail(f"known{_reason(finding)}")
         if result.is_known and result.seems_fixed:
-            raise Failed(
+            pytest.fail(
                 f"[XPASS(strict)] known, and passes now: if it is fixed, "
                 f"`kfuzz corpus mark {finding.id} fixed{options}`"
-                f"{_differences(result)}"
+                f"{_differences(result)}",
+                pytrace=False,
             )
         if finding.state in (State.FLAKY, State.UNREPRODUCED):
             runs = f"{result.failures} of {result.runs} runs fail"
@@ -272,12 +254,7 @@ class FindingItem(pytest.Item):
             head, *lines = _shown(finding, options)
             runs = f"  replayed  {result.failures} of {result.runs} runs fail"
             text = "\n".join((head, runs, *lines))
-            raise Failed(text + _differences(result))
-
-
-def _search(item: pytest.Item, marker: pytest.Mark) -> None:
-    """Search as a mark asks, and fail the test on what is found and not refuted."""
-    _falsify(item, marker.args, dict(marker.kwargs))
+            pytest.fail(text + _differences(result), pytrace=False)
 
 
 def _falsify(

@@ -1,9 +1,9 @@
 """Convolutions: what those in any number of dimensions have in common."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any, Final
-
-import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -85,10 +85,12 @@ def _functional(
     name: str, x: Any, weight: Any, bias: Any = None, **scalars: Any
 ) -> Any:
     """Return what torch.nn.functional's function gives, with zeros around x."""
+    import torch
+
     return getattr(torch.nn.functional, name)(x, weight, bias, **scalars)
 
 
-def accept(problem: "nm.Problem") -> "nm.Acceptance":
+def accept(problem: nm.Problem) -> nm.Acceptance:
     """Return the matrix product of weights and columns, its bound and classes.
 
     See `kfuzz.numerics.models.dots`.
@@ -96,7 +98,7 @@ def accept(problem: "nm.Problem") -> "nm.Acceptance":
     return nm.merged(nm.convolved(problem)).accepted(problem)
 
 
-def accept_adjoint(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_adjoint(problem: nm.Problem) -> nm.Acceptance:
     """Return the same of a transposed convolution."""
     return nm.merged(nm.convolved(problem, transposed=True)).accepted(problem)
 
@@ -114,6 +116,8 @@ def reference_causal_conv1d(
     Before the first element stands the initial state, or zeros; the final state are
     the last W - 1 elements of both.
     """
+    import torch
+
     width = weight.shape[-1]
     if initial_state is None:
         padded = torch.nn.functional.pad(x, (width - 1, 0))
@@ -161,12 +165,14 @@ def reference_conv2d(
     groups: int = 1,
 ) -> Any:
     """torch.nn.functional.conv2d with zeros around x."""
+    import torch
+
     return torch.nn.functional.conv2d(
         x, weight, bias, stride, padding, dilation, groups
     )
 
 
-def accept_conv2d(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_conv2d(problem: nm.Problem) -> nm.Acceptance:
     """Return the matrix product of weights and columns, its bound and classes.
 
     See `kfuzz.numerics.models.dots`; K = I R S products per element.

@@ -1,11 +1,11 @@
 """Elementwise operators, and rotary embeddings."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
-
-import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -23,6 +23,8 @@ def of_torch(name: str, text: str) -> Oracle:
     """Return the oracle that is torch's function of that name, with a text about it."""
 
     def oracle(*tensors: Any, **scalars: Any) -> Any:
+        import torch
+
         return attrgetter(name)(torch)(*tensors, **scalars)
 
     oracle.__doc__ = text
@@ -72,7 +74,7 @@ def by_forms(accept: str, forms: Forms, **how: Any) -> ErrorModel:
         how: passed on to `accept`.
     """
 
-    def error_model(problem: "nm.Problem") -> "nm.Acceptance":
+    def error_model(problem: nm.Problem) -> nm.Acceptance:
         oracle, bounds = forms.get(problem.declaration.algorithm or "", forms[""])
         return getattr(nm, accept)(problem, oracle, getattr(nm, bounds), **how)  # type: ignore[no-any-return]
 
@@ -84,7 +86,7 @@ def reference_add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def accept_add(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_add(problem: nm.Problem) -> nm.Acceptance:
     """Return the correctly rounded sum, of operands that may be flushed.
 
     The float64 sum, rounded once more, is the correctly rounded one (53 >= 2 p + 2,
@@ -115,7 +117,7 @@ def reference_mul(a: Any, b: Any) -> Any:
     return a * b
 
 
-def accept_mul(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_mul(problem: nm.Problem) -> nm.Acceptance:
     """Return the correctly rounded product, of operands that may be flushed.
 
     Products of float32 numbers are exact in float64.
@@ -192,7 +194,7 @@ where = defined(
 )
 
 
-def accept_cast(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_cast(problem: nm.Problem) -> nm.Acceptance:
     """Return x itself: the store is the one rounding, and its overflow the declared.
 
     Between formats of which one holds the other nothing rounds. Rounding first to a
@@ -232,8 +234,10 @@ relu = pointwise(
 reference_clamp = of_torch("clamp", "torch.clamp(x, min, max): NaN stays NaN.")
 
 
-def accept_clamp(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_clamp(problem: nm.Problem) -> nm.Acceptance:
     """Return x between bounds that may be rounded to the arithmetic's format."""
+    import torch
+
     x = problem.tensors["x"]
     least, most = problem.number("min"), problem.number("max")
     exact = reference_clamp(x, min=least, max=most)
@@ -262,10 +266,12 @@ clamp = pointwise(
 
 def reference_elu(x: Any, *, alpha: float) -> Any:
     """torch.where(x > 0, x, alpha * torch.expm1(x))."""
+    import torch
+
     return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))
 
 
-def accept_elu(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_elu(problem: nm.Problem) -> nm.Acceptance:
     """Return x, or alpha times the union of expm1(x) and exp(x) - 1.
 
     exp(x) - 1 cancels near 0: its error is absolute, 5 u exp(x). With
@@ -297,7 +303,7 @@ reference_leaky_relu = of_torch(
 )
 
 
-def accept_leaky_relu(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_leaky_relu(problem: nm.Problem) -> nm.Acceptance:
     """Return x, or x s with the slope and the product rounded once each.
 
     A product in the output's own format is rounded by the store alone.
@@ -324,8 +330,10 @@ leaky_relu = pointwise(
 reference_log = of_torch("log", "torch.log(x): -Inf at both zeros, NaN below.")
 
 
-def accept_log(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_log(problem: nm.Problem) -> nm.Acceptance:
     """Return log(x) -/+ 5 u |log x|; a subnormal that is flushed gives -Inf."""
+    import torch
+
     arithmetic = nm.Arithmetic.declared(problem)
     x = problem.tensors["x"]
     y = reference_log(x)
@@ -348,12 +356,14 @@ log = pointwise(
 
 def reference_softplus(x: Any, *, beta: float, threshold: float) -> Any:
     """torch.nn.functional.softplus: x where beta x > threshold."""
+    import torch
+
     z = beta * x
     soft = torch.logaddexp(z, torch.zeros_like(z)) / beta
     return torch.where(z > threshold, x, soft)
 
 
-def accept_softplus(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_softplus(problem: nm.Problem) -> nm.Acceptance:
     """Return log(1 + exp(z)) / beta for z = beta x, or x, or both at the threshold.
 
     The relative errors of exp and of log1p; besides, one absolute unit where
@@ -420,16 +430,22 @@ tanh = pointwise(
 
 def reference_silu(x: Any) -> Any:
     """The product x * torch.sigmoid(x); 0 at -Inf."""
+    import torch
+
     return nm.at_the_limit(x, x * torch.sigmoid(x))
 
 
 def reference_gelu(x: Any) -> Any:
     """The product x / 2 * erfc(-x / sqrt(2)): x Phi(x); 0 at -Inf."""
+    import torch
+
     return nm.at_the_limit(x, 0.5 * x * torch.erfc(x * -(0.5**0.5)))
 
 
 def reference_gelu_tanh(x: Any) -> Any:
     """The product x * sigmoid(2 t), which is x / 2 * (1 + tanh t); 0 at -Inf."""
+    import torch
+
     return nm.at_the_limit(x, x * torch.sigmoid(2 * nm.gelu_tanh_argument(x)))
 
 
@@ -501,6 +517,8 @@ def reference_rope(
 
 def turned(x: Any, *, interleaved: bool) -> Any:
     """Return the other half of each pair, the first one's negated."""
+    import torch
+
     half = x.shape[-1] // 2
     if interleaved:
         return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
@@ -516,12 +534,14 @@ def tables(cos: Any, sin: Any, *, interleaved: bool, repeats: int) -> tuple[Any,
     return spread[0].unsqueeze(-2), spread[1].unsqueeze(-2)
 
 
-def accept_rope(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_rope(problem: nm.Problem) -> nm.Acceptance:
     """Return the sum of two products, each rounded or fused with the addition.
 
     The error is absolute in |x cos| + |x' sin|: where they cancel, that of either
     product remains.
     """
+    import torch
+
     t, interleaved = problem.tensors, bool(problem.scalars["interleaved"])
     arithmetic = nm.Arithmetic.declared(problem)
     x, other = t["x"], turned(t["x"], interleaved=interleaved)
@@ -575,6 +595,8 @@ def reference_rope_positions(
     Pairs are columns i and i + E (GPT-NeoX), or 2i and 2i + 1 if interleaved (GPT-J);
     other columns stay as they are.
     """
+    import torch
+
     wide = 2 * cos.shape[-1]
     rows = [t[positions].unsqueeze(-2) for t in (cos, sin)]
     c, s = (
@@ -613,6 +635,8 @@ def reference_rope_sections(
     """
 
     def joined(table: Any) -> Any:
+        import torch
+
         ends = (0, first, first + second, table.shape[-1])
         parts = [table[i, ..., ends[i] : ends[i + 1]] for i in range(3)]
         return torch.cat(parts + parts, -1).unsqueeze(-2)

@@ -1,8 +1,8 @@
 """Operators that select, or add, where indices say."""
 
-from typing import Any
+from __future__ import annotations
 
-import torch
+from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -15,7 +15,7 @@ def reference_embedding(weight: Any, indices: Any) -> Any:
     return weight[indices]
 
 
-def accept_embedding(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_embedding(problem: nm.Problem) -> nm.Acceptance:
     """Return the exact acceptance, signs of zeros included: rows are copied."""
     weight = problem.tensors["weight"]
     index, zero = nm.resolved(problem, "indices", weight.shape[1])
@@ -44,10 +44,12 @@ embedding = defined(
 
 def reference_gather(x: Any, index: Any) -> Any:
     """y[i, j] = x[i, index[i, j]]."""
+    import torch
+
     return torch.gather(x, -1, index)
 
 
-def accept_gather(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_gather(problem: nm.Problem) -> nm.Acceptance:
     """Return the exact acceptance, signs of zeros included: elements are copied."""
     x = problem.tensors["x"]
     index, zero = nm.resolved(problem, "index", x.shape[-1])
@@ -73,7 +75,7 @@ def reference_index_add(x: Any, index: Any, src: Any, *, alpha: float) -> Any:
     return x.index_add(0, index, src, alpha=alpha)
 
 
-def accept_index_add(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_index_add(problem: nm.Problem) -> nm.Acceptance:
     """Return the acceptance of the sums in each column; see `scattered_sums`."""
     x, src = problem.tensors["x"], problem.tensors["src"]
     rows, _ = nm.resolved(problem, "index", x.shape[1])
@@ -101,7 +103,7 @@ def reference_index_select(x: Any, index: Any) -> Any:
     return x.index_select(0, index)
 
 
-def accept_index_select(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_index_select(problem: nm.Problem) -> nm.Acceptance:
     """Return the exact acceptance, signs of zeros included: rows are copied."""
     x = problem.tensors["x"]
     index, zero = nm.resolved(problem, "index", x.shape[1])
@@ -129,7 +131,7 @@ def reference_scatter_add(x: Any, index: Any, src: Any) -> Any:
     return x.scatter_add(-1, index, src)
 
 
-def accept_scatter_add(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_scatter_add(problem: nm.Problem) -> nm.Acceptance:
     """Return sums +- gamma(c) (|x| + sum|src|) for c sources; see `scattered_sums`."""
     x, src = problem.tensors["x"], problem.tensors["src"]
     index, _ = nm.resolved(problem, "index", x.shape[-1])

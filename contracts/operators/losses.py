@@ -1,9 +1,9 @@
 """Losses: how one is reduced, and the parameters that many of them share."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any, Final
-
-import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -58,7 +58,7 @@ def reference_bce_with_logits(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def accept_bce_with_logits(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_bce_with_logits(problem: nm.Problem) -> nm.Acceptance:
     """Return the shadow's acceptance, undecided beside an infinity without a NaN."""
     given = bce_with_logits.oracle_on(problem.tensors)
     (made,) = nm.shadowed(given, problem, name=bce_with_logits.name)
@@ -130,6 +130,8 @@ def reference_kl_div(x: Any, target: Any, *, reduction: str, log_target: bool) -
 
     Elements, their mean or sum, or the sum over the size of the first dimension.
     """
+    import torch
+
     if log_target:
         return reduced(target.exp() * (target - x), reduction)
     return reduced(torch.xlogy(target, target) - target * x, reduction)
@@ -158,6 +160,8 @@ def reference_linear_cross_entropy(
     reduction: str,
 ) -> Any:
     """cross_entropy(x weight^T + bias, target); the logits are no result."""
+    import torch
+
     return reference_cross_entropy(
         torch.nn.functional.linear(x, weight, bias), target,
         ignore_index=ignore_index, label_smoothing=label_smoothing,
@@ -165,13 +169,15 @@ def reference_linear_cross_entropy(
     )  # fmt: skip
 
 
-def accept_linear_cross_entropy(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_linear_cross_entropy(problem: nm.Problem) -> nm.Acceptance:
     """Return cross_entropy's interval of logits that lie within linear's.
 
     The gradient of log p_i in the logits is e_i - p, whose entries add up to 0: errors
     e_j change it by at most e_i + max_j e_j, e_j linear's R (|x| |w|^T + |b|), and one
     rounding more where logits are stored.
     """
+    import torch
+
     t = problem.tensors
     bias = t.get("bias")
     addend = None if bias is None else bias.unsqueeze(1)
@@ -241,6 +247,8 @@ def reference_nll_loss(
 
     Ignored rows are not counted; without a reduction they are 0.
     """
+    import torch
+
     kept = target != ignore_index
     at = torch.where(kept, target, 0)
     loss = -log_p.gather(-1, at.unsqueeze(-1)).squeeze(-1)

@@ -1,9 +1,9 @@
 """Normalisations of rows, groups and channels."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any, Final
-
-import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -19,7 +19,7 @@ def reference_add_rms_norm(
     return y if weight is None else y * weight, h
 
 
-def accept_add_rms_norm(problem: "nm.Problem") -> "nm.Accepted":
+def accept_add_rms_norm(problem: nm.Problem) -> nm.Accepted:
     """Return y as the RMS norm of h or of the h that is stored, and h exactly.
 
     h is one rounding of the exact sum: an addition in float32 and the store round as
@@ -27,6 +27,8 @@ def accept_add_rms_norm(problem: "nm.Problem") -> "nm.Accepted":
     normalise what they hold in registers or what they have stored, and some take the
     mean square of one and scale the other: all lie in the hull of both.
     """
+    import torch
+
     x, residual = problem.tensors["x"], problem.tensors["residual"]
     weight = nm.row_parameter(problem, "weight", x, default=1.0)
     h = x + residual
@@ -70,10 +72,10 @@ add_rms_norm = defined(
 )
 
 
-def _by_channel(
-    problem: "nm.Problem", x: Any, name: str, default: float
-) -> "nm.Tensor":
+def _by_channel(problem: nm.Problem, x: Any, name: str, default: float) -> nm.Tensor:
     """Return a parameter of the channels, or its default, as [members, 1, C, 1]."""
+    import torch
+
     given = problem.tensors.get(name)
     if given is None:
         given = torch.full_like(x[:, 0, :, 0], default)
@@ -104,12 +106,14 @@ def reference_batch_norm(
     return _affine(y, _column(weight), _column(bias))
 
 
-def accept_batch_norm(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_batch_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return the affine step with r = (var + eps)^-1/2 as an interval.
 
     Either form, (x - mu) r g + b and x (r g) + (b - mu r g), is admitted; eps is a
     rounded constant (`kfuzz.numerics.models.norms`).
     """
+    import torch
+
     x, eps = problem.tensors["x"], problem.number("eps")
     if x.numel() == 0:
         return nm.around(problem, x, 0.0)
@@ -253,7 +257,7 @@ def reference_group_norm(
     return _affine(y, _column(weight), _column(bias))
 
 
-def accept_group_norm(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_group_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return the interval of layer_norm over the n = C / num_groups * L of a group.
 
     See `kfuzz.numerics.models.norms`.
@@ -302,7 +306,7 @@ def reference_instance_norm(
     return _affine(_standardised(x, eps), _column(weight), _column(bias))
 
 
-def accept_instance_norm(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_instance_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return the interval of layer_norm for each channel, affine by channel.
 
     See `kfuzz.numerics.models.norms`.
@@ -339,13 +343,15 @@ def reference_l2_normalize(x: Any, *, dim: int, eps: float) -> Any:
     return x / (x * x).sum(dim, keepdim=True).sqrt().clamp(min=eps)
 
 
-def accept_l2_normalize(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_l2_normalize(problem: nm.Problem) -> nm.Acceptance:
     """Return x / D (1 -/+ 10u) for every denominator D that may be computed.
 
     The sum of squares lies within gamma(n+1) of itself and 2n eta; D is the greater
     of its root and of eps (1 -/+ 2u). 10 u: a square root within 1 ulp (3 u), a
     division within 2 ulp (5 u) and one product; or rsqrt within 2 ulp and a product.
     """
+    import torch
+
     x, dim, eps = problem.tensors["x"], problem.axis(), problem.number("eps")
     n = x.shape[dim]
     if x.numel() == 0:
@@ -411,7 +417,7 @@ def reference_layer_norm(
     return _affine(_standardised(x, eps), weight, bias)
 
 
-def accept_layer_norm(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_layer_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return the interval for the class of Welford's method.
 
     Emu = gamma(n + 2 + 2 ln(n+1)) mean|x|;
@@ -451,7 +457,7 @@ def reference_rms_norm(x: Any, weight: Any = None, *, eps: float) -> Any:
     return y if weight is None else y * weight
 
 
-def accept_rms_norm(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_rms_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return x r g with r = (mean x^2 + eps)^-1/2 as an interval.
 
     See `kfuzz.numerics.models.rms`. Where it is declared that x r is rounded to the

@@ -1,11 +1,11 @@
 """Matrix products, linear layers and attention."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
-
-import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -29,6 +29,8 @@ def with_lse(
     causal_alignment: str = "top_left",
 ) -> tuple[Any, Any]:
     """Attention, and the log of each row's sum of exponentials [B, H, S]."""
+    import torch
+
     heads, groups = q.shape[1], k.shape[1]
     k = k.repeat_interleave(heads // groups, 1)
     v = v.repeat_interleave(heads // groups, 1)
@@ -63,7 +65,7 @@ def reference_attention(*tensors: Any, **scalars: Any) -> Any:
     return with_lse(*tensors, **scalars)[0]
 
 
-def accept_attention(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_attention(problem: nm.Problem) -> nm.Acceptance:
     """Return O +- ((A + |O| r) / (1 - r) + R p|v| + 6u |O|), A = p rho |v|.
 
     rho bounds the relative error of a weight, r that of their sum; the formula
@@ -108,7 +110,7 @@ attention = defined(
 )
 
 
-def accept_attention_lse(problem: "nm.Problem") -> "nm.Accepted":
+def accept_attention_lse(problem: nm.Problem) -> nm.Accepted:
     """Return attention's acceptance, and lse +- (r / (1 - r) + 6u |m| + 6u log l)."""
     return nm.attend_with_lse(problem)
 
@@ -142,6 +144,8 @@ def reference_attention_paged(
     Key j is k[pages[i, j // W], j % W], with pages of W keys; lengths are below
     `limit`.
     """
+    import torch
+
     y = torch.zeros(*q.shape[:2], v.shape[-1], dtype=q.dtype, device=q.device)
     for i, length in enumerate(lengths.tolist()):
         keys, values = (
@@ -156,8 +160,10 @@ def reference_attention_paged(
     return y
 
 
-def accept_attention_paged(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_attention_paged(problem: nm.Problem) -> nm.Acceptance:
     """Return attention's acceptance, of the pages in the order of the table."""
+    import torch
+
     t = problem.tensors
     table, _ = nm.resolved(problem, "pages", t["k"].shape[1])
     item = torch.arange(table.shape[0], device=table.device)[:, None, None]
@@ -219,6 +225,8 @@ def reference_attention_varlen(
 
     `max_q` and `max_k` are the lengths of the longest.
     """
+    import torch
+
     y = torch.zeros(*q.shape[:2], v.shape[-1], dtype=q.dtype, device=q.device)
     edges = zip(cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:], strict=True)
     for first, last, low, high in (map(int, e) for e in edges):
@@ -234,7 +242,7 @@ def reference_attention_varlen(
     return y
 
 
-def accept_attention_varlen(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_attention_varlen(problem: nm.Problem) -> nm.Acceptance:
     """Return attention's acceptance, the tokens of other sequences hidden."""
     t = problem.tensors
     q, k, v = (t[n].transpose(1, 2).unsqueeze(1) for n in ("q", "k", "v"))
@@ -259,6 +267,8 @@ def accept_attention_varlen(problem: "nm.Problem") -> "nm.Acceptance":
 
 def _places(offsets: Any, tokens: int) -> tuple[Any, Any, Any]:
     """Return of each token its sequence, its place there and the sequence's length."""
+    import torch
+
     every = torch.arange(tokens, device=offsets.device)
     of = (offsets[:, None, 1:] <= every[:, None]).sum(-1)
     of = of.clamp(max=offsets.shape[1] - 2)
@@ -292,7 +302,7 @@ attention_varlen = replace(
 )
 
 
-def accept_matmul(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_matmul(problem: nm.Problem) -> nm.Acceptance:
     """Return a b +- R (|a| |b|), R that of the declared accumulation.
 
     By default gamma(K+1, u) for float32 operands and the greater of it and
@@ -341,7 +351,7 @@ def reference_linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return made if bias is None else made + bias
 
 
-def products(problem: "nm.Problem") -> "nm.Dots":
+def products(problem: nm.Problem) -> nm.Dots:
     """Return x weight^T + bias before the store, [members, *, N]."""
     x, weight = problem.tensors["x"], problem.tensors["weight"]
     bias = problem.tensors.get("bias")
@@ -354,7 +364,7 @@ def products(problem: "nm.Problem") -> "nm.Dots":
     return made.reshaped(*x.shape[:-1], n)
 
 
-def accept_linear(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_linear(problem: nm.Problem) -> nm.Acceptance:
     """Return x W^T + b +- R (|x||W|^T + |b|), the bias as one more term."""
     return products(problem).accepted(problem)
 
@@ -374,12 +384,14 @@ def reference_linear_gelu(x: Any, weight: Any, bias: Any = None) -> Any:
     return reference_gelu(reference_linear(x, weight, bias))
 
 
-def accept_linear_gelu(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_linear_gelu(problem: nm.Problem) -> nm.Acceptance:
     """Return what gelu makes of linear's interval, with gelu's own error.
 
     With intermediates="output" that interval is rounded to the output first; with
     algorithm="tanh_form" gelu is its tanh approximation.
     """
+    import torch
+
     made = products(problem)
     arithmetic = nm.Arithmetic.declared(problem)
     before = nm.Interval(made.value - made.error, made.value + made.error)
@@ -422,11 +434,15 @@ linear_gelu = defined(
 
 def reference_linear_relu(x: Any, weight: Any, bias: Any = None) -> Any:
     """torch.relu(torch.nn.functional.linear(x, weight, bias))."""
+    import torch
+
     return torch.relu(reference_linear(x, weight, bias))
 
 
-def accept_linear_relu(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_linear_relu(problem: nm.Problem) -> nm.Acceptance:
     """Return linear's interval under max(., 0): monotone, and it rounds nothing."""
+    import torch
+
     made = products(problem)
     lowest = (made.admitted & nm.NEGATIVE_INF) != 0
     kept = made.admitted & ~nm.NEGATIVE_INF

@@ -1,9 +1,9 @@
 """Quantised codes, and products of them."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any, Final
-
-import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -17,7 +17,7 @@ def reference_dequantize_int8(q: Any, scale: Any, *, dtype: str) -> Any:
     return q * scale.unsqueeze(-1)
 
 
-def accept_dequantize_int8(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_dequantize_int8(problem: nm.Problem) -> nm.Acceptance:
     """Return the product, rounded once and stored."""
     return nm.quantization.dequantized(problem)
 
@@ -64,12 +64,16 @@ def weights(codes: Any, scale: Any, zero: Any) -> Any:
 
 def reference_int4_matmul(x: Any, codes: Any, scale: Any, zero: Any = None) -> Any:
     """X @ ((n - zero) scale), n the halves of the bytes; zero 8 by default."""
+    import torch
+
     zero = torch.full_like(scale, MIDDLE) if zero is None else zero
     return x @ weights(unpacked_int4_matmul(codes), scale, zero)
 
 
-def accept_int4_matmul(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_int4_matmul(problem: nm.Problem) -> nm.Acceptance:
     """Return the product, weights rounded three times; see `numerics.models.scaled`."""
+    import torch
+
     t = problem.tensors
     zero = t.get("zero")
     zero = torch.full_like(t["scale"], MIDDLE) if zero is None else zero
@@ -107,7 +111,7 @@ def reference_gptq_matmul(x: Any, codes: Any, scale: Any, zero: Any) -> Any:
     return x @ weights(n, scale, z)
 
 
-def accept_gptq_matmul(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_gptq_matmul(problem: nm.Problem) -> nm.Acceptance:
     """Return the product, weights rounded three times; see `numerics.models.scaled`."""
     t = problem.tensors
     return nm.scaled.of_nibbles(problem, *unpacked_gptq_matmul(t["codes"], t["zero"]))
@@ -136,7 +140,7 @@ def reference_scaled_matmul_int8(
     return y if bias is None else y + bias
 
 
-def accept_scaled_matmul_int8(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_scaled_matmul_int8(problem: nm.Problem) -> nm.Acceptance:
     """Return the sum, exact in int32, after at most 6 roundings."""
     return nm.scaled.by_groups(problem, None)
 
@@ -162,7 +166,7 @@ CODES = "float8_e4m3fn"
 UNITS = Declaration(accumulator="any_tensor_core")
 
 
-def accept_scaled_matmul_fp8(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_scaled_matmul_fp8(problem: nm.Problem) -> nm.Acceptance:
     """Return the scaled sums within R(K) and their roundings."""
     return nm.scaled.by_groups(problem, nm.FORMATS[CODES])
 
@@ -193,7 +197,7 @@ def reference_mx_matmul(
     return ((left @ right) * s.mT.unsqueeze(-1) * t.unsqueeze(-2)).sum(-3)
 
 
-def accept_mx_matmul(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_mx_matmul(problem: nm.Problem) -> nm.Acceptance:
     """Return the scaled sums within R(K) and their roundings."""
     return nm.scaled.microscaled(problem, nm.FORMATS[CODES])
 
@@ -230,6 +234,8 @@ def quantizer(name: str, codes: str, peak: int) -> Operator:
     """
 
     def reference(x: Any, *, eps: float) -> Any:
+        import torch
+
         scale = x.abs().amax(-1).clamp(min=eps) / peak
         safe = torch.where(scale > 0, scale, 1.0).unsqueeze(-1)
         held = (x / safe).nan_to_num(nan=0.0).clamp(-peak, peak)
@@ -237,11 +243,11 @@ def quantizer(name: str, codes: str, peak: int) -> Operator:
             return torch.round(held), scale
         return nm.round_to(held, nm.quantization.CODES[codes]), scale
 
-    def error(problem: "nm.Problem") -> "nm.Accepted":
+    def error(problem: nm.Problem) -> nm.Accepted:
         """Return the scales and the codes that some allowed scale gives."""
         return nm.quantization.quantized(problem, nm.quantization.CODES[codes], peak)
 
-    def accept(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+    def accept(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
         """Codes are x / scale, with the scale returned, rounded as declared."""
         made = nm.quantization.CODES[codes]
         return nm.quantization.consistent(problem, outputs, made, peak)

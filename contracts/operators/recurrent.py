@@ -1,8 +1,8 @@
 """Recurrent states: linear attention and the delta rule."""
 
-from typing import Any, Final
+from __future__ import annotations
 
-import torch
+from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -26,6 +26,8 @@ def reference_linear_attention(
     both are logarithms, 0 by default. The state [B, H, D, E] starts from `state`, or 0,
     and is returned as it ends.
     """
+    import torch
+
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     b, steps, h, d = k.shape
     held = k.new_zeros((b, h, d, v.shape[-1])) if state is None else state
@@ -40,7 +42,7 @@ def reference_linear_attention(
     return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
 
 
-def accept_linear_attention(problem: "nm.Problem") -> "nm.Accepted":
+def accept_linear_attention(problem: nm.Problem) -> nm.Accepted:
     """Return scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1) about y.
 
     alpha and c stand in `kfuzz.numerics.models.recurrence`.
@@ -91,6 +93,8 @@ def reference_delta_rule(
     sqrt(sum x^2 + 1e-6) first. The state [B, H, D, E] starts from `state`, or 0, and is
     returned as it ends.
     """
+    import torch
+
     if normalize:
         q, k = nm.recurrence.normalized(q), nm.recurrence.normalized(k)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -107,7 +111,7 @@ def reference_delta_rule(
     return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
 
 
-def accept_delta_rule(problem: "nm.Problem") -> "nm.Accepted":
+def accept_delta_rule(problem: nm.Problem) -> nm.Accepted:
     """Return scale |q| (F + c N) about y, F the error of the state that is carried on.
 
     F, c and N stand in `kfuzz.numerics.models.recurrence`.

@@ -1,11 +1,11 @@
 """Reductions along a dimension, scans, orders, and what is made of log-sum-exp."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from math import inf
-from typing import Any, Final
-
-import torch
+from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -14,6 +14,9 @@ from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import FLOAT8
+
+if TYPE_CHECKING:
+    import torch
 
 
 def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
@@ -27,9 +30,11 @@ def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
     """
 
     def reference(x: Any, *, dim: int) -> Any:
+        import torch
+
         return getattr(torch, name)(x, dim)
 
-    def accept(problem: "nm.Problem") -> "nm.Acceptance":
+    def accept(problem: nm.Problem) -> nm.Acceptance:
         """Return the exact acceptance: a maximum, or minimum, only selects."""
         x = problem.tensors["x"]
         return nm.around(problem, reference(x, dim=problem.axis()), 0.0)
@@ -59,12 +64,16 @@ amin = extremum("amin", "minimum", "least", "+Inf")
 def reference_argmax(x: Any, *, dim: int) -> Any:
     """torch.argmax(x, dim): the first index of the maximum, or of a NaN."""
     # An argmax of torch's own need not give the first of equals on every device.
+    import torch
+
     found, index = _maxima(x, dim)
     return torch.where(found, index, x.shape[dim]).amin(dim)
 
 
 def _maxima(x: Any, dim: int) -> tuple[Any, Any]:
     """Return where a row's maximum is, or its NaNs, and the indices along it."""
+    import torch
+
     nan = x.isnan()
     has_nan = nan.any(dim, keepdim=True)
     found = torch.where(has_nan, nan, x == x.amax(dim, keepdim=True))
@@ -73,12 +82,14 @@ def _maxima(x: Any, dim: int) -> tuple[Any, Any]:
     return found, torch.arange(x.shape[dim], device=x.device).reshape(shape)
 
 
-def accept_argmax(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_argmax(problem: nm.Problem) -> nm.Acceptance:
     """Return the exact index, or from the first to the last where any may be named.
 
     Where subnormals may be flushed, a maximum below the least normal number ties
     with its neighbours, and the index is undecided.
     """
+    import torch
+
     x, dim = problem.tensors["x"], problem.axis()
     undecidable = None
     if problem.flushes:
@@ -95,7 +106,7 @@ def accept_argmax(problem: "nm.Problem") -> "nm.Acceptance":
     )  # fmt: skip
 
 
-def relate_argmax(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+def relate_argmax(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """The index names a maximum, or a NaN if there is one."""
     x, dim, y = problem.tensors["x"], problem.axis(), outputs["y"]
     n = x.shape[dim]
@@ -122,13 +133,15 @@ argmax = defined(
 LSE_FORM: Final = "lse_form"
 
 
-def accept_log_softmax(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_log_softmax(problem: nm.Problem) -> nm.Acceptance:
     """Return d - log S +- (u |d| + R + 6u log S + u |ref|), d = x - max.
 
     R bounds the relative error of S, and log costs 6 u of its result, held
     (`kfuzz.numerics.models.sums`). The form x - (max + log S) rounds the sum in
     brackets besides: 2 u |max + log S|, where declared.
     """
+    import torch
+
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
         return nm.between(problem, x, x, x)
@@ -183,6 +196,8 @@ def reference_cross_entropy(
 
     Ignored rows are not counted; without a reduction they are 0.
     """
+    import torch
+
     kept = target != ignore_index
     log_p = torch.log_softmax(logits[kept], -1)
     loss = -log_p.gather(-1, target[kept].unsqueeze(-1)).squeeze(-1)
@@ -193,7 +208,7 @@ def reference_cross_entropy(
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
-def accept_cross_entropy(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_cross_entropy(problem: nm.Problem) -> nm.Acceptance:
     """Return the interval of log-softmax losses, of their mean or of their sum.
 
     With d = x - max, S = sum exp(d), R the relative error of S and u the unit of the
@@ -210,8 +225,8 @@ def accept_cross_entropy(problem: "nm.Problem") -> "nm.Acceptance":
 
 
 def accept_given(
-    problem: "nm.Problem", doubt: Any = None, overflows: Any = None
-) -> "nm.Acceptance":
+    problem: nm.Problem, doubt: Any = None, overflows: Any = None
+) -> nm.Acceptance:
     """Return the same where the logits are results themselves.
 
     Args:
@@ -219,6 +234,8 @@ def accept_given(
         doubt: the error e_j of each; that of log p_i grows by e_i + max_j e_j.
         overflows: bool, a kernel may hold an infinity or NaN in its place.
     """
+    import torch
+
     x, s = problem.tensors["logits"], problem.number("label_smoothing")
     ignored = problem.axis("ignore_index")
     kept = problem.tensors["target"] != ignored
@@ -309,7 +326,7 @@ def accept_given(
 
 
 def _log_softmax(
-    problem: "nm.Problem", x: Any, wanted: Callable[[Any], Any]
+    problem: nm.Problem, x: Any, wanted: Callable[[Any], Any]
 ) -> tuple[Any, Any, Any]:
     """Return log-probabilities of finite rows, their error, and where S overflows.
 
@@ -320,6 +337,8 @@ def _log_softmax(
         x: the rows.
         wanted: picks those elements of a row that are.
     """
+    import torch
+
     if x.numel() == 0:
         return wanted(x), wanted(x), torch.zeros_like(x[..., 0], dtype=torch.bool)
     e = nm.exponentials(problem, x, -1)
@@ -358,12 +377,14 @@ cross_entropy = defined(
 )
 
 
-def accept_cumsum(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_cumsum(problem: nm.Problem) -> nm.Acceptance:
     """Return s_i +- gamma(i) sum_{j<=i} |x_j|, 0 where the prefix sums exactly.
 
     Element i, counted from 0, takes i additions in any tree over the leaves 0 to i
     (Higham eq. 4.6). The total less a suffix cancels, and lies outside.
     """
+    import torch
+
     dim = problem.axis()
     x = problem.tensors["x"].movedim(dim, -1)
     n = x.shape[-1]
@@ -414,12 +435,14 @@ cumsum = defined(
 )
 
 
-def accept_logsumexp(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_logsumexp(problem: nm.Problem) -> nm.Acceptance:
     """Return m + log S +- (R + 6u log S + u |m| + u |ref|).
 
     R bounds the relative error of S, and log costs 6 u of its result, held
     (`kfuzz.numerics.models.sums`); then m is rounded and added.
     """
+    import torch
+
     x, dim = problem.tensors["x"], problem.axis()
     inf = float("inf")
     if x.shape[dim] == 0:
@@ -451,7 +474,7 @@ logsumexp = defined(
 )
 
 
-def accept_mean(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_mean(problem: nm.Problem) -> nm.Acceptance:
     """Return s/n +- (gamma(n-1) + 6u) sum|x| / n, 0 where every form is exact.
 
     n - 1 additions and a division within 2 ulp (5 u), or a product with 1/n rounded,
@@ -459,6 +482,8 @@ def accept_mean(problem: "nm.Problem") -> "nm.Acceptance":
     and no scaled term underflows: units that approximate a division hold reciprocals
     of powers of two exactly.
     """
+    import torch
+
     x, dim = problem.tensors["x"], problem.axis()
     n = x.shape[dim]
     arithmetic = nm.RowArithmetic.declared(problem)
@@ -494,7 +519,7 @@ mean = defined(
 )
 
 
-def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_prod(problem: nm.Problem) -> nm.Acceptance:
     """Return ref +- gamma(n-1) |ref|, plus n lost products where some underflow.
 
     A product that underflows loses eta, or lambda where it is flushed, which later
@@ -502,6 +527,8 @@ def accept_prod(problem: "nm.Problem") -> "nm.Acceptance":
     parts of all factors multiply to 2**p at most and no partial product leaves the
     range.
     """
+    import torch
+
     x, dim = problem.tensors["x"], problem.axis()
     n = x.shape[dim]
     arithmetic = nm.RowArithmetic.declared(problem)
@@ -553,7 +580,7 @@ prod = defined(
 )
 
 
-def accept_softmax(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_softmax(problem: nm.Problem) -> nm.Acceptance:
     """Return the interval, formed in log space (after Blanchard, Higham, Higham 2021).
 
     With d = x - max, S = sum exp(d), p = exp(d) / S and u the unit of the
@@ -562,6 +589,8 @@ def accept_softmax(problem: "nm.Problem") -> "nm.Acceptance":
     online rescalings; a result lies within exp(d - log S -/+ (rho + R + 5 u)),
     less one flushed subnormal.
     """
+    import torch
+
     x, dim = problem.tensors["x"], problem.axis()
     if x.numel() == 0:
         return nm.between(problem, x, x, x)
@@ -604,12 +633,12 @@ def reference_sort(x: Any, *, dim: int, descending: bool) -> Any:
     return nm.ordering.order(x, dim, descending=descending)
 
 
-def accept_sort(problem: "nm.Problem") -> "nm.Accepted":
+def accept_sort(problem: nm.Problem) -> nm.Accepted:
     """Return exact values, and indices among equals; see `numerics.ordering`."""
     return nm.ordering.accepted(problem, descending=bool(problem.scalars["descending"]))
 
 
-def relate_sort(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+def relate_sort(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """Each index names an element equal to the value in order there, none twice."""
     descending = bool(problem.scalars["descending"])
     return nm.ordering.admitted(problem, outputs, descending=descending)
@@ -634,7 +663,7 @@ sort = defined(
 )
 
 
-def accept_sum(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_sum(problem: nm.Problem) -> nm.Acceptance:
     """Return sum +- gamma(n-1) sum|x| (Higham eq. 4.6), 0 where exact."""
     x, dim, acc = problem.tensors["x"], problem.axis(), problem.accumulation
     finite = nm.finite_or_zero(x)
@@ -661,13 +690,13 @@ def reference_topk(x: Any, *, k: int, dim: int, largest: bool) -> Any:
     return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
 
 
-def accept_topk(problem: "nm.Problem") -> "nm.Accepted":
+def accept_topk(problem: nm.Problem) -> nm.Accepted:
     """Return exact values, and indices among equals; see `numerics.ordering`."""
     largest = bool(problem.scalars["largest"])
     return nm.ordering.accepted(problem, descending=largest, count=problem.axis("k"))
 
 
-def relate_topk(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+def relate_topk(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """Each index names an element equal to the value in order there, none twice."""
     largest = bool(problem.scalars["largest"])
     return nm.ordering.admitted(problem, outputs, descending=largest)
@@ -702,12 +731,14 @@ def reference_var(x: Any, *, dim: int, correction: int) -> Any:
     return total / n if n > 0 else total * float("nan")
 
 
-def accept_var(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_var(problem: nm.Problem) -> nm.Acceptance:
     """Return v +- Ev n / (n - correction), Ev of the class of Welford's method.
 
     Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta, which leaves
     room for the division (`kfuzz.numerics.models.norms`).
     """
+    import torch
+
     dim = problem.axis()
     x = problem.tensors["x"].movedim(dim, -1)
     n = x.shape[-1]

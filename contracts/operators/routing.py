@@ -1,8 +1,8 @@
 """Mixtures of experts: routing, permutation and combination."""
 
-from typing import Any
+from __future__ import annotations
 
-import torch
+from typing import Any
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -12,13 +12,17 @@ from kfuzz.contracts.prose import defined
 
 def reference_grouped_matmul(x: Any, weight: Any, offsets: Any) -> Any:
     """y[p] = x[p] @ weight[e] for offsets[e] <= p < offsets[e + 1]."""
+    import torch
+
     edges = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     parts = [x[a:b] @ w for (a, b), w in zip(edges, weight, strict=True)]
     return torch.cat(parts)
 
 
-def accept_grouped_matmul(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_grouped_matmul(problem: nm.Problem) -> nm.Acceptance:
     """Return products +- R (|x| |weight|), of the group's matrix alone."""
+    import torch
+
     t = problem.tensors
     weight, x, offsets = t["weight"], t["x"], t["offsets"]
     row = torch.arange(x.shape[1], device=x.device)
@@ -51,7 +55,7 @@ def reference_moe_combine(y: Any, rows: Any, weights: Any) -> Any:
     return (weights.unsqueeze(-2) @ y[rows]).squeeze(-2)
 
 
-def accept_moe_combine(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_moe_combine(problem: nm.Problem) -> nm.Acceptance:
     """Return sums of products +- R (|weights| |y|)."""
     t = problem.tensors
     y = t["y"]
@@ -89,6 +93,8 @@ def reference_moe_permute(x: Any, experts: Any, *, count: int) -> Any:
 
 def _sorted(x: Any, experts: Any, count: int) -> tuple[Any, Any, Any]:
     """Return the results of [items, M, D] and [items, M, K]."""
+    import torch
+
     flat = experts.flatten(1)
     source = torch.sort(flat, stable=True).indices
     edges = torch.arange(count + 1, device=flat.device).unsqueeze(-1)
@@ -98,7 +104,7 @@ def _sorted(x: Any, experts: Any, count: int) -> tuple[Any, Any, Any]:
     return rows, offsets, source
 
 
-def accept_moe_permute(problem: "nm.Problem") -> "nm.Accepted":
+def accept_moe_permute(problem: nm.Problem) -> nm.Accepted:
     """Return exact moves and integers."""
     count = problem.axis("count")
     experts, _ = nm.resolved(problem, "experts", count)
@@ -135,6 +141,8 @@ def reference_topk_routing(logits: Any, *, k: int, renormalize: bool) -> Any:
 
     With `renormalize` divided by their sum. Weights are stored in float32.
     """
+    import torch
+
     p = torch.softmax(logits, -1)
     weights, indices = p.sort(dim=-1, descending=True, stable=True)
     weights, indices = weights[..., :k], indices[..., :k]
@@ -143,12 +151,12 @@ def reference_topk_routing(logits: Any, *, k: int, renormalize: bool) -> Any:
     return weights, indices
 
 
-def accept_topk_routing(problem: "nm.Problem") -> "nm.Accepted":
+def accept_topk_routing(problem: nm.Problem) -> nm.Accepted:
     """Return the greatest probabilities within their errors, and any index."""
     return nm.sampling.routed(problem)
 
 
-def relate_topk_routing(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+def relate_topk_routing(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """Each index names one of the k greatest, none twice, with its own weight."""
     return nm.sampling.consistent(problem, outputs)
 

@@ -1,9 +1,9 @@
 """Filters of logits before sampling."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
-
-import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -14,18 +14,20 @@ from kfuzz.core.declaration import Declaration
 
 def reference_top_k_filter(logits: Any, *, k: int) -> Any:
     """Logits not below the k-th greatest of their row; -Inf elsewhere."""
+    import torch
+
     if k == 0 or logits.numel() == 0:
         return torch.full_like(logits, -math.inf)
     least = logits.sort(-1, descending=True).values[..., k - 1 : k]
     return logits.masked_fill(logits < least, -math.inf)
 
 
-def accept_top_k_filter(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_top_k_filter(problem: nm.Problem) -> nm.Acceptance:
     """Return logits as they are above the k-th greatest, either where equal to it."""
     return nm.sampling.greatest(problem)
 
 
-def relate_top_k_filter(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+def relate_top_k_filter(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """At least k elements of a row are kept, or all above -Inf."""
     return nm.sampling.enough(problem, outputs)
 
@@ -51,6 +53,8 @@ def reference_top_p_filter(logits: Any, *, p: float) -> Any:
 
     Elsewhere -Inf. The greatest is always kept (Holtzman et al. 2020).
     """
+    import torch
+
     if logits.numel() == 0:
         return logits.clone()
     weights, order = torch.softmax(logits, -1).sort(
@@ -63,12 +67,12 @@ def reference_top_p_filter(logits: Any, *, p: float) -> Any:
     )
 
 
-def accept_top_p_filter(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_top_p_filter(problem: nm.Problem) -> nm.Acceptance:
     """Return logits as they are before the bound, either where a sum may reach it."""
     return nm.sampling.nucleus(problem)
 
 
-def relate_top_p_filter(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+def relate_top_p_filter(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """What a row keeps has the probability p or more, and is one element at least."""
     return nm.sampling.heavy_enough(problem, outputs)
 

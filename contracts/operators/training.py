@@ -1,10 +1,10 @@
 """Steps of optimizers, and dropout."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from typing import Any, Final
-
-import torch
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -42,7 +42,7 @@ def reference_adamw(
     return param * (1 - lr * weight_decay) - lr * change, mean, square
 
 
-def accept_adamw(problem: "nm.Problem") -> "nm.Accepted":
+def accept_adamw(problem: nm.Problem) -> nm.Accepted:
     """Return the shadow's acceptances, undecided beside an infinity without a NaN."""
     param, mean, square = nm.shadowed(reference_adamw, problem, name="adamw")
     of = nm.undecided_at_infinities
@@ -83,11 +83,13 @@ def reference_dropout(x: Any, *, p: float, seed: int) -> Any:
     return x / (1 - p)
 
 
-def accept_dropout(problem: "nm.Problem") -> "nm.Acceptance":
+def accept_dropout(problem: nm.Problem) -> nm.Acceptance:
     """Return 0 or x / (1 - p) and all between; the relation asks for one of them.
 
     What is no number may be dropped by a choice, or by a product with 0, which is NaN.
     """
+    import torch
+
     low, high = _kept(problem)
     x = problem.tensors["x"]
     y = x / (1 - problem.number("p"))
@@ -100,13 +102,13 @@ def accept_dropout(problem: "nm.Problem") -> "nm.Acceptance":
     )  # fmt: skip
 
 
-def _overflows(
-    problem: "nm.Problem", low: "nm.Tensor", high: "nm.Tensor"
-) -> "nm.Tensor":
+def _overflows(problem: nm.Problem, low: nm.Tensor, high: nm.Tensor) -> nm.Tensor:
+    import torch
+
     return torch.maximum(low.abs(), high.abs()) > problem.output.max_finite
 
 
-def _kept(problem: "nm.Problem") -> "tuple[nm.Tensor, nm.Tensor]":
+def _kept(problem: nm.Problem) -> tuple[nm.Tensor, nm.Tensor]:
     """Return the least and the greatest value of an element that is kept.
 
     A division within 2 ulp, or a reciprocal and a product: 7u; and 1 - p of a p in
@@ -121,12 +123,14 @@ def _kept(problem: "nm.Problem") -> "tuple[nm.Tensor, nm.Tensor]":
     return y - margin - least, y + margin + least
 
 
-def relate_dropout(problem: "nm.Problem", outputs: "nm.Tensors") -> "nm.Tensors":
+def relate_dropout(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """Each element is 0 or x / (1 - p), and the share of zeros is that of chance.
 
     With q of n elements dropped, P <= 2 exp(-n KL(q/n || p)) (Chernoff 1952): refused,
     all of them, where that is below 10^-12.
     """
+    import torch
+
     y, p = outputs["y"].to(torch.float64), problem.number("p")
     kept = _kept(problem)
     low, high = (nm.round_to(t, problem.output) for t in kept)
@@ -187,11 +191,13 @@ def reference_sgd(
     return param - lr * change, buffer
 
 
-def accept_sgd(problem: "nm.Problem") -> "nm.Accepted":
+def accept_sgd(problem: nm.Problem) -> nm.Accepted:
     """Return the shadow's acceptances, undecided beside an infinity without a NaN.
 
     Without weight decay some kernels multiply the parameter by 0 and others do not.
     """
+    import torch
+
     param, buffer = nm.shadowed(reference_sgd, problem, name="sgd")
     param = nm.undecided_at_infinities(problem, param)
     if problem.number("weight_decay"):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import DeviceOption, FormatOption, TargetsArgument
 from kfuzz.cli.streams import ExitCode, code_of_search, report_stream, stopping
+from kfuzz.core.codec import encode
 from kfuzz.engine.workers import zygotes
 from kfuzz.report.text import counted, one_line
 
 if TYPE_CHECKING:
     from kfuzz.cli.checking import Answer, CheckedKernel, JudgedCase
+
+
+"""How long a kernel's cases may take together, after one of each data type."""
 
 
 # What a check tells, as text and as plain values.
@@ -48,14 +51,7 @@ def lines_of(checked: CheckedKernel) -> Iterator[str]:
 
 def document(kernels: Iterable[CheckedKernel], *, interrupted: bool) -> dict[str, Any]:
     """Return the document of `kfuzz check`."""
-    made = []
-    for kernel in kernels:
-        told = asdict(kernel)
-        told["cases"] = [
-            {**case, "answer": str(case["answer"])} for case in told["cases"]
-        ]
-        told["uncompared"] = kernel.uncompared or None
-        made.append(told)
+    made = [encode(k) | {"uncompared": k.uncompared or None} for k in kernels]
     return {"interrupted": interrupted, "kernels": made}
 
 

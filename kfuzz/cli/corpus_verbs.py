@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kfuzz.cli import completion, settings
+from kfuzz.cli import settings
 from kfuzz.cli.project import Project, folder_of, open_project
 from kfuzz.cli.settings import (
     CorpusOption,
@@ -30,7 +30,7 @@ from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.maintenance import Deed, Did
 
 if TYPE_CHECKING:
-    from kfuzz.report.tables import Gathered
+    from kfuzz.report.tables import Shown
 
 
 OLDER_THAN: Final = "30d"
@@ -50,14 +50,14 @@ def list_(corpus: CorpusOption = None, format: FormatOption = "text") -> int:
     from kfuzz.report.text import shown_path
 
     project = open_project(corpus, existing=True)
-    entries = list(project.store().summaries())
+    entries = list(project.store().entries())
     none = [f"no finding in {shown_path(project.corpus)}"]
     print_report(
         format,
         lambda: corpus_lists.corpus_document(entries),
         lambda: corpus_lists.corpus_lines(entries) or none,
     )
-    for _, entry in () if format == "json" else entries:
+    for entry in () if format == "json" else entries:
         if isinstance(entry, Problem):
             text = f"kfuzz: skipped: {corpus_lists.problem_line(entry)}"
             typer.echo(text, err=True)
@@ -110,7 +110,6 @@ def mark(
         typer.Argument(
             metavar="ID",
             help="Ids, beginnings of them, finding.json.",
-            autocompletion=completion.ids,
         ),
     ],
     state: Annotated[
@@ -156,9 +155,6 @@ def mark(
     """
     from kfuzz.store import maintenance as upkeep
 
-    for name, text in (("--reason", reason), ("--link", link)):
-        if not text.isprintable():
-            raise UsageError("holds control characters", where=name)
     if link and not link.startswith(("http://", "https://")):
         raise UsageError(f"{link!r:.60} is no http or https address", where="--link")
     store = open_project(corpus).store()
@@ -241,7 +237,6 @@ def show(
         typer.Argument(
             metavar="ID",
             help="An id, its beginning, or a finding.json.",
-            autocompletion=completion.ids,
         ),
     ],
     corpus: CorpusOption = None,
@@ -288,11 +283,8 @@ def _tell(deeds: Sequence[Deed], form: str, *, done: bool = True) -> None:
 def _features(texts: Sequence[str]) -> list[Feature]:
     names = [name.strip() for text in texts for name in text.split(",")]
     valid = [str(feature) for feature in Feature]
-    for name in names:
-        if name not in valid:
-            fix = suggestion(name, valid)
-            raise UsageError(f"{name!r:.40} is no feature", where="--features", fix=fix)
-    return [Feature(name) for name in dict.fromkeys(names)]
+    chosen = [settings.choose(name, valid, "--features") for name in names]
+    return [Feature(name) for name in dict.fromkeys(chosen)]
 
 
 # kfuzz contracts list|operators|show: what kernels are held to.
@@ -314,7 +306,6 @@ def list_contracts(
             metavar="[GLOB]",
             help='Name the contracts that match: "C-PRC-*", "*/softmax".',
             show_default=False,
-            autocompletion=completion.contracts,
         ),
     ] = "",
     format: _FormatOption = "text",
@@ -356,15 +347,26 @@ def operators(
 ) -> int:
     """List the operators, each with its call and the number of its contracts."""
     from kfuzz.contracts.operators import OPERATORS
-    from kfuzz.report import promises as operator_pages
+    from kfuzz.report.promises import operator_lines
 
-    def every() -> Sequence[Operator]:
-        return _operators_of(targets) if targets else list(OPERATORS.values())
+    return _print_operators(
+        format,
+        lambda: _operators_of(targets) if targets else list(OPERATORS.values()),
+        operator_lines,
+    )
+
+
+def _print_operators(
+    format: str,
+    operators: Callable[[], Sequence[Operator]],
+    lines: Callable[..., list[str]],
+) -> ExitCode:
+    from kfuzz.report.promises import operator_document
 
     print_report(
         format,
-        lambda: {"operators": list(map(operator_pages.operator_document, every()))},
-        lambda: operator_pages.operator_lines(every(), markdown=format == "markdown"),
+        lambda: {"operators": list(map(operator_document, operators()))},
+        lambda: lines(operators(), markdown=format == "markdown"),
     )
     return ExitCode.OK
 
@@ -378,7 +380,6 @@ def show_contracts(
             help='A contract ("C-PRC-01/matmul"), a class ("C-PRC-01"), an operator '
             '("matmul"), or a kernel with an operator of your own '
             '("my_kernels.py::rope").',
-            autocompletion=completion.contracts,
         ),
     ],
     format: _FormatOption = "text",
@@ -388,40 +389,29 @@ def show_contracts(
     from kfuzz.contracts.operators import OPERATORS
     from kfuzz.contracts.suite import find_contract
     from kfuzz.report import promises
-    from kfuzz.report import promises as operator_pages
     from kfuzz.report.json_report import contract_page
 
-    as_page = format == "markdown"
-    draw = promises.contract_markdown if as_page else promises.contract_text
     is_target = ":" in id or id.endswith((".py", "/"))
     if id in CLASSES or ("/" in id and not is_target):
         found = promises.class_contract(id) if id in CLASSES else find_contract(id)
         print_report(
-            format, lambda: {"contract": contract_page(found)}, lambda: draw(found)
+            format,
+            lambda: {"contract": contract_page(found)},
+            lambda: promises.contract_lines(found, markdown=format == "markdown"),
         )
         return ExitCode.OK
-    chosen: Callable[[], Sequence[Operator]]
-    if id in OPERATORS:
-        chosen = lambda: [OPERATORS[id]]  # noqa: E731
-    elif is_target:
-        chosen = lambda: _operators_of([id])  # noqa: E731
-    else:
+    if id not in OPERATORS and not is_target:
         names = [*CLASSES, *OPERATORS]
         raise UsageError(
             f"no contract class or operator {id!r:.60}",
             fix=suggestion(id, names).partition("valid:")[0]
             + "`kfuzz contracts list` and `kfuzz contracts operators` print all",
         )
-    print_report(
+    return _print_operators(
         format,
-        lambda: {"operators": [operator_pages.operator_document(o) for o in chosen()]},
-        lambda: [
-            line
-            for o in chosen()
-            for line in (*operator_pages.operator_page(o, markdown=as_page), "")
-        ][:-1],
+        lambda: [OPERATORS[id]] if id in OPERATORS else _operators_of([id]),
+        promises.operator_pages,
     )
-    return ExitCode.OK
 
 
 def _matches(identifier: str, glob: str) -> bool:
@@ -470,7 +460,9 @@ def report(
     """
     from kfuzz.report.files import ReportFiles
 
-    words, ids = _apart(wanted)
+    asks = [i == 0 or "=" in word or word in NAMES for i, word in enumerate(wanted)]
+    words = [word for word, ask in zip(wanted, asks, strict=True) if ask]
+    ids = [word for word, ask in zip(wanted, asks, strict=True) if not ask]
     chosen = reports(words, "kfuzz report")
     project = open_project(corpus, existing=True)
     _require_files(events or [], [str(r.path) for r in chosen])
@@ -485,8 +477,9 @@ def report(
         told += _stored(project)
     if ids:
         told = _only(told, ids)
+    named = [shown.finding.id for shown in _findings(told)]
     files = ReportFiles(
-        chosen, root=project.root, options=project.options, findings=_ids(told)
+        chosen, root=project.root, options=project.options, findings=named
     )
     exited = Exited()
     for event in told:
@@ -499,25 +492,14 @@ def report(
     return ExitCode.OK
 
 
-def _apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words that ask for reports, and the ids behind the first of them."""
-    asks = [i == 0 or "=" in word or word in NAMES for i, word in enumerate(words)]
-    each = list(zip(words, asks, strict=True))
-    return [w for w, ask in each if ask], [w for w, ask in each if not ask]
-
-
-def _gathered(told: Iterable[Event]) -> "Gathered":
+def _findings(told: Iterable[Event]) -> "list[Shown]":
+    """Return all findings that events tell of."""
     from kfuzz.report.tables import Gathered
 
     run = Gathered()
     for event in told:
         run.feed(event)
-    return run
-
-
-def _ids(told: Iterable[Event]) -> list[str]:
-    """Return the ids of all findings that events tell of."""
-    return [shown.finding.id for shown in _gathered(told).findings]
+    return run.findings
 
 
 def _only(told: Iterable[Event], ids: Sequence[str]) -> list[Event]:
@@ -530,23 +512,18 @@ def _only(told: Iterable[Event], ids: Sequence[str]) -> list[Event]:
     Raises:
         UsageError: if one is the id of no finding, or the beginning of several.
     """
-    every = _gathered(told).findings
+    every = _findings(told)
     found: dict[str, Event] = {}
     for id in ids:
         fit = [s for s in every if id in (s.finding.id, *s.finding.former)]
         fit = fit or [s for s in every if s.finding.id.startswith(id)]
         if len(fit) != 1:
-            what = (
-                f"is the beginning of {len(fit)} ids" if fit else "is no finding's id"
-            )
             named = [s.finding.id for s in fit or every]
-            raise UsageError(
-                f"{id!r:.200} {what}", where="kfuzz report", fix=suggestion(id, named)
-            )
+            what = f"{id!r:.200} is the id of {len(fit)} findings"
+            raise UsageError(what, where="kfuzz report", fix=suggestion(id, named))
         one = fit[0]
-        found[one.finding.id] = FindingSaved(
-            one.kernel, one.finding, one.path, one.is_new, "done"
-        )
+        made = FindingSaved(one.kernel, one.finding, one.path, one.is_new, "done")
+        found[one.finding.id] = made
     return list(found.values())
 
 

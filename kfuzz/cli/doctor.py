@@ -23,7 +23,6 @@ from kfuzz.store.corpus import Corpus
 
 # Importing torch from a cold disk takes tens of seconds.
 _PATIENCE_SECONDS: Final = 120.0
-_OLDEST_PYTHON: Final = (3, 11)
 # First version that works, first that nobody has tried; pyproject.toml agrees.
 _RANGES: Final[dict[str, tuple[tuple[int, int], tuple[int, int]]]] = {
     "torch": ((2, 11), (2, 14)),
@@ -32,8 +31,6 @@ _RANGES: Final[dict[str, tuple[tuple[int, int], tuple[int, int]]]] = {
     "hypothesis": ((6, 140), (7, 0)),
     "ml_dtypes": ((0, 5), (1, 0)),
 }
-# Measured: Triton 3.6's interpreter fails in numpy 2.4 and later.
-_NUMPY_TRITON: Final = ((2, 4), (3, 6))
 _SELF_CHECK: Final = "kfuzz.cli.self_check"
 
 
@@ -79,11 +76,10 @@ _CHILD: Final = "child process"
 
 
 def _checks(corpus: str | None) -> Iterator[Check]:
-    yield _python()
+    yield Check("python", Health.OK, platform.python_version())
     yield Check("platform", Health.OK, f"{platform.system()} {platform.machine()}")
     for package in _RANGES:
         yield version_check(package, version_of(package))
-    yield from pair_check(version_of("numpy"), version_of("triton"))
     if version_of("torch"):
         yield from _in_children()
     else:
@@ -91,13 +87,6 @@ def _checks(corpus: str | None) -> Iterator[Check]:
     if version_of("triton"):
         yield _interpreter()
     yield _corpus(corpus)
-
-
-def _python() -> Check:
-    if sys.version_info < _OLDEST_PYTHON:
-        fix = "install Python 3.11 or later"
-        return Check("python", Health.BROKEN, platform.python_version(), fix)
-    return Check("python", Health.OK, platform.python_version())
 
 
 def version_check(package: str, version: str) -> Check:
@@ -111,8 +100,6 @@ def version_check(package: str, version: str) -> Check:
     bounds = f"{package}>={low[0]}.{low[1]},<{high[0]}.{high[1]}"
     fix = f"pip install '{bounds}'"
     if not version:
-        if package == "triton" and platform.system() != "Linux":
-            fix = "it exists for Linux only; PyTorch kernels are tested without it"
         return Check(package, Health.MISSING, "not installed", fix)
     found = _major_minor(version)
     if found < low:
@@ -121,18 +108,6 @@ def version_check(package: str, version: str) -> Check:
         text = f"{version}, newer than any that kfuzz was tested with"
         return Check(package, Health.OK, text, f"if it misbehaves: {fix}")
     return Check(package, Health.OK, version)
-
-
-def pair_check(numpy: str, triton: str) -> list[Check]:
-    """Return a check if these two versions do not work together."""
-    if not numpy or not triton:
-        return []
-    bad_numpy, bad_triton = _NUMPY_TRITON
-    if _major_minor(numpy) < bad_numpy or _major_minor(triton) != bad_triton:
-        return []
-    text = f"numpy {numpy} breaks the interpreter of triton {triton}"
-    fix = "pip install 'numpy<2.4', or a newer triton"
-    return [Check("numpy with triton", Health.BROKEN, text, fix)]
 
 
 def _in_children() -> Iterator[Check]:
@@ -167,7 +142,6 @@ def _in_children() -> Iterator[Check]:
         yield (cuda := ask("cuda", "devices", _cuda))
         if cuda.health is Health.OK:
             yield _device_pages(zygote)
-            yield ask("device probes", "surroundings", _surroundings)
     yield _containment("cuda:0" if cuda.health is Health.OK else "cpu")
 
 
@@ -204,15 +178,6 @@ def _pages(reply: Message) -> Check:
     if not reply["fenced"]:
         return Check(name, Health.MISSING, "this system makes no pages that fault", fix)
     return Check(name, Health.BROKEN, "a planted load past the end passed", fix)
-
-
-def _surroundings(reply: Message) -> Check:
-    name, lacking = "device probes", reply["lacking"]
-    if lacking:
-        fix = "a CUDA build of torch brings what they need"
-        return Check(name, Health.MISSING, "; ".join(map(str, lacking)), fix)
-    text = "stale memory is poisoned, failed launches are read, a busy GPU is made"
-    return Check(name, Health.OK, text)
 
 
 def _device_pages(zygote: Zygote) -> Check:
@@ -265,21 +230,12 @@ def _interpreter() -> Check:
 def _corpus(option: str | None) -> Check:
     try:
         project = open_project(option)
-        folder = project.corpus
-        if isinstance(project.place, str):
-            Corpus(folder).require_writable()
-            return Check("corpus", Health.OK, f"{project.place} can be written")
+        Corpus(project.corpus).require_writable()
     except KfuzzError as error:
         return Check("corpus", Health.BROKEN, str(error))
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    shown = shown_path(folder)
-    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-        made = "" if folder.is_dir() else " (made by the first finding)"
-        return Check("corpus", Health.OK, f"{shown} can be written{made}")
-    fix = "choose another folder with --corpus"
-    return Check("corpus", Health.BROKEN, f"{shown} cannot be written", fix)
+    place = project.place
+    shown = place if isinstance(place, str) else shown_path(place)
+    return Check("corpus", Health.OK, f"{shown} can be written")
 
 
 def _major_minor(version: str) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Where a verb works: the project, what its pyproject.toml says, and its corpus."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,6 @@ from typing import Annotated, Any, Final
 
 from kfuzz.cli.settings import (
     PROFILES,
-    REMOVED,
     SETTINGS,
     FormatOption,
     Place,
@@ -99,12 +99,9 @@ def _values(
             if key in SETTINGS:
                 fix = f"it holds for every verb: write it under {SECTION}"
                 raise UsageError(f"{key} cannot be a profile's", where=where, fix=fix)
-            if key in REMOVED:
-                fix = f"delete the line: {REMOVED[key]}"
-                raise UsageError(f"{key} is no setting any more", where=where, fix=fix)
             fix = suggestion(key, valid)
             raise UsageError(f"unknown key {key!r:.60}", where=where, fix=fix)
-        values[key] = SETTINGS[key].kind.read(
+        values[key] = SETTINGS[key].kind.value(
             value, Place(f"{where} {key}", base, here)
         )
     return values
@@ -233,16 +230,12 @@ def _corpus_folder(option: str | None, config: Config, root: Path) -> Path | str
         folder = Path(folder)
     try:
         # A name that the system cannot hold says so here, not amid a run.
-        folder.lstat()
-    except FileNotFoundError:
-        pass
+        usable = folder.is_dir() or not folder.exists()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot be used: {reason}", where=str(folder)) from None
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise UsageError(
-            "is not a folder", where=str(folder), fix="--corpus names a folder"
-        )
+    if not usable:
+        raise UsageError("is not a folder", where=str(folder))
     return folder
 
 
@@ -328,11 +321,10 @@ class Effective:
     def _pick(self, setting: Setting) -> Chosen:
         key, kind, config = setting.key, setting.kind, self._config
         if (said := self._given.get(setting.name)) not in (None, []):
-            said = kind.text(said) if isinstance(said, str) else said
-            return Chosen(kind.read(said, Place(f"--{key}")), COMMAND_LINE, 0, said)
+            return Chosen(kind.value(said, Place(f"--{key}")), COMMAND_LINE, 0, said)
         if text := self._environ.get(setting.variable):
-            said = kind.text(text)
-            value = kind.read(said, Place(setting.variable))
+            value = kind.value(text, Place(setting.variable))
+            said = shlex.split(text) if kind.many else value
             return Chosen(value, setting.variable, 1, said)
         name = config.file.name if config.file else ""
         own = config.profiles.get(self.profile, {})
@@ -362,13 +354,10 @@ class Effective:
         """
         valid = [*PROFILES, *self._config.profiles]
         if picked.value not in valid:
-            raise UsageError(
-                f"{picked.value!r:.60} is no profile",
-                where=self._place("profile", picked),
-                fix=suggestion(picked.value, valid),
-            )
-        name: str = picked.value
-        return name
+            what = f"{picked.value!r:.60} is no profile"
+            where = self._place("profile", picked)
+            raise UsageError(what, where=where, fix=suggestion(picked.value, valid))
+        return str(picked.value)
 
     def _settle(self) -> None:
         """Settle what depends on two settings.

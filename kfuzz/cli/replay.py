@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kfuzz.cli import completion, settings
+from kfuzz.cli import settings
 from kfuzz.cli.project import Project, open_project
 from kfuzz.cli.settings import CorpusOption, FormatOption, option, shared
 from kfuzz.cli.streams import (
@@ -52,7 +52,6 @@ def replay(
             metavar="ID|FILE|DIR",
             help="Ids, finding.json files, folders of findings; all of the corpus "
             "by default.",
-            autocompletion=completion.ids,
         ),
     ] = None,
     times: Annotated[
@@ -126,18 +125,18 @@ def replay(
     """
     project = open_project(corpus)
     entries = _chosen(findings or [], project)
-    if script is not None:
-        if sanitizer is not None:
-            fix = "give one of them"
-            raise UsageError("--sanitizer and --script exclude each other", fix=fix)
-        return _write_script(entries, script, target, form=format)
-    if upstream is not None:
-        from kfuzz.engine.scripts import upstream as made
+    if script is not None and sanitizer is not None:
+        raise UsageError("--sanitizer and --script exclude each other")
+    if script is not None or upstream is not None:
+        from kfuzz.engine import scripts
 
-        root = project.root
-        return _write_new(
-            entries, upstream, lambda f: made(f, root), name="--upstream", form=format
-        )
+        def text(finding: Finding) -> str:
+            if script is not None:
+                return scripts.script(finding, target)
+            return scripts.upstream(finding, project.root)
+
+        path, name = (script, "--script") if script else (upstream, "--upstream")
+        return _write_new(entries, Path(path or ""), text, name=name, form=format)
     config = ReplayConfig(
         root=project.root,
         corpus=project.corpus,
@@ -157,9 +156,7 @@ def replay(
 def shrink(
     id: Annotated[
         str,
-        typer.Argument(
-            metavar="ID", help="The finding.", autocompletion=completion.ids
-        ),
+        typer.Argument(metavar="ID", help="The finding."),
     ],
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
@@ -280,16 +277,6 @@ def _each(
     return results, interrupted
 
 
-def _write_script(
-    entries: Sequence[Stored | Problem], path: Path, target: str, *, form: str
-) -> ExitCode:
-    from kfuzz.engine.scripts import script
-
-    return _write_new(
-        entries, path, lambda f: script(f, target), name="--script", form=form
-    )
-
-
 def _write_new(
     entries: Sequence[Stored | Problem],
     path: Path,
@@ -370,7 +357,11 @@ def _named(name: str, project: Project) -> Iterator[Stored | Problem]:
     try:
         yield project.store().find(name)
     except DecodeError as error:
-        yield Problem(_folder_of(name, project), str(error), ProblemKind.DAMAGED)
+        place = Path(name).parent if Path(name).name == FINDING else Path(name)
+        for entry in project.store().entries():
+            if "-".join(entry.path.parts[-2:]).startswith(name):
+                place = entry.path
+        yield Problem(place, str(error), ProblemKind.DAMAGED)
 
 
 def _inside(folder: Path) -> Iterator[Stored | Problem]:
@@ -382,16 +373,3 @@ def _inside(folder: Path) -> Iterator[Stored | Problem]:
                 yield entry
     else:
         yield from Corpus(folder).entries()
-
-
-def _folder_of(name: str, project: Project) -> Path:
-    path = Path(name)
-    if path.name == FINDING:
-        return path.parent
-    if os.path.isdir(path):
-        return path
-    for entry in project.store().entries():
-        relative = "-".join(entry.path.relative_to(project.corpus).parts)
-        if relative.startswith(name):
-            return entry.path
-    return project.corpus

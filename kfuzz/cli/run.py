@@ -5,8 +5,8 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -64,11 +64,15 @@ def run(**given: Any) -> int:
     if not settings["quiet"]:
         for name, hint in settings.unknown_variables():
             typer.echo(f"kfuzz: {name} is set and is no setting: {hint}", err=True)
+    # Those of the project are meant where the command line names neither.
+    targets = tuple(f"{ATEN}{name}" for name in settings["aten"])
+    if given["targets"] or not targets:
+        targets = (*project.targets(settings["targets"]), *targets)
     config = run_config(
         settings.__getitem__,
         project.root,
         project.corpus,
-        targets=_targets(given["targets"], settings, project),
+        targets=targets,
         started=started,
         keep_inputs=settings["seed"] == FRESH,
     )
@@ -83,19 +87,6 @@ def run(**given: Any) -> int:
     with report_stream() as out:
         _search(search, config, settings, project, outcome, repeat, out)
     return outcome.code()
-
-
-def _targets(
-    given: list[str] | None, settings: Effective, project: Project
-) -> tuple[str, ...]:
-    """Return the targets, packages of --aten among them.
-
-    Those of the project are meant where the command line names neither.
-    """
-    packages = tuple(f"{ATEN}{name}" for name in settings["aten"])
-    if packages and not given:
-        return packages
-    return (*project.targets(settings["targets"]), *packages)
 
 
 def _search(
@@ -120,8 +111,7 @@ def _search(
         stop = stack.enter_context(stopping())
         document = Gathered() if as_json else None
         folds: list[Callable[[Event], None]] = [outcome.feed]
-        if document is not None:
-            folds.append(document.feed)
+        folds += [document.feed] if document else []
         if document is None or not quiet:
             terminal = TerminalReport(
                 sys.stderr if as_json else out,
@@ -140,62 +130,49 @@ def _search(
 
         # A mistyped glob is said before a report is begun, which would replace another.
         select_classes(config.contracts, config.exclude_contracts)
-        wanted, files = settings["report"], None
-        if wanted:
-            files = ReportFiles(wanted, root=config.root, options=project.options)
-        with _ending(files, f"{repeat} --seed {config.seed}") as codes:
-            events = _told(search(config, stop=stop), files)
+        files = ReportFiles(
+            settings["report"], root=config.root, options=project.options
+        )
+        command = f"{repeat} --seed {config.seed}"
+
+        def told() -> Iterator[Event]:
+            for event in search(config, stop=stop):
+                # First: they learn also of those that come while a run is being ended
+                # because what reads its output has left.
+                files.feed(event)
+                yield event
+
+        try:
             refused: StorageError | None = None
             try:
-                consume(events, feed, stop)
+                consume(told(), feed, stop)
             except StorageError as error:  # raised last: all that was seen was told
                 refused = error
             if document is not None:
                 json_report.write(json_report.run_document(document), out)
             if refused is not None:
                 raise refused
-            codes.append(outcome.code())
+        except BaseException as error:
+            _finish(files, error, None, command)
+            raise
+        _finish(files, None, outcome.code(), command)
 
 
-@contextmanager
-def _ending(files: "ReportFiles | None", command: str) -> Iterator[list[int]]:
-    """Write the reports when the block ends, however it does.
-
-    Args:
-        files: the reports; None if none are asked for.
-        command: the command line that repeats the run.
-
-    Yields:
-        A list to which the block adds its exit code.
+def _finish(
+    files: "ReportFiles", error: BaseException | None, code: int | None, command: str
+) -> None:
+    """Write the reports, however the search ended.
 
     Raises:
         HarnessError: if a report could not be written and nothing else was raised.
     """
-    codes: list[int] = []
-    if files is None:
-        yield codes
+    if error is None:
+        files.finish(Exited(code, "", command))
+        files.require_written()
         return
-    try:
-        yield codes
-    except BaseException as error:
-        files.finish(Exited(code_of(error), line_of(error), command))
-        for problem in files.problems:  # the error that is raised says nothing of them
-            typer.echo(f"kfuzz: {problem}", err=True)
-        raise
-    files.finish(Exited(codes[-1] if codes else None, "", command))
-    files.require_written()
-
-
-def _told(events: Iterable[Event], files: "ReportFiles | None") -> Iterator[Event]:
-    """Yield the events, each told to the reports first.
-
-    So they learn also of those that come while a run is being ended because what
-    reads its output has left.
-    """
-    for event in events:
-        if files is not None:
-            files.feed(event)
-        yield event
+    files.finish(Exited(code_of(error), line_of(error), command))
+    for problem in files.problems:  # the error that is raised says nothing of them
+        typer.echo(f"kfuzz: {problem}", err=True)
 
 
 def _command(targets: list[str], settings: Effective) -> str:
@@ -248,7 +225,11 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
     """
     imports.limit_to(config.import_seconds)
     if config.isolate == "none":
-        yield from _in_this_process(config, stop)
+        # Triton reads its variables as it is imported, which nobody has done here yet.
+        os.environ.update(_environment(config))
+        from kfuzz.engine.search import campaign
+
+        yield from campaign.run(config, stop=stop)
         return
     for target in config.targets:
         resolve(target)  # what is mistyped is said at once
@@ -260,14 +241,6 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
             raise _ended(process, target=False) from None
         yield from _heard(process, config, stop)
         process.ended(END_SECONDS)
-
-
-def _in_this_process(config: RunConfig, stop: threading.Event) -> Iterator[Event]:
-    # Triton reads its variables as it is imported, which nobody has done here yet.
-    os.environ.update(_environment(config))
-    from kfuzz.engine.search import campaign
-
-    yield from campaign.run(config, stop=stop)
 
 
 def _environment(config: RunConfig) -> Mapping[str, str]:

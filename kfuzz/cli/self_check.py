@@ -121,27 +121,6 @@ def _load_past_the_end_on_a_device() -> Message:
     return {"fault": fault, "struck": fault == ILLEGAL_ADDRESS}
 
 
-def _lacking_surroundings() -> Message:
-    """Try what calls on the first GPU are made to meet; return what does not work."""
-    import torch
-
-    from kfuzz.execution.device.backends import backend_of
-    from kfuzz.execution.device.surroundings import Company, surroundings_of
-    from kfuzz.execution.memory.poison import Poison
-
-    device = torch.device("cuda", 0)
-    if (why := backend_of(device).ailment(device)) is not None:
-        return {"lacking": [f"the device does no work: {why}"]}
-    around = surroundings_of(device)
-    assert around is not None  # which the CPU alone has none of
-    around.poison(Poison.NAN)
-    for company in Company:
-        if not around.begin(company, Poison.NAN) and not around.lacking:
-            return {"lacking": [f"nothing can run beside a kernel: {company}"]}
-    torch.cuda.synchronize(device)
-    return {"lacking": list(around.lacking)}
-
-
 _TRIED: Final[dict[str, Callable[[], Message]]] = {
     "torch": _torch_sum,
     "devices": _devices,
@@ -149,7 +128,6 @@ _TRIED: Final[dict[str, Callable[[], Message]]] = {
     "fault": _survives_a_load_past_the_end,
     "fence": _unfenced,
     "fault on a device": _load_past_the_end_on_a_device,
-    "surroundings": _lacking_surroundings,
 }
 
 

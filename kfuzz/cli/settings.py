@@ -13,7 +13,8 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,6 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from kfuzz.cli import completion
 from kfuzz.core.budget import MEMBERS, Budget, Scale
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.engine.config import Engine, RunConfig
@@ -54,7 +54,6 @@ _NUMBER: Final = re.compile(r":\d{1,4}", re.ASCII)
 # A file's name may hold commas, as long as no other report seems to begin there.
 _NEXT_REPORT: Final = re.compile(r",(?=[A-Za-z_-]*=)")
 _CLUSTER: Final = re.compile(r"ray://[^\s/]+:\d{1,5}", re.ASCII)
-_CLUSTERS: Final = "write ray or ray://host:port"
 _TRUTHS: Final = {"1": True, "true": True, "yes": True, "on": True,
                   "0": False, "false": False, "no": False, "off": False}  # fmt: skip
 
@@ -88,18 +87,51 @@ class Kind:
     """How the values of one kind are written and read.
 
     Attributes:
-        read: checks what a place says, and returns the value; raises UsageError.
+        read: makes a value of a text that a place says, or several values of one word
+            of a list; raises UsageError.
         metavar: how the help names such a value; "" for a flag.
-        option: what typer makes of the words on the command line.
-        text: makes of a text, a variable's or a word's, what a file would say.
+        many: whether a value is a list of words.
         engine: makes of the value what the engine is given.
     """
 
-    read: Callable[[Any, Place], Any]
+    read: Callable[[str, Place], Any]
     metavar: str = ""
-    option: Any = str
-    text: Callable[[str], Any] = str
+    many: bool = False
     engine: Callable[[Any], Any] = lambda value: value
+
+    @property
+    def option(self) -> Any:
+        """What typer makes of the words on the command line."""
+        return list[str] if self.many else str if self.metavar else bool
+
+    def value(self, said: Any, place: Place) -> Any:
+        """Return what a place says: a text, or as TOML and typer have it.
+
+        Raises:
+            UsageError: if it is none of this kind.
+        """
+        if not self.many:
+            if not (text := _said(said, place)):
+                place.reject(said, "a value")
+            return self.read(text, place)
+        if isinstance(said, str):
+            try:
+                said = shlex.split(said)
+            except ValueError:  # a quote that is not closed
+                place.reject(said, "a list")
+        if isinstance(said, dict):
+            said = [f"{key}={_said(word, place)}" for key, word in said.items()]
+        words = said if isinstance(said, list | tuple) else [said]
+        return tuple(v for w in words for v in self.read(_said(w, place), place))
+
+
+def _said(value: Any, place: Place) -> str:
+    """Return as a text what a file or an option says."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float | Path):
+        place.reject(value, "a value")
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def duration(text: str, option: str = "--max-time") -> float:
@@ -183,167 +215,90 @@ def reports(given: Sequence[str], option: str = "--report") -> list[ReportFile]:
     return found
 
 
-def _number(text: str) -> Any:
-    """Return the number that a text is, or the text itself."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+def _duration(text: str, place: Place) -> str:
+    duration(text, place.label)
     return text
 
 
-def _truth(text: str) -> Any:
-    return _TRUTHS.get(text.strip().lower(), text)
-
-
-def _words(text: str) -> Any:
+def _int(text: str, place: Place, what: str, fix: str = "") -> int:
     try:
-        return shlex.split(text)
-    except ValueError:  # a quote that is not closed
-        return text
+        return int(text)
+    except ValueError:
+        place.reject(text, what, fix)
 
 
-def _is_number(value: Any, *kinds: type) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
+def _count(text: str, place: Place) -> int:
+    if (count := _int(text, place, "a whole number")) < 1:
+        raise UsageError(f"{text} is not at least 1", where=place.label)
+    return count
 
 
-def _duration(value: Any, place: Place) -> str:
-    if _is_number(value, int, float):
-        value = str(value) if isinstance(value, int) else f"{value:g}"
-    if not isinstance(value, str):
-        place.reject(value, "a duration", "write 90, 90s, 10m, 1h or 1h30m")
-    duration(value, place.label)
-    return value
-
-
-def _count(value: Any, place: Place) -> int:
-    if not _is_number(value, int):
-        place.reject(value, "a whole number")
-    if value < 1:
-        raise UsageError(f"{value} is not at least 1", where=place.label)
-    return int(value)
-
-
-def _seed(value: Any, place: Place) -> int | str:
-    if value == FRESH:
+def _seed(text: str, place: Place) -> int | str:
+    if text == FRESH:
         return FRESH
-    if not _is_number(value, int):
-        place.reject(value, "a seed", f'write a whole number or "{FRESH}"')
-    if not 0 <= value < 1 << _SEED_BITS:
-        raise UsageError(f"{value} is not between 0 and 2^64 - 1", where=place.label)
-    return int(value)
+    seed = _int(text, place, "a seed", f'write a whole number or "{FRESH}"')
+    if not 0 <= seed < 1 << _SEED_BITS:
+        raise UsageError(f"{text} is not between 0 and 2^64 - 1", where=place.label)
+    return seed
 
 
-def _share(value: Any, place: Place) -> float:
-    if not _is_number(value, int, float) or not 0 < value <= 1:
-        place.reject(value, "a share of the cases", "write a number up to 1")
-    return float(value)
+def _share(text: str, place: Place) -> float:
+    with suppress(ValueError):
+        if 0 < (share := float(text)) <= 1:
+            return share
+    place.reject(text, "a share of the cases", "write a number up to 1")
 
 
-def _flag(value: Any, place: Place) -> bool:
-    if not isinstance(value, bool):
-        place.reject(value, "true or false")
-    return value
+def _flag(text: str, place: Place) -> bool:
+    if text.strip().lower() not in _TRUTHS:
+        place.reject(text, "true or false")
+    return _TRUTHS[text.strip().lower()]
 
 
-def _choice(value: Any, place: Place, *, valid: Sequence[str]) -> str:
-    if not isinstance(value, str):
-        place.reject(value, "a choice", suggestion("", valid))
-    return choose(value, valid, place.label)
+def _choice(text: str, place: Place, *, valid: Sequence[str]) -> str:
+    return choose(text, valid, place.label)
 
 
-def _device(value: Any, place: Place) -> str:
-    if not isinstance(value, str):
-        place.reject(value, "a device", suggestion("", DEVICES))
+def _device(text: str, place: Place) -> str:
     numbered = tuple(b.name for b in BACKENDS.values() if b.numbered)
-    if "," in value:
-        each = [part.strip() for part in value.split(",")]
+    if "," in text:
+        each = [part.strip() for part in text.split(",")]
         for part in each:
             choose(part.partition(":")[0], numbered, place.label)
         return ",".join(_device(part, place) for part in each)
-    name, colon, _ = value.partition(":")
-    if name in numbered and _NUMBER.fullmatch(value, len(name)):
-        return value
+    name, colon, _ = text.partition(":")
+    if name in numbered and _NUMBER.fullmatch(text, len(name)):
+        return text
     valid = (*DEVICES, *(f"{n}:0" for n in numbered)) if colon else DEVICES
-    return choose(value, valid, place.label)
+    return choose(text, valid, place.label)
 
 
-def _gpu_targets(value: Any, place: Place) -> tuple[str, ...]:
-    what, fix = "GPU architectures", 'write ["gfx942", "sm_90"]'
-    words = _texts(value, place, what, fix)
-    names = [name for word in words for name in word.split(",")]
-    return gpu_targets(names, place.label)
-
-
-def _cluster(value: Any, place: Place) -> str:
-    text = _text(value, place, "a cluster", _CLUSTERS)
+def _cluster(text: str, place: Place) -> str:
     if text != "ray" and not _CLUSTER.fullmatch(text):
-        place.reject(value, "a cluster", _CLUSTERS)
+        place.reject(text, "a cluster", "write ray or ray://host:port")
     return text
 
 
-def _text(value: Any, place: Place, what: str, fix: str = "") -> str:
-    if not isinstance(value, str) or not value:
-        place.reject(value, what, fix)
-    return value
+def _corpus(text: str, place: Place) -> Path | str:
+    return text if is_url(text) else place.path(text)
 
 
-def _path(value: Any, place: Place, what: str = "a file", fix: str = "") -> Path:
-    # typer makes paths of words where a verb asks for paths.
-    return (
-        value if isinstance(value, Path) else place.path(_text(value, place, what, fix))
-    )
-
-
-def _corpus(value: Any, place: Place) -> Path | str:
-    if isinstance(value, str) and is_url(value):
-        return value
-    return _path(value, place, "a folder", 'write corpus = "corpus"')
-
-
-def _texts(value: Any, place: Place, what: str, fix: str) -> tuple[str, ...]:
-    good = isinstance(value, list | tuple) and all(
-        isinstance(word, str) and word for word in value
-    )
-    if not good:
-        place.reject(value, f"a list of {what}", fix)
-    return tuple(value)
-
-
-def _targets(value: Any, place: Place) -> tuple[str, ...]:
-    fix = 'write targets = ["kernels.py", "package.module"]'
-    found = _texts(value, place, "targets", fix)
-    return tuple(_from_here(target, place) for target in found)
-
-
-def _from_here(target: str, place: Place) -> str:
+def _target(target: str, place: Place) -> tuple[str]:
     """Return a target of a project as it is written in the working folder."""
     base, here = place.base, place.here
     path, separator, name = target.partition("::")
     if base is None or base == here:
-        return target
+        return (target,)
     if not ("/" in path or path.endswith(".py") or os.path.exists(base / path)):
-        return target
-    return os.path.relpath(base / path, here) + separator + name
+        return (target,)
+    return (os.path.relpath(base / path, here) + separator + name,)
 
 
-def _reports(value: Any, place: Place) -> tuple[ReportFile, ...]:
-    words = isinstance(value, list | tuple) and all(isinstance(w, str) for w in value)
-    if words:  # of the command line
-        return tuple(reports(value, place.label))
-    if not isinstance(value, dict):
-        fix = 'write report = { html = "report.html" }'
-        place.reject(value, "a table of reports", fix)
-    found = []
-    for kind, path in value.items():
-        if kind not in NAMES:
-            fix = suggestion(kind, NAMES)
-            text = f"unknown report {kind!r:.60}"
-            raise UsageError(text, where=place.label, fix=fix)
-        file = _path(path, Place(f"{place.label}.{kind}", place.base))
-        found.append(ReportFile(kind, file, with_folder=True))
-    return tuple(found)
+def _reports(text: str, place: Place) -> list[ReportFile]:
+    made = reports([text], place.label)
+    if place.base is None:
+        return made
+    return [replace(r, path=place.path(str(r.path)), with_folder=True) for r in made]
 
 
 def one_of(*valid: str, engine: type[StrEnum] | None = None) -> Kind:
@@ -358,30 +313,27 @@ def one_of(*valid: str, engine: type[StrEnum] | None = None) -> Kind:
     return Kind(read, "|".join(valid), engine=made)
 
 
-ANY: Final = Kind(lambda value, place: value)
 DURATION: Final = Kind(
     _duration, "TIME", engine=lambda v: None if v is None else duration(v)
 )
-COUNT: Final = Kind(_count, "N", int, _number)
-SEED: Final = Kind(_seed, "N|fresh", text=_number, engine=drawn_seed)
-SHARE: Final = Kind(_share, "SHARE", float, _number)
-FLAG: Final = Kind(_flag, "", bool, _truth)
+COUNT: Final = Kind(_count, "N")
+SEED: Final = Kind(_seed, "N|fresh", engine=drawn_seed)
+SHARE: Final = Kind(_share, "SHARE")
+FLAG: Final = Kind(_flag)
 DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i][,cuda:j]|interpret")
 ON: Final = Kind(_cluster, "ray[://HOST:PORT]")
-NAME: Final = Kind(partial(_text, what="a name"), "NAME")
-FILE: Final = Kind(_path, "FILE")
+NAME: Final = Kind(lambda text, place: text, "NAME")
+FILE: Final = Kind(lambda text, place: place.path(text), "FILE")
 CORPUS: Final = Kind(_corpus, "DIR|URL")
-GLOBS: Final = Kind(
-    partial(_texts, what="globs", fix='write ["C-PRC-*", "K-MEM-01"]'),
-    "GLOB", list[str], _words,
-)  # fmt: skip
-MODULES: Final = Kind(
-    partial(_texts, what="modules", fix='write ["package.module"]'),
-    "PACKAGE", list[str], _words,
-)  # fmt: skip
-VALUES_GPU_TARGETS: Final = Kind(_gpu_targets, "ARCH[,…]", list[str], _words)
-TARGETS: Final = Kind(_targets, "TARGET", list[str], _words)
-REPORT: Final = Kind(_reports, "KIND=FILE[,…]", list[str], _words)
+GLOBS: Final = Kind(lambda text, place: (text,), "GLOB", many=True)
+MODULES: Final = replace(GLOBS, metavar="PACKAGE")
+VALUES_GPU_TARGETS: Final = Kind(
+    lambda text, place: gpu_targets(text.split(","), place.label),
+    "ARCH[,…]",
+    many=True,
+)
+TARGETS: Final = Kind(_target, "TARGET", many=True)
+REPORT: Final = Kind(_reports, "KIND=FILE[,…]", many=True)
 
 
 DEFAULT: Final = "quick"
@@ -410,7 +362,6 @@ class Setting:
             and files set it.
         default: where no place and no profile says anything.
         profiles: what profiles set it to, those that do not leave it at its default.
-        metavar: how the help names a value, where not as the kind does.
         option: the words of the option, where they are not the usual ones; none for
             an argument.
         repeated: whether a printed command that repeats the run repeats it, so that it
@@ -423,7 +374,6 @@ class Setting:
     help: str = ""
     default: Any = None
     profiles: Mapping[str, Any] = field(default_factory=dict)
-    metavar: str = ""
     option: tuple[str, ...] | None = None
     repeated: bool = False
     common: bool = False
@@ -476,9 +426,6 @@ def as_plain(value: Any) -> Any:
         return f"{value.kind}={value.path}"
     return str(value) if isinstance(value, Path) else value
 
-
-REMOVED: Final = {"learnt": "a run draws nothing from earlier ones any more"}
-"""Keys that were settings once, and what became of them."""
 
 # In the order in which `kfuzz config` and the help show them.
 SETTINGS: Final[dict[str, Setting]] = {
@@ -688,7 +635,7 @@ def run_config(
 def option(
     words: str | tuple[str, ...],
     help: str,
-    kind: Kind = ANY,
+    kind: Kind | None = None,
     *,
     metavar: str = "",
 ) -> Any:
@@ -703,9 +650,9 @@ def option(
     words = (words,) if isinstance(words, str) else words
     return typer.Option(
         *words,
-        metavar=metavar or kind.metavar or None,
+        metavar=metavar or (kind.metavar if kind else "") or None,
         help=help,
-        callback=checking(kind, words[-1]),
+        callback=checking(kind, words[-1]) if kind else None,
     )
 
 
@@ -728,8 +675,7 @@ def shared(
 
 def targets_argument(help: str, metavar: str = "TARGET") -> Any:
     """Return the argument that names kernels, for a verb other than `run`."""
-    names = completion.targets
-    return typer.Argument(metavar=metavar, autocompletion=names, help=help)
+    return typer.Argument(metavar=metavar, help=help)
 
 
 def checking(kind: Kind, label: str) -> Callable[[Any], Any]:
@@ -739,11 +685,8 @@ def checking(kind: Kind, label: str) -> Callable[[Any], Any]:
         kind: of the value.
         label: names the option or argument in messages.
     """
-
-    def read(value: Any) -> Any:
-        return value if value is None else kind.read(value, Place(label))
-
-    return read
+    place = Place(label)
+    return lambda value: None if value is None else kind.value(value, place)
 
 
 def every_option(verb: Callable[..., int]) -> Callable[..., int]:
@@ -761,28 +704,20 @@ def every_option(verb: Callable[..., int]) -> Callable[..., int]:
 
 def _parameter(setting: Setting) -> inspect.Parameter:
     kind, help = setting.kind, setting.help.format(profiles=_profiles_help())
-    if isinstance(setting.default, str | int) and not _says_default(setting):
+    said = "Default" in setting.help or setting.key == "profile"
+    if isinstance(setting.default, str | int) and not (
+        said or isinstance(setting.default, bool)
+    ):
         help = f"{help} Default {setting.default}."
-    more: dict[str, Any] = {
-        "metavar": setting.metavar or kind.metavar or None,
-        "help": help,
-        "show_default": False,
-    }
-    if setting.option == ():
-        info = typer.Argument(autocompletion=completion.targets, **more)
-    else:
-        info = typer.Option(*(setting.option or (f"--{setting.key}",)), **more)
+    words = (f"--{setting.key}",) if setting.option is None else setting.option
+    make = partial(typer.Option, *words) if words else typer.Argument
+    info = make(metavar=kind.metavar or None, help=help, show_default=False)
     return inspect.Parameter(
         setting.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind.option | None, info],
     )
-
-
-def _says_default(setting: Setting) -> bool:
-    told = "Default" in setting.help or setting.key == "profile"
-    return told or isinstance(setting.default, bool)
 
 
 CorpusOption = Annotated[

@@ -9,15 +9,15 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
+from os import _exit  # a user's file that is imported finds another
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
     DecodeError,
-    HarnessError,
     KfuzzError,
     NothingToRunError,
     UsageError,
@@ -26,15 +26,13 @@ from kfuzz.core.event import Event as event_Event
 from kfuzz.core.event import FindingReplayed, KernelFinished, RunFinished
 from kfuzz.core.verdict import CHARGED, FAILS_RUN, UNCONFIRMED, ReplayOutcome, Verdict
 from kfuzz.report.text import plain
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
+from kfuzz.targets import load
 
 T = TypeVar("T")
 
+# How long an import may go on once the user has asked for an end.
+STOP_SECONDS: Final = 3.0
 _STOPPING: Final = b"\nkfuzz: stopping; once more aborts without saving\n"
-_OPEN_DESCRIPTORS: Final = 3
 
 
 class ReaderGoneError(Exception):
@@ -45,18 +43,6 @@ class ReaderGoneError(Exception):
     """
 
 
-class OutputError(HarnessError):
-    """Standard output cannot be written to, other than for want of a reader."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(
-            error.strerror or str(error),
-            where="standard output",
-            fix="Free some space or send it elsewhere; findings are stored before they "
-            "are printed, `kfuzz corpus list` lists them",
-        )
-
-
 def open_standard_streams() -> None:
     """Give closed standard streams a home.
 
@@ -64,20 +50,15 @@ def open_standard_streams() -> None:
     opened, and what is printed would end in it. Characters that an encoding lacks are
     escaped: they must end no verb.
     """
-    open_descriptors()
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper) and _descriptor(sys.stdout) == 1:
-        sys.stdout = _written_to(1, sys.stdout, closefd=False)
-
-
-def open_descriptors() -> None:
-    """Give the descriptors of closed standard streams a home."""
-    for descriptor in range(_OPEN_DESCRIPTORS):
+    for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and _descriptor(sys.stdout) == 1:
+        sys.stdout = _written_to(1, sys.stdout, closefd=False)
 
 
 @contextmanager
@@ -88,7 +69,6 @@ def report_stream() -> Iterator[TextIO]:
 
     Raises:
         ReaderGoneError: where the block or its last flush meets a broken pipe.
-        OutputError: where it cannot be written to, as on a disk that is full.
     """
     try:
         with _reserved() as out:
@@ -117,10 +97,10 @@ def _reserved() -> Iterator[TextIO]:
     try:
         yield out
     finally:
-        with suppress(OSError, OutputError):
+        with suppress(OSError):
             sys.stdout.flush()
         os.dup2(kept, 1)
-        with suppress(OSError, OutputError):  # what could not be written is told
+        with suppress(OSError):  # what could not be written is told
             out.close()
 
 
@@ -146,25 +126,15 @@ def print_report(
         json_report.write(document(), out)
 
 
-class _Output(io.FileIO):
-    """Standard output, whose errors are told from those of other files."""
-
-    def write(self, data: "ReadableBuffer", /) -> int:
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputError(error) from None
-
-
 def _written_to(descriptor: int, like: TextIO, *, closefd: bool = True) -> TextIO:
     """Return a descriptor of standard output as text in another's encoding."""
-    return io.TextIOWrapper(
-        io.BufferedWriter(_Output(descriptor, "w", closefd=closefd)),
+    return open(
+        descriptor,
+        "w",
+        closefd=closefd,
         encoding=like.encoding,
         errors="backslashreplace",
-        line_buffering=True,  # also into a pipe: CI logs are read as they grow
+        buffering=1,  # also into a pipe: CI logs are read as they grow
     )
 
 
@@ -192,16 +162,39 @@ def noting_interrupts() -> Iterator[Event]:
         return
 
     def note(number: int, frame: FrameType | None) -> None:
+        _end_import(again=_aborted.is_set())
         _aborted.set()
         raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, note)
-    try:
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with _handled([signal.SIGINT] if usual else [], note):
         yield _aborted
+
+
+@contextmanager
+def _handled(
+    numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    before = {n: signal.signal(n, handler) for n in numbers}
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _end_import(*, again: bool) -> None:
+    """End the process where a user's file that it imports is deaf to an interrupt."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"kfuzz: aborted\n")
+        _exit(ExitCode.INTERRUPTED)
+
+    if load.importing():
+        if again:
+            end(0, None)
+        signal.signal(signal.SIGALRM, end)
+        signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
 
 
 @contextmanager
@@ -222,6 +215,7 @@ def stopping() -> Iterator[Event]:
         return
 
     def obey(number: int, frame: FrameType | None) -> None:
+        _end_import(again=stop.is_set())
         if stop.is_set() and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             _aborted.set()
@@ -233,12 +227,8 @@ def stopping() -> Iterator[Event]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {n: signal.signal(n, obey) for n in numbers}
-    try:
+    with _handled(numbers, obey):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def note(text: str) -> None:
@@ -329,15 +319,14 @@ def code_of_search(
             no success.
         lacking: whether something could not be judged for want of a GPU.
     """
-    if interrupted:
-        return ExitCode.INTERRUPTED
-    if violated:
-        return ExitCode.VIOLATION
-    if failed:
-        return ExitCode.INTERNAL
-    if lacking:
-        return ExitCode.NO_BACKEND
-    return ExitCode.OK if ran else ExitCode.NOTHING_TO_RUN
+    codes = {
+        ExitCode.INTERRUPTED: interrupted,
+        ExitCode.VIOLATION: violated,
+        ExitCode.INTERNAL: failed,
+        ExitCode.NO_BACKEND: lacking,
+        ExitCode.NOTHING_TO_RUN: not ran,
+    }
+    return next((code for code, so in codes.items() if so), ExitCode.OK)
 
 
 class Outcome:
@@ -351,42 +340,36 @@ class Outcome:
     def __init__(self, *, fail_on_any: bool) -> None:
         self._failing = CHARGED | UNCONFIRMED if fail_on_any else FAILS_RUN
         self._fail_on_any = fail_on_any
-        self._violated = self._interrupted = False
-        self._error = self._lacking = False
-        self._cases = 0
-        self._uncompared = False
+        self._seen: set[str] = set()
 
     def feed(self, event: event_Event) -> None:
         """Take the next event."""
+        is_so: dict[str, bool] = {}
         match event:
             case KernelFinished():
                 states = {finding.state for finding in event.findings}
-                self._violated |= bool(states & self._failing)
-                self._cases += event.cases
-                self._uncompared |= bool(event.uncompared)
-                tallies = event.contracts.values()
-                failed = any(t.verdict is Verdict.ERROR for t in tallies)
-                self._error |= failed and not event.needs_gpu
-                self._lacking |= event.needs_gpu
+                verdicts = {tally.verdict for tally in event.contracts.values()}
+                is_so = {
+                    "violated": bool(states & self._failing),
+                    "failed": Verdict.ERROR in verdicts and not event.needs_gpu,
+                    "lacking": event.needs_gpu,
+                    "ran": event.cases > 0,
+                    "uncompared": bool(event.uncompared),
+                }
             case FindingReplayed():
                 known = self._fail_on_any and event.excused
-                self._violated |= event.fails or known
-                self._error |= event.outcome is ReplayOutcome.ERROR
-                self._cases += event.runs
+                failed = event.outcome is ReplayOutcome.ERROR
+                is_so = {"violated": event.fails or known, "failed": failed}
+                is_so["ran"] = event.runs > 0
             case RunFinished():
-                self._interrupted = event.interrupted
-            case _:
-                pass
+                is_so = {"interrupted": event.interrupted}
+        self._seen |= {name for name, so in is_so.items() if so}
 
     def code(self) -> ExitCode:
         """Return the exit code."""
-        return code_of_search(
-            interrupted=self._interrupted,
-            violated=self._violated,
-            failed=self._error,
-            ran=self._cases > 0 and not self._uncompared,
-            lacking=self._lacking,
-        )
+        names = ("interrupted", "violated", "failed", "lacking")
+        ran = "ran" in self._seen and "uncompared" not in self._seen
+        return code_of_search(ran=ran, **{name: name in self._seen for name in names})
 
 
 def report_error(error: BaseException, *, verbose: bool) -> ExitCode:

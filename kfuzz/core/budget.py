@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 
 
@@ -148,22 +148,6 @@ class Burst:
     families: tuple[Mapping[str, str], ...] = ()
     planted: tuple[str, ...] = ()
     finite: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the number of members and the names.
-
-        Raises:
-            KfuzzError: if there is no member, or a name is no argument of the case.
-        """
-        if self.members < 1:
-            raise KfuzzError(f"a batch of {self.members} items")
-        named = [*self.planted, *(name for group in self.families for name in group)]
-        for name in named:
-            if name not in self.case.tensors:
-                raise KfuzzError(
-                    f"{name!r} is no argument of this case",
-                    fix=f"name some of: {', '.join(self.case.tensors)}",
-                )
 
     def group(self, member: int) -> int:
         """Return the group of a member, 0 to len(families)."""

@@ -51,10 +51,8 @@ class Accumulator:
 
     def __str__(self) -> str:
         """Return the text that a declaration holds."""
-        arguments = [str(self.count)] * bool(self.count) + [self.dtype] * bool(
-            self.dtype
-        )
-        return f"{self.model}({', '.join(arguments)})" if arguments else self.model
+        arguments = ", ".join(filter(None, (str(self.count or ""), self.dtype)))
+        return f"{self.model}({arguments})" if arguments else self.model
 
     @classmethod
     def parse(cls, claim: object, *, where: str = "") -> "Accumulator":
@@ -67,17 +65,14 @@ class Accumulator:
         Raises:
             BindingError: if it names no model, or one with wrong arguments.
         """
-        text = str(claim) if isinstance(claim, Accumulator) else claim
-        if isinstance(text, str) and text in NAMED:
+        text = str(claim)
+        if text in NAMED:
             return cls(text)
-        call = _CALL.match(text) if isinstance(text, str) else None
+        call = _CALL.match(text)
+        what = f"accumulator={claim!r:.60}"
         if call is None or call[1] not in _SHAPES:
-            shown = call[1] if call else str(claim)
-            raise BindingError(
-                f"accumulator={claim!r:.60} is not a declaration",
-                where=where,
-                fix=_suggested(shown),
-            )
+            fix = _suggested(call[1] if call else text)
+            raise BindingError(f"{what} is not a declaration", where=where, fix=fix)
         given = [a.strip() for a in call[2].split(",")]
         try:
             match call[1], given:
@@ -92,10 +87,9 @@ class Accumulator:
         except BindingError as error:
             raise BindingError(error.what, where=where, fix=error.fix) from None
         except ValueError:
+            fix = f"write {_SHAPES[call[1]]}"
             raise BindingError(
-                f"accumulator={claim!r:.60} has wrong arguments",
-                where=where,
-                fix=f"write {_SHAPES[call[1]]}",
+                f"{what} has wrong arguments", where=where, fix=fix
             ) from None
 
 
@@ -130,22 +124,17 @@ def atomic(dtype: str) -> Accumulator:
 
 
 def _counted(model: str, count: object) -> int:
-    good = isinstance(count, int) and not isinstance(count, bool)
-    if not good or not 1 <= int(str(count)) <= MOST:
-        raise BindingError(
-            f"{model}: {count!r:.40} is no number from 1 to {MOST}",
-            fix=f"write {_SHAPES[model]}",
-        )
-    return int(str(count))
+    if type(count) is not int or not 1 <= count <= MOST:
+        what = f"{model}: {count!r:.40} is no number from 1 to {MOST}"
+        raise BindingError(what, fix=f"write {_SHAPES[model]}")
+    return count
 
 
 def _stored(model: str, dtype: object) -> str:
     name = str(dtype).removeprefix("torch.")
     if name not in STORED:
-        raise BindingError(
-            f"{model}: sums are not stored in {name!r:.40}",
-            fix=suggestion(name, STORED),
-        )
+        what = f"{model}: sums are not stored in {name!r:.40}"
+        raise BindingError(what, fix=suggestion(name, STORED))
     return name
 
 
@@ -193,12 +182,10 @@ class ShapeClass:
             BindingError: on anything but integers, dimension names, + − * // %,
                 comparisons and and/or/not.
         """
+        example = 'write for example shape_class="N % 16 == 0 and N <= 4096"'
         if not isinstance(expression, str) or len(expression) > MAX_LENGTH:
-            raise BindingError(
-                f"shape_class={expression!r:.60} is not a short expression",
-                where=where,
-                fix='write for example shape_class="N % 16 == 0 and N <= 4096"',
-            )
+            what = f"shape_class={expression!r:.60} is not a short expression"
+            raise BindingError(what, where=where, fix=example)
         try:
             tree = ast.parse(expression.strip(), mode="eval")
         except (SyntaxError, ValueError, RecursionError) as error:
@@ -210,18 +197,15 @@ class ShapeClass:
             if not isinstance(node, _ALLOWED) or not integer:
                 # Operators alone have no text of their own.
                 shown = ast.unparse(node) or type(node).__name__
-                raise BindingError(
-                    f"shape_class {expression!r} may not hold {shown!r}",
-                    where=where,
-                    fix="allowed: integers, dimension names, + - * // %, "
-                    "comparisons, and, or, not",
+                what = f"shape_class {expression!r} may not hold {shown!r}"
+                fix = (
+                    "allowed: integers, dimension names, + - * // %, comparisons, and, "
+                    "or, not"
                 )
+                raise BindingError(what, where=where, fix=fix)
         if not isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp):
-            raise BindingError(
-                f"shape_class {expression!r} is no condition",
-                where=where,
-                fix='write for example shape_class="N % 16 == 0 and N <= 4096"',
-            )
+            what = f"shape_class {expression!r} is no condition"
+            raise BindingError(what, where=where, fix=example)
         return cls(expression.strip())
 
     def both(self, other: "ShapeClass | None") -> "ShapeClass":
@@ -574,96 +558,69 @@ class Declaration:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         for key, value in claims.items():
             if key not in values:
-                raise BindingError(
-                    f"unknown declaration {key!r}",
-                    where=where,
-                    fix=suggestion(key, values),
-                )
+                what, fix = f"unknown declaration {key!r}", suggestion(key, values)
+                raise BindingError(what, where=where, fix=fix)
             values[key] = _checked(key, value, where)
         return Declaration(**values)
 
 
 def _checked(key: str, value: Any, where: str) -> Any:
+    def wrong(what: str, fix: str = "") -> BindingError:
+        return BindingError(f"{key}={value!r:.80} is not {what}", where=where, fix=fix)
+
     if key in _CHOICES:
         if value not in _CHOICES[key]:
-            raise BindingError(
-                f"{key}={value!r} is not a declaration",
-                where=where,
-                fix=suggestion(str(value), _CHOICES[key]),
-            )
-        return value
-    if key == "accumulator":
-        return str(Accumulator.parse(value, where=where))
-    if key == "dtypes":
-        floats = [n for n, d in DTYPES.items() if d.kind == "float"]
-        return _dtypes(key, value, floats, "a floating dtype", where)
-    if key == "index_dtypes":
-        return _dtypes(key, value, INDEX_DTYPES, "a dtype of indices", where)
-    if key == "shape_class":
-        if value is None or isinstance(value, ShapeClass):
-            return value
-        return ShapeClass.parse(value, where=where)
-    if key == "alignment":
-        good = isinstance(value, int) and 1 <= value <= MAX_ALIGNMENT
-        if not good or value & (value - 1):
-            raise BindingError(
-                f"alignment={value!r} is not a power of two from 1 to "
-                f"{MAX_ALIGNMENT} bytes",
-                where=where,
-            )
+            raise wrong("a declaration", suggestion(str(value), _CHOICES[key]))
         return value
     if key in _WHOLE:
-        if value is None:
+        numbers = (value,) if isinstance(value, int) else value
+        if numbers is None:
             return None
-        if isinstance(value, int):
-            value = (value,)
-        if not value or not all(type(d) is int for d in value):
-            raise BindingError(
-                f"{key}={value!r} is not a set of integers",
-                where=where,
-                fix=_WHOLE[key],
-            )
-        return tuple(sorted(set(value), reverse=key == "dims"))
-    if key == "configs":
-        return _configs(value, where)
-    if key in ("approx", "own_kernels_only", "batch_invariant"):
-        if not isinstance(value, bool):
-            raise BindingError(f"{key}={value!r} is not True or False", where=where)
-        return value
-    if key in ("inplace", "out"):
-        listed = isinstance(value, list | tuple | set)
-        names = tuple(value) if listed else (value,)
-        if not all(isinstance(n, str) for n in names):
-            what = "parameter" if key == "inplace" else "output"
-            raise BindingError(
-                f"{key}={value!r} is not a tuple of {what} names", where=where
-            )
-        return names
-    if not isinstance(value, str):
-        raise BindingError(f"{key}={value!r} is not a string", where=where)
+        if not numbers or not all(type(d) is int for d in numbers):
+            raise wrong("a set of integers", _WHOLE[key])
+        return tuple(sorted(set(numbers), reverse=key == "dims"))
+    match key:
+        case "accumulator":
+            return str(Accumulator.parse(value, where=where))
+        case "dtypes":
+            floats = [n for n, d in DTYPES.items() if d.kind == "float"]
+            return _dtypes(key, value, floats, "a floating dtype", where)
+        case "index_dtypes":
+            return _dtypes(key, value, INDEX_DTYPES, "a dtype of indices", where)
+        case "shape_class":
+            if value is None or isinstance(value, ShapeClass):
+                return value
+            return ShapeClass.parse(value, where=where)
+        case "alignment":
+            good = isinstance(value, int) and 1 <= value <= MAX_ALIGNMENT
+            if not good or value & (value - 1):
+                raise wrong(f"a power of two from 1 to {MAX_ALIGNMENT} bytes")
+        case "configs":
+            if not isinstance(value, list | tuple) or not all(map(_is_config, value)):
+                fix = 'for example configs=({"BLOCK": 64}, {"BLOCK": 128})'
+                raise wrong("a tuple of keyword mappings", fix)
+            if any(c in value[:i] for i, c in enumerate(value)):
+                raise BindingError("configs holds one configuration twice", where=where)
+            return tuple(map(dict, value))
+        case "approx" | "own_kernels_only" | "batch_invariant":
+            if not isinstance(value, bool):
+                raise wrong("True or False")
+        case "inplace" | "out":
+            names = tuple(value) if isinstance(value, list | tuple | set) else (value,)
+            if not all(isinstance(n, str) for n in names):
+                what = "parameter" if key == "inplace" else "output"
+                raise wrong(f"a tuple of {what} names")
+            return names
+        case _ if not isinstance(value, str):
+            raise wrong("a string")
     return value
 
 
-def _configs(
-    value: Any, where: str
-) -> tuple[Mapping[str, bool | int | float | str], ...]:
-    listed = tuple(value) if isinstance(value, list | tuple) else ()
+def _is_config(config: Any) -> bool:
     plain = (bool, int, float, str)
-    good = all(
-        isinstance(c, Mapping)
-        and c
-        and all(isinstance(k, str) and isinstance(v, plain) for k, v in c.items())
-        for c in listed
+    return (isinstance(config, Mapping) and bool(config)) and all(
+        isinstance(k, str) and isinstance(v, plain) for k, v in config.items()
     )
-    if not isinstance(value, list | tuple) or not good:
-        raise BindingError(
-            f"configs={value!r:.80} is not a tuple of keyword mappings",
-            where=where,
-            fix='for example configs=({"BLOCK": 64}, {"BLOCK": 128})',
-        )
-    if any(c in listed[:i] for i, c in enumerate(listed)):
-        raise BindingError("configs holds one configuration twice", where=where)
-    return tuple(dict(c) for c in listed)
 
 
 def _dtypes(
@@ -673,11 +630,8 @@ def _dtypes(
     names = tuple(str(n).removeprefix("torch.") for n in names)
     for name in names:
         if name not in valid:
-            raise BindingError(
-                f"{key}: {name!r} is not {what}",
-                where=where,
-                fix=suggestion(name, valid),
-            )
+            fix = suggestion(name, valid)
+            raise BindingError(f"{key}: {name!r} is not {what}", where=where, fix=fix)
     if not names:
         raise BindingError(f"{key} is empty", where=where)
     return tuple(n for n in valid if n in names)

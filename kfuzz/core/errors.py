@@ -285,7 +285,4 @@ class Containment:
         Raises:
             KeyError: if there is none.
         """
-        for measure in self.measures:
-            if measure.name == name:
-                return measure
-        raise KeyError(name)
+        return {measure.name: measure for measure in self.measures}[name]

@@ -127,7 +127,6 @@ class Progress:
         worst_ratio: greatest |error| / tolerance of a passing case so far.
         findings: findings so far.
         kernels_done: kernels that need no further rounds.
-        strata: kinds of cases visited so far, over all kernels.
     """
 
     kernel: str
@@ -136,7 +135,6 @@ class Progress:
     worst_ratio: float
     findings: int
     kernels_done: int
-    strata: int = 0
 
 
 @dataclass(frozen=True)
@@ -277,26 +275,6 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Region:
-    """The cases of one kernel that have sizes and values of one kind.
-
-    Attributes:
-        sizes: class of the sizes, such as "tile several".
-        family: value family.
-        cases: how many; the members of a group of a burst are one.
-        worst_ratio: greatest |error| / tolerance of a case among them that was judged
-            by itself; 0 where results are exact or have no number.
-        failing: how many of them violate a contract.
-    """
-
-    sizes: str
-    family: str
-    cases: int
-    worst_ratio: float = 0.0
-    failing: int = 0
-
-
-@dataclass(frozen=True)
 class KernelFinished:
     """The result for one kernel.
 
@@ -313,8 +291,6 @@ class KernelFinished:
         paths: finding id -> its folder.
         worst_ratio: greatest |error| / tolerance of a passing case.
         notes: what was suspicious and violates nothing.
-        strata: kinds of cases visited.
-        regions: where its errors are large, by sizes and family.
         fenced: whether on a share of the cases its arguments lay beside pages that
             fault when touched.
         needs_gpu: whether nothing could be judged of it, for want of a GPU.
@@ -337,8 +313,6 @@ class KernelFinished:
     notes: tuple[Note, ...] = ()
     screened: int = 0
     bursts: int = 0
-    strata: int = 0
-    regions: tuple[Region, ...] = ()
     fenced: bool = False
     needs_gpu: bool = False
     tried: Tried | None = None

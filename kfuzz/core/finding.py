@@ -134,23 +134,21 @@ _WORDS: Final = {
     Severity.LIMIT: "limit",
 }
 _OF_KIND: Final = {
-    Kind.READ_OUTSIDE: Severity.OUT_OF_BOUNDS,
-    Kind.WRITE_OUTSIDE: Severity.OUT_OF_BOUNDS,
-    Kind.HANG: Severity.CRASH,
-    Kind.CRASH: Severity.CRASH,
-    Kind.DEVICE_FAULT: Severity.CRASH,
-    Kind.UNCHECKED_LAUNCH: Severity.CRASH,
-    Kind.RAISES: Severity.CRASH,
-    Kind.RACE: Severity.NONDETERMINISM,
-    Kind.NONDETERMINISTIC: Severity.NONDETERMINISM,
-    Kind.SEED_DEPENDENT: Severity.NONDETERMINISM,
-    Kind.BATCH_DEPENDENT: Severity.NONDETERMINISM,
-    Kind.OVERLAP_DEPENDENT: Severity.NONDETERMINISM,
-    Kind.TUNING_DEPENDENT: Severity.NONDETERMINISM,
-    Kind.NONFINITE_ACCEPTED: Severity.NONFINITE,
-    Kind.FOREIGN_OPERATOR: Severity.LIMIT,
-    Kind.DOES_NOT_BUILD: Severity.LIMIT,
-}
+    kind: severity
+    for severity, kinds in {
+        Severity.OUT_OF_BOUNDS: {Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE},
+        Severity.CRASH: {
+            Kind.HANG, Kind.CRASH, Kind.DEVICE_FAULT, Kind.UNCHECKED_LAUNCH, Kind.RAISES
+        },
+        Severity.NONDETERMINISM: {
+            Kind.RACE, Kind.NONDETERMINISTIC, Kind.SEED_DEPENDENT,
+            Kind.BATCH_DEPENDENT, Kind.OVERLAP_DEPENDENT, Kind.TUNING_DEPENDENT,
+        },
+        Severity.NONFINITE: {Kind.NONFINITE_ACCEPTED},
+        Severity.LIMIT: {Kind.FOREIGN_OPERATOR, Kind.DOES_NOT_BUILD},
+    }.items()
+    for kind in kinds
+}  # fmt: skip
 # A process that ends takes all with it, whatever the input was.
 _WHATEVER_IT_NEEDS: Final = frozenset(
     {Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE, Kind.HANG, Kind.CRASH, Kind.DEVICE_FAULT}

@@ -42,11 +42,9 @@ def require_writable(path: Path, *, where: str, with_folder: bool = False) -> No
             with open(place, "ab"):
                 pass
     except OSError as error:
-        raise UsageError(
-            f"cannot be written here: {error.strerror}",
-            where=where,
-            fix="name a file in a folder that exists and can be written",
-        ) from None
+        fix = "name a file in a folder that exists and can be written"
+        what = f"cannot be written here: {error.strerror}"
+        raise UsageError(what, where=where, fix=fix) from None
 
 
 def write(path: Path, text: str) -> None:
@@ -89,9 +87,8 @@ def write_or_raise(path: Path, text: str) -> None:
     try:
         write(path, text)
     except OSError as error:
-        raise HarnessError(
-            f"cannot be written: {error.strerror or error}", where=str(path)
-        ) from None
+        what = f"cannot be written: {error.strerror or error}"
+        raise HarnessError(what, where=str(path)) from None
 
 
 def _is_special(path: Path) -> bool:
@@ -188,10 +185,8 @@ class ReportFiles:
             HarnessError: naming those that were not, and why.
         """
         if self._problems:
-            raise HarnessError(
-                "; ".join(self._problems),
-                fix="the corpus has every finding: `kfuzz report` makes reports of it",
-            )
+            fix = "the corpus has every finding: `kfuzz report` makes reports of it"
+            raise HarnessError("; ".join(self._problems), fix=fix)
 
     def _fail(self, report: ReportFile, error: Exception) -> None:
         why = error.strerror if isinstance(error, OSError) else None
@@ -205,19 +200,11 @@ def _require_one(report: ReportFile, findings: Sequence[str] | None) -> None:
     Raises:
         UsageError: if not; it names them.
     """
-    where = str(report)
-    command = f"`kfuzz report {report.kind}={report.path} ID`"
-    if findings is None:
-        fix = f"make it afterwards: {command}"
-        raise UsageError("is of one finding", where=where, fix=fix)
-    if len(findings) == 1:
+    if findings is not None and len(findings) == 1:
         return
-    if not findings:
-        fix = "`kfuzz corpus list` names what is stored"
-        raise UsageError("is of one finding, and there is none", where=where, fix=fix)
-    listed = ", ".join(findings[:LISTED]) + (", …" if findings[LISTED:] else "")
-    raise UsageError(
-        f"is of one finding, and there are {len(findings)}",
-        where=where,
-        fix=f"write {command} with one of: {listed}",
-    )
+    what = "is of one finding"
+    what += "" if findings is None else f", and there are {len(findings)}"
+    fix = f"write `kfuzz report {report.kind}={report.path} ID`"
+    if findings:
+        fix += f" with one of: {', '.join(findings[:LISTED])}"
+    raise UsageError(what, where=str(report), fix=fix)

@@ -3,17 +3,14 @@
 Which parts there are, what each says, in which order and where room is short: here.
 """
 
-import ast
 import math
-import os
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from shlex import quote
@@ -21,7 +18,7 @@ from typing import Final
 
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
+from kfuzz.core.dtypes import unpack_bits
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Explanation, Finding, Target
 from kfuzz.core.recipe import Case, TensorSpec, unravel
@@ -31,7 +28,6 @@ from kfuzz.report.promises import bound_contract, parts_of, titled
 from kfuzz.report.tables import Shown
 from kfuzz.report.text import (
     LABEL,
-    MAX_SCANNED,
     Section,
     counted,
     draw_case,
@@ -46,42 +42,17 @@ from kfuzz.report.text import (
     tuple_text,
     value_text,
 )
-from kfuzz.store.files import read_toml
+from kfuzz.store.files import read_source, read_toml
 from kfuzz.targets.load import project_root
 
 # Accesses at fault: each in words, and the memory around an argument as a grid.
 
-# Rows and columns of a grid, marks of omission not counted; fewer columns where
-# their heads would take more letters than this: it fits a terminal of 80 columns.
-ROWS: Final = 12
 COLUMNS: Final = 16
-HEADS: Final = 64
-# A view up to this long is drawn on one line, with room for what lies beside it.
-LINE: Final = 12
-# Elements outside the view beyond which an arrow says more than cells do.
-FAR: Final = 1 << 16
 # Accesses put into words; they come one per line of source and place.
 MAX_ACCESSES: Final = 12
 
 OVERFLOW: Final = " (32-bit offset overflow)"
 _GAP: Final = "…"
-_NOTHING: Final = ""
-_ELEMENT: Final = "."
-_SLACK: Final = "-"
-_BEYOND: Final = "_"
-_ACCESSED: Final = {"load": "R", "store": "W", "atomic": "A"}
-_MEANINGS: Final = {
-    _ELEMENT: "element",
-    _SLACK: "gap between elements",
-    _BEYOND: "outside",
-    # Of several in one cell the last of these is drawn.
-    "U": "load of uninitialized memory",
-    "X": "offending access",
-    "R": "offending load",
-    "A": "offending atomic",
-    "W": "offending store",
-    "!": "race",
-}
 
 
 def accesses_words(accesses: Sequence[Access], case: Case) -> list[str]:
@@ -99,23 +70,6 @@ def _overflows(access: Access, case: Case) -> bool:
     if access.argument not in (*case.tensors, *case.destinations):
         return False
     return 0 <= access.offset + (1 << 32) < case.memory(access.argument).span
-
-
-def draw_accesses(accesses: Sequence[Access], case: Case) -> list[str]:
-    """Return one grid per argument concerned, below its name.
-
-    A grid shows the argument's elements, the gaps of its strides and what lies
-    around it, cell by cell in storage order. A cell's storage offset, in
-    elements, is its row's head plus its column's.
-    """
-    lines = []
-    for name in (*case.tensors, *case.destinations):
-        spec = case.memory(name)
-        here = [access for access in accesses if access.argument == name]
-        if here:
-            grid = _draw_memory(spec, here)
-            lines += [tensor_head(name, spec), *(f"  {row}" for row in grid)]
-    return lines
 
 
 def access_words(access: Access) -> str:
@@ -167,194 +121,10 @@ def _memory(access: Access) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class _View:
-    """The memory of a view, as far as a grid needs it; offsets from its start.
-
-    Attributes:
-        axes: stride and size of the axes that take memory, slowest first.
-        span: elements from the first to the last addressed one, inclusive.
-        pitch: elements from one row of the grid to the next; 0 for one line.
-        width: elements at the start of a row that hold what is not slack.
-    """
-
-    axes: tuple[tuple[int, int], ...]
-    span: int
-    pitch: int
-    width: int
-
-    @classmethod
-    def of(cls, spec: TensorSpec) -> "_View":
-        steps = zip(spec.element_strides, spec.shape, strict=True)
-        axes = tuple(sorted(((s, n) for s, n in steps if s and n > 1), reverse=True))
-        if spec.span <= LINE and len(axes) < 2:
-            return cls(axes, spec.span, 0, spec.span)
-        if len(axes) < 2:
-            step = axes[0][0]
-            pitch, width = (step, 1) if step > 1 else (COLUMNS, COLUMNS)
-            return cls(axes, spec.span, pitch, width)
-        # Slow axes that continue each other are one axis of rows.
-        row = 0
-        while row + 2 < len(axes) and axes[row][0] == _product(axes[row + 1]):
-            row += 1
-        pitch = axes[row][0]
-        inner = 1 + sum((n - 1) * s for s, n in axes[row + 1 :])
-        return cls(axes, spec.span, pitch, min(pitch, inner))
-
-    def kind_of(self, offset: int) -> str:
-        if not 0 <= offset < self.span:
-            return _BEYOND
-        return _ELEMENT if _holds(self.axes, offset) else _SLACK
-
-
-def _holds(axes: Sequence[tuple[int, int]], offset: int) -> bool:
-    """Tell whether some index of these axes addresses an offset."""
-    if not axes:
-        return offset == 0
-    (step, n), rest = axes[0], axes[1:]
-    reach = sum((m - 1) * s for s, m in rest)
-    first = max(0, -((reach - offset) // step))
-    return any(
-        _holds(rest, offset - i * step)
-        for i in range(first, min(n - 1, offset // step) + 1)
-    )
-
-
-def _draw_memory(spec: TensorSpec, accesses: Sequence[Access]) -> list[str]:
-    view = _View.of(spec)
-    marks: dict[int, str] = {}
-    order = list(_MEANINGS)
-    before, after = [], []
-    for access in accesses:
-        mark = _mark(access)
-        if access.offset < -FAR:
-            before.append(
-                f"{mark} <-- {counted(-access.offset, 'element')} before the start"
-            )
-        elif access.offset >= view.span + FAR:
-            past = access.offset - view.span + 1
-            after.append(f"{mark} --> {counted(past, 'element')} past the end")
-        else:
-            old = marks.get(access.offset, _ELEMENT)
-            marks[access.offset] = max(mark, old, key=order.index)
-    cells = _cells(view, marks, spec.offset)
-    used = {text for row in cells[1:] for text in row[1:]}
-    used |= {_mark(access) for access in accesses}
-    legend = "   ".join(f"{s} {_MEANINGS[s]}" for s in order if s in used)
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    rows = [
-        " ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
-    if len(cells[0]) == 1:
-        rows = []  # nothing near an empty view
-    elif not any(row[0] for row in cells):
-        rows = [row[1:] for row in rows]  # one line has no row heads
-    return [*dict.fromkeys(before), *rows, *dict.fromkeys(after), legend]
-
-
-def _cells(view: _View, marks: Mapping[int, str], origin: int) -> list[list[str]]:
-    """Return the grid: a row of column heads, then rows that begin with a head.
-
-    Args:
-        view: what is drawn.
-        marks: symbol of each offending cell by its offset from the view's start.
-        origin: storage offset of the view's start.
-    """
-    low, high = min([0, *marks]), max([view.span - 1, *marks])
-    if view.pitch:
-        places = [divmod(offset, view.pitch) for offset in marks]
-        rows = _shown(range((view.span - 1) // view.pitch + 1), [r for r, _ in places])
-        width = view.pitch if view.pitch <= COLUMNS else view.width
-        used = [c for _, c in places]
-        letters = len(f"+{max([width - 1, *used])} ")
-        limit = min(COLUMNS, 1 + HEADS // letters)
-        columns = _shown(range(width), used, limit=limit)
-        if columns[-1] == view.pitch - 2:
-            columns.append(view.pitch - 1)
-        elif columns[-1] != view.pitch - 1:
-            columns.append(None)
-    else:
-        rows, columns = [0], _shown(range(view.span), list(marks), limit=COLUMNS)
-    head = 0 if view.pitch else origin
-    plus = "+" if view.pitch else ""
-    heads = [_GAP if c is None else f"{plus}{c + head}" for c in columns]
-    grid = [["", *heads]]
-    for row in rows:
-        if row is None:
-            grid.append([_GAP, *(_NOTHING for _ in columns)])
-            continue
-        start = row * view.pitch
-        cells = [str(origin + start) if view.pitch else ""]
-        for i, column in enumerate(columns):
-            if column is None:
-                hidden = start + (columns[i - 1] or 0) + 1
-                follows = columns[i + 1] if i + 1 < len(columns) else view.pitch
-                some = hidden <= high and start + (follows or 0) > low
-                cells.append(_GAP if some else _NOTHING)
-            elif low <= start + column <= high:
-                offset = start + column
-                cells.append(marks.get(offset) or view.kind_of(offset))
-            else:
-                cells.append(_NOTHING)
-        grid.append(cells)
-    return grid
-
-
-def _shown(inside: range, focus: Sequence[int], limit: int = ROWS) -> list[int | None]:
-    """Choose places of one axis to draw; None stands for those left out between.
-
-    Args:
-        inside: the places that hold elements, from 0.
-        focus: the places that must be seen.
-        limit: about how many to choose.
-    """
-    low, high = min([inside.start, *focus]), max([inside.stop - 1, *focus])
-    if high - low < limit:
-        return list(range(low, high + 1))
-    wanted = dict.fromkeys(sorted(focus)[:limit])
-    wanted.update(dict.fromkeys((inside.start, inside.stop - 1)))
-    wanted.update(dict.fromkeys(f + side for f in list(focus) for side in (-1, 1)))
-    # What remains goes to elements, those nearest to the first focus before others.
-    near = min(max(min(focus, default=0), 0), inside.stop - 1)
-    around = (near + side * step for step in range(limit) for side in (-1, 1))
-    wanted.update(dict.fromkeys(place for place in around if place in inside))
-    kept: list[int] = []
-    for place in wanted:
-        if len(kept) < limit and low <= place <= high and place not in kept:
-            kept.append(place)
-    shown: list[int | None] = []
-    for place in sorted(kept):
-        last = shown[-1] if shown else None
-        if last is not None and place == last + 2:
-            shown.append(last + 1)  # a mark of omission would take as much room
-        elif last is not None and place > last + 1:
-            shown.append(None)
-        shown.append(place)
-    return shown
-
-
-def _mark(access: Access) -> str:
-    special = {"race": "!", "unwritten": "U"}.get(access.where)
-    return special or _ACCESSED.get(access.access, "X")
-
-
-def _product(axis: tuple[int, int]) -> int:
-    return axis[0] * axis[1]
-
-
-# The arguments of a minimal case as grids of values, special ones marked.
+# The arguments of a minimal case as grids of values.
 
 # Rows and columns of a grid: what a screen shows without scrolling.
 GRIDS_ROWS: Final = 16
-
-_WORDS: Final = {
-    "nan": "NaN",
-    "inf": "infinite",
-    "sub": "subnormal",
-    "zero": "zero",
-    "": "ordinary",
-}
 
 
 @dataclass(frozen=True)
@@ -363,7 +133,7 @@ class Cell:
 
     Attributes:
         text: what is printed.
-        level: the class that colours it: of a value what is special about it.
+        level: the class that colours it.
         label: the same in words.
         link: where more of it is.
     """
@@ -381,22 +151,20 @@ class Grid:
     Attributes:
         head: name, dtype, shape and layout; all of it on one line where there are no
             cells.
-        rows: the cells, the last axis across; empty where they do not fit.
+        rows: the values, the last axis across; empty where they do not fit.
         places: the index of each row, "" where there is one row only.
-        counts: how many elements are special, where there are no cells.
     """
 
     head: str
-    rows: tuple[tuple[Cell, ...], ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
     places: tuple[str, ...] = ()
-    counts: str = ""
 
     @property
     def lines(self) -> list[str]:
         """The rows as text, aligned."""
-        width = max((len(c.text) for row in self.rows for c in row), default=0)
+        width = max((len(text) for row in self.rows for text in row), default=0)
         return [
-            " ".join((place, *(c.text.rjust(width) for c in row))).lstrip()
+            " ".join((place, *(text.rjust(width) for text in row))).lstrip()
             for place, row in zip(self.places, self.rows, strict=True)
         ]
 
@@ -413,42 +181,11 @@ def grid_of(name: str, spec: TensorSpec) -> Grid:
     columns = spec.shape[-1] if spec.shape else 1
     rows = spec.numel // columns if columns else 0
     if spec.values is None or not 0 < rows <= GRIDS_ROWS or columns > COLUMNS:
-        return Grid(draw_tensor(name, spec), counts=_counts(spec))
-    patterns = unpack_bits(spec.values, spec.dtype)
-    cells = [Cell(value_text(b, spec.dtype), mark_of(b, spec.dtype)) for b in patterns]
+        return Grid(draw_tensor(name, spec))
+    cells = [value_text(b, spec.dtype) for b in unpack_bits(spec.values, spec.dtype)]
     lines = tuple(tuple(cells[i * columns : (i + 1) * columns]) for i in range(rows))
     places = tuple(_place(i, spec.shape[:-1]) for i in range(rows))
     return Grid(tensor_head(name, spec), lines, places)
-
-
-def mark_of(bits: int, dtype: str) -> str:
-    """Return what is special about the element that raw bits stand for."""
-    d = DTYPES[dtype]
-    if d.kind != "float":
-        return "" if bits else "zero"
-    value = bits_to_number(bits, dtype)
-    if value != value:
-        return "nan"
-    if value in (float("inf"), float("-inf")):
-        return "inf"
-    if value == 0:
-        return "zero"
-    exponent = bits >> d.mantissa_bits & ((1 << d.exponent_bits) - 1)
-    return "" if exponent else "sub"
-
-
-def _counts(spec: TensorSpec) -> str:
-    """Return how many elements are special, "" where the values are not pinned."""
-    if spec.values is None or not spec.numel:
-        return ""
-    size = DTYPES[spec.dtype].itemsize
-    patterns = unpack_bits(spec.values[: size * MAX_SCANNED], spec.dtype)
-    marks: Counter[str] = Counter()
-    for bits, times in Counter(patterns).items():
-        marks[mark_of(bits, spec.dtype)] += times
-    told = ", ".join(f"{marks[m]} {word}" for m, word in _WORDS.items() if marks[m])
-    rest = spec.numel - len(patterns)
-    return f"{told} of the first {len(patterns)}" if rest else told
 
 
 def _place(row: int, shape: tuple[int, ...]) -> str:
@@ -474,12 +211,18 @@ def line_of(target: Target, root: Path) -> int | None:
 
     That is its definition, or the call or assignment that gives it its name.
     """
-    tree = _tree(target, root)
-    if tree is None:
-        return None
+    text = _source(target, root)
     # Gradients stand where the kernel does that `gradients=` binds them with.
-    forward = target.name.removesuffix(".backward")
-    return _line(tree, target.name) or _line(tree, forward)
+    for name in (target.name, target.name.removesuffix(".backward")):
+        name = re.escape(name)
+        for pattern in (
+            rf"""\bname\s*=\s*["']{name}["']""",
+            rf"^\s*(?:async\s+)?(?:def|class)\s+{name}\b",
+            rf"^\s*{name}\s*=",
+        ):
+            if found := re.search(pattern, text, re.MULTILINE):
+                return text.count("\n", 0, found.end()) + 1
+    return None
 
 
 def packages_of(target: Target, root: Path) -> dict[str, str]:
@@ -489,17 +232,12 @@ def packages_of(target: Target, root: Path) -> dict[str, str]:
     the project's own, as its pyproject.toml says.
     """
     names = {target.module.partition(".")[0]} if target.module else set()
-    tree = _tree(target, root)
-    for node in () if tree is None else ast.walk(tree):
-        match node:
-            case ast.Import():
-                names |= {alias.name.partition(".")[0] for alias in node.names}
-            case ast.ImportFrom(module=str(module), level=0):
-                names.add(module.partition(".")[0])
+    text = _source(target, root)
+    names |= set(re.findall(r"^\s*(?:import|from)\s+(\w+)", text, re.MULTILINE))
     known = metadata.packages_distributions()
     found = {d for name in names - _EVERYWHERE for d in known.get(name, ())}
     installed = sorted(found - _EVERYWHERE)
-    own = {} if tree is None else _project(root)
+    own = _project(root) if text else {}
     return own | {name: metadata.version(name) for name in installed}
 
 
@@ -513,43 +251,15 @@ def _project(root: Path) -> dict[str, str]:
         return {}
 
 
-def _tree(target: Target, root: Path) -> ast.Module | None:
-    """Return the syntax tree of a kernel's file, None where it cannot be read."""
-    path = root / target.file
+def _source(target: Target, root: Path) -> str:
+    """Return the text of a kernel's file, "" where it cannot be read."""
     # Findings may be a stranger's: nothing outside, and no device, is read.
-    inside = not Path(target.file).is_absolute() and ".." not in Path(target.file).parts
-    if not target.file or not inside or not os.path.isfile(path):
-        return None
-    with suppress(OSError):
-        return _parsed(path, path.stat().st_mtime_ns)
-    return None
-
-
-@lru_cache(maxsize=64)
-def _parsed(path: Path, modified: int) -> ast.Module | None:
-    """Return a file's syntax tree; `modified` has an edited file parsed again."""
-    try:
-        return ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def _line(tree: ast.Module, name: str) -> int | None:
-    named: list[int] = []
-    bound: list[int] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                value = keyword.value
-                if keyword.arg == "name" and isinstance(value, ast.Constant):
-                    named += [node.lineno] if value.value == name else []
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound += [node.lineno] if node.name == name else []
-        elif isinstance(node, ast.Assign):
-            targets = [t.id for t in node.targets if isinstance(t, ast.Name)]
-            bound += [node.lineno] if name in targets else []
-    lines = named or bound
-    return lines[0] if lines else None
+    path = Path(target.file)
+    if not target.file or path.is_absolute() or ".." in path.parts:
+        return ""
+    with suppress(DecodeError):
+        return read_source(root / path)
+    return ""
 
 
 # What people read of a text that kernels or strangers wrote; JSON has all of it.
@@ -858,8 +568,6 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     yield _fact("bucket", finding.bucket)
     yield _fact("declared", ", ".join(_claims(finding.declaration)) or "the defaults")
     yield _fact("seed", str(finding.seed))
-    memory = tuple(draw_accesses(failure.accesses, finding.case))
-    yield Part("memory", memory, Form.DRAWING, Depth.MEDIUM)
     yield _fact("shrunk", reduced or "")
     end = tuple(line[:MAX_LINE] for line in trace[-TRACE_LINES:])
     yield Part("trace", end, Form.DRAWING, Depth.MEDIUM, folded=True)

@@ -22,7 +22,6 @@ from kfuzz.report.tables import Gathered
 from kfuzz.report.text import counted, one_line, shown_path, table
 from kfuzz.store import files
 from kfuzz.store.corpus import Problem, Stored
-from kfuzz.store.entry import Summary, summary_of
 from kfuzz.store.maintenance import Deed, Did
 
 FORMAT: Final = 1
@@ -77,12 +76,6 @@ def proof_document(proof: KernelProof) -> Document:
 
 def finding_summary(finding: Finding, path: str | Path) -> Document:
     """Return what a list says about a finding."""
-    return summary_document(summary_of(finding), path)
-
-
-def summary_document(entry: Summary, path: str | Path) -> Document:
-    """Return the same for one that was not read whole."""
-    finding = entry.finding
     return {
         "id": finding.id,
         "contract": finding.signature.contract,
@@ -93,8 +86,8 @@ def summary_document(entry: Summary, path: str | Path) -> Document:
         "path": shown_path(path) if str(path) else "",
         "message": finding.failure.message,
         "ratio": _finite(finding.failure.ratio),
-        "input_elements": entry.input_elements,
-        "nonzero_elements": entry.nonzero_elements,
+        "input_elements": finding.input_elements,
+        "nonzero_elements": finding.nonzero_elements,
     }
 
 
@@ -299,13 +292,11 @@ def contract_lines(contracts: Iterable[Contract]) -> list[str]:
 
 # What the verbs of the corpus say of it, as lines and as plain values for JSON.
 
-Listed = tuple[Path, Summary | Problem]
 
-
-def corpus_lines(entries: Iterable[Listed]) -> list[str]:
+def corpus_lines(entries: Iterable[Stored | Problem]) -> list[str]:
     """Return one line per finding below a header; none where there is none."""
     rows: list[Sequence[str]] = []
-    for _, entry in entries:
+    for entry in entries:
         if isinstance(entry, Problem):
             continue
         finding, mark = entry.finding, entry.finding.mark
@@ -313,7 +304,7 @@ def corpus_lines(entries: Iterable[Listed]) -> list[str]:
         if mark is not None and mark.reason:
             text += f" (known: {f'{mark.reason} {mark.link}'.strip()})"
         kernel = one_line(finding.target.node_id)
-        count = str(entry.input_elements)
+        count = str(finding.input_elements)
         rows.append((finding.id, str(finding.state), kernel, count, one_line(text)))
     if not rows:
         return []
@@ -321,16 +312,16 @@ def corpus_lines(entries: Iterable[Listed]) -> list[str]:
     return table([header, *rows], numbers=(3,))
 
 
-def corpus_document(entries: Iterable[Listed]) -> Document:
+def corpus_document(entries: Iterable[Stored | Problem]) -> Document:
     """Return the document of `kfuzz corpus list`."""
     findings, problems = [], []
-    for path, entry in entries:
+    for entry in entries:
         if isinstance(entry, Problem):
             problems.append(problem_document(entry))
             continue
         found = entry.finding
         more = {"kernel": found.target.node_id, "mark": encode(found.mark)}
-        findings.append(summary_document(entry, path) | more)
+        findings.append(finding_summary(found, entry.path) | more)
     return {"findings": findings, "problems": problems}
 
 

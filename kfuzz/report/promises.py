@@ -63,19 +63,16 @@ def promise(contract: Contract) -> str:
     return found.title if found else contract.postcondition
 
 
-def contract_text(contract: Contract) -> list[str]:
-    """Return the eight parts, each under its name."""
+def contract_lines(contract: Contract, *, markdown: bool) -> list[str]:
+    """Return the eight parts, each under its name, as text or a page of Markdown."""
+    parts, head = whole(contract), f"{contract.identifier}: {promise(contract)}"
+    if markdown:
+        return markdown_page(head, (), as_sections(parts))
     sections = [
         Section(name, [line for text in texts for line in _wrapped(text)])
-        for name, texts in whole(contract)
+        for name, texts in parts
     ]
-    return text_page(f"{contract.identifier}: {promise(contract)}", (), sections)
-
-
-def contract_markdown(contract: Contract) -> list[str]:
-    """Return the eight parts as a page of Markdown."""
-    sections = as_sections(whole(contract))
-    return markdown_page(f"{contract.identifier}: {promise(contract)}", (), sections)
+    return text_page(head, (), sections)
 
 
 def as_sections(parts: list[tuple[str, list[str]]]) -> list[Section]:
@@ -189,6 +186,12 @@ def operator_page(operator: Operator, *, markdown: bool) -> list[str]:
     sections = [Section(counted(len(bound), "contract"), rows=rows)]
     draw = markdown_page if markdown else text_page
     return draw(operator.name, facts, sections)
+
+
+def operator_pages(operators: Iterable[Operator], *, markdown: bool) -> list[str]:
+    """Return several such pages, a line left free between them."""
+    pages = (operator_page(o, markdown=markdown) for o in operators)
+    return [line for page in pages for line in (*page, "")][:-1]
 
 
 def operator_document(operator: Operator) -> dict[str, Any]:

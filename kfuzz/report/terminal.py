@@ -2,123 +2,42 @@
 
 import os
 import shlex
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Final, Self, TextIO
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from kfuzz.core.event import (
     Event,
     FindingReplayed,
     FindingSaved,
-    KernelFinished,
     Notice,
     Progress,
     RunFinished,
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import FAILING, UNCONFIRMED, State
-from kfuzz.report.finding_view import Depth, finding_lines, view
+from kfuzz.core.verdict import UNCONFIRMED, State
+from kfuzz.report.finding_view import Depth, FindingView, finding_lines, view
 from kfuzz.report.json_report import replay_lines, replay_total
-from kfuzz.report.tables import Shown, kernel_lines, overview, uncompared
+from kfuzz.report.tables import Gathered, Shown, kernel_lines, overview, uncompared
 from kfuzz.report.text import counted, one_line, plain
 
 # How far a campaign is: one live line on a terminal, a line now and then elsewhere.
 
 # Logs of CI jobs: often enough to see life, seldom enough to read.
 SECONDS_BETWEEN_LINES: Final = 3.0
-_LIVE_PER_SECOND: Final = 4.0
 # Cases per second from which fractions say nothing.
 _WHOLE_RATE: Final = 10.0
 
 
-class PlainLines:
-    """Prints a progress line at most every `SECONDS_BETWEEN_LINES`.
-
-    Args:
-        say: prints one line.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._kernels = 0
-        self._last = 0.0
-
-    def feed(self, event: Event) -> None:
-        """Take the next event."""
-        if isinstance(event, RunStarted):
-            self._kernels = len(event.kernels)
-        due = self._last + SECONDS_BETWEEN_LINES
-        if isinstance(event, Progress) and event.elapsed_s >= due:
-            self._last = event.elapsed_s
-            self._say(progress_text(event, self._kernels, event.elapsed_s))
-
-
-class LiveLine:
-    """Shows the last progress at the foot of a terminal, its clock running.
-
-    Args:
-        console: a terminal.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._kernels = 0
-        self._last: Progress | None = None
-        self._seen = time.monotonic()
-        self._reducing = False
-        # What kernels print in this process must not tear the line apart.
-        self._live = Live(
-            console=console,
-            get_renderable=self._render,
-            refresh_per_second=_LIVE_PER_SECOND,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),
-            redirect_stderr=sys.stderr.isatty(),
-        )
-
-    def feed(self, event: Event) -> None:
-        """Take the next event."""
-        if isinstance(event, RunStarted):
-            self._kernels = len(event.kernels)
-            self._live.start()
-        if isinstance(event, FindingSaved):
-            self._reducing = event.stage != "done"
-        if isinstance(event, Progress):
-            self._last, self._seen = event, time.monotonic()
-
-    def stop(self) -> None:
-        """Take the line away; the cursor is where it was."""
-        self._live.stop()
-
-    def _render(self) -> Text:
-        elapsed = time.monotonic() - self._seen
-        if self._last is None:
-            text = f"{elapsed:.0f} s  starting"
-        else:
-            elapsed += self._last.elapsed_s
-            text = progress_text(self._last, self._kernels, elapsed)
-        text += "  reducing a finding" if self._reducing else ""
-        return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
-
-
-def progress_text(event: Progress, kernels: int, elapsed_s: float) -> str:
-    """Return the counters on one line.
-
-    Args:
-        event: the counters.
-        kernels: kernels in all.
-        elapsed_s: seconds to show, those of the event or later.
-    """
+def progress_text(event: Progress, kernels: int) -> str:
+    """Return the counters on one line, with the number of kernels in all."""
     rate = event.cases / event.elapsed_s if event.elapsed_s > 0 else 0.0
     shown = f"{rate:.0f}" if rate >= _WHOLE_RATE else f"{rate:.1f}"
     return (
-        f"{elapsed_s:.0f} s  {event.cases} cases ({shown}/s)  "
+        f"{event.elapsed_s:.0f} s  {event.cases} cases ({shown}/s)  "
         f"{event.kernels_done}/{kernels} kernels done  "
         f"worst ratio {event.worst_ratio:.2g}  "
         f"findings {event.findings}"
@@ -171,21 +90,18 @@ class TerminalReport:
         self._options = f" --corpus {shlex.quote(corpus)}" if corpus else ""
         self._repeat, self._summary, self._target = repeat, summary, target
         moves = out.isatty() and not self._console.is_dumb_terminal
-        self._live = LiveLine(self._console) if moves and not quiet else None
-        self._lines = None if quiet or self._live else PlainLines(self._say)
+        self._live = self._console.status("starting") if moves and not quiet else None
+        self._kernels, self._progress_s = 0, 0.0
         self._done: set[str] = set()
         self._told: set[str] = set()
-        self._old: set[str] = set()
-        # What `--target` takes for kernels of which findings do not say where they are.
-        self._outside: dict[str, str] = {}
-        self._finished: list[KernelFinished] = []
-        self._replayed: list[FindingReplayed] = []
+        self._run = Gathered()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._end_live()
+        if self._live:
+            self._live.stop()
 
     def feed(self, event: Event) -> None:
         """Take the next event.
@@ -193,47 +109,43 @@ class TerminalReport:
         Raises:
             BrokenPipeError: nobody reads any more.
         """
-        if self._live:
-            self._live.feed(event)
-        if self._lines:
-            self._lines.feed(event)
-        if isinstance(event, FindingSaved) and not event.is_new:
-            self._old.add(event.finding.id)
+        self._run.feed(event)
         match event:
             case RunStarted():
                 self._start(event)
+            case Progress() if self._live:
+                self._live.update(Text(progress_text(event, self._kernels)))
+            case Progress() if not self._quiet:
+                if event.elapsed_s >= self._progress_s + SECONDS_BETWEEN_LINES:
+                    self._progress_s = event.elapsed_s
+                    self._say(progress_text(event, self._kernels))
             case FindingSaved(stage="found"):
                 self._found(event)
             case FindingSaved(stage="done"):
-                self._block(event.kernel, event.finding, event.path)
-            case FindingReplayed():
-                self._replay(event)
+                self._block(event.kernel, event.finding)
+            case FindingReplayed():  # its block would say nothing new
+                self._told.add(event.id)
+                for line in replay_lines(event, options=self._options):
+                    self._say(line)
             case Notice() if not self._quiet:
                 place = f"{one_line(event.kernel)}: " if event.kernel else ""
                 self._say(f"note: {place}{one_line(event.message)}")
                 if self._verbose:
                     for line in plain(event.trace).splitlines():
                         self._say(f"  {line}")
-            case KernelFinished():
-                self._finished.append(event)
             case RunFinished():
                 self._end(event)
             case _:
                 pass
 
     def _start(self, event: RunStarted) -> None:
-        self._outside |= event.outside
-        kernels = counted(len(event.kernels), "kernel")
+        self._kernels = len(event.kernels)
+        kernels = counted(self._kernels, "kernel")
         text = f"{kernels} on {event.device}, seed {event.seed}"
         text += f", {event.jobs} at once" if event.jobs > 1 else ""
         self._say(text)
-
-    def _replay(self, event: FindingReplayed) -> None:
-        """Say what came of a stored finding; its block would say nothing new."""
-        self._replayed.append(event)
-        self._told.add(event.id)
-        for line in replay_lines(event, options=self._options):
-            self._say(line)
+        if self._live:
+            self._live.start()
 
     def _found(self, event: FindingSaved) -> None:
         if not event.is_new:
@@ -242,7 +154,7 @@ class TerminalReport:
         what = one_line(f"{signature.kernel}: {event.finding.summary}")
         self._say(Text(f"candidate {what} ({signature.contract}); confirming it"))
 
-    def _block(self, kernel: str, finding: Finding, path: str | Path) -> None:
+    def _block(self, kernel: str, finding: Finding) -> None:
         """Print all that is known about a finding, and what to type next."""
         if finding.id in self._told:  # as a replayed one; found again it is news
             self._told.discard(finding.id)
@@ -252,13 +164,15 @@ class TerminalReport:
             self._say(f"  the same failure as {finding.id} above")
             return
         self._done.add(finding.id)
-        outside = self._outside.get(kernel, self._target)
-        is_new = finding.id not in self._old
-        shown = Shown(kernel, finding, str(path), is_new, outside=outside)
+        shown = next(
+            s
+            for s in self._run.findings
+            if (s.kernel, s.finding.id) == (kernel, finding.id)
+        )
         if shown.known:
             self._say(known_line(shown))
             return
-        made = view(shown, self._options)
+        made = self._view(shown)
         depth = Depth.MEDIUM if self._verbose else Depth.SHORT
         head, *lines = finding_lines(made, depth)
         word, rest = head[: len(made.state.headline)], head[len(made.state.headline) :]
@@ -267,31 +181,30 @@ class TerminalReport:
         self._say(Text.assemble("\n", (word, style), (rest, "bold"), *below))
 
     def _end(self, event: RunFinished) -> None:
-        self._end_live()
-        for kernel in self._finished:
-            for finding in kernel.findings:
-                if finding.id not in self._done:
-                    path = kernel.paths.get(finding.id, "")
-                    self._block(kernel.kernel, finding, path)
-        if self._replayed:
-            self._say(f"\n{replay_total(self._replayed)}")
+        self.__exit__()
+        finished = list(self._run.kernels.values())
+        findings = [(k.kernel, f) for k in finished for f in k.findings]
+        for name, finding in findings:
+            if finding.id not in self._done:
+                self._block(name, finding)
+        if self._run.replayed:
+            self._say(f"\n{replay_total(self._run.replayed)}")
         if self._summary:
-            lines = ["", *overview(self._finished)] if self._finished else []
-            for kernel in self._finished:
+            lines = ["", *overview(finished)] if finished else []
+            for kernel in finished:
                 lines += ["", *kernel_lines(kernel, verbose=self._verbose)]
             self._say("\n".join([*lines, ""]))
         self._failed()
-        cases = sum(k.cases for k in self._finished)
-        found = sum(len(k.findings) for k in self._finished)
-        words = counted(found, "finding") if found else "no finding"
-        known = sum(f.state is State.KNOWN for k in self._finished for f in k.findings)
+        cases = sum(k.cases for k in finished)
+        words = counted(len(findings), "finding") if findings else "no finding"
+        states = [finding.state for _, finding in findings]
+        known = states.count(State.KNOWN)
         words += f" ({known} of them known)" if known else ""
-        states = [f.state for k in self._finished for f in k.findings]
         if late := states.count(State.NEW):
             words += f" ({late} of them not confirmed: time was up)"
         if other := sum(s in UNCONFIRMED for s in states) - late:
             words += f" ({other} of them not confirmed; see `--fail-on any`)"
-        idle = sum(bool(k.uncompared) for k in self._finished)
+        idle = sum(bool(k.uncompared) for k in finished)
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
         started = f" ({event.startup_s:.1f} s to start)" if event.startup_s else ""
         judged = counted(cases, "case") + (f", {uncompared(idle)}" if idle else "")
@@ -305,29 +218,24 @@ class TerminalReport:
     def _failed(self) -> None:
         """List what fails the run, and what was not confirmed, one finding a line."""
         failed = {
-            f.id: f"{f.signature.kernel}: {f.summary}"
-            for kernel in self._finished
-            for f in sorted(kernel.findings, key=lambda f: f.severity)
-            if f.state in FAILING
+            s.finding.id: f"{s.finding.signature.kernel}: {s.finding.summary}"
+            for s in self._run.findings
+            if s.fails
         }
-        for event in self._replayed:
+        for event in self._run.replayed:
             if event.fails:
                 failed.setdefault(event.id, event.message)
         for id, what in failed.items():
             self._say(f"FAILED {id} - {one_line(what)}")
-        for kernel in self._finished:
-            for finding in kernel.findings:
-                if finding.state in UNCONFIRMED:
-                    outside = self._outside.get(kernel.kernel, self._target)
-                    path = kernel.paths.get(finding.id, "")
-                    shown = Shown(kernel.kernel, finding, path, outside=outside)
-                    made = view(shown, self._options)
-                    word = made.state.headline
-                    self._say(f"{word} {made.id} - {made.summary}; {made.replay}")
+        for shown in self._run.findings:
+            if shown.finding.state in UNCONFIRMED:
+                made = self._view(shown)
+                word = made.state.headline
+                self._say(f"{word} {made.id} - {made.summary}; {made.replay}")
 
-    def _end_live(self) -> None:
-        if self._live:
-            self._live.stop()
+    def _view(self, shown: Shown) -> FindingView:
+        outside = shown.outside or self._target
+        return view(replace(shown, outside=outside), self._options)
 
     def _say(self, line: str | Text) -> None:
         self._console.print(line, soft_wrap=True)

@@ -16,8 +16,7 @@ from typing import Any, Final, get_args
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, unpack_bits
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.event import Event, FindingSaved, KernelFinished, RunStarted
-from kfuzz.core.finding import Finding
+from kfuzz.core.event import Event, FindingSaved
 from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype, unravel
 from kfuzz.store import files
 
@@ -343,8 +342,6 @@ FORMAT: Final = 1
 
 # Derived, for those who read the lines with other tools.
 _ID: Final = "id"
-# Of a setting that there is no more; lines that earlier versions wrote have it.
-_LEARNT: Final = "learnt"
 # A line holds a finding at most; its inputs may be as large as an entry's.
 MAX_LINE_CHARACTERS: Final = 1 << 29
 
@@ -357,27 +354,11 @@ def _name(kind: type) -> str:
 _KINDS: Final[dict[str, type]] = {_name(kind): kind for kind in get_args(Event)}
 
 
-class EventLines:
-    """Turns the events of one stream to lines, each finding's content only once."""
-
-    def __init__(self) -> None:
-        self._told: dict[str, Finding] = {}
-
-    def line(self, event: Event) -> str:
-        """Return one line of ASCII, its newline included.
-
-        A kernel's end names the findings that were told as they are by their ids.
-        """
-        fields = encode(event)
-        if isinstance(event, FindingSaved):
-            self._told[event.finding.id] = event.finding
-            fields = {_ID: event.finding.id, **fields}
-        if isinstance(event, KernelFinished):
-            fields["findings"] = [
-                f.id if self._told.get(f.id) == f else encode(f) for f in event.findings
-            ]
-        document = {"format": FORMAT, "event": _name(type(event)), **fields}
-        return json.dumps(document, allow_nan=False) + "\n"
+def event_line(event: Event) -> str:
+    """Return an event on one line of ASCII, its newline included."""
+    derived = {_ID: event.finding.id} if isinstance(event, FindingSaved) else {}
+    head = {"format": FORMAT, "event": _name(type(event))}
+    return json.dumps({**head, **derived, **encode(event)}, allow_nan=False) + "\n"
 
 
 def read_events(lines: Iterable[str], *, where: str = "") -> Iterator[Event]:
@@ -394,7 +375,6 @@ def read_events(lines: Iterable[str], *, where: str = "") -> Iterator[Event]:
         DecodeError: naming line and field of what is malformed, or of a format that
             this version does not know.
     """
-    told: dict[str, Finding] = {}
     for number, line in enumerate(lines, 1):
         if not line.endswith("\n"):
             return
@@ -402,13 +382,10 @@ def read_events(lines: Iterable[str], *, where: str = "") -> Iterator[Event]:
         if len(line) > MAX_LINE_CHARACTERS:
             raise DecodeError("longer than any event", where=place)
         if not line.isspace():
-            event = _event(files.loads(line, where=place), told, place)
-            if isinstance(event, FindingSaved):
-                told[_id(event.finding, place)] = event.finding
-            yield event
+            yield _event(files.loads(line, where=place), place)
 
 
-def _event(document: Any, told: dict[str, Finding], place: str) -> Event:
+def _event(document: Any, place: str) -> Event:
     document = files.document(document, FORMAT, where=place)
     name = document.pop("event", None)
     kind = _KINDS.get(name) if isinstance(name, str) else None
@@ -418,30 +395,8 @@ def _event(document: Any, told: dict[str, Finding], place: str) -> Event:
         )
     if kind is FindingSaved:
         document.pop(_ID, None)
-    if kind is RunStarted:
-        document.pop(_LEARNT, None)
-    if kind is KernelFinished and isinstance(document.get("findings"), list):
-        document["findings"] = [_named(f, told, place) for f in document["findings"]]
     event: Event = decode(kind, document, f"{place}: ")
     return event
-
-
-def _id(finding: Finding, place: str) -> str:
-    try:
-        return finding.id
-    except UnicodeEncodeError:
-        raise DecodeError("its names are not text", where=place) from None
-
-
-def _named(finding: Any, told: dict[str, Finding], place: str) -> Any:
-    if not isinstance(finding, str):
-        return finding
-    if finding not in told:
-        raise DecodeError(
-            f"no line before has the finding {finding!r:.80}",
-            where=f"{place}: findings",
-        )
-    return encode(told[finding])
 
 
 # Documents from Jinja templates beside the modules that fill them.

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.errors import DecodeError, StorageError, UsageError
 from kfuzz.core.finding import Finding, Target, renamed, safe_name
@@ -29,11 +29,8 @@ from kfuzz.store.entry import (
     FINDING,
     STAGED,
     UNFINISHED,
-    Summary,
     files_of,
-    misstated,
     read_entry,
-    read_summary,
     remove_entry,
     update_entry,
     write_entry,
@@ -43,8 +40,6 @@ from kfuzz.store.life import merged, with_marks
 
 if TYPE_CHECKING:  # it is for URLs alone
     from kfuzz.store.mirror import Mirror
-
-T = TypeVar("T")
 
 # Near ids shown where one is not found.
 _NEAR: Final = 3
@@ -120,11 +115,9 @@ class Corpus:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise UsageError(
-                f"findings cannot be stored here: {error.strerror}",
-                where=str(self.root),
-                fix="choose another folder with --corpus, or mend this one",
-            ) from None
+            what = f"findings cannot be stored here: {error.strerror}"
+            fix = "choose another folder with --corpus, or mend this one"
+            raise UsageError(what, where=str(self.root), fix=fix) from None
         if self.mirror is not None:
             self.mirror.require_writable()
 
@@ -247,18 +240,13 @@ class Corpus:
                 raise DecodeError(found.what)
             return found
         if id and ids:
-            raise UsageError(
-                f"{id!r} is the beginning of {len(ids)} ids",
-                where=str(self.root),
-                fix=f"give more of one: {', '.join(ids[:_NEAR])}",
-            )
+            what = f"{id!r} is the beginning of {len(ids)} ids"
+            fix = f"give more of one: {', '.join(ids[:_NEAR])}"
+            raise UsageError(what, where=str(self.root), fix=fix)
         near = difflib.get_close_matches(id, entries, n=_NEAR, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise UsageError(
-            f"no finding {id!r}",
-            where=str(self.root),
-            fix=f"{hint}`kfuzz corpus list` names all {len(entries)}",
-        )
+        fix = f"{hint}`kfuzz corpus list` names all {len(entries)}"
+        raise UsageError(f"no finding {id!r}", where=str(self.root), fix=fix)
 
     def entries(self, kernel: str = "") -> Iterator[Stored | Problem]:
         """Yield every entry, readable or not, sorted by kernel and folder.
@@ -269,19 +257,19 @@ class Corpus:
         Raises:
             UsageError: if the root is there but cannot be listed.
         """
-        for path, finding in self._each(read_entry, kernel):
-            if isinstance(finding, Problem):
-                yield finding
-            else:
-                yield Stored(finding, path)
-
-    def summaries(self) -> Iterator[tuple[Path, Summary | Problem]]:
-        """Yield what a list says of each entry, with its folder, in the same order.
-
-        Raises:
-            UsageError: as for `entries`.
-        """
-        return self._each(read_summary)
+        for path in self.folders(kernel):
+            try:
+                if path.is_symlink() or path.parent.is_symlink():
+                    raise DecodeError("is a link, which is not followed")
+                if not os.path.lexists(path / FINDING):
+                    continue  # not an entry; `check` says so
+                yield Stored(read_entry(path), path)
+            except UnknownFormatError as error:
+                yield Problem(path, str(error), ProblemKind.FORMAT)
+            except DecodeError as error:
+                if path.exists():  # else a writer has moved it
+                    what = str(error) if error.where else f"{path}: {error}"
+                    yield Problem(path, what, ProblemKind.DAMAGED)
 
     def homes(self, kernel: str) -> list[Target]:
         """Return where the entries of a kernel's name say that it lives, each once.
@@ -289,26 +277,9 @@ class Corpus:
         Raises:
             UsageError: as for `entries`.
         """
-        told = (summary for _, summary in self._each(read_summary, kernel))
-        homes = (each.finding.target for each in told if isinstance(each, Summary))
+        told = self.entries(kernel)
+        homes = (each.finding.target for each in told if isinstance(each, Stored))
         return list(dict.fromkeys(homes))
-
-    def _each(
-        self, read: Callable[[Path], T], kernel: str = ""
-    ) -> Iterator[tuple[Path, T | Problem]]:
-        for path in self.folders(kernel):
-            try:
-                if path.is_symlink() or path.parent.is_symlink():
-                    raise DecodeError("is a link, which is not followed")
-                if not os.path.lexists(path / FINDING):
-                    continue  # not an entry; `check` says so
-                yield path, read(path)
-            except UnknownFormatError as error:
-                yield path, Problem(path, str(error), ProblemKind.FORMAT)
-            except DecodeError as error:
-                if path.exists():  # else a writer has moved it
-                    what = str(error) if error.where else f"{path}: {error}"
-                    yield path, Problem(path, what, ProblemKind.DAMAGED)
 
     def repair(self) -> list[str]:
         """Finish or clear away what killed writers left; move misplaced entries.
@@ -335,9 +306,6 @@ class Corpus:
         for entry in self.entries():
             if isinstance(entry, Problem):
                 problems.append(entry)
-            elif what := misstated(entry.finding, entry.path):
-                what = f"{entry.path / FINDING}: {what}"
-                problems.append(Problem(entry.path, what, ProblemKind.DAMAGED))
             elif entry.path != self.root / entry.finding.folder:
                 what = f"{entry.path}: its name should be {entry.finding.folder}"
                 problems.append(Problem(entry.path, what, ProblemKind.MISPLACED))
@@ -378,11 +346,9 @@ class Corpus:
                     found += sorted(_subfolders(folder))
             return found
         except OSError as error:
-            raise UsageError(
-                f"cannot be listed: {error.strerror}",
-                where=str(error.filename or self.root),
-                fix="--corpus names a folder",
-            ) from None
+            where = str(error.filename or self.root)
+            what = f"cannot be listed: {error.strerror}"
+            raise UsageError(what, where=where, fix="--corpus names a folder") from None
 
     def _leftovers(self) -> list[Path]:
         staged = [p for f in self.folders() for p in f.glob(STAGED + "*")]
@@ -409,12 +375,10 @@ class Corpus:
                     self._tidy(alone)
                 yield alone
         except OSError as error:
-            raise StorageError(
-                f"cannot be written: {error.strerror or error}",
-                where=str(error.filename or self.root),
-                fix="nothing stored before is lost; free some space or choose another "
-                "folder with --corpus",
-            ) from None
+            where = str(error.filename or self.root)
+            what = f"cannot be written: {error.strerror or error}"
+            fix = "nothing is lost; free some space or name another --corpus"
+            raise StorageError(what, where=where, fix=fix) from None
         if changed and self.mirror is not None:
             self.mirror.send(changed)
 

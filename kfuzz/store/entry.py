@@ -21,16 +21,15 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
-from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError, HarnessError
-from kfuzz.core.finding import ATEN, Explanation, Finding, Fingerprint, Mark, Target
+from kfuzz.core.finding import ATEN, Finding, Mark, Target
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Failure, Signature, State
+from kfuzz.core.verdict import Signature
 from kfuzz.store import files as strict_json
 from kfuzz.store import files as tensorfile
 from kfuzz.store.files import (
@@ -78,11 +77,6 @@ def unsafe_reference(finding: Finding) -> tuple[str, str] | None:
     )
 
 
-def unsafe_name(case: Case) -> tuple[str, str] | None:
-    """Return (field, why) where a case calls a part of it what must not be trusted."""
-    return _unprintable(_names_of(case, "case"))
-
-
 def _unprintable(texts: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """Return the first (field, why) of texts that more than print, as ends of lines."""
     for field, text in texts:
@@ -128,76 +122,8 @@ MAX_BYTES: Final = 1 << 29
 _READ_ATTEMPTS: Final = 20
 _READ_PAUSE_SECONDS: Final = 0.002
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
-_COUNT: Final[Any] = int | None
 # What is said again of what follows from the rest, for who reads no case.
-_DERIVED: Final[dict[str, Any]] = {
-    "id": str, "bucket": str, "input_elements": int, "nonzero_elements": _COUNT,
-}  # fmt: skip
-# What a list needs of a finding, and what it is.
-_LISTED: Final[dict[str, Any]] = {
-    "signature": Signature,
-    "target": Target,
-    "failure": Failure,
-    "state": State,
-    "explanation": Explanation,
-    "mark": Mark | None,
-}
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a list says of a finding.
-
-    Attributes:
-        finding: the finding; what was read for a list alone has no case.
-        input_elements: elements over all tensor inputs of the minimal case.
-        nonzero_elements: non-zero ones, None where that is not known.
-    """
-
-    finding: Finding
-    input_elements: int
-    nonzero_elements: int | None
-
-
-def summary_of(finding: Finding) -> Summary:
-    """Return what a list says of a finding."""
-    return Summary(finding, finding.input_elements, finding.nonzero_elements)
-
-
-def read_summary(folder: Path) -> Summary:
-    """Read what a list says of the finding stored in a folder.
-
-    The case, which is most of an entry, is not looked at: `read_entry` may refuse
-    what this lists.
-
-    Raises:
-        UnknownFormatError, DecodeError: as `read_entry`.
-    """
-    path = folder / FINDING
-    document = _document(_read(path), path)
-    counted = ("input_elements", "nonzero_elements")
-    needed = (*counted, "signature", "target", "failure")
-    if document.get("explanation") is None or any(k not in document for k in needed):
-        return summary_of(read_entry(folder))  # its id lies in its case
-    where = f"{path}: "
-    elements, nonzero = (_counted(document, key, where) for key in counted)
-    empty = Case({}, {})
-    finding = Finding(
-        **{
-            name: decode(kind, document[name], where + name)
-            for name, kind in _LISTED.items()
-            if name in document
-        },
-        operator="",
-        device="",
-        case=empty,
-        first=empty,
-        declaration=Declaration(),
-        fingerprint=Fingerprint(),
-    )
-    if problem := unsafe_reference(finding):
-        raise DecodeError(problem[1], where=where + problem[0])
-    return Summary(finding, elements, nonzero)
+_DERIVED: Final = ("id", "bucket", "input_elements", "nonzero_elements")
 
 
 def files_of(finding: Finding) -> dict[str, bytes]:
@@ -235,9 +161,8 @@ def attach(folder: Path, name: str, content: bytes) -> Path:
     try:
         replace_file(path, content, prefix=STAGED)
     except OSError as error:
-        raise HarnessError(
-            f"cannot be written: {error.strerror or error}", where=str(path)
-        ) from None
+        what = f"cannot be written: {error.strerror or error}"
+        raise HarnessError(what, where=str(path)) from None
     return path
 
 
@@ -251,11 +176,6 @@ def attachments(folder: Path) -> dict[str, bytes]:
         with contextlib.suppress(DecodeError):
             found[path.name] = _read(path)
     return found
-
-
-def staged_name(content: bytes) -> str:
-    """Return the name under which new inputs wait for their finding.json."""
-    return STAGED + digest_of(content)[:16]
 
 
 def read_entry(folder: Path) -> Finding:
@@ -280,16 +200,6 @@ def read_entry(folder: Path) -> Finding:
     raise failure
 
 
-def misstated(stored: Finding, folder: Path) -> str:
-    """Return what an entry says of its finding that does not follow from it, or ""."""
-    document = _document(_read(folder / FINDING), folder / FINDING)
-    for key in _DERIVED:
-        said, follows = document.get(key), getattr(stored, key)
-        if key in document and said != follows:
-            return f"{key} says {said!r:.40}, and is {follows!r:.40}"
-    return ""
-
-
 def _version(path: Path) -> tuple[int, int, int] | None:
     """Return what changes whenever a file is replaced, by equal content too."""
     try:
@@ -303,8 +213,8 @@ def _parse(folder: Path, content: bytes) -> Finding:
     where = f"{folder / FINDING}: "
     document = _document(content, folder / FINDING)
     inputs = _read_inputs(folder, document.pop("inputs", "unsaid"))
-    for key in _DERIVED.keys() & document.keys():
-        _counted(document, key, where)
+    for key in _DERIVED:
+        document.pop(key, None)
     _insert_values(document, inputs, where)
     document["first"] = document.get("case")
     finding = decode(Finding, document, where)
@@ -316,18 +226,10 @@ def _parse(folder: Path, content: bytes) -> Finding:
         where = f"{folder / FIRST}: "
         first = _document(_read(folder / FIRST), folder / FIRST)
         case = decode(Case, first.get("case"), f"{where}case")
-        if problem := unsafe_name(case):
+        if problem := _unprintable(_names_of(case, "case")):
             raise DecodeError(problem[1], where=where + problem[0])
         finding = replace(finding, first=case)
     return finding
-
-
-def _counted(document: dict[str, Any], key: str, where: str) -> Any:
-    """Return what an entry says again of what follows from the rest."""
-    made = decode(_DERIVED[key], document.pop(key), f"{where}{key}")
-    if isinstance(made, int) and made < 0:
-        raise DecodeError("is below 0", where=f"{where}{key}")
-    return made
 
 
 def _document(content: bytes, path: Path) -> dict[str, Any]:
@@ -359,11 +261,9 @@ def _read_inputs(folder: Path, said: Any) -> dict[str, StoredTensor]:
                     return _tensors(content, candidate)
     # Say what is wrong with the file itself, where something is.
     _tensors(_read(path), path)
-    raise DecodeError(
-        f"its hash is not the one that {FINDING} names",
-        where=str(path),
-        fix="restore both files from the same version",
-    )
+    fix = "restore both files from the same version"
+    what = f"its hash is not the one that {FINDING} names"
+    raise DecodeError(what, where=str(path), fix=fix)
 
 
 def _tensors(content: bytes, path: Path) -> dict[str, StoredTensor]:
@@ -390,21 +290,13 @@ def _check_inputs(case: Case, inputs: dict[str, StoredTensor], where: str) -> No
     for name, tensor in inputs.items():
         spec = case.tensors.get(name)
         if spec is None or spec.values is None:
-            raise DecodeError(
-                "the case pins no such tensor", where=f"{where}header.{name}"
-            )
-        for field in ("dtype", "shape"):
-            ours, theirs = getattr(spec, field), getattr(tensor, field)
-            if ours != theirs:
-                raise DecodeError(
-                    f"{theirs!r:.80} differs from the case's {ours!r:.80}",
-                    where=f"{where}header.{name}.{field}",
-                )
-        if tensor.data != spec.values:
-            raise DecodeError(
-                f"elements differ from those in {FINDING}",
-                where=f"{where}header.{name}",
-            )
+            what = "the case pins no such tensor"
+            raise DecodeError(what, where=f"{where}header.{name}")
+        ours = StoredTensor(spec.dtype, spec.shape, spec.values)
+        for field in ("dtype", "shape", "data"):
+            if getattr(ours, field) != getattr(tensor, field):
+                what = f"differs from the case's in {FINDING}"
+                raise DecodeError(what, where=f"{where}header.{name}.{field}")
 
 
 def _read(path: Path) -> bytes:
@@ -460,7 +352,7 @@ def update_entry(place: Path, files: dict[str, bytes]) -> None:
     replace_file(place / FIRST, files[FIRST], prefix=STAGED)
     inputs = files.get(INPUTS)
     if inputs is not None:
-        staged = place / staged_name(inputs)
+        staged = place / (STAGED + digest_of(inputs)[:16])
         write_file(staged, inputs)
     replace_file(place / FINDING, files[FINDING], prefix=STAGED)
     sync_folder(place)

@@ -227,25 +227,17 @@ def read_plain(path: Path, most: int, *, follow: bool = True, fix: str = "") -> 
         raise MissingError("the file is missing", where=where, fix=fix) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        linked = not follow and path.is_symlink()
-        raise DecodeError(
-            "is a link, which is not followed"
-            if linked
-            else f"cannot be read: {reason}",
-            where=where,
-            fix=fix,
-        ) from None
+        what = f"cannot be read: {reason}"
+        if not follow and path.is_symlink():
+            what = "is a link, which is not followed"
+        raise DecodeError(what, where=where, fix=fix) from None
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise DecodeError("is not a plain file", where=where, fix=fix)
         if status.st_size > most:
-            raise DecodeError(
-                f"{status.st_size} bytes are more than it can need, which is at most "
-                f"{most}",
-                where=where,
-                fix=fix,
-            )
+            what = f"{status.st_size} bytes are more than it can need, at most {most}"
+            raise DecodeError(what, where=where, fix=fix)
         with open(handle, "rb", closefd=False) as file:
             return file.read(most)
     except OSError as error:

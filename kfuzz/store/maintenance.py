@@ -74,9 +74,7 @@ def mark(
         HarnessError: if the disk refuses.
     """
     if state not in MARKS:
-        raise UsageError(
-            f"nobody marks a finding {state}", fix=f"valid: {', '.join(MARKS)}"
-        )
+        raise UsageError(f"nobody marks a finding {state}")
     if state is State.KNOWN and not reason.strip():
         raise UsageError("a known finding needs a reason", fix='add --reason "…"')
     if features and state is not State.KNOWN:
@@ -167,21 +165,15 @@ def _require_markable(
     """
     finding = entry.finding
     if corpus.get(finding) is None:
-        raise UsageError(
-            "is not of this corpus",
-            where=str(entry.path),
-            fix="name the corpus with --corpus",
-        )
+        fix = "name the corpus with --corpus"
+        raise UsageError("is not of this corpus", where=str(entry.path), fix=fix)
     explained = finding.explanation
     needs = explained.features if explained and explained.complete else ()
     lacks = sorted(set(features) - set(needs))
     if lacks:
-        shown = ", ".join(needs) or "none that is known"
-        raise UsageError(
-            f"does not need {', '.join(lacks)}",
-            where=finding.id,
-            fix=f"what it needs: {shown}",
-        )
+        fix = f"what it needs: {', '.join(needs) or 'none that is known'}"
+        what = f"does not need {', '.join(lacks)}"
+        raise UsageError(what, where=finding.id, fix=fix)
 
 
 def _follow(corpus: Corpus, leader: Finding) -> list[Deed]:
@@ -246,14 +238,10 @@ def _taken(corpus: Corpus, entry: Stored) -> Deed:
         return Deed(made.id, Did.ADDED, made.failure.message, None, made.state)
     if made == before:
         return Deed(made.id, Did.SAME, "", before.state, made.state)
-    texts = []
+    why = "its history grew"
     if made.case != before.case:
-        texts.append(
-            f"a minimum of {made.input_elements} elements for {before.input_elements}"
-        )
-    if made.state is not before.state:
-        texts.append(f"{before.state} there, {made.state} now")
-    why = "; ".join(texts) or "its history grew"
+        elements = made.input_elements, before.input_elements
+        why = "a minimum of {} elements for {}".format(*elements)
     return Deed(made.id, Did.JOINED, why, before.state, made.state)
 
 

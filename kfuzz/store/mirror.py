@@ -17,7 +17,7 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -112,23 +112,14 @@ class Objects:
         """The file system, and the path of the URL in it."""
         try:
             from fsspec.core import url_to_fs
-        except ImportError:
-            fix = "pip install 'kfuzz[url]'"
-            raise UsageError(
-                "needs fsspec, which is not installed", where=self.url, fix=fix
-            ) from None
-        try:
+
             # A cached listing lacks what others have created since.
             system, root = url_to_fs(
                 self.url, use_listings_cache=False, skip_instance_cache=True
             )
-        except ImportError:
-            package = _BACKENDS[self._protocol]
-            raise UsageError(
-                f"needs {package}, which is not installed",
-                where=self.url,
-                fix=f"pip install {package}",
-            ) from None
+        except ImportError as error:
+            fix = f"pip install 'kfuzz[url]' {_BACKENDS[self._protocol]}".rstrip()
+            raise UsageError(str(error), where=self.url, fix=fix) from None
         return system, root
 
     def names(self) -> dict[str, set[str]]:
@@ -260,9 +251,6 @@ _ADDRESS: Final = "url"
 _STATES: Final = "states"
 # Versions that are held in memory at a time.
 _TOGETHER: Final = 128
-# A server that does not answer is left alone for ten times as long as that took.
-_LEAST_PAUSE_SECONDS: Final = 60.0
-_PAUSES: Final = 10.0
 # What is created to see whether anything can be.
 _WRITABLE: Final = (".kfuzz", b"findings of kfuzz, read with --corpus URL\n")
 
@@ -282,21 +270,9 @@ class Version:
     files: Mapping[str, str] | None
 
 
-@dataclass(frozen=True)
-class Read:
-    """A version as it was read.
-
-    Attributes:
-        version: the version.
-        finding: of its files; None where it has none.
-        beside: what lies beside the finding, by name.
-        content: digest of both; "" where there are none.
-    """
-
-    version: Version
-    finding: Finding | None
-    beside: Mapping[str, bytes]
-    content: str
+# A version as it was read: its parents, its finding, what lies beside that by name, and
+# the digest of both, which is "" where it has none.
+_Read = tuple[tuple[str, ...], Finding | None, Mapping[str, bytes], str]
 
 
 @dataclass(frozen=True)
@@ -358,14 +334,10 @@ class Mirror:
             some, fresh = fresh[:_TOGETHER], fresh[_TOGETHER:]
             while fresh and fresh[0][0] == some[-1][0]:
                 some.append(fresh.pop(0))
-            contents = self._objects.read(some)
-            taken: dict[str, dict[str, Read]] = {}
-            for entry, digest in some:
-                try:
-                    made = self._read(entry, contents.get((entry, digest)))
-                except DecodeError as error:
-                    place = f"{self.url}/{entry}/{digest}"
-                    log.warning("kfuzz: skipped: %s: %s", place, error)
+            taken: dict[str, dict[str, _Read]] = {}
+            for (entry, digest), made in self._each(some):
+                if isinstance(made, str):
+                    log.warning("kfuzz: skipped: %s", made)
                 else:
                     taken.setdefault(entry, {})[digest] = made
             with self._corpus.writing():
@@ -405,8 +377,8 @@ class Mirror:
             self.push(entries)
         except HarnessError as error:
             now = time.monotonic()
-            pause = max(_LEAST_PAUSE_SECONDS, _PAUSES * (now - began))
-            self._asked_again = now + pause
+            # It is left alone for ten times as long as that took.
+            self._asked_again = now + max(60.0, 10 * (now - began))
             log.warning("kfuzz: %s", self.stays_here(error))
 
     def stays_here(self, error: HarnessError) -> StorageError:
@@ -428,19 +400,24 @@ class Mirror:
         """
         problems = []
         for entry, digests in sorted(self._objects.names().items()):
-            if not _is_entry(entry):
-                continue
             wanted = [(entry, digest) for digest in sorted(digests)]
-            contents = self._objects.read(wanted)
-            for _, digest in wanted:
-                try:
-                    self._read(entry, contents.get((entry, digest)))
-                except DecodeError as error:
-                    what = f"{self.url}/{entry}/{digest}.json: {error}"
-                    problems.append((entry, what))
+            read = self._each(wanted) if _is_entry(entry) else ()
+            problems += [(entry, made) for _, made in read if isinstance(made, str)]
         return problems
 
-    def _read(self, entry: str, content: bytes | None) -> Read:
+    def _each(
+        self, wanted: Collection[tuple[str, str]]
+    ) -> Iterator[tuple[tuple[str, str], _Read | str]]:
+        """Yield versions as they are read, or what is wrong with them."""
+        contents = self._objects.read(wanted)
+        for entry, digest in wanted:
+            try:
+                made = self._read(entry, contents.get((entry, digest)))
+                yield (entry, digest), made
+            except DecodeError as error:
+                yield (entry, digest), f"{self.url}/{entry}/{digest}.json: {error}"
+
+    def _read(self, entry: str, content: bytes | None) -> _Read:
         """Return a version as it was written.
 
         Raises:
@@ -453,7 +430,7 @@ class Mirror:
         if version.entry != entry:
             raise DecodeError(f"is of {version.entry!r:.80}", where="entry")
         if version.files is None:
-            return Read(version, None, {}, "")
+            return version.parents, None, {}, ""
         with tempfile.TemporaryDirectory(dir=self._home) as place:
             folder = Path(place)
             for name, coded in version.files.items():
@@ -465,24 +442,24 @@ class Mirror:
                     raise DecodeError("not base64", where=f"files.{name}") from None
                 folder.joinpath(name).write_bytes(decoded)
             finding, beside = read_entry(folder), attachments(folder)
-        return Read(version, finding, beside, _digest(files_of(finding) | beside))
+        return version.parents, finding, beside, _digest(files_of(finding) | beside)
 
-    def _take(self, entry: str, versions: Mapping[str, Read]) -> None:
+    def _take(self, entry: str, versions: Mapping[str, _Read]) -> None:
         """Take over versions of an entry, alone at the corpus."""
         held, folder = self._held(entry), self._corpus.root / entry
         own, marks = _own(folder), _marks(folder)
         if own is None and marks:
             return  # damaged here: it is not touched, and `corpus check` says so
-        gone = {parent for each in versions.values() for parent in each.version.parents}
+        gone = {parent for parents, *_ in versions.values() for parent in parents}
         heads = sorted({*held.heads, *versions} - gone)
         clean = held.marks == marks
         # What changed here, or nothing replaced, is joined; else the new one holds.
         made = None if clean and not set(held.heads).intersection(heads) else own
         beside: dict[str, bytes] = {}
-        for each in (versions[head] for head in heads if head in versions):
-            if each.finding is not None:
-                made = each.finding if made is None else joined(made, each.finding)
-                beside |= each.beside
+        for _, finding, more, _ in (versions[h] for h in heads if h in versions):
+            if finding is not None:
+                made = finding if made is None else joined(made, finding)
+                beside |= more
         if made is not None and made != own:
             write_entry(self._corpus.root, folder, made)
         elif made is None and own is not None:
@@ -494,7 +471,7 @@ class Mirror:
         content = _digest(files_of(now) | attachments(folder) if now else {})
         seen = tuple(sorted({*held.seen, *versions}))
         held = replace(held, heads=tuple(heads), seen=seen)
-        if clean or [content] == [versions[h].content for h in heads if h in versions]:
+        if clean or [content] == [versions[h][3] for h in heads if h in versions]:
             held = replace(held, content=content, marks=_marks(folder))
         self._hold(entry, held)
 

@@ -79,7 +79,7 @@ from kfuzz.features.monitor.counts import (
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.promises import proof_lines
 from kfuzz.report.tables import Gathered, Shown, headline
-from kfuzz.report.text import EventLines, read_events
+from kfuzz.report.text import event_line, read_events
 from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import (
@@ -88,7 +88,6 @@ from kfuzz.store.entry import (
     INPUTS,
     files_of,
     read_entry,
-    read_summary,
 )
 from kfuzz.store.files import (
     keep_proof,
@@ -207,8 +206,7 @@ def _document(name: str, value: Any) -> dict[str, bytes]:
 
 
 def _events() -> dict[str, bytes]:
-    lines = EventLines()
-    return {"run.jsonl": "".join(map(lines.line, campaign(finding()))).encode()}
+    return {"run.jsonl": "".join(map(event_line, campaign(finding()))).encode()}
 
 
 def _use_events(path: Path) -> None:
@@ -359,7 +357,6 @@ bound = kf.kernel(ops.relu)(kf.launch(named))
 
 READERS: Final = (
     Reader("finding.json", _entry(FINDING), _use_entry),
-    Reader("a list of findings", _entry(FINDING), lambda p: read_summary(p.parent)),
     Reader("inputs.safetensors", _entry(INPUTS), _use_entry),
     Reader("first.json", _entry(FIRST), _use_entry),
     Reader("a statement", _graded, _statement),

@@ -1,6 +1,5 @@
 """kfuzz check: whether a binding can be judged, told before a search."""
 
-import json
 import sys
 from collections.abc import Callable
 
@@ -109,25 +108,3 @@ def test_a_broken_oracle_is_one_paragraph(checked: Checked) -> None:
     assert code == ExitCode.USAGE
     assert out == ""
     assert "kfuzz: error: kernels.py:13: kernel own, operator own: the oracle" in err
-
-
-def test_gradients_are_checked_too(checked: Checked) -> None:
-    text = RIGHT.replace("ops.relu", "ops.relu, gradients=True")
-    code, out, _ = checked(text)
-    assert code == ExitCode.OK
-    backward = out.partition("kernels.py::right.backward")[2]
-    assert "ok: contiguous" in line_of(backward, "float32")
-    assert "K-GRD-01" in line_of(backward, "judged")
-
-
-def test_the_document(checked: Checked) -> None:
-    code, out, _ = checked(WRONG + RIGHT.removeprefix(HEADER), "--format", "json")
-    assert code == ExitCode.VIOLATION
-    document = json.loads(out)
-    assert document["interrupted"] is False
-    wrong, right = document["kernels"]
-    assert {case["answer"] for case in right["cases"]} == {"ok"}
-    assert wrong["cases"][0]["answer"] == "violates"
-    assert (wrong["uncompared"], right["uncompared"]) == (None, None)
-    assert "K-VAL-01" in right["decided"]
-    assert "C-EXC-02" in right["inapplicable"]

@@ -108,31 +108,3 @@ def test_operators_and_what_they_promise(
     assert "softmax" not in out
     assert main(["contracts", "show", "own.py::twice"]) == 0
     assert "  K-VAL-01  every element is within" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("kfuzz repl", ["replay"]),
-        ("kfuzz contracts show soft", ["softmax", "softplus"]),
-        ("kfuzz contracts show C-CMP-03/softm", ["C-CMP-03/softmax"]),
-        ("kfuzz run o", ["own.py"]),
-        ("kfuzz run own.py::t", ["own.py::twice"]),
-        ("kfuzz show soft", ["softmax-C-PRC-01-e82cbc2d"]),
-        ("kfuzz replay x", []),
-    ],
-)
-def test_the_tab_key_completes_verbs_targets_ids_and_contracts(
-    words: str,
-    offered: list[str],
-    project: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    stored(project)
-    (project / "own.py").write_text(OWN)
-    monkeypatch.setenv("_KFUZZ_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    assert main([]) == 0
-    assert capsys.readouterr().out.split() == offered

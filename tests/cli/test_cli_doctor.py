@@ -1,12 +1,10 @@
 """`kfuzz doctor`: what this machine has and lacks."""
 
-from typing import Any
-
 import pytest
 
 from kfuzz.app import main
 from kfuzz.cli import doctor as doctor_module
-from kfuzz.cli.doctor import Health, pair_check, version_check
+from kfuzz.cli.doctor import Health, version_check
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -31,13 +29,6 @@ def test_versions_out_of_range_come_with_the_way_out(
     assert bool(check.fix) == (health is not Health.OK or version == "2.14.0")
 
 
-def test_numpy_and_triton_that_do_not_fit_are_told() -> None:
-    (check,) = pair_check("2.4.6", "3.6.0")
-    assert check.health is Health.BROKEN
-    assert "numpy<2.4" in check.fix
-    assert pair_check("2.3.9", "3.6.0") == pair_check("2.4.6", "3.9.0") == []
-
-
 @pytest.mark.parametrize(("health", "code"), [(Health.OK, 0), (Health.BROKEN, 5)])
 def test_doctor_exits_5_where_no_kernel_can_run(
     health: Health,
@@ -53,28 +44,6 @@ def test_doctor_exits_5_where_no_kernel_can_run(
     lines = capsys.readouterr().out.splitlines()
     assert f"{health:<7}  child process: text. a way out" in lines
     assert all(line.split()[0] in list(Health) for line in lines)
-
-
-class _Asked:
-    """A zygote whose children give the replies that they are told to."""
-
-    def __init__(self, *replies: Any) -> None:
-        self.replies = list(replies)
-
-    def fork(self) -> "_Asked":
-        return self
-
-    def __enter__(self) -> "_Asked":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the child."""
-
-    def request(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
-        reply = self.replies.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        return dict(reply)
 
 
 @pytest.mark.slow

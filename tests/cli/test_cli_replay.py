@@ -50,8 +50,6 @@ def test_replay_exits_with_the_worst_outcome(
     ("outcome", "state", "codes"),
     [
         ("FAILS", State.KNOWN, (0, 1)),
-        ("FLAKY", State.KNOWN, (0, 1)),
-        ("FIXED", State.KNOWN, (0, 0)),
         ("ERROR", State.KNOWN, (3, 3)),
         ("FAILS", State.REGRESSED, (1, 1)),
     ],
@@ -63,15 +61,6 @@ def test_known_findings_fail_where_any_does(
     engine.outcomes = [ReplayOutcome(outcome)]
     assert main(["replay"]) == codes[0]
     assert main(["replay", "--fail-on", "any"]) == codes[1]
-
-
-def test_a_known_finding_that_fails_another_way_is_news(
-    project: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stored(project, state=State.KNOWN)
-    engine.outcomes, engine.failures = [ReplayOutcome.FLAKY], 0
-    assert main(["replay"]) == ExitCode.VIOLATION
-    assert "known: why" in capsys.readouterr().out
 
 
 def test_replay_takes_ids_files_and_folders_once_each(

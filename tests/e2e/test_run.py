@@ -108,8 +108,6 @@ def test_a_wrong_and_a_right_kernel(project: Project) -> None:
     ended = [e for e in events if isinstance(e, KernelFinished)]
     [searched] = [e for e in ended if e.findings]
     [found] = searched.findings
-    assert searched.strata >= len(searched.regions) > 1
-    assert any(region.failing for region in searched.regions)
     assert found.first_errors is not None
     assert found.first_errors.missing > 0
     assert found.failure.errors is not None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kfuzz.core.event import ContractTally, Event, Exited, Note, Notice, Region
+from kfuzz.core.event import ContractTally, Event, Exited, Note, Notice
 from kfuzz.core.finding import Change, Explanation, Finding, Mark, Target
 from kfuzz.core.verdict import Failure, Feature, Kind, Signature, State, Verdict
 from kfuzz.report.tables import Gathered
@@ -63,13 +63,6 @@ def mixed() -> list[Event]:
         *found,
         contracts=tallies,
         notes=(Note("reads twice", 3),),
-        regions=(
-            Region("tile one", "randn", 9, 0.5),
-            Region("empty", "zeros", 1),
-            Region("large one", "huge", 4, 64.0, 2),
-            Region("empty", "huge", 1, 0.0, 1),
-        ),
-        strata=2,
     )
     return [*events, Notice(NODE, "slow"), Exited(1, "", COMMAND)]
 

@@ -1,22 +1,13 @@
 """The JSON documents: strict, one at a time, in the promised shape."""
 
 import io
-import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from kfuzz.core.codec import decode
 from kfuzz.core.event import Event, Notice, RunStarted
-from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
-from kfuzz.engine.config import ReplayOutcome, ReplayResult
 from kfuzz.report import json_report
 from kfuzz.store import files as strict_json
-from kfuzz.store.corpus import Stored
-from tests.helpers.events import NODE, campaign, finished, saved
+from tests.helpers.events import NODE, campaign, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import gathered
 
@@ -92,39 +83,6 @@ def test_a_run_has_the_documented_shape() -> None:
         "replayed": [],
         "notices": [{"kernel": NODE, "message": "slow", "about": ""}],
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("ratio", [None, math.inf, math.nan])
-def test_a_ratio_that_is_no_number_is_null(ratio: float | None) -> None:
-    found = finding(failure=replace(finding().failure, ratio=ratio))
-    shown = report([finished(found, worst_ratio=math.inf, cases_per_s=math.nan)])
-    kernel = shown["kernels"][0]
-    assert kernel["findings"][0]["ratio"] is None
-    assert kernel["worst_ratio"] is None
-    assert kernel["cases_per_s"] is None
-
-
-def test_a_shown_finding_can_be_read_back() -> None:
-    found = finding(failure=replace(finding().failure, got=math.nan, low=-math.inf))
-    shown = parsed(json_report.finding_document(Stored(found, Path("corpus/a/b"))))
-    assert shown["path"] == "corpus/a/b"
-    assert shown["kernel"] == NODE
-    again = decode(Finding, shown["finding"])
-    assert math.isnan(again.failure.got or 0)
-    assert again.case == found.case
-
-
-def test_replayed_findings_are_told_each() -> None:
-    results = [
-        ReplayResult(finding(), Path("corpus/a/b"), ReplayOutcome.FLAKY, 1, 3, "some",
-                     ("torch: 2.11 -> 2.13",)),
-        ReplayResult(None, Path("corpus/a/c"), ReplayOutcome.ERROR, 0, 0, "damaged"),
-    ]  # fmt: skip
-    shown = parsed(json_report.replay_document(results))
-    flaky, broken = shown["results"]
-    assert (flaky["id"], flaky["outcome"]) == (finding().id, "FLAKY")
-    assert flaky["differences"] == ["torch: 2.11 -> 2.13"]
-    assert (broken["id"], broken["outcome"]) == (None, "ERROR")
 
 
 def test_no_announced_finding_is_lost_when_a_run_is_cut_off() -> None:

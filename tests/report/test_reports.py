@@ -11,7 +11,6 @@ from typing import Any
 import jsonschema
 import pytest
 import xmlschema
-from markdown_it import MarkdownIt
 
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import (
@@ -24,13 +23,12 @@ from kfuzz.core.event import (
 )
 from kfuzz.report.kinds import html, junit, markdown, sarif
 from kfuzz.report.tables import Gathered
-from kfuzz.report.text import EventLines, read_events
+from kfuzz.report.text import event_line, read_events
 from kfuzz.store import files as strict_json
 from tests.helpers.events import NODE, UNDECIDED, campaign, finished, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import (
     COMMAND,
-    HOSTILE,
     cut_off,
     gathered,
     hostile,
@@ -61,8 +59,7 @@ every_run = pytest.mark.parametrize("name", RUNS)
 
 
 def lines_of(events: Iterable[Event]) -> list[str]:
-    writer = EventLines()
-    return [writer.line(event) for event in events]
+    return [event_line(event) for event in events]
 
 
 @every_run
@@ -87,13 +84,9 @@ def test_a_killed_run_leaves_lines_that_can_be_read() -> None:
     [
         ("[]", "run.jsonl:2: not an object"),
         ("{", "run.jsonl:2: not JSON"),
-        ('{"format": 2, "event": "notice"}', "format 2 is not known"),
-        ('{"event": "notice"}', "format: missing field"),
         ('{"format": 1, "event": "notise"}', "'notise' is no event"),
-        ('{"format": 1, "event": []}', "is no event"),
         ('{"format": 1, "event": "notice", "kernel": 3, "message": ""}',
          "run.jsonl:2: kernel: expected a string"),
-        ('{"format": 1, "event": "notice", "kernel": "k"}', "message: missing field"),
     ],
 )  # fmt: skip
 def test_a_damaged_line_is_named(line: str, what: str) -> None:
@@ -209,19 +202,6 @@ def test_sarif_tells_rule_place_bucket_and_what_is_suppressed(tmp_path: Path) ->
     assert (invocation["exitCode"], invocation["executionSuccessful"]) == (1, True)
     assert invocation["commandLine"] == COMMAND
     assert str(tmp_path) not in json.dumps(run)
-
-
-def test_markdown_lets_no_text_of_a_finding_be_markup() -> None:
-    notice = Notice(HOSTILE, HOSTILE)
-    text = markdown.document(gathered([*campaign(hostile()), notice]))
-    reader = MarkdownIt("commonmark", {"html": True}).enable("table")
-    blocks = reader.parse(text)
-    every = [t for block in blocks for t in (block, *(block.children or ()))]
-    markup = [t.content for t in every if t.type in ("html_block", "html_inline")]
-    assert any("<details>" in text for text in markup)
-    assert not any("<script" in text for text in markup)
-    assert not any("\x1b" in t.content for t in every)
-    assert not {"link_open", "image", "em_open"} & {t.type for t in every}
 
 
 def test_markdown_stays_below_what_a_job_summary_may_have() -> None:

@@ -30,11 +30,8 @@ ORDER = [
         made("K-LIV-01", Kind.DEVICE_FAULT, detail="illegal_address"),
         Severity.OUT_OF_BOUNDS,
     ),
-    (made("K-LIV-01", Kind.HANG, Feature.NAN), Severity.CRASH),
     (made("K-LIV-01", Kind.RAISES, detail="ValueError"), Severity.CRASH),
     (made("C-CMP-03", Kind.VALUE, Feature.TAIL), Severity.WRONG_VALUE),
-    (made("C-PRC-02", Kind.NAN_UNEXPECTED), Severity.WRONG_VALUE),
-    (made("K-GRD-01", Kind.VALUE), Severity.WRONG_VALUE),
     (
         made("K-GRD-01", Kind.VALUE, message="C-PRC-01 in a gradient: dx is off"),
         Severity.PRECISION,

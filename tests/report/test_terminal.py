@@ -10,18 +10,13 @@ import pytest
 
 from kfuzz.core.event import (
     Event,
-    FindingReplayed,
     RunFinished,
-    RunStarted,
 )
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import (
     Failure,
     Kind,
-    ReplayOutcome,
-    Signature,
-    State,
     Tried,
 )
 from kfuzz.report.finding_view import finding_page, measured, place_of, view
@@ -36,13 +31,6 @@ from tests.helpers.events import (
     saved,
 )
 from tests.helpers.findings import finding
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def text_of(events: list[Event], out: io.StringIO | None = None, **how: object) -> str:
@@ -112,10 +100,7 @@ def test_nothing_decided_never_conforms() -> None:
     ("tried", "told"),
     [
         (Tried(14, 9, 9), " (barely tried: 14 cases)"),
-        (Tried(1, 1, 1), " (barely tried: 1 case)"),
         (Tried(412, 3, 1), " (barely tried: 412 cases of 3 structures)"),
-        (Tried(412, 20, 20), ""),
-        (Tried(412, 1), ""),
         (None, ""),
     ],
 )
@@ -133,51 +118,12 @@ def test_conforms_says_so_where_little_was_tried(
     assert "violates         C-PRC-01 (30 of 40 decided cases failed, 2" in shown
 
 
-def test_the_end_of_a_run_lists_what_fails_one_a_line() -> None:
-    """A known finding is not in the list; a stored one that still fails is."""
-    one, two = finding(), finding(kernel="relu")
-    known = finding(kernel="gelu", state=State.KNOWN)
-    stale = FindingReplayed(
-        NODE, "old-C-1", "C-1", State.CONFIRMED, "", ReplayOutcome.FAILS, 3, 3, "off"
-    )
-    end = RunFinished(1.0, False, 7, "cpu")
-    shown = text_of([stale, finished(one, two, known), end]).splitlines()
-    assert [line for line in shown if line.startswith("FAILED ")] == [
-        f"FAILED {one.id} - softmax: wrong value in out",
-        f"FAILED {two.id} - relu: wrong value in out",
-        "FAILED old-C-1 - off",
-    ]
-    assert not [line for line in text_of([end]).splitlines() if "FAILED" in line]
-
-
 def test_what_kernels_say_cannot_drive_the_terminal() -> None:
     failure = replace(finding().failure, message="a\x1b[31mb\nc", trace="\x1b]0;t\x07")
     shown = text_of([saved(finding(failure=failure), "done")], verbose=True)
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert "a\\x1b[31mb c" in shown
-
-
-def test_a_terminal_gets_colour_and_a_live_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-    shown = text_of(campaign(finding()), Terminal())
-    assert "\x1b[1;31mFAIL\x1b[0m" in shown
-    assert "starting" in shown
-    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
-
-
-def test_a_reader_that_left_is_not_overlooked() -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    report = TerminalReport(Closed())
-    with pytest.raises(BrokenPipeError):
-        report.feed(RunStarted(7, "cpu", (NODE,)))
 
 
 @pytest.mark.parametrize(
@@ -193,20 +139,8 @@ def test_a_reader_that_left_is_not_overlooked() -> None:
             "x: float32[2, 2] strides (1, 2), offset 3 = [[1, 2], [3, 4]]",
         ),
         (
-            TensorSpec((), (), "float32", values=floats(-math.inf)),
-            "x: float32[] contiguous = -inf",
-        ),
-        (
             TensorSpec((0, 3), ("M", "N"), "float16", values=b""),
             "x: float16[0, 3] contiguous, no element",
-        ),
-        (
-            TensorSpec((2,), ("N",), "bool", values=b"\x00\x01"),
-            "x: bool[2] contiguous = [False, True]",
-        ),
-        (
-            TensorSpec((2,), ("N",), "int8", values=b"\xff\x01"),
-            "x: int8[2] contiguous = [-1, 1]",
         ),
         (
             TensorSpec((40, 40), ("M", "N"), "float32", (0, 1),
@@ -243,8 +177,6 @@ FAR = ("y[0, 2] = 4 (2 elements wrong, error 41 x tolerance)", "1, allowed [0.5,
             " with x times 2^3; the input as it is passes",
             RANGE, (*FAR, "with x times 2^3; the input as it is passes"),
         ),
-        ("y[0, 2] = 4, admissible 0.5 to 1.5, 41 x tolerance; gone at friendly shapes",
-         RANGE, (*FAR, "gone at friendly shapes")),
         ("K-VAL-01 in a gradient: y[0, 2] = 4, allowed [0.5, 1.5], 41 x tolerance "
          "(2 of 3 elements wrong); passes at 4",
          RANGE, (*FAR, "K-VAL-01 in a gradient; passes at 4")),
@@ -312,8 +244,6 @@ def test_a_block_names_the_line_of_the_kernel(
     [
         ((3,), ("passes at x [16]; fails at x [3]",),
          ["passes at power-of-two shapes", "passes at x [16]; fails at x [3]"]),
-        ((1,), ("passes at x [16]; fails at x [1]",),
-         ["passes at x [16]; fails at x [1]"]),
         ((0,), ("passes at power-of-two shapes; fails at x [0]",),
          ["passes at power-of-two shapes; fails at x [0]"]),
         ((64,), (), ["passes at other power-of-two shapes"]),
@@ -339,14 +269,3 @@ def test_no_power_of_two_is_said_to_pass_that_fails(
     made = view(Shown(NODE, found, ""))
     [cause] = [part for part in made.parts if part.label == "cause"]
     assert list(cause.lines) == told
-
-
-@pytest.mark.parametrize("kind", Kind)
-def test_each_kind_of_failure_has_words(kind: Kind) -> None:
-    whole = Signature("k", "K-VAL-01", kind, "out", "SIGFPE").summary
-    bare = Signature("k", "K-VAL-01", kind).summary
-    for words in (whole, bare):
-        assert words.isprintable()
-        assert "{" not in words
-        assert "  " not in words
-        assert not words.endswith((" in", " of", " to", " with", " "))

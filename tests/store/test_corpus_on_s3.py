@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from kfuzz.core.finding import Finding
-from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 from tests.helpers.findings import finding
 
 ROOT = Path(__file__).parents[2]
@@ -106,24 +105,6 @@ def held(environment: dict[str, str], cache: Path) -> list[str]:
     return out.split()
 
 
-@pytest.mark.parametrize("share", ["0", "0.1"])
-def test_two_writers_at_once(share: str, tmp_path: Path) -> None:
-    with server(tmp_path, "--share", share) as environment:
-        announced: list[str] = []
-        with (
-            begin(environment, WRITER, tmp_path / "a", "a") as one,
-            begin(environment, WRITER, tmp_path / "b", "b") as two,
-        ):
-            for writer in (one, two):
-                out, err = writer.communicate()
-                assert (writer.returncode, err) == (0, "")
-                announced += out.split()
-        assert len(announced) == 2 * EACH
-        found = held(environment, tmp_path / "c")
-    assert sorted(found) == sorted(set(announced))
-    assert len(found) == 2 * EACH - COMMON
-
-
 def test_writers_that_are_killed_lose_nothing_that_they_announced(
     tmp_path: Path,
 ) -> None:
@@ -142,27 +123,3 @@ def test_writers_that_are_killed_lose_nothing_that_they_announced(
         found = held(environment, tmp_path / "reader")
     assert len(found) == len(set(found))
     assert announced <= set(found)
-
-
-def test_verbs_work_on_it(tmp_path: Path) -> None:
-    (tmp_path / "project").mkdir()
-    url = f"{BUCKET}/corpus"
-    with server(tmp_path, "--share", "0.1") as environment:
-        project = Project(tmp_path / "project", environment)
-        project.write("kernels.py", HEADER + RIGHT + WRONG)
-        run = project.run("kernels.py", "--corpus", url)
-        assert run.code == 1, run.err
-        (found,) = run.findings("wrong")
-        elsewhere = {"KFUZZ_CACHE": str(tmp_path / "elsewhere")}
-        words = ("--corpus", url)
-        listed = project.kfuzz("corpus", "list", *words, environment=elsewhere)
-        assert found["id"] in listed.stdout
-        replayed = project.kfuzz("replay", *words, environment=elsewhere)
-        assert "1 FAILS" in replayed.stdout, replayed.stderr
-        wrong = project.kfuzz("run", "kernels.py", "--corpus", "s3://nobodys/corpus")
-    assert wrong.returncode == 3
-    assert "s3://nobodys/corpus: cannot be listed: FileNotFoundError" in wrong.stderr
-    gone = project.kfuzz("corpus", "list", *words)
-    assert gone.returncode == 3
-    assert f"{url}: cannot be listed" in gone.stderr
-    assert "Traceback" not in gone.stderr

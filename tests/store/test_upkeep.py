@@ -1,26 +1,23 @@
 """Upkeep of a corpus: marks, corpora merged, what is over dropped; nothing lost."""
 
-import json
 import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 
 from kfuzz.app import main
 from kfuzz.cli.streams import ExitCode
 from kfuzz.core.finding import Change, Explanation, Finding, Mark
 from kfuzz.core.verdict import Feature, State
 from kfuzz.engine.search.found import FiledFinding
-from kfuzz.report.json_report import finding_summary, summary_document
 from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus, Stored
-from kfuzz.store.entry import Summary, attach
-from kfuzz.store.life import MARKS, enter, marked
+from kfuzz.store.entry import attach
+from kfuzz.store.life import enter, marked
 from tests.helpers.command_line import paragraph, stored
-from tests.helpers.findings import finding, findings
+from tests.helpers.findings import finding
 
 NAN = Explanation((Feature.NAN,))
 CASES = ("1", "2", "3", "4")
@@ -78,40 +75,6 @@ def test_a_mark_that_comes_while_a_run_reduces_is_kept(tmp_path: Path) -> None:
     final = entry.settle()
     assert (final.state, final.mark, final.input_elements) == (State.KNOWN, mark, 3)
     assert list(held(tmp_path).values()) == [final]
-
-
-@pytest.mark.parametrize(
-    ("before", "news", "after"),
-    [
-        (State.KNOWN, State.CONFIRMED, State.KNOWN),
-        (State.KNOWN, State.FLAKY, State.KNOWN),
-        (State.FIXED, State.CONFIRMED, State.REGRESSED),
-        (State.FIXED, State.UNREPRODUCED, State.FIXED),
-        (State.CONFIRMED, State.UNREPRODUCED, State.CONFIRMED),
-        (State.UNREPRODUCED, State.CONFIRMED, State.CONFIRMED),
-    ],
-)
-def test_a_case_found_again_that_nobody_explained_keeps_what_was_told_of_it(
-    tmp_path: Path, before: State, news: State, after: State
-) -> None:
-    corpus = Corpus(tmp_path)
-    found = finding(state=State.NEW, explanation=None, history=())
-    old = enter(enter(found, State.NEW), State.CONFIRMED)
-    if before in MARKS:
-        mark = Mark("why") if before is State.KNOWN else None
-        old = marked(old, before, mark=mark)
-    else:
-        old = enter(found, before)
-    past = tuple(replace(c, when="2026-01-01T00:00:00Z") for c in old.history)
-    old = replace(old, history=past)
-    corpus.save(old)
-    entry = FiledFinding(corpus, enter(found, State.NEW))
-    assert list(held(tmp_path).values()) == [old]  # should the run be killed now
-    entry.save(enter(found, news))
-    final = entry.settle()
-    assert (final.id, final.state, final.mark) == (old.id, after, old.mark)
-    assert final.history[: len(old.history)] == old.history
-    assert not entry.is_new
 
 
 def test_a_mark_does_not_hold_where_its_case_fails_another_way(tmp_path: Path) -> None:
@@ -242,27 +205,3 @@ def test_marks_and_finds_of_several_processes_lose_nothing(tmp_path: Path) -> No
     for who in "ab":
         assert [n for n in notes if n.startswith(who)] == [f"{who}{n}" for n in CASES]
     assert Corpus(tmp_path).check() == []
-
-
-@settings(max_examples=30, deadline=None)
-@given(findings())
-def test_a_list_says_what_the_whole_entry_says(
-    tmp_path_factory: pytest.TempPathFactory, value: Finding
-) -> None:
-    corpus = Corpus(tmp_path_factory.mktemp("corpus"))
-    path = corpus.save(value)
-    [listed] = corpus.summaries()
-    assert isinstance(listed[1], Summary)
-    assert summary_document(listed[1], path) == finding_summary(value, path)
-
-
-def test_an_entry_of_a_newer_format_is_never_merged_over(
-    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = stored(project)
-    file = project / "corpus" / one.folder / "finding.json"
-    file.write_text(json.dumps({"format": 2}))
-    Corpus(tmp_path / "other").save(one)
-    assert main(["corpus", "merge", str(tmp_path / "other")]) == ExitCode.VIOLATION
-    assert "will not be overwritten" in capsys.readouterr().out
-    assert json.loads(file.read_text()) == {"format": 2}

@@ -583,5 +583,4 @@ class Campaign:
             worst_ratio=max(k.record.worst for k in every),
             findings=self.count_findings(),
             kernels_done=sum(k.done for k in every),
-            strata=sum(len(k.ledger.visits) for k in every),
         )

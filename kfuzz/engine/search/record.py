@@ -15,7 +15,7 @@ from typing import Final
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.reading import GIVEN, RANK, WITHOUT
 from kfuzz.core.budget import Burst, Screened
-from kfuzz.core.event import ContractTally, Note, Refusal, Region
+from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.value_families.tiles import TILES
@@ -113,12 +113,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self.visits: Counter[Stratum] = Counter()
-        self._worst: dict[Stratum, float] = {}
-        self._failing: Counter[Stratum] = Counter()
 
-    def visit(
-        self, case: Case, *, family: str = "", ratio: float = 0.0, fails: bool = False
-    ) -> None:
+    def visit(self, case: Case, *, family: str = "") -> None:
         """Count one case.
 
         The items of one group of a batch, which differ in bits only, are one case.
@@ -127,33 +123,15 @@ class Ledger:
             case: gives the stratum.
             family: of its first floating argument, where it is not the case's own, as
                 in the groups of a batch.
-            ratio: its |error| / tolerance, where the case was judged by itself.
-            fails: whether it violates a contract.
         """
         stratum = stratum_of(case)
         if family:
             stratum = replace(stratum, family=family)
         self.visits[stratum] += 1
-        self._worst[stratum] = max(ratio, self._worst.get(stratum, 0.0))
-        self._failing[stratum] += fails
 
     def novelty(self, stratum: Stratum) -> float:
         """Return how new a stratum is: 1 before the first visit, then 1/2."""
         return 1 / (1 + self.visits[stratum])
-
-    def regions(self) -> tuple[Region, ...]:
-        """Return visits and greatest errors by sizes and family, sorted."""
-        cases: Counter[tuple[str, str]] = Counter()
-        failing: Counter[tuple[str, str]] = Counter()
-        worst: dict[tuple[str, str], float] = {}
-        for stratum, visits in self.visits.items():
-            key = (stratum.shape, stratum.family)
-            cases[key] += visits
-            failing[key] += self._failing[stratum]
-            worst[key] = max(worst.get(key, 0.0), self._worst.get(stratum, 0.0))
-        return tuple(
-            Region(*key, cases[key], worst[key], failing[key]) for key in sorted(cases)
-        )
 
     def wanting(
         self,

@@ -136,8 +136,7 @@ class KernelSearch:
         for kind, refused in report.baselines.items():
             tried, times = self.baselines.get(kind, (0, 0))
             self.baselines[kind] = tried + 1, times + refused
-        fails = report.failure is not None
-        self.ledger.visit(case, ratio=report.ratio, fails=fails)
+        self.ledger.visit(case)
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""

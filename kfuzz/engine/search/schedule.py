@@ -226,8 +226,6 @@ def finished_of(
         notes=record.notes(),
         screened=record.prefiltered,
         bursts=record.batches,
-        strata=len(kernel.ledger.visits),
-        regions=kernel.ledger.regions(),
         fenced=kernel.runner.children.fenced,
         needs_gpu=record.needs_gpu,
         tried=record.tried(),

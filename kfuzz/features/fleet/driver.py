@@ -188,14 +188,6 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
         notes=_added([*one.notes, *other.notes], "note", cases=add),
         screened=one.screened + other.screened,
         bursts=one.bursts + other.bursts,
-        strata=max(one.strata, other.strata),
-        regions=_added(
-            [*one.regions, *other.regions],
-            "sizes family",
-            cases=add,
-            worst_ratio=max,
-            failing=add,
-        ),
         fenced=all(p.fenced for p in parts if p.cases) and (one.fenced or other.fenced),
         needs_gpu=one.needs_gpu and other.needs_gpu,
         tried=tried[0] if tried else None,
@@ -454,7 +446,6 @@ class Driver:
             worst_ratio=max((p.worst_ratio for p in running), default=0.0),
             findings=self.filing.confirmed(),
             kernels_done=len(self._results),
-            strata=sum(p.strata for p in running),
         )
 
     def _notice(

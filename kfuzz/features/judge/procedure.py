@@ -400,7 +400,6 @@ class Judging:
         """Return the problem; None where opening it takes longer than an import may."""
         path, seconds = self._config.reference.resolve(), load.limit()
         try:
-            # What watches this process ends an operation that hears of no exception.
             with load.ended_after(seconds), load.imported(str(path)):
                 return open_problem(path, self._device)
         except load.OverdueError:

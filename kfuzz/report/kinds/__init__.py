@@ -10,28 +10,19 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from kfuzz.core.event import Event
-    from kfuzz.report.tables import Gathered
 
 NAMES: Final = tuple(sorted(m.name for m in pkgutil.iter_modules(__path__)))
 """Every kind."""
 
 
-class Document(Protocol):
-    """Makes a report of what is known at the end of a run."""
-
-    def __call__(self, run: "Gathered", *, root: Path, options: str) -> str:
-        """Return the report.
-
-        Args:
-            run: what is known of the run.
-            root: the project's folder, below which the lines of kernels are looked
-                up; no report names it.
-            options: what the commands in it need to find the corpus.
-        """
+Document = Callable[..., str]
+"""Makes a report: `run` is what is known at its end; `root` the project's folder, below
+which the lines of kernels are looked up, and which no report names; `options` what the
+commands in it need to find the corpus."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ MAX_SCRIPT: Final = 40_000
 
 # Parts of a finding in one block, under the labels that they have everywhere.
 _SEEN: Final = ("actual", "expected", "access", "input")
-_ALSO: Final = ("memory", "trace")
 
 
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
@@ -34,7 +33,7 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         _text_block(_rows(made)),
         "## Where",
         "\n".join(f"- {line}" for line in _where(shown, made)),
-        *(_folded(made, label) for label in _ALSO),
+        _folded(made, "trace"),
         "## Probable cause",
         "\n".join(f"- {inert(line)}" for line in _cause(made)),
         "## To reproduce",

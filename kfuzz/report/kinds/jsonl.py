@@ -8,15 +8,14 @@ from typing import Final, TextIO
 
 from kfuzz.core.event import Event
 from kfuzz.report.kinds import ReportKind
-from kfuzz.report.text import EventLines
+from kfuzz.report.text import event_line
 
 
 def stream(out: TextIO) -> Callable[[Event], None]:
     """Return what writes an event as one strict JSON object on a line of its own."""
-    lines = EventLines()
 
     def feed(event: Event) -> None:
-        out.write(lines.line(event))
+        out.write(event_line(event))
         out.flush()
 
     return feed

@@ -6,8 +6,8 @@ with its reason, and so is what could not be decided.
 """
 
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,19 +22,9 @@ from kfuzz.report.text import one_line
 _RUN = "kfuzz"
 
 
-@dataclass(frozen=True)
-class _Result:
-    """What became of one test case.
-
-    Attributes:
-        tag: "failure", "error", "skipped", or "" where it passed.
-        message: one line.
-        body: what else is to be said.
-    """
-
-    tag: str = ""
-    message: str = ""
-    body: str = ""
+# Of one test case "failure", "error", "skipped", or "" where it passed; one line; and
+# what else is to be said.
+_Result = tuple[str, str, str]
 
 
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
@@ -51,12 +41,12 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         if kernel is None and run.started and node in run.started.kernels:
             ending = one_line(run.ending) or "cut off"
             text = f"nothing is known of it as a whole: the run was {ending}"
-            results["kfuzz"] = _Result("error", text)
+            results["kfuzz"] = "error", text, ""
         if kernel is not None and (text := nothing_compared(kernel)):
-            results["kfuzz"] = _Result("error", text)
+            results["kfuzz"] = "error", text, ""
         _suite(suites, one_line(node), results, run, kernel)
     if run.exited and run.exited.error:
-        error = _Result("error", one_line(run.exited.error))
+        error = "error", one_line(run.exited.error), ""
         _suite(suites, _RUN, {"run": error}, run, None)
     for name in ("tests", "failures", "errors"):
         suites.set(name, str(sum(int(suite.get(name, "0")) for suite in suites)))
@@ -73,10 +63,7 @@ def _suite(
     run: Gathered,
     kernel: KernelFinished | None,
 ) -> None:
-    counts = {"failure": 0, "error": 0, "skipped": 0}
-    for result in results.values():
-        if result.tag:
-            counts[result.tag] += 1
+    counts = Counter(tag for tag, _, _ in results.values())
     suite = ET.SubElement(
         suites,
         "testsuite",
@@ -92,16 +79,15 @@ def _suite(
     for _, proved in proof_summaries([kernel] if kernel else []):
         properties = ET.SubElement(suite, "properties")
         ET.SubElement(properties, "property", name="proof", value=proved)
-    for contract, result in results.items():
+    for contract, (tag, message, body) in results.items():
         case = ET.SubElement(
             suite, "testcase", classname=name, name=one_line(contract), time="0"
         )
-        if result.tag == "skipped":
-            ET.SubElement(case, "skipped", message=result.message)
-        elif result.tag:
-            made = ET.SubElement(case, result.tag, message=result.message)
-            made.set("type", one_line(contract))
-            made.text = result.body
+        if tag:
+            made = ET.SubElement(case, tag, message=message)
+            if tag != "skipped":
+                made.set("type", one_line(contract))
+                made.text = body
 
 
 def _result(
@@ -115,28 +101,27 @@ def _result(
             "\n".join(finding_lines(made, Depth.MEDIUM))
             for made in (view(shown, options, root=root) for shown in failing)
         )
-        return _Result("failure", first + more, body)
+        return "failure", first + more, body
     for shown in findings:
         if shown.known:
-            return _Result("skipped", one_line(f"known: {shown.reason}"))
+            return "skipped", one_line(f"known: {shown.reason}"), ""
     if tally is not None and tally.verdict is Verdict.ERROR:
-        return _Result(
-            "error", "some cases could not be judged; the notes name the reason"
-        )
+        why = "some cases could not be judged; the notes name the reason"
+        return "error", why, ""
     for shown in findings:
         if shown.finding.state is State.NEW:
             said = shown.finding.failure.message
-            return _Result("error", one_line(f"not confirmed: {said}"))
+            return "error", one_line(f"not confirmed: {said}"), ""
         if shown.finding.state is not State.FIXED:
             state = f"{shown.finding.state}: {shown.finding.failure.message}"
-            return _Result("skipped", one_line(state))
+            return "skipped", one_line(state), ""
     if tally is None or tally.verdict is Verdict.CONFORMS:
-        return _Result()
+        return "", "", ""
     if tally.verdict is Verdict.VIOLATES:  # its findings were not told
-        return _Result("failure", "violated")
+        return "failure", "violated", ""
     words = str(tally.verdict).replace("_", " ")
     undecided = f": {tally.undecided} cases undecided" if tally.undecided else ""
-    return _Result("skipped", words + undecided)
+    return "skipped", words + undecided, ""
 
 
 def _seconds(kernel: KernelFinished | None) -> float:

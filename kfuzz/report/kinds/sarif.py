@@ -76,11 +76,9 @@ def _rule(shown: Shown) -> Document:
         "defaultConfiguration": {"level": "error"},
     }
     if parts:
-        texts = {name: plain(" ".join(said)) for name, said in parts}
-        rule["fullDescription"] = {"text": _sentence(texts["postcondition"])}
-        words = [f"{name}: {text}" for name, text in texts.items()]
+        words = "\n\n".join(f"{n}: {plain(' '.join(said))}" for n, said in parts)
         page = "\n".join(section_markdown(as_sections(parts), level=3)).strip()
-        rule["help"] = {"text": "\n\n".join(words), "markdown": page}
+        rule["help"] = {"text": words, "markdown": page}
     return rule
 
 

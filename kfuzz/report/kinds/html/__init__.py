@@ -1,10 +1,11 @@
 """HTML: one self-contained page for people who would rather look than read.
 
-It loads nothing: style, script and images are inside, and its content security policy
+It loads nothing: style and script are inside, and its content security policy
 admits no others. All texts pass through the template's escaping. Without its script
 the page shows the same; copying, filtering and opening all at once need it.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +22,8 @@ from kfuzz.report.text import one_line, page
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""
 
-MAX_IMAGE_BYTES: Final = 3_000_000
-"""What all images of maps may take together; the finding itself is not shortened."""
+MAX_MAPS: Final = 50
+"""Maps shown at most; the findings themselves are not shortened."""
 
 _FOLDER: Final = Path(__file__).parent
 
@@ -80,28 +81,23 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
 
 def _maps(views: list[FindingView]) -> list[tuple[list[tuple[str, MapView]], bool]]:
     """Return each finding's maps, and whether one is left out: the page has many."""
-    made, size = [], 0
+    made, left = [], MAX_MAPS
     for shown in views:
-        maps: list[tuple[str, MapView]] = []
-        for name, errors in shown.errors:
-            drawn = map_view(errors)
-            if size + len(drawn.image) > MAX_IMAGE_BYTES:
-                break
-            size += len(drawn.image)
-            maps.append((name, drawn))
+        maps = [(name, map_view(errors)) for name, errors in shown.errors[:left]]
+        left -= len(maps)
         made.append((maps, len(maps) < len(shown.errors)))
     return made
 
 
 def _anchors(shown: list[Shown]) -> list[str]:
     """Return an id for each finding: its own, so that links keep."""
-    made: dict[str, None] = {}
+    seen: Counter[str] = Counter()
+    made = []
     for s in shown:
-        anchor, number = s.finding.id, 2
-        while anchor in made:
-            anchor, number = f"{s.finding.id}-{number}", number + 1
-        made[anchor] = None
-    return list(made)
+        seen[s.finding.id] += 1
+        number = seen[s.finding.id]
+        made.append(s.finding.id if number == 1 else f"{s.finding.id}-{number}")
+    return made
 
 
 def _facts(run: Gathered) -> list[tuple[str, str]]:
@@ -109,7 +105,7 @@ def _facts(run: Gathered) -> list[tuple[str, str]]:
     if run.started or run.finished:
         facts += [
             ("cases", f"{run.cases:,}"),
-            ("time", f"{run.elapsed_s:.1f} s{_start_up(run)}"),
+            ("time", f"{run.elapsed_s:.1f} s, {run.startup_s:.1f} s of it to start"),
             ("device", one_line(run.device)),
             ("seed", str(run.seed)),
         ]
@@ -118,11 +114,6 @@ def _facts(run: Gathered) -> list[tuple[str, str]]:
     if run.exited and run.exited.code is not None:
         facts.append(("exit code", str(int(run.exited.code))))
     return facts
-
-
-def _start_up(run: Gathered) -> str:
-    """Return how much of a run's time was start-up, "" where that is not known."""
-    return f", {run.startup_s:.1f} s of it to start" if run.startup_s else ""
 
 
 KIND: Final = ReportKind(document)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kfuzz.core.event import ContractTally, KernelFinished, Region
+from kfuzz.core.event import ContractTally, KernelFinished
 from kfuzz.core.verdict import Verdict
 from kfuzz.report.finding_view import Cell
-from kfuzz.report.kinds.html.maps import ratio_level, ratio_text
+from kfuzz.report.kinds.html.maps import ratio_text
 from kfuzz.report.promises import title, titled
 from kfuzz.report.tables import (
     Gathered,
@@ -17,7 +17,7 @@ from kfuzz.report.tables import (
     nothing_compared,
     remarks,
 )
-from kfuzz.report.text import counted, one_line
+from kfuzz.report.text import one_line
 
 SIGNS: Final = {
     "violates": ("✗", "violates"),
@@ -30,10 +30,6 @@ SIGNS: Final = {
     "none": ("·", "nothing is known"),
 }
 """Sign and meaning of each kind of cell; colour only repeats what they say."""
-
-_AXIS: Final = ("one", "small", "tile", "beside", "between", "large")
-_ROWS: Final = ("one", "several")
-_SIZES: Final = ("0-d", "empty", *(f"{a} {r}" for r in _ROWS for a in _AXIS))
 
 
 def grades(
@@ -62,16 +58,9 @@ def grades(
             )
             for c in classes
         }
-    every = list(dict.fromkeys(c for cells in rows.values() for c in cells))
-    applying = [
-        c
-        for c in sorted(every)
-        if any(
-            cells[c].level != "v-not_applicable"
-            for cells in rows.values()
-            if c in cells
-        )
-    ]
+    every = {c for cells in rows.values() for c in cells}
+    each = [(c, cell) for cells in rows.values() for c, cell in cells.items()]
+    applying = sorted({c for c, cell in each if cell.level != "v-not_applicable"})
     unknown = Cell(SIGNS["none"][0], "v-none", SIGNS["none"][1])
     return {
         "columns": [(c, title(c)) for c in applying],
@@ -83,7 +72,7 @@ def grades(
             )
             for node, cells in rows.items()
         ],
-        "nowhere": [titled(c) for c in sorted(every) if c not in applying],
+        "nowhere": [titled(c) for c in sorted(every.difference(applying))],
     }
 
 
@@ -99,19 +88,10 @@ def kernel_view(kernel: KernelFinished) -> dict[str, Any]:
         facts.append(("held to what is always on", text))
     if not kernel.uncompared and (few := barely(kernel.tried)):
         facts.append(("what conforms", few))
-    if kernel.strata:
-        facts.append(("kinds of cases visited", str(kernel.strata)))
-    sizes = _ordered_sizes(kernel.regions)
-    places = {(r.family, r.sizes): r for r in kernel.regions}
-    families = sorted({r.family for r in kernel.regions})
     return {
         "kernel": one_line(kernel.kernel),
         "facts": facts,
         "told": list(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
-        "sizes": sizes,
-        "families": [
-            (one_line(f), [_heat(places.get((f, s))) for s in sizes]) for f in families
-        ],
     }
 
 
@@ -135,23 +115,3 @@ def _grade(
         failed = f"{tally.failed} failed of " if tally.failed else ""
         label += f" ({failed}{tally.decided} decided, {tally.undecided} undecided)"
     return Cell(sign, f"v-{kind}", label, anchor)
-
-
-def _ordered_sizes(regions: tuple[Region, ...]) -> tuple[str, ...]:
-    met = {r.sizes for r in regions}
-    known = [s for s in _SIZES if s in met]
-    return (*known, *sorted(met.difference(known)))
-
-
-def _heat(region: Region | None) -> Cell | None:
-    if region is None:
-        return None
-    ratio, fails = region.worst_ratio, region.failing > 0
-    # Without a number where a failure is none of size.
-    unnumbered = fails and not ratio > 1
-    level = "xn" if unnumbered else ratio_level(ratio, misses=fails)
-    text = "" if unnumbered else ratio_text(ratio)
-    cases = counted(region.cases, "case")
-    told = f"{cases}, {region.failing} failing" if fails else cases
-    label = told if unnumbered else f"{told}, at most {text} of the tolerance"
-    return Cell(f"{'✗' if fails else ''}{text}", level, label)
