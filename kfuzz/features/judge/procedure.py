@@ -566,8 +566,8 @@ class Judging:
         tallies, tried = finished.contracts.values(), judged.tried
         if any(t.verdict is Verdict.ERROR for t in tallies):
             told = ("could not be judged", "not judged on this backend")
-            why = (n for n in self._notices if any(t in n for t in told))
-            return Verdict.ERROR, next(why, "some case could not be judged")
+            said = (n for n in self._notices if any(t in n for t in told))
+            return Verdict.ERROR, next(said, "some case could not be judged")
         open_ = [f for f in finished.findings if f.state not in CHARGED]
         if open_:
             return Verdict.UNDER_SPECIFIED, (
