@@ -235,14 +235,10 @@ class Measures:
     Attributes:
         namespaces: its own users, processes, network, IPC and mounts.
         landlock: rules of the kernel on what it may write and connect to.
-        limits: the kernel's resource limits.
-        privileges: capabilities dropped, none gained by running programs.
     """
 
     namespaces: bool = True
     landlock: bool = True
-    limits: bool = True
-    privileges: bool = True
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,14 @@ again.
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
-from kfuzz.core.errors import End, Ended, Entry, HarnessError, KfuzzError, Mode
+from kfuzz.core.errors import End, Entry, HarnessError, KfuzzError, Mode
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure
 from kfuzz.execution.device.backends import BACKENDS
@@ -24,7 +23,6 @@ from kfuzz.features.judge.kernelbench.problem import SEED
 from kfuzz.features.judge.sandbox import Opened, RemoteKernel, Sandbox
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.wire import raw
-from kfuzz.numerics.run import Raised
 from kfuzz.store.files import StoredTensor, dump
 
 FILE: Final = "recorded.safetensors"
@@ -177,7 +175,11 @@ class Candidate:
             if of_memory or ended.end is End.UNAVAILABLE:
                 raise HarnessError(what)
             where = str(self._entry.path)
-            raise KfuzzError(what, where=where, fix=_last(ended.output))
+            raise KfuzzError(
+                what,
+                where=where,
+                fix="".join(ended.output.strip().splitlines()[-1:])[:300],
+            )
         if opened.raised is not None:
             raised = opened.raised
             raise KfuzzError(
@@ -185,8 +187,7 @@ class Candidate:
                 where=str(self._entry.path),
             )
         self.weights = self._matched(opened)
-        known = set(opened.state or {})
-        self.same_names = known == set(self._weights) == set(opened.loaded)
+        self.same_names = set(opened.state) == set(self._weights) == set(opened.loaded)
 
     def __call__(self, *tensors: Tensor) -> Any:
         """Call it in its child; see `RemoteKernel`."""
@@ -228,16 +229,10 @@ class Candidate:
         wanted, loaded = self._weights, set(opened.loaded)
         if not wanted:
             return "the reference has none"
-        missing = {n: x for n, x in wanted.items() if n not in loaded}
         text = f"{len(loaded)} of {len(wanted)} loaded by name and shape"
-        if not missing:
+        if len(loaded) == len(wanted):
             return text
-        others = [n for n in opened.state or {} if n not in loaded]
-        own = self.sandbox.state(others) if others else {}
-        if isinstance(own, Ended | Raised):
-            raise KfuzzError("its weights cannot be read", where=str(self._entry.path))
-        lacking = [n for n, x in missing.items() if not _candidate_holds(own, x)]
-        if lacking:
+        if lacking := [n for n in wanted if n not in {*loaded, *opened.alike}]:
             raise KfuzzError(
                 f"its weights are not the reference's: {', '.join(lacking)} can "
                 "neither be loaded by name and shape nor be found among those that "
@@ -245,23 +240,5 @@ class Candidate:
                 where=str(self._entry.path),
                 fix="name parameters and buffers as the reference does",
             )
-        return f"{text}, {len(missing)} alike, made under the same seed"
-
-
-def _candidate_holds(own: Mapping[str, Tensor], wanted: Tensor) -> bool:
-    """Whether some tensor has the elements of another, in its order or transposed."""
-    x = wanted.cpu()
-    forms = [x.reshape(-1)]
-    if x.dim() == 2:
-        forms.append(x.t().reshape(-1))
-    return any(
-        y.numel() == x.numel()
-        and any(torch.equal(y.reshape(-1).to(x.dtype), f) for f in forms)
-        for y in own.values()
-    )
-
-
-def _last(output: str) -> str:
-    """Return the last line of what a child printed."""
-    lines = output.strip().splitlines()
-    return lines[-1][:300] if lines else ""
+        alike = len(wanted) - len(loaded)
+        return f"{text}, {alike} alike, made under the same seed"

@@ -34,7 +34,7 @@ from kfuzz.features.judge.kernelbench.audit import misses
 from kfuzz.features.judge.kernelbench.operator import Reference, RowsJudge
 from kfuzz.features.judge.kernelbench.problem import results
 from kfuzz.features.judge.kernelbench.values import OWN
-from kfuzz.features.judge.outcome import ELSEWHERE, OTHER_VALUES, WATCHED, Tried
+from kfuzz.features.judge.outcome import ELSEWHERE, OTHER_VALUES, WATCHED, Coverage
 from kfuzz.numerics.accumulation import identical, same_bits
 
 # Hundreds of calls of one child: what a candidate makes of its history.
@@ -190,6 +190,10 @@ VALUES: Final = "K-VAL-01"
 # What ends a call without a result, and how often it does before that counts.
 ENDS: Final = frozenset({Kind.RAISES, Kind.CRASH})
 _OFTEN: Final = 2
+# What says nothing against it that work goes on after a call.
+_CALM: Final = VALUE_KINDS | {
+    Kind.UNWRITTEN, Kind.NONDETERMINISTIC, Kind.RACE, Kind.STALE_RESULT,
+}  # fmt: skip
 # Calls that stall before that counts as a hang.
 _STALLS: Final = 2
 # The share of a long run's calls that nothing watches.
@@ -264,7 +268,7 @@ class Judged:
         """
         self.reference = reference
         self.candidate = candidate
-        self.tried = Tried()
+        self.tried = Coverage()
         setting = Setting(
             reference.form.device, budget, frozenset(classes), tells_apart=tells_apart
         )
@@ -326,7 +330,7 @@ class Judged:
         if self.reference.fits(case.dims) and self._does_so_too(
             case, Depth(depth), failure
         ):
-            self.tried.coverage.beyond += 1
+            self.tried.beyond += 1
             return replace(
                 report,
                 verdicts={
@@ -517,7 +521,8 @@ class Judged:
         report = self._evaluator.judge(case, depth)
         if self.candidate.stalls > stalls and report.failure is None:
             return self._stalled()
-        if self.candidate.late and self._is_calm(report):
+        calm = report.failure is None or report.failure.kind in _CALM
+        if self.candidate.late and calm:
             failure = Failure(
                 "C-ORD-03", Kind.OVERLAP_DEPENDENT,
                 "the result changes after the call has returned and its stream is "
@@ -540,19 +545,11 @@ class Judged:
             {"K-LIV-01": Verdict.VIOLATES}, failure=Failure("K-LIV-01", Kind.HANG, what)
         )
 
-    @staticmethod
-    def _is_calm(report: CaseReport) -> bool:
-        """Whether nothing that comes before unfinished work is wrong."""
-        failure = report.failure
-        return failure is None or failure.kind in VALUE_KINDS | {
-            Kind.UNWRITTEN, Kind.NONDETERMINISTIC, Kind.RACE, Kind.STALE_RESULT,
-        }  # fmt: skip
-
     def _has_to_take(self, case: Case) -> bool:
         """Whether raising on a case is a violation."""
         at_home = self.reference.is_benchmarked(case)
         if at_home and case.pinned:  # a finding, made explicit: it was checked before
-            return bool(self._is_ordinary(case))
+            return self.is_ordinary(case)
         return at_home and self.reference.is_own(case)
 
     @property
@@ -569,11 +566,8 @@ class Judged:
         self.reference.use_drawn(drawn=False)
         return bool(changed)
 
-    def rests_on_nonfinite(self, case: Case) -> bool:
-        """Whether a case holds NaN or infinities, which numbers alone do not show."""
-        return not self._is_ordinary(case)
-
-    def _is_ordinary(self, case: Case) -> bool:
+    def is_ordinary(self, case: Case) -> bool:
+        """Whether a case holds neither NaN nor infinities."""
         values = self._evaluator.values(case).values()
         floats = (x for x in values if x.dtype.is_floating_point)
         return all(bool(torch.isfinite(x).all()) for x in floats)
@@ -631,12 +625,6 @@ class Judged:
                 made.failure is not None and made.failure.kind in VALUE_KINDS
             )
         return self._shape_only[key]
-
-    def count(self, case: Case, report: CaseReport) -> None:
-        """Count a case of the search."""
-        at_home = self.reference.is_benchmarked(case)
-        own = self.reference.is_own(case)
-        self.tried.take(case, report, benchmarked=at_home, own=own)
 
 
 def _of_values(report: CaseReport) -> CaseReport:

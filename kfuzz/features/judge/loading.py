@@ -77,7 +77,11 @@ class JudgedRunner(Runner):
         # It was established in two fresh children: see `RemoteKernel`.
         self._hung = self._hung or is_hang(report)
         if depth == Depth.SEARCH and not case.pinned:
-            self._judged.count(case, report)
+            reference = self._judged.reference
+            self._judged.tried.take(
+                case, report, benchmarked=reference.is_benchmarked(case),
+                own=reference.is_own(case),
+            )  # fmt: skip
         return report
 
     def judge_again(self, case: Case, depth: Depth) -> CaseReport:
@@ -168,7 +172,7 @@ def judged_again(
             where=target.reference,
         )
     made = loaded_candidate(
-        problem.reference, candidate, problem.form.path, finding.declaration,
+        problem.reference, candidate, problem.reference.form.path, finding.declaration,
         name=finding.signature.kernel, root=config.root, backend=backend.name,
         limits=Limits(), opened=opened, corpus=config.corpus,
     )  # fmt: skip

@@ -29,31 +29,85 @@ class Coverage:
         cases: cases that were judged.
         benchmarked: of these at the benchmarked shape.
         families: families of values of the first floating argument, with their cases.
-        shapes: different shapes.
         dtypes: dtypes of the first floating argument.
         finite: cases without NaN and infinities whose values were decided.
         refused: cases on other values or shapes than the file's own that it raised on:
             counted, no violation.
         beyond: cases on which the reference does not keep the contract either.
         undecided: cases outside the reference's own domain, or not decided.
-        calls: most calls that one process of the candidate has answered.
+        refused_there: cases at the benchmarked shape that it raised on and need not
+            take.
+        taken_there: cases there without NaN and infinities that were decided, on other
+            values than the file's own.
+        passed: whether it was right there, on the file's own values.
+        raised_watched: cases that it has to take, and raised on only where torch's
+            operators were watched.
+        seen_shapes: the shapes.
     """
 
     cases: int = 0
     benchmarked: int = 0
     families: dict[str, int] = field(default_factory=dict)
-    shapes: int = 0
     dtypes: tuple[str, ...] = ()
     finite: int = 0
     refused: int = 0
     beyond: int = 0
     undecided: int = 0
-    calls: int = 0
+    refused_there: int = 0
+    taken_there: int = 0
+    passed: bool = False
+    raised_watched: int = 0
+    seen_shapes: tuple[tuple[tuple[int, ...], ...], ...] = ()
 
     @property
     def elsewhere(self) -> int:
         """Cases at other shapes than the benchmarked one."""
         return self.cases - self.benchmarked
+
+    @property
+    def shapes(self) -> int:
+        """Different shapes."""
+        return len(self.seen_shapes)
+
+    @property
+    def document(self) -> dict[str, object]:
+        """What of it is told, as plain values."""
+        names = ("cases", "benchmarked", "elsewhere", "shapes", "dtypes", "finite",
+                 "refused", "beyond", "undecided")  # fmt: skip
+        told = {name: getattr(self, name) for name in names}
+        return {**told, "families": dict(sorted(self.families.items()))}
+
+    def take(
+        self, case: Case, report: CaseReport, *, benchmarked: bool, own: bool
+    ) -> None:
+        """Count one case.
+
+        Args:
+            case: the case.
+            report: what it taught.
+            benchmarked: whether it has the benchmarked shape.
+            own: whether it has the file's own values, scaled at most.
+        """
+        decided = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
+        if report.refusal is not None:
+            self.refused_there += report.refusal == OTHER_VALUES
+            self.refused += 1
+        elif not decided and report.failure is None:
+            self.undecided += 1
+        else:
+            fill = case.data.fill
+            finite = decided and is_finite(case)
+            self.taken_there += finite and benchmarked and not own
+            shapes = tuple(s.shape for s in case.tensors.values())
+            self.seen_shapes = tuple({*self.seen_shapes, shapes})
+            family = fill.family if fill else "pinned"
+            self.families[family] = self.families.get(family, 0) + 1
+            self.cases += 1
+            self.benchmarked += benchmarked
+            self.dtypes = tuple(sorted({*self.dtypes, case.data.dtype}))
+            self.finite += finite
+            right = benchmarked and own and decided and report.failure is None
+            self.passed = self.passed or right
 
 
 @dataclass(frozen=True)
@@ -160,63 +214,6 @@ def _nonfinite() -> frozenset[str]:
     return frozenset(FAMILIES) - frozenset(
         allowed_families(Declaration(nonfinite="undefined"))
     )
-
-
-@dataclass
-class Tried:
-    """On what a candidate was tried, counted.
-
-    Attributes:
-        coverage: what of it is told.
-        refused_there: cases at the benchmarked shape that it raised on and need not
-            take.
-        taken_there: cases there without NaN and infinities that were decided, on other
-            values than the file's own.
-        passed: whether it was right there, on the file's own values.
-        raised_watched: cases that it has to take, and raised on only where torch's
-            operators were watched.
-    """
-
-    coverage: Coverage = field(default_factory=Coverage)
-    refused_there: int = 0
-    taken_there: int = 0
-    passed: bool = False
-    raised_watched: int = 0
-    _shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
-
-    def take(
-        self, case: Case, report: CaseReport, *, benchmarked: bool, own: bool
-    ) -> None:
-        """Count one case.
-
-        Args:
-            case: the case.
-            report: what it taught.
-            benchmarked: whether it has the benchmarked shape.
-            own: whether it has the file's own values, scaled at most.
-        """
-        told = self.coverage
-        decided = report.verdicts.get("K-VAL-01") is Verdict.CONFORMS
-        if report.refusal is not None:
-            self.refused_there += report.refusal == OTHER_VALUES
-            told.refused += 1
-        elif not decided and report.failure is None:
-            told.undecided += 1
-        else:
-            fill = case.data.fill
-            finite = decided and is_finite(case)
-            self.taken_there += finite and benchmarked and not own
-            self._shapes.add(tuple(s.shape for s in case.tensors.values()))
-            family = fill.family if fill else "pinned"
-            counts = {**told.families, family: told.families.get(family, 0) + 1}
-            told.families = dict(sorted(counts.items()))
-            told.cases += 1
-            told.benchmarked += benchmarked
-            told.shapes = len(self._shapes)
-            told.dtypes = tuple(sorted({*told.dtypes, case.data.dtype}))
-            told.finite += finite
-            right = benchmarked and own and decided and report.failure is None
-            self.passed = self.passed or right
 
 
 def is_finite(case: Case) -> bool:

@@ -240,8 +240,12 @@ class Search(Campaign):
         self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take a finding to its minimum, from a smaller shape where one shows it."""
-        with self._judged.candidate.sandbox.phases.within("confirm"):
+        phases = self._judged.candidate.sandbox.phases
+        before = phases.begin("confirm")
+        try:
             yield from self._confirmed(kernel, case, report)
+        finally:
+            phases.begin(before)
 
     def _confirmed(
         self, kernel: KernelSearch, case: Case, report: CaseReport
@@ -272,7 +276,7 @@ class Search(Campaign):
         self._not_numbers = {
             f.id
             for f in kernel.findings.values()
-            if f.state in CHARGED and self._judged.rests_on_nonfinite(f.case)
+            if f.state in CHARGED and not self._judged.is_ordinary(f.case)
         }
 
     def count_findings(self) -> int:
@@ -481,10 +485,7 @@ class Judging:
         audit = self._problem.audit if self._problem else Audit()
         verdict, reason = self._verdict(audit)
         finished, judged = self._finished, self._judged
-        candidate, covered = judged.candidate if judged else None, Coverage()
-        if judged:
-            calls = judged.candidate.kernel.in_a_row
-            covered = replace(judged.tried.coverage, calls=calls)
+        candidate = judged.candidate if judged else None
         return Judgement(
             verdict=verdict,
             reason=reason,
@@ -496,7 +497,7 @@ class Judging:
             elapsed_s=self._elapsed,
             interrupted=self._interrupted,
             audit=audit,
-            coverage=covered,
+            coverage=judged.tried if judged else Coverage(),
             findings=finished.findings if finished else (),
             paths=finished.paths if finished else {},
             contracts=finished.contracts if finished else {},
@@ -504,8 +505,8 @@ class Judging:
             notes=finished.notes if finished else (),
             notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
             containment=self._containment.measures,
-            launched=tuple(candidate.kernel.kernels) if candidate else (),
-            operators=tuple(candidate.kernel.operators) if candidate else (),
+            launched=tuple(candidate.kernel.words["kernels"]) if candidate else (),
+            operators=tuple(candidate.kernel.words["operators"]) if candidate else (),
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
@@ -523,10 +524,10 @@ class Judging:
             return ()
         judged = self._judged
         kernel = judged.candidate.kernel
-        told = [f"by its child's word: {text}" for text in kernel.strays]
+        told = [f"by its child's word: {text}" for text in kernel.words["strays"]]
         told += [
             f"by its child's word a call leaves {text} changed; it was put back"
-            for text in kernel.left
+            for text in kernel.words["left"]
         ]
         if judged.reference.form.neutral() and not judged.candidate.same_names:
             told.append(
@@ -544,13 +545,16 @@ class Judging:
         if finished is None or judged is None:
             return Verdict.ERROR, "the judgement did not come to its end"
         charged = [f for f in finished.findings if f.state in CHARGED]
-        on_numbers = [f for f in charged if not judged.rests_on_nonfinite(f.case)]
+        on_numbers = [f for f in charged if judged.is_ordinary(f.case)]
         if charged:
             first = (on_numbers or charged)[0]
             told = f"{first.signature.contract}: {first.failure.message}"
             if not on_numbers:
                 self._on_finite, why = self._without_charge(finished, judged)
-                told += f"; {_told_of_numbers(self._on_finite, why)}"
+                known = f"on finite inputs {self._on_finite}: {why}"
+                if self._on_finite is Verdict.CONFORMS:
+                    known = "conforms on finite inputs, breaks on NaN or inf alone"
+                told += f"; {known}"
             return Verdict.VIOLATES, told
         return self._without_charge(finished, judged)
 
@@ -561,55 +565,36 @@ class Judging:
         tallies, tried = finished.contracts.values(), judged.tried
         if any(t.verdict is Verdict.ERROR for t in tallies):
             told = ("could not be judged", "not judged on this backend")
-            why = (n for n in self._notices if any(t in n for t in told))
-            return Verdict.ERROR, next(why, "some case could not be judged")
+            said = (n for n in self._notices if any(t in n for t in told))
+            return Verdict.ERROR, next(said, "some case could not be judged")
         open_ = [f for f in finished.findings if f.state not in CHARGED]
         if open_:
             return Verdict.UNDER_SPECIFIED, (
                 f"{open_[0].signature.contract} failed and was not confirmed: "
                 f"{open_[0].state}"
             )
-        if _was_cut_off(judged):
-            return Verdict.UNDER_SPECIFIED, (
-                "a call had not returned when the time was up: give more with "
-                "--max-time"
-            )
-        if tried.raised_watched:
-            return Verdict.UNDER_SPECIFIED, (
-                "it raises where torch's operators are watched and returns where they "
-                "are not, as torch.jit.trace does: its memory cannot be judged"
-            )
-        if not tried.passed:
-            return Verdict.UNDER_SPECIFIED, (
-                "no case on the file's own values could be decided"
-            )
-        if judged.candidate.stalls:
-            return Verdict.UNDER_SPECIFIED, (
-                "a call did not return in time, and did in a fresh process"
-            )
         least = min(_LEAST_CASES, self._config.budget.max_cases or _LEAST_CASES)
-        if tried.coverage.benchmarked < least:
-            return Verdict.UNDER_SPECIFIED, (
-                f"the time was enough for {tried.coverage.benchmarked} cases at the "
-                "benchmarked shape: give more with --max-time"
-            )
-        if tried.refused_there > tried.taken_there:
-            asked = tried.refused_there + tried.taken_there
-            return Verdict.UNDER_SPECIFIED, (
-                f"it raised on {tried.refused_there} of {asked} cases of finite values "
-                "other than the file's own at the benchmarked shape, all of which the "
-                "reference takes"
-            )
+        asked = tried.refused_there + tried.taken_there
+        for is_so, why in (
+            (_was_cut_off(judged), "a call had not returned when the time was up: "
+             "give more with --max-time"),
+            (tried.raised_watched, "it raises where torch's operators are watched and "
+             "returns where they are not, as torch.jit.trace does: its memory cannot "
+             "be judged"),
+            (not tried.passed, "no case on the file's own values could be decided"),
+            (judged.candidate.stalls, "a call did not return in time, and did in a "
+             "fresh process"),
+            (tried.benchmarked < least, f"the time was enough for {tried.benchmarked} "
+             "cases at the benchmarked shape: give more with --max-time"),
+            (tried.refused_there > tried.taken_there, f"it raised on "
+             f"{tried.refused_there} of {asked} cases of finite values other than the "
+             "file's own at the benchmarked shape, all of which the reference takes"),
+        ):  # fmt: skip
+            if is_so:
+                return Verdict.UNDER_SPECIFIED, why
         return Verdict.CONFORMS, "nothing found"
 
 
 def _was_cut_off(judged: Judged | None) -> bool:
     """Whether a call had not returned before anything could be decided."""
     return bool(judged and judged.candidate.sandbox.cut_off and not judged.tried.passed)
-
-
-def _told_of_numbers(verdict: Verdict, why: str) -> str:
-    """Return what holds of a candidate that is wrong about NaN and infinities."""
-    if verdict is Verdict.CONFORMS:
-        return "conforms on finite inputs, breaks on NaN or infinities alone"
-    return f"on finite inputs {verdict}: {why}"

@@ -251,10 +251,12 @@ _SHOWN: Final = 12
 
 def judgement_document(made: Judgement) -> dict[str, Any]:
     """Return a judgement as plain values; strict JSON's, format 1."""
-    document: dict[str, Any] = encode(replace(made, findings=(), paths={}))
+    document: dict[str, Any] = encode(
+        replace(made, findings=(), paths={}, coverage=Coverage())
+    )
     del document["paths"], document["audit"]["modeless"]
     document["elapsed_s"] = round(made.elapsed_s, 3)
-    document["coverage"]["elsewhere"] = made.coverage.elsewhere
+    document["coverage"] = made.coverage.document
     document["findings"] = [
         finding_summary(f, made.paths.get(f.id, "")) for f in made.findings
     ]
@@ -342,7 +344,7 @@ def _coverage(made: Coverage) -> Iterator[tuple[str, str]]:
         "tried",
         f"{cases}, {made.benchmarked} at the benchmarked shape and {made.elsewhere} "
         f"elsewhere; {len(made.families)} families of values, {made.shapes} shapes, "
-        f"{dtypes}; up to {counted(made.calls, 'call')} of one process",
+        f"{dtypes}",
     )
     left = {
         "refused": made.refused,

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 import kfuzz
 from kfuzz.app import main
-from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.core.errors import UsageError
 from kfuzz.features.judge.adapters import (
     backendbench,
     flashinfer,
@@ -178,27 +177,14 @@ class Kept:
     ("text", "says"),
     [
         ("lang: cu\nfiles: []\n", "no task in Python"),
-        ("lang: py\nfiles: []\n", "there is no test 0"),
-        ("lang: py\nfiles: [a.py]\n", "files is no list of mappings"),
-        ("lang: py\nfiles: []\nmulti_gpu: true\n", "for several GPUs"),
         ("lang: py\nfiles: []\ntests: [{seed: 1}]\n", "no reference.py"),
         ("{", "no YAML"),
-        ("1", "no task"),
-        ("a: &a [1, 1]\nb: [*a, *a]\n", "no YAML: an alias"),
     ],
 )
 def test_a_folder_that_is_no_task_is_said(text: str, says: str, task: Path) -> None:
     (task / "task.yml").write_text(text)
     with pytest.raises(UsageError, match=says):
         kernelbot.task_of(task)
-
-
-def test_a_pipe_in_the_place_of_a_task_does_not_hang(task: Path) -> None:
-    for name in ("reference.py", "task.yml"):
-        (task / name).unlink()
-        os.mkfifo(task / name)
-        with pytest.raises(DecodeError, match=f"{name}: is not a plain file"):
-            kernelbot.task_of(task)
 
 
 # Rewards ----------------------------------------------------------------------------
@@ -327,36 +313,19 @@ def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (
-            {"inputs": {"x": {"shape": ["batch"], "dtype": "float4_e2m1"}}},
-            "float4_e2m1 is not supported. two numbers share a byte",
-        ),
+        ({"inputs": {"x": {"shape": [], "dtype": "float4_e2m1"}}}, "is not supported"),
         ({"inputs": {"x": {"shape": ["batch"], "dtype": "f32"}}}, "unknown dtype"),
-        ({"inputs": {"x": {"shape": ["rows"], "dtype": "float32"}}}, "no axis 'rows'"),
-        ({"axes": {"batch": {"type": "fixed"}}}, "no axis"),
-        ({"outputs": {"y": "float32"}}, "y is 'float32', no object"),
-        ({"reference": None}, "reference is missing"),
-        ({"inputs": {"x)": {"shape": [], "dtype": "float32"}}}, "its name is no name"),
-        ({"custom_inputs_entrypoint": "f()"}, "is no name"),
+        ({"inputs": {"x": {"shape": ["rows"], "dtype": "float32"}}}, "rows"),
+        ({"outputs": {"y": "float32"}}, "not of the format"),
         ({"axes": {**DEFINITION["axes"], "n": {"type": "var"}}}, "no size of axis n"),
     ],
 )
 def test_a_definition_that_is_none_is_said(change: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         flashinfer.task_of({**DEFINITION, **change}, WORKLOAD)
-
-
-def test_a_solution_that_is_none_is_said() -> None:
-    for change, says in (
-        ({"spec": {"entry_point": "a.cu::b"}}, "no entry point in Python: 'a.cu::b'"),
-        ({"spec": {"entry_point": "no.py::run"}}, "no entry point in Python"),
-        ({"sources": [{"path": "../a.py", "content": ""}]}, "'../a.py' lies outside"),
-        ({"sources": 1}, "sources is missing"),
-        ({"sources": ["main.py"]}, "a source is 'main.py', no object"),
-        ({"sources": [{"path": "main.py"}]}, "main.py: content is missing"),
-    ):
-        with pytest.raises(UsageError, match=says):
-            flashinfer.candidate_of(DEFINITION, {**solution("", into=True), **change})
+    wrong = {**solution("", into=True), "spec": {"entry_point": "a.cu::b"}}
+    with pytest.raises(UsageError, match="no entry point in Python"):
+        flashinfer.candidate_of(DEFINITION, wrong)
 
 
 # BackendBench -----------------------------------------------------------------------
@@ -421,11 +390,6 @@ def test_a_kernel_of_the_hub_is_checked() -> None:
         of("gelu")
     with pytest.raises(UsageError, match="no operator"):
         hub.check(module.relu)
-
-
-@pytest.mark.slow
-def test_a_correct_kernel_passes_within_its_time() -> None:
-    hub.check(torch.relu, "relu", max_time=5, device="cpu")
 
 
 # The helpers of Liger-Kernel and fla ------------------------------------------------
@@ -510,19 +474,6 @@ def test_a_kernel_may_run_first_on_the_inputs_and_store_narrower_numbers() -> No
         given[0, 0] = 5.0
         with pytest.raises(UsageError, match="not known how"):
             helpers.assert_close("y", x * w, y.float(), 0.1)
-
-
-def test_what_else_reads_the_inputs_is_no_step_of_the_reference() -> None:
-    """As Triton's interpreter reads the bits of a number that it hands to a kernel."""
-    scale, x = torch.tensor(3.0), torch.randn(4, 6)
-    with helpers.references():
-        scale.view(torch.int32).item()
-        ref = x * scale
-        made = torch.from_numpy(ref.numpy().copy())
-        helpers.assert_verbose_allclose(made, ref)
-        made[1, 2] *= 1.01
-        with pytest.raises(AssertionError, match=r"y\[1, 2\]"):
-            helpers.assert_verbose_allclose(made, ref)
 
 
 def test_what_a_test_takes_gradients_of_is_given_as_it_is_stored() -> None:

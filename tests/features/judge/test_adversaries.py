@@ -25,9 +25,8 @@ LIARS = (
     "torch's seed",
     "no frame of a judge",
     "runs the reference's source",
-    "softmax_tail_zero",
 )
-HONEST = ("torch's seed", "row_sum: an order that is drawn", "triton_softmax")
+HONEST = ("torch's seed", "row_sum: an order that is drawn")
 
 
 def chosen(names: tuple[str, ...], *, wrong: bool) -> list[Candidate]:
@@ -61,10 +60,10 @@ def test_an_honest_one_conforms(
 
 def test_there_are_enough_of_both_and_a_seed_makes_others() -> None:
     made = list(candidates(SEED, 1))
-    assert sum(c.wrong for c in made) >= 120
-    assert sum(not c.wrong for c in made) >= 200
+    assert sum(c.wrong for c in made) >= 65
+    assert sum(not c.wrong for c in made) >= 150
     habits = {h.name.partition(" with ")[2] for h in honest_ones()} - {""}
     assert habits == set(HABITS)
     texts = {c.source for c in made}
     others = {c.source for c in candidates(SEED + 1, 1)}
-    assert len(others - texts) > 100
+    assert len(others - texts) > 60

@@ -21,7 +21,7 @@ from kfuzz.features.judge.procedure import JudgeConfig, Judging
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Circumstances
 from kfuzz.features.judge.sandbox.sandbox import Phases
-from kfuzz.features.judge.sandbox.wire import leaves
+from kfuzz.features.judge.sandbox.wire import WORDS, leaves
 from kfuzz.features.judge.verb import judgement_document, judgement_lines
 from kfuzz.store import files as tensorfile
 
@@ -43,7 +43,7 @@ class Here:
         self._reference = reference
         self.recording = Recording()
         self.kernel = SimpleNamespace(
-            kernels=(), operators=(), strays=(), left=(), in_a_row=0,
+            words={name: () for name in WORDS},
             circumstances=Circumstances(),
         )  # fmt: skip
         self.sandbox = SimpleNamespace(
@@ -286,24 +286,6 @@ def test_shapes_excuse_nothing_that_is_wrong_at_the_benchmarked_one(
         "torch.randn(8, 16)", cases=60,
     )  # fmt: skip
     assert {f.signature.contract for f in made.findings} == {contract}
-
-
-def test_few_cases_are_judged_where_few_are_asked_for(files: Files) -> None:
-    """As many as are asked for, and their number is told with the verdict."""
-    for cases in (1, 3):
-        made = files.judged(
-            "return x.relu()", "return x.clamp(min=0)", "torch.randn(4, 6)", cases=cases
-        )
-        assert made.verdict is Verdict.CONFORMS, made.reason
-        assert made.coverage.cases == cases
-
-
-def test_another_shape_is_among_the_first_cases(files: Files) -> None:
-    made = files.judged(
-        "return x.relu()", "return x.relu() + (x.shape[1] != 16) * 0.1",
-        "torch.randn(8, 16)", cases=4,
-    )  # fmt: skip
-    assert made.verdict is Verdict.VIOLATES, made.reason
 
 
 def test_what_is_wrong_in_few_of_many_calls_is_kept_with_what_came_back(

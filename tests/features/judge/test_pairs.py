@@ -16,7 +16,6 @@ from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.features.judge import procedure as engine
 from kfuzz.features.judge.candidate import Candidate
-from kfuzz.features.judge.loading import candidate_name
 from kfuzz.features.judge.sandbox import zygote_for
 from tests.features.judge.judging import judged
 from tests.helpers.tiers import sampled
@@ -171,19 +170,3 @@ def test_what_cannot_be_built_is_an_error(
     made = judged(PAIRS / "linear" / "reference.py", candidate, zygote, tmp_path)
     assert made.verdict is Verdict.ERROR
     assert says in made.reason
-
-
-def test_files_of_one_name_are_candidates_of_their_own(tmp_path: Path) -> None:
-    """A finding that is stored of one is not taken for the other's."""
-
-    def named(reference: str, candidate: str) -> str:
-        files = tmp_path / reference, tmp_path / candidate
-        return candidate_name(*files, tmp_path)
-
-    names = {
-        named("problem.py", "one/candidate.py"),
-        named("problem.py", "other/candidate.py"),
-        named("problem_2.py", "one/candidate.py"),
-    }
-    assert len(names) == 3
-    assert named("problem.py", "one/candidate.py") in names

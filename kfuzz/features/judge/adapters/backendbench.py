@@ -6,7 +6,7 @@ Facts: github.com/meta-pytorch/BackendBench, suite/base.py and backends/director
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -73,15 +73,8 @@ class Test:
         raise UsageError("the operator was not called", where=self.kernel.name)
 
 
-@dataclass(frozen=True)
-class OpTest:
-    """The tests of one operator.
-
-    Attributes:
-        op: the overload, `torch.ops.aten.relu.default`.
-        correctness_tests: calls of it.
-        performance_tests: none: kfuzz measures no times.
-    """
+class OpTest(NamedTuple):
+    """The tests of one operator: calls of an overload; kfuzz measures no times."""
 
     op: Any
     correctness_tests: Sequence[Test]

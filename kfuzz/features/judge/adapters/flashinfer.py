@@ -5,7 +5,7 @@ docs/*.md, whose formats are the same, with axes of type "expr" and "custom" inp
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -111,12 +111,10 @@ def task_of(
     Raises:
         UsageError: if one is not of the format, or names a type that kfuzz lacks.
     """
-    checked = _checked(definition)
-    given = _object(workload or {}, checked["name"], "the workload")
-    given = _object(given.get("workload", given), checked["name"], "the workload")
-    sizes = _object(given.get("axes", {}), checked["name"], "axes of the workload")
-    axes = {n: a.get("type") for n, a in checked["axes"].items()}
-    lacking = [n for n in axes if axes[n] == "var" and n not in sizes]
+    checked, given = _checked(definition), workload or {}
+    given = given.get("workload", given)
+    sizes, axes = given.get("axes", {}), checked["axes"]
+    lacking = [n for n in axes if axes[n]["type"] == "var" and n not in sizes]
     if lacking:
         raise UsageError(f"no size of axis {lacking[0]}", where=checked["name"],
                          fix="give a workload that has it")  # fmt: skip
@@ -135,21 +133,16 @@ def candidate_of(definition: Json, solution: Json) -> str:
         UsageError: if it is not of the format, or its entry point is not in Python.
     """
     checked = _checked(definition)
-    where = f"solution {_object(solution, checked['name'], 'it').get('name', '')}"
-    spec = _field(solution, "spec", dict, where)
-    file, _, function = str(spec.get("entry_point")).partition("::")
-    sources: dict[str, str] = {}
-    for source in _field(solution, "sources", list, where):
-        path = _field(_object(source, where, "a source"), "path", str, where)
-        sources[path] = _field(source, "content", str, f"{where}: {path}")
-    outside = [
-        p for p in sources if p.startswith("/") or ".." in PurePosixPath(p).parts
-    ]
-    if outside:
-        raise UsageError(f"{outside[0]!r} lies outside its folder", where=where)
+    where = f"solution {solution.get('name', '')}"
+    try:
+        sources = {s["path"]: s["content"] for s in solution["sources"]}
+        spec = solution["spec"]
+        file, _, function = spec["entry_point"].partition("::")
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UsageError(f"not of the format: {error!r}", where=where) from None
     if file not in sources or not file.endswith(".py") or not function.isidentifier():
         raise UsageError(
-            f"no entry point in Python: {spec.get('entry_point')!r}", where=where,
+            f"no entry point in Python: {spec['entry_point']!r}", where=where,
             fix='write "main.py::run"; what is compiled ahead is not judged',
         )  # fmt: skip
     axes, outputs = checked["axes"], checked["outputs"]
@@ -286,62 +279,40 @@ def _loaded(path: Path, key: str) -> Tensor:
 
 def _checked(definition: Json) -> dict[str, Any]:
     """Return a definition with what is needed of it, every part as it has to be."""
-    _object(definition, "", "the definition")
-    name = _field(definition, "name", str, "definition")
-    where, axes = f"definition {name}", {**_field(definition, "axes", dict, name)}
-    for axis, told in axes.items():
-        known = {"const": ("value", int), "var": ("type", str),
-                 "expr": ("expression", str)}  # fmt: skip
-        kind = str(_object(told, where, axis).get("type"))
-        if kind not in known:
-            raise UsageError("no axis", where=f"{where}: {axis}")
-        _field(told, *known[kind], f"{where}: {axis}")
-    made: dict[str, Any] = {"name": name, "axes": axes}
-    for part in ("inputs", "outputs"):
-        made[part] = {}
-        for each, spec in _field(definition, part, dict, where).items():
-            place = f"{where}: {each}"
-            dtype = _field(_object(spec, where, each), "dtype", str, place)
-            if not each.isidentifier():
-                raise UsageError("its name is no name", where=place)
-            if dtype in _PACKED:
-                raise UsageError(
-                    f"{dtype} is not supported", where=place,
-                    fix="two numbers share a byte, for which torch has no operators: "
-                    "take the bytes as uint8 and unpack them in reference and solution",
-                )  # fmt: skip
-            if dtype not in DTYPES:
-                raise UsageError(f"unknown dtype {dtype!r}", where=place,
-                                 fix=suggestion(dtype, DTYPES))  # fmt: skip
-            shape = spec.get("shape")
-            if shape is not None:
-                shape = _field(spec, "shape", list, place)
-            for axis in shape or ():
-                known_size = isinstance(axis, str) and axis.isdecimal()
-                if known_size and len(axis) < _DIGITS:  # SOL-ExecBench's
-                    axes[axis] = {"type": "const", "value": int(axis)}
-                if not isinstance(axis, str) or axis not in axes:
-                    raise UsageError(f"no axis {axis!r:.40}", where=place)
-            made[part][each] = {"dtype": dtype, "shape": shape}
-    made["reference"] = _field(definition, "reference", str, where)
-    made["constraints"] = definition.get("constraints") or []
-    made["custom"] = definition.get("custom_inputs_entrypoint")
-    if made["custom"] is not None and not str(made["custom"]).isidentifier():
-        raise UsageError("custom_inputs_entrypoint is no name", where=where)
+    try:
+        name, axes = definition["name"], dict(definition["axes"])
+        made: dict[str, Any] = {
+            "name": name, "axes": axes, "reference": str(definition["reference"]),
+            "constraints": definition.get("constraints") or [],
+            "custom": definition.get("custom_inputs_entrypoint"),
+        }  # fmt: skip
+        for told in axes.values():
+            told[{"const": "value", "var": "type", "expr": "expression"}[told["type"]]]
+        for part in ("inputs", "outputs"):
+            made[part] = {}
+            for each, spec in definition[part].items():
+                dtype, shape = spec["dtype"], spec.get("shape")
+                if dtype in _PACKED:
+                    raise UsageError(
+                        f"{dtype} is not supported", where=f"{name}: {each}",
+                        fix="two numbers share a byte: take the bytes as uint8",
+                    )  # fmt: skip
+                if dtype not in DTYPES:
+                    raise UsageError(
+                        f"unknown dtype {dtype!r}", where=f"{name}: {each}",
+                        fix=suggestion(dtype, DTYPES),
+                    )  # fmt: skip
+                for axis in shape or ():
+                    if axis.isdecimal() and len(axis) < _DIGITS:  # SOL-ExecBench's
+                        axes[axis] = {"type": "const", "value": int(axis)}
+                    axes[axis]
+                made[part][each] = {"dtype": dtype, "shape": shape}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"not of the format: {error!r}", where="the definition"
+        ) from None
     return made
 
 
 def _dtypes(checked: Json) -> dict[str, str]:
     return {name: spec["dtype"] for name, spec in checked["outputs"].items()}
-
-
-def _object(told: Any, where: str, what: str) -> Json:
-    if not isinstance(told, Mapping):
-        raise UsageError(f"{what} is {told!r:.40}, no object", where=where)
-    return told
-
-
-def _field(told: Json, name: str, kind: type, where: str) -> Any:
-    if not isinstance(told.get(name), kind):
-        raise UsageError(f"{name} is missing, or no {kind.__name__}", where=where)
-    return told[name]

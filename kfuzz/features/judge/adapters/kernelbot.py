@@ -85,16 +85,12 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
         raise UsageError("no task in Python", where=where)
     if told.get("multi_gpu"):
         raise UsageError("a task for several GPUs is not judged", where=where)
-    for part, items in (("tests", tests), ("files", files)):
-        if not isinstance(items, list) or not all(isinstance(i, dict) for i in items):
-            raise UsageError(f"{part} is no list of mappings", where=where)
     if not 0 <= test < len(tests):
         raise UsageError(f"there is no test {test}: it has {len(tests)}", where=where)
-    config = told.get("config")
-    main = str(config.get("main", "")) if isinstance(config, dict) else ""
+    main = (told.get("config") or {}).get("main")
     texts = {}
     for each in files:
-        name, source = str(each.get("name", "")), str(each.get("source", ""))
+        name, source = str(each["name"]), str(each["source"])
         if source != _SUBMISSION and name.endswith(".py") and name != main:
             texts[name.removesuffix(".py")] = read_source(folder / source)
     # Others first: the reference imports them.
@@ -192,17 +188,9 @@ def _yaml(path: Path) -> dict[str, Any]:
             "PyYAML reads task.yml and is not installed", fix="pip install pyyaml"
         ) from None
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """One without aliases: a few lines of them are written out without end."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("an alias")
-            return super().compose_node(parent, index)
-
     text = read_source(path, _MOST_YAML)
     try:
-        told = yaml.load(text, Loader)
+        told = yaml.safe_load(text)
     # What a tag does not fit raises whatever it pleases.
     except Exception as error:
         raise UsageError(f"no YAML: {error}", where=str(path)) from None

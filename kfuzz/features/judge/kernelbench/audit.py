@@ -6,9 +6,9 @@ reference does not reach itself, tells no right candidate from a wrong one.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from kfuzz.numerics.acceptance import Acceptance
 JUDGED: Final = (
     torch.float32, torch.float16, torch.bfloat16, torch.int64,
 )  # fmt: skip
-# Parameters that are changed one by one; of more only all together.
+# Parameters that are named in a note.
 _PARAMETERS: Final = 16
 _SEEDS: Final = (1, 2)
 
@@ -68,17 +68,9 @@ def outputs_of(form: Form) -> tuple[tuple[Tensor, ...], str]:
     return made, ""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A problem as its file poses it.
+class Problem(NamedTuple):
+    """What a problem is worth, and its reference; None where it decides nothing."""
 
-    Attributes:
-        form: the file.
-        audit: what it is worth.
-        reference: it as an operator; None where it decides nothing for certain.
-    """
-
-    form: Form
     audit: Audit
     reference: Reference | None
 
@@ -100,15 +92,15 @@ def open_problem(path: Path, device: str, text: str | None = None) -> Problem:
     form = Form(path, torch.device(device), text)
     made, why = outputs_of(form)
     if why:
-        return Problem(form, Audit(faults=(why,)), None)
+        return Problem(Audit(faults=(why,)), None)
     inputs = inputs_of(form)
     reference = Reference(form, shapes_of(form, inputs), made, path.stem, inputs)
     form.first = ()
     if not reference.fits(reference.home):
         why = "its tensors are too large for an oracle, and no smaller shape is taken"
-        return Problem(form, Audit(faults=(why,)), None)
+        return Problem(Audit(faults=(why,)), None)
     audit = Auditor(reference, lambda seed: reference.case(OWN, seed)).audit()
-    return Problem(form, audit, reference)
+    return Problem(audit, reference)
 
 
 class Auditor:
@@ -131,7 +123,7 @@ class Auditor:
         notes: list[str] = []
         if why := self._random() or self._remembering():
             return self._made([why], notes)
-        if faults := self._independent(notes):
+        if faults := self._independent():
             return self._made(faults, notes)
         neutral = self._reference.form.neutral()
         if neutral:
@@ -208,7 +200,7 @@ class Auditor:
             return ""  # sums in another order
         return "its result depends on earlier calls: it changes its own buffers"
 
-    def _independent(self, notes: list[str]) -> list[str]:
+    def _independent(self) -> list[str]:
         """Return on which of its arguments the result does not depend."""
         data = self._data[_SEEDS[0]]
         first = self._run(data)
@@ -228,10 +220,6 @@ class Auditor:
             return []
         if not self._differs_with(parameters, first):
             return ["its result does not depend on its weights"]
-        if len(parameters) <= _PARAMETERS:
-            for name, p in parameters.items():
-                if not self._differs_with({name: p}, first):
-                    notes.append(f"its result does not depend on its weight {name}")
         return []
 
     def _others(self, name: str) -> list[dict[str, Tensor]]:
@@ -340,19 +328,17 @@ class Auditor:
             why = f"no error rule for {', '.join(named)}" if named else "overflow"
             which = f" {', '.join(vague)}" if len(one) > 1 else ""
             return [f"no bound is known for its result{which}: {why}"]
-        results_of = [self._run(self._data[s]) for s in _SEEDS]
-        if not misses(one, results_of[1], self._reference) and not misses(
-            other, results_of[0], self._reference
-        ):
-            return [
-                "its result is inside the noise: that of other inputs lies within the "
-                "bound of rounding"
-            ]
-        zeros = tuple(torch.zeros_like(y) for y in results_of[0])
-        if not misses(one, zeros, self._reference) and not misses(
-            other, zeros, self._reference
-        ):
-            return ["zeros lie within the bound of rounding"]
+        first, second = (self._run(self._data[s]) for s in _SEEDS)
+        zeros = tuple(map(torch.zeros_like, first))
+        for results_of, what in (
+            ((second, first), "the results of other inputs"), ((zeros, zeros), "zeros")
+        ):  # fmt: skip
+            pairs = zip((one, other), results_of, strict=True)
+            if not any(misses(a, made, self._reference) for a, made in pairs):
+                return [
+                    f"its result is inside the noise: {what} lie within the bound of "
+                    "rounding"
+                ]
         return []
 
     def _accepted(self, seed: int, declared: Declaration) -> Mapping[str, Acceptance]:

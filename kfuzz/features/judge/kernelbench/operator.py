@@ -1,7 +1,6 @@
 """A reference in KernelBench's form as an operator: domain, float64 oracle, values."""
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -36,14 +35,9 @@ from kfuzz.features.judge.kernelbench.problem import (
 )
 from kfuzz.features.judge.kernelbench.values import ENDS, OWN, SCALED, Shapes, Values
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.accumulation import identical
 from kfuzz.numerics.compare import KIND_OF, Outcome
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.strategies.parameters import TensorParameter
-
-# Problems whose results are kept, and elements of one, inputs and results together.
-_LAST: Final = 8
-_MOST: Final = 1 << 18
 
 
 class Reference:
@@ -87,10 +81,6 @@ class Reference:
         # The other model and its copy, once it was asked for, and which one is used.
         self._other: tuple[nn.Module, nn.Module] | None = None
         self._drawn_model = False
-        # What was asked last: a finding is judged again in several fresh processes,
-        # and with the reference in the candidate's place.
-        self._admitted_last: deque[tuple[bool, Problem, dict[str, Acceptance]]]
-        self._admitted_last = deque(maxlen=_LAST)
         self.values = Values(form, shapes, inputs or Inputs())
         self.home = self._home(max(y.numel() for y in outputs))
         floats = [s.dtype for s in form.samples if s.kind == "float"]
@@ -158,22 +148,12 @@ class Reference:
         self.values.require([x[0] for x in problem.tensors.values()])
         stored = next((f for f in self.formats if DTYPES[f].kind == "float"), "float32")
         posed = replace(problem, output=FORMATS[stored])
-        for drawn, asked, admitted in self._admitted_last:
-            if drawn is self._drawn_model and _is_same(asked, posed):
-                return admitted
         narrow = not NARROW.isdisjoint(s.dtype for s in self.form.samples)
-        admitted = reference_bounds(
+        return reference_bounds(
             posed, self._oracle, self.outputs, name=self.operator.name,
             formats=[stored] * len(self.outputs),
             computed=self._computed if narrow else None,
         )  # fmt: skip
-        given = problem.tensors
-        every = (*given.values(), *(a.low for a in admitted.values()))
-        if sum(map(Tensor.numel, every)) <= _MOST:
-            # Who asked may write to them.
-            asked = replace(posed, tensors={n: x.clone() for n, x in given.items()})
-            self._admitted_last.append((self._drawn_model, asked, admitted))
-        return admitted
 
     @property
     def whole(self) -> bool:
@@ -305,14 +285,6 @@ class Reference:
                 spec, fill=Fill(family, case.seed if own else seed), plants=()
             )
         return replace(case, tensors=tensors, config=0)
-
-
-def _is_same(one: Problem, other: Problem) -> bool:
-    """Whether two problems are one, bit for bit."""
-    if replace(one, tensors={}) != replace(other, tensors={}):
-        return False
-    a, b = one.tensors, other.tensors
-    return a.keys() == b.keys() and all(identical(a[n], b[n]) for n in a)
 
 
 # A shape too large for an oracle: the kernel runs on all of it, rows are judged.

@@ -6,8 +6,8 @@ constructor. Here it is trusted and imported; what is judged against it never is
 """
 
 import copy
-import importlib.util
 import inspect
+import linecache
 import os
 import random
 import sys
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.machinery import SourceFileLoader
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -284,22 +284,6 @@ def results(returned: Any) -> tuple[Any, ...]:
     return tuple(leaves(returned))
 
 
-class _FromText(SourceFileLoader):
-    """Loads a file that lies on no disk; neither does what it is compiled to."""
-
-    def __init__(self, name: str, path: str, text: str) -> None:
-        super().__init__(name, path)
-        self._text = text
-
-    def get_data(self, path: str) -> bytes:
-        """Return the text."""
-        return self._text.encode(errors="backslashreplace")
-
-    def path_stats(self, path: str) -> Mapping[str, Any]:
-        """Say that there is no file whose age could be asked for."""
-        raise FileNotFoundError(path)
-
-
 @lru_cache(maxsize=8)
 def _imported(path: Path, text: str | None) -> ModuleType:
     """Return the module of a file, imported once.
@@ -310,15 +294,15 @@ def _imported(path: Path, text: str | None) -> ModuleType:
     if text is None and not os.path.isfile(path):
         raise UsageError("no such file", where=str(path), fix="check the path")
     name = f"kfuzz_reference_{path.stem}_{short_hash(str(path))}"
-    loader = None if text is None else _FromText(name, str(path), text)
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    if spec is None or spec.loader is None:
-        raise UsageError("not a Python file", where=str(path))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # a class in it may ask for its module
+    module = sys.modules[name] = ModuleType(name)  # a class in it may ask for it
+    module.__file__ = str(path)
     try:
         with imported(str(path)):
-            spec.loader.exec_module(module)
+            source = decode_source(path.read_bytes()) if text is None else text
+            # For `inspect`, as there may be no file.
+            lines = source.splitlines(keepends=True)
+            linecache.cache[str(path)] = len(source), None, lines, str(path)
+            exec(compile(source, str(path), "exec"), vars(module))
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         raise UsageError(
@@ -615,7 +599,8 @@ def interval_of(
     spread = max(greatest - least, abs(greatest), 1e-3)
 
     def given(number: float) -> Sequence[Tensor] | None:
-        made = _with(values[name], number)
+        made = values[name].clone()
+        made.view(-1)[::_SHARE] = number
         for structure in structures:
             made = made if structure.holds(made) else structure.made(made)
         return runs({**values, name: made})
@@ -633,13 +618,6 @@ def interval_of(
     if low is None and high is None and nan:
         return None
     return interval(low, high, nan=nan)
-
-
-def _with(x: Tensor, number: float) -> Tensor:
-    """Return the values with a number at some places, the first among them."""
-    made = x.clone()
-    made.view(-1)[::_SHARE] = number
-    return made
 
 
 def _has_nan(y: Tensor) -> bool:

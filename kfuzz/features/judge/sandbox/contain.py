@@ -738,14 +738,14 @@ def restrict(
         hidden: files and folders that it may not read.
         gpu: whether it uses a GPU.
     """
-    if measures.limits:
-        facts = replace(facts, limits=_set_limits(facts, limits, gpu=gpu))
-    if measures.privileges:
-        dropped = facts.tried("capabilities", drop_capabilities)
-        facts = replace(facts, capabilities_dropped=dropped)
-    if measures.privileges or measures.landlock:
-        kept = facts.tried("no_new_privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1))
-        facts = replace(facts, no_new_privileges=kept)
+    facts = replace(
+        facts,
+        limits=_set_limits(facts, limits, gpu=gpu),
+        capabilities_dropped=facts.tried("capabilities", drop_capabilities),
+        no_new_privileges=facts.tried(
+            "no_new_privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1)
+        ),
+    )
     version = landlock_version() if measures.landlock else 0
     if version and facts.tried(
         "Landlock", lambda: _landlock(facts, rooms, hidden, gpu=gpu)
@@ -860,102 +860,58 @@ def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
         limits: what it may take.
         gpu: whether it uses a GPU.
     """
-    network, others, files = _of_network(facts), _of_others(facts), _of_files(facts)
-    room = _mib(limits.memory) if limits.memory else "half of what is free"
-    memory = f"its processes are watched and killed beyond {room}"
-    if "address space" in facts.limits:
-        memory = f"address space is limited, so that allocating fails; {memory}"
-    elif gpu:
-        memory += " (on a GPU address space cannot be limited)"
-    room = _mib(limits.scratch_bytes)
-    disk = "its folders are measured several times a second, and it is killed beyond "
-    if facts.quota:
-        disk = f"a file system in memory of {room}; builds go to a folder that is "
-        disk += "measured, and it is killed beyond "
-    alone = "none outlives the child" if facts.pids else ""
+    who, why = "the user who runs kfuzz", ""
+    for name in ("user namespace", "mount namespace", "network namespace"):
+        if name in facts.refused and not why:
+            why = f" ({name}: {facts.refused[name].lower()})"
+    landlock, gone = facts.landlock, "; then the child is killed"
+    memory = _mib(limits.memory) if limits.memory else "half of what is free"
     but = "the reference and"
-    if facts.hidden:
-        but = "but the reference and the corpus, and"
-    included = "" if facts.hidden else " included"
+    but = f"but {but} the corpus, and" if facts.hidden else but
+    network = facts.network or landlock >= _LANDLOCK_TCP
     told = {
-        "memory": (True, memory),
+        "memory": (True, f"its processes may take {memory}{gone}"),
         "time": (True, (
             f"a call may take {limits.wall_seconds:g} s, or longer where longer is "
-            f"expected, and {limits.cpu_seconds:g} s of processor time; then the child "
-            "is killed"
+            f"expected, and {limits.cpu_seconds:g} s of processor time{gone}"
         )),
         "processes": (True, (
-            f"counted, and all killed beyond {limits.processes}; "
-            f"{alone or 'one that forks faster than it is looked for wins'}"
+            f"there may be {limits.processes}{gone}"
+            + ("; none outlives it" if facts.pids else "")
         )),
-        "disk": (True, disk + room),
-        "output": (True, (
-            "what it prints is read and dropped; past "
-            f"{_mib(limits.output_bytes)} it is killed"
+        "disk": (True, f"its folders may take {_mib(limits.scratch_bytes)}{gone}"),
+        "output": (True, f"it may print {_mib(limits.output_bytes)}{gone}"),
+        "files": (
+            (True, "it can write to its folders alone")
+            if landlock or (facts.read_only and facts.own_devices)
+            else (False, f"it can write wherever {who} can{why}")
+        ),
+        "network": (network, (
+            "it has no network interface" if facts.network
+            else "TCP is blocked; UDP and other protocols are not" if network
+            else f"it can use the network{why}"
         )),
-        "files": files,
-        "network": network,
-        "other processes": others,
+        "other processes": (
+            (True, "it cannot signal or trace them")
+            if facts.pids or landlock >= _LANDLOCK_SCOPES
+            else (False, "it can kill those of the same user")
+        ),
         "privileges": (
             (True, "it has none and can gain none")
             if facts.capabilities_dropped and facts.no_new_privileges
-            else (False, "it keeps those of the user who runs kfuzz")
+            else (False, f"it keeps those of {who}")
         ),
-        "environment": (True, (
-            "it inherits a short list of variables that compilers and drivers need"
-        )),
+        "environment": (True, "it inherits what compilers and drivers need alone"),
         "reading": (False, (
-            f"it can read every file that the user who runs kfuzz can read, {but} unix "
-            f"sockets by path{included}"
+            f"it can read every file that {who} can read, {but} unix sockets"
         )),
     }  # fmt: skip
     if gpu:
         told["device"] = (False, (
             f"torch gives it at most {limits.device_share:.0%} of the GPU's memory; "
-            "calls of the driver are not limited, and a fault of the driver or the "
-            "device itself reaches every process on that GPU"
+            "calls of the driver, and faults of the device, are not limited"
         ))  # fmt: skip
     return Containment(tuple(Measure(name, *rest) for name, rest in told.items()))
-
-
-def _of_files(facts: Facts) -> tuple[bool, str]:
-    landlock = f"Landlock {facts.landlock} prevents writes outside its folders"
-    if facts.read_only:
-        text = "all but its folders is mounted read-only"
-        if facts.landlock:
-            return True, f"{text}; {landlock}"
-        if facts.own_devices:
-            return True, f"{text}, and it has no devices but its own"
-        return False, f"{text}, but it can write to devices that the user can open"
-    if facts.landlock:
-        return True, landlock
-    return False, "it can write wherever the user who runs kfuzz can" + _why(facts)
-
-
-def _of_network(facts: Facts) -> tuple[bool, str]:
-    if facts.network:
-        return True, "it has no network interface"
-    if facts.landlock >= _LANDLOCK_TCP:
-        return True, "TCP is blocked; UDP and other protocols are not"
-    return False, "it can use the network" + _why(facts)
-
-
-def _of_others(facts: Facts) -> tuple[bool, str]:
-    if facts.pids or facts.landlock >= _LANDLOCK_SCOPES:
-        return True, "it cannot signal or trace them"
-    if facts.landlock:
-        return False, (
-            "it cannot trace them or read their memory, but can kill those of the same "
-            "user"
-        )
-    return False, "it can kill those of the same user; kfuzz's own cannot be traced"
-
-
-def _why(facts: Facts) -> str:
-    for name in ("user namespace", "mount namespace", "network namespace"):
-        if name in facts.refused:
-            return f" ({name}: {facts.refused[name].lower()})"
-    return ""
 
 
 def _mib(size: int) -> str:

@@ -122,8 +122,6 @@ class Candidate:
                 return self._contained()
             case "open":
                 return self._answered(lambda: self._open(message, given))
-            case "state":
-                return self._answered(lambda: self._state(message, given))
             case _:
                 return self._answered(lambda: self._call(message, given))
 
@@ -170,7 +168,7 @@ class Candidate:
                 with drawn_constants(drawn=bool(message["constants_drawn"])):
                     target = found(*args, **kwargs)
         state: dict[str, Tensor] = {}
-        loaded: list[str] = []
+        loaded = alike = list[str]()
         if isinstance(target, torch.nn.Module):
             target = target.to(device)
             mode = Mode(message["mode"])
@@ -178,22 +176,10 @@ class Candidate:
                 target.train(mode is Mode.TRAIN)
             state = _state_of(target)
             loaded = _load(state, weights)
+            alike = _alike(state, weights, loaded)
         self._target = target
         self._fixed = {int(k): plain_from_wire(v) for k, v in message["fixed"]}
-        told = {
-            name: [list(t.shape), str(t.dtype).removeprefix("torch.")]
-            for name, t in state.items()
-        }
-        return {"state": told, "loaded": loaded, "kind": type(target).__name__}
-
-    def _state(self, message: Message, given: Sequence[int]) -> Message:
-        """Hand the named parameters and buffers over."""
-        assert isinstance(self._target, torch.nn.Module)
-        state = _state_of(self._target)
-        [results] = _mapped(given)
-        for name, offset in message["places"]:
-            _put(results, offset, raw(state[name]))
-        return {"state": "told"}
+        return {"state": list(state), "loaded": loaded, "alike": alike}
 
     def _call(self, message: Message, given: Sequence[int]) -> Message:
         """Call the target once."""
@@ -518,6 +504,23 @@ def _load(state: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:
                 own.copy_(weight)
                 loaded.append(name)
     return loaded
+
+
+def _alike(
+    state: dict[str, Tensor], weights: dict[str, Tensor], loaded: Sequence[str]
+) -> list[str]:
+    """Return the names of the weights that another holds, in order or transposed."""
+    own = [x.cpu().reshape(-1) for name, x in state.items() if name not in loaded]
+    return [
+        name
+        for name, x in weights.items()
+        if name not in loaded
+        and any(
+            torch.equal(y.to(x.dtype), form.reshape(-1))
+            for y in own
+            for form in ((x, x.mT) if x.dim() == 2 else (x,))
+        )
+    ]
 
 
 def _told(error: BaseException, device: torch.device) -> Message:

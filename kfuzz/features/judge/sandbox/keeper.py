@@ -26,6 +26,7 @@ from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import End, Ended, HarnessError, Measures
 from kfuzz.execution.processes import wire
+from kfuzz.execution.processes.child import signal_name
 from kfuzz.execution.processes.wire import (
     Channel,
     Message,
@@ -52,10 +53,6 @@ SERVE: Final = "kfuzz.features.judge.sandbox.keeper:Keeper"
 
 LOOK_SECONDS: Final = 0.02
 """Between two measurements of what it takes: a few dozen forks."""
-
-PRIORITY: Final = 10
-"""By how much a keeper comes before its child, where it may be put first: each step is
-worth a quarter more of the processor."""
 
 SEND_SECONDS: Final = 20.0
 """An idle process reads at once; one that does not is as good as hung."""
@@ -93,9 +90,6 @@ class Keeper:
         """Answer the campaign until it closes the connection, then end everything."""
         contain.prctl(contain.PR_SET_DUMPABLE, 0)
         contain.prctl(contain.PR_SET_CHILD_SUBREAPER, 1)
-        # Beside hundreds of processes it must get to end them.
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, -PRIORITY)
         try:
             while True:
                 self._idle(channel)
@@ -137,8 +131,6 @@ class Keeper:
             from kfuzz.features.judge.sandbox.inside import attend
 
             contain.prctl(contain.PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getpriority(os.PRIO_PROCESS, 0) < 0:
-                os.setpriority(os.PRIO_PROCESS, 0, 0)
             facts = restrict(facts, measures, rooms, limits, hidden, gpu=gpu)
             os.environ.update(rooms.environment())
             tempfile.tempdir = None  # what torch imports may have asked for it
@@ -162,13 +154,6 @@ class Keeper:
         answer = self._tenant.exchange({"do": "contained"}, [], limits.open_seconds)
         watch.settle()
         return answer
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 class Tenant:
@@ -338,7 +323,7 @@ class Tenant:
             text = "is killed by the system for want of memory"
             return Ended(End.MEMORY, "machine", text)
         if code < 0:
-            name = _signal_name(-code)
+            name = signal_name(code)
             return Ended(End.CRASH, name, f"ends its process: {name}")
         detail = f"exit code {code}"
         return Ended(End.CRASH, detail, f"ends its process: {detail}")

@@ -78,16 +78,14 @@ class Circumstances:
 
     Args:
         seed: all that is drawn depends on it; None for a fresh one.
-        pauses: whether there are gaps between calls.
 
     Attributes:
         bare_share: the share of calls that nothing watches.
         last: what the last call met.
     """
 
-    def __init__(self, seed: int | None = None, *, pauses: bool = True) -> None:
+    def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
-        self._pauses = pauses
         self.bare_share = 0.0
         self.last = PLAIN
         self._case = 0
@@ -117,7 +115,7 @@ class Circumstances:
             self._steady += _spread(draw, 1e-3, _DAYS)
         shifted = draw.random() < _SHIFTED
         wall = _spread(draw, 1.0, _YEARS) * draw.choice((-1, 1)) if shifted else 0.0
-        paused = self._pauses and draw.random() < _PAUSED
+        paused = draw.random() < _PAUSED
         bare = draw.random() < self.bare_share
         self.last = Surroundings(
             seed=key,

@@ -56,6 +56,7 @@ from kfuzz.features.judge.sandbox.hiding import NAMED
 from kfuzz.features.judge.sandbox.keeper import SERVE
 from kfuzz.features.judge.sandbox.meeting import PLAIN, Circumstances, Surroundings
 from kfuzz.features.judge.sandbox.wire import (
+    WORDS,
     ArgumentRooms,
     Broken,
     Carrier,
@@ -71,14 +72,11 @@ from kfuzz.features.judge.sandbox.wire import (
 )
 from kfuzz.numerics.run import Raised
 
-# Where the seconds of a judgement go: its phases, and what is waited for in each.
+# Where the seconds of a judgement go.
 
 
 class Phases:
-    """Seconds by phase; those waited for a child's part count under both their names.
-
-    "confirm" is all of that phase, "confirm: calls" what of it was waited for calls.
-    """
+    """Seconds by phase."""
 
     def __init__(self, phase: str) -> None:
         """Begin the first phase."""
@@ -93,27 +91,9 @@ class Phases:
         self._phase, self._since = phase, now
         return before
 
-    @contextmanager
-    def within(self, phase: str) -> Iterator[None]:
-        """Be in another phase meanwhile."""
-        before = self.begin(phase)
-        try:
-            yield
-        finally:
-            self.begin(before)
-
-    @contextmanager
-    def waiting(self, part: str) -> Iterator[None]:
-        """Count what is waited for a part of the phase."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._spent[f"{self._phase}: {part}"] += time.monotonic() - began
-
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Seconds so far, by phase and by part of one."""
+        """Seconds so far, by phase."""
         self.begin(self._phase)
         return {name: round(spent, 3) for name, spent in self._spent.items()}
 
@@ -283,14 +263,16 @@ class Opened:
     Attributes:
         raised: the exception that it ended with, None if there was none.
         ended: how the child came to its end instead of answering, else None.
-        state: parameters and buffers of a module by name.
+        state: names of the parameters and buffers of a module.
         loaded: names of those that the entry's weights were loaded into.
+        alike: names of the other weights that it holds all the same, elsewhere.
     """
 
     raised: Raised | None = None
     ended: Ended | None = None
-    state: Mapping[str, OutputSpec] | None = None
+    state: tuple[str, ...] = ()
     loaded: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
 
 
 def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
@@ -338,27 +320,11 @@ def read_opened(answer: dict[str, Any] | Ended) -> Opened:
     try:
         if "raised" in answer:
             return Opened(raised=read_exception(answer["raised"]))
-        listed, loaded = answer.get("state"), answer.get("loaded")
-        if not isinstance(listed, dict) or not isinstance(loaded, list):
-            raise Broken("it does not say what it built")
-        state = {str(k)[:500]: _spec(v) for k, v in listed.items()}
-        names = tuple(str(name) for name in loaded if str(name) in state)
-        return Opened(state=state, loaded=names)
-    except (Broken, TypeError, ValueError) as error:
+        told = [answer[part] for part in ("state", "loaded", "alike")]
+        return Opened(None, None, *(tuple(str(n)[:500] for n in t) for t in told))
+    except (Broken, KeyError, TypeError) as error:
         text = f"does not report what it built: {error}"
-        ended = Ended(End.PROTOCOL, "protocol", text)
-        return Opened(ended=ended)
-
-
-def _spec(told: Any) -> OutputSpec:
-    shape, dtype = told
-    sizes = tuple(shape)
-    known = isinstance(dtype, str) and isinstance(
-        getattr(torch, dtype, None), torch.dtype
-    )
-    if not known or not all(type(n) is int and 0 <= n < 1 << 40 for n in sizes):
-        raise Broken("a parameter has no size or type")
-    return OutputSpec(sizes, dtype)
+        return Opened(ended=Ended(End.PROTOCOL, "protocol", text))
 
 
 @dataclass(frozen=True)
@@ -446,12 +412,9 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     seen = backend.only([device], os.environ)
     env = scrubbed(os.environ, added={**backend.environment, **seen})
     begin = partial(
-        Zygote,
-        SERVE,
-        env=env,
-        preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
+        Zygote, SERVE, env=env, preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
         output=output,
-    )
+    )  # fmt: skip
     if NAMED not in sys.prefix:
         return begin()
     # A link of another name: every file of torch's would name the judge.
@@ -479,7 +442,6 @@ class Sandbox(Closing):
         device: "cpu", "cuda:0" and so on, or "interpret" for Triton's interpreter.
         limits: what a child may take.
         measures: which ways of containing it are tried.
-        share_cache: whether what a child builds and compiles is there for the next.
         zygote: what children are forked from, as `zygote_for` makes it; the caller's to
             close. One of its own by default.
         hidden: files and folders that the code must not read.
@@ -491,8 +453,7 @@ class Sandbox(Closing):
         used: how many children have been the one that is called.
         until: returns the `time.monotonic()` after which nobody waits for a call.
         cut_off: calls that were given up at that moment.
-        phases: where the seconds go; what is waited for is that children are "ready",
-            that the entry is "built", and that "calls" return.
+        phases: where the seconds go.
     """
 
     def __init__(
@@ -502,7 +463,6 @@ class Sandbox(Closing):
         device: str,
         limits: Limits | None = None,
         measures: Measures | None = None,
-        share_cache: bool = True,
         zygote: Zygote | None = None,
         hidden: Sequence[Path] = (),
         lingers: bool = False,
@@ -519,7 +479,6 @@ class Sandbox(Closing):
         self.until: Callable[[], float] = lambda: math.inf
         self._ending: list[threading.Thread] = []
         self._measures = measures or Measures()
-        self._share_cache = share_cache
         self._zygote = zygote
         self._own_zygote = zygote is None
         self._lingers = lingers
@@ -566,14 +525,11 @@ class Sandbox(Closing):
             return self._opened
         if self._entry is None:
             raise HarnessError("a sandbox without an entry makes no calls")
-        with self.phases.waiting("ready"):
-            kept = self._contained()
-        with self.phases.waiting("built"):
-            if not kept.asked:
-                with self._opening(self._entry) as asked:
-                    kept.ask_ahead(asked)
-            answer = kept.answer(self.limits.open_seconds)
-        opened = read_opened(answer)
+        kept = self._contained()
+        if not kept.asked:
+            with self._opening(self._entry) as asked:
+                kept.ask_ahead(asked)
+        opened = read_opened(kept.answer(self.limits.open_seconds))
         self._called_before = False
         if opened.ended is not None:
             self.fresh()
@@ -638,14 +594,10 @@ class Sandbox(Closing):
             began = time.monotonic()
             patience = self.patience(predicted)
             left = max(self.until() - began, 0.0)
-            with self.phases.waiting("calls"):
-                answer = self._kept.ask(
-                    Asked(
-                        request,
-                        min(patience, left + _AFTERWARDS),
-                        [carried.descriptor, results.descriptor],
-                    )
-                )
+            given = [carried.descriptor, results.descriptor]
+            answer = self._kept.ask(
+                Asked(request, min(patience, left + _AFTERWARDS), given)
+            )
             seconds = time.monotonic() - began
             if isinstance(answer, Ended):
                 self.fresh()
@@ -671,54 +623,9 @@ class Sandbox(Closing):
         if not self._called_before:
             # What a first call builds is there for those of later children.
             known = max(least, _FIRSTS * self._first_took)
-            shorter = self._share_cache and self._first_took
-            least = (
-                min(limits.first_seconds, known) if shorter else limits.first_seconds
-            )
+            least = limits.first_seconds
+            least = min(least, known) if self._first_took else least
         return max(least, 50 * predicted)
-
-    def state(self, names: Sequence[str]) -> dict[str, Tensor] | Ended | Raised:
-        """Return parameters and buffers of the child's module, on the CPU.
-
-        Args:
-            names: of those wanted, as `Opened.state` lists them.
-
-        Returns:
-            The tensors by name; the exception or the end that came instead.
-
-        Raises:
-            HarnessError: no child can be started.
-            KeyError: there is none of that name.
-        """
-        opened = self.start()
-        if opened.ended is not None or opened.raised is not None:
-            return opened.ended or opened.raised or {}
-        assert self._kept is not None
-        assert opened.state is not None
-        places: dict[str, tuple[int, Geometry]] = {}
-        at = 0
-        for name in names:
-            spec = opened.state[name]
-            geometry = Geometry(spec.dtype, spec.shape, (0,) * len(spec.shape), 0)
-            places[name] = at, geometry
-            at += page_up(geometry.nbytes)
-        with Carrier("state", at) as memory:
-            told = [[name, offset] for name, (offset, _) in places.items()]
-            request = {"do": "state", "places": told}
-            answer = self._kept.ask(
-                Asked(request, self.limits.wall_seconds, [memory.descriptor])
-            )
-            if isinstance(answer, Ended):
-                self.fresh()
-                return answer
-            if "raised" in answer:
-                return read_exception(answer["raised"])
-            return {
-                name: memory.read(offset, geometry.nbytes)
-                .view(geometry.torch_dtype)
-                .reshape(geometry.shape)
-                for name, (offset, geometry) in places.items()
-            }
 
     def enter(self, entry: Entry) -> None:
         """Have the next call made in a child that builds another entry."""
@@ -806,11 +713,10 @@ class Sandbox(Closing):
         if self._zygote is None:
             self._zygote = zygote_for(self._device_name)
         self._forked += 1
-        cache = "cache" if self._share_cache else f"cache-{self._forked}"
         start = {
             "limits": asdict(self.limits),
             "measures": asdict(self._measures),
-            "cache": str(self._root / cache),
+            "cache": str(self._root / "cache"),
             "gpu": self._gpu,
             "inside": named(self._device_name).alone(str(self.device)),
             "hidden": [str(path) for path in self._hidden],
@@ -826,7 +732,7 @@ class Sandbox(Closing):
             # Begun before: it would take that want of memory for its own.
             self._end_spares()
         self._kept = self._opened = None
-        self._given.forget()
+        self._given.clear()
 
     def _end(self, kept: Kept | None) -> None:
         """End a child without waiting: a driver takes long to take a context down."""
@@ -905,12 +811,8 @@ class RemoteKernel:
     Attributes:
         predicted: seconds that a call is expected to take, at most what calls took.
         calls: calls that returned.
-        in_a_row: most of them that one child answered.
         late: calls after which results still changed.
-        operators: torch's own operators that computed in any call, by the child's word.
-        kernels: those of Triton that it launched, likewise.
-        strays: writes beside the kernel's own allocations, by the child's word.
-        left: what calls left changed of torch's state, likewise.
+        words: what the child said that it did in any call, as of `WORDS`.
         circumstances: what draws what surrounds each call.
     """
 
@@ -928,11 +830,7 @@ class RemoteKernel:
         self.predicted = 0.0
         self.calls = 0
         self.late = 0
-        self.in_a_row = self._row = 0
-        self.operators: dict[str, None] = {}
-        self.kernels: dict[str, None] = {}
-        self.strays: dict[str, None] = {}
-        self.left: dict[str, None] = {}
+        self.words: dict[str, dict[str, None]] = {name: {} for name in WORDS}
         self._outputs = outputs
         # Calls that overlap in the campaign's threads take turns.
         self._lock = threading.Lock()
@@ -950,21 +848,14 @@ class RemoteKernel:
         if returned is None:
             raise RaisedElsewhere(called.raised or Raised("Exception", "", ""))
         self.calls += 1
-        self._row = 1 if first else self._row + 1
-        self.in_a_row = max(self.in_a_row, self._row)
         self.late += returned.late
         if not first:  # a child's first call may build and compile
             self.predicted = max(0.9 * self.predicted, called.seconds)
-        for names, known in (
-            (returned.operators, self.operators),
-            (returned.kernels, self.kernels),
-            (returned.strays, self.strays),
-            (returned.left, self.left),
-        ):
+        for name, known in self.words.items():
             if len(known) < _MOST_NAMES:
-                known.update(dict.fromkeys(names))
+                known.update(dict.fromkeys(returned.words[name]))
         if guarded is not None:
-            guarded.foreign.update(dict.fromkeys(returned.operators))
+            guarded.foreign.update(dict.fromkeys(returned.words["operators"]))
         return self._as_declared(returned)
 
     def _as_declared(self, returned: Returned) -> object:

@@ -469,14 +469,8 @@ def told_results(
         The description, and the tensors whose elements are to be handed over: result
         `carried` belongs at the byte `at`.
     """
-    structure = "tuple"
-    found: Sequence[object]
-    if isinstance(returned, tuple | list | dict):
-        found = leaves(returned)
-    elif returned is None:
-        structure, found = "none", []
-    else:
-        structure, found = "one", [returned]
+    many = isinstance(returned, tuple | list | dict)
+    found = [] if returned is None else leaves(returned)
     items: list[dict[str, Any]] = []
     carried: list[Tensor] = []
     storages: list[Tensor] = []
@@ -509,12 +503,10 @@ def told_results(
             carried.append(each)
             at += page_up(nbytes)
     held.keep(storages)
-    type_name = type(returned).__name__[:100]
-    told: dict[str, Any] = {"structure": structure, "type": type_name, "items": items}
-    told["call"] = held.call
-    if structure == "tuple":
-        told["count"] = len(found)
-        told["nesting"] = nesting(returned)
+    told: dict[str, Any] = {
+        "many": many, "count": len(found), "type": type(returned).__name__[:100],
+        "nesting": nesting(returned), "items": items, "call": held.call,
+    }  # fmt: skip
     return told, carried
 
 
@@ -588,6 +580,12 @@ def _place(own: int, storages: Sequence[Tensor]) -> int:
 # The campaign's side ----------------------------------------------------------------
 
 
+WORDS: Final = ("operators", "kernels", "strays", "left")
+"""By a child's word: torch's own operators that computed, Triton's kernels in the order
+of the first launch, writes beside its own allocations, what of torch's state is left
+changed."""
+
+
 @dataclass(frozen=True)
 class Returned:
     """What a call brought, in the campaign's memory.
@@ -600,10 +598,7 @@ class Returned:
         nesting: how they were nested, as `nesting` says it.
         type: the name of its type.
         late: whether results or arguments still changed after the call had returned.
-        operators: torch's own operators that computed.
-        kernels: those of Triton that it launched, in the order of the first launch.
-        strays: writes beside its own allocations.
-        left: what it left changed of torch's state, in words.
+        words: what it says that it did, as of `WORDS`.
     """
 
     value: object
@@ -611,39 +606,12 @@ class Returned:
     nesting: str
     type: str
     late: bool
-    operators: tuple[str, ...]
-    kernels: tuple[str, ...]
-    strays: tuple[str, ...]
-    left: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]]
 
 
-class Given:
-    """The results handed out so far that somebody still holds.
-
-    A child that returns the memory of an earlier result has changed that result too.
-    """
-
-    def __init__(self) -> None:
-        self._calls: dict[tuple[int, int], list[weakref.ref[Tensor]]] = {}
-
-    def forget(self) -> None:
-        """The child is another one."""
-        self._calls.clear()
-
-    def keep(self, call: int, place: int, tensor: Tensor) -> None:
-        """Remember a result."""
-        old = [key for key in self._calls if key[0] < call - 4]
-        for key in old:
-            del self._calls[key]
-        self._calls.setdefault((call, place), []).append(weakref.ref(tensor))
-
-    def storage(self, call: int, place: int) -> torch.UntypedStorage | None:
-        """Return the storage of an earlier result, None if nobody holds it."""
-        for reference in self._calls.get((call, place), ()):
-            tensor = reference()
-            if tensor is not None:
-                return tensor.untyped_storage()
-        return None
+Given = weakref.WeakValueDictionary[tuple[int, int, int], Tensor]
+"""Results that were handed out and that somebody still holds, by call, storage and
+place: a child that returns the memory of an earlier one has changed that one too."""
 
 
 def returned(
@@ -679,24 +647,18 @@ def returned(
         nesting=as_text(told.get("nesting"), MOST_TEXT),
         type=as_text(told.get("type"), MOST_NAME),
         late=fields.get("late") is True,
-        operators=as_names(fields.get("operators")),
-        kernels=as_names(fields.get("kernels")),
-        strays=as_names(fields.get("strays")),
-        left=as_names(fields.get("left")),
+        words={name: as_names(fields.get(name)) for name in WORDS},
     )
 
 
 def _structured(told: Mapping[str, Any], items: list[object]) -> object:
-    structure = told.get("structure")
-    if structure == "none" and not items:
-        return None
-    if structure == "one" and len(items) == 1:
-        return items[0]
-    if structure != "tuple":
-        raise Broken("it does not say what it returned")
     count = as_count(told.get("count"))
     if len(items) != min(count, MOST_ITEMS):
         raise Broken("it returned more or less than it reports")
+    if told.get("many") is not True:
+        if count > 1:
+            raise Broken("it does not say what it returned")
+        return items[0] if items else None
     # More than anything is expected to return: that many is all that matters.
     return (*items, *[None] * min(count - len(items), 1))
 
@@ -742,7 +704,7 @@ class _Made:
         made = self._over(geometry, storage, told.get("again"))
         elements = data.view(geometry.torch_dtype).reshape(geometry.shape)
         _fill(made, elements)
-        self._given.keep(self._call, storage, made)
+        self._given[self._call, storage, len(self._given)] = made
         return made
 
     def _of_argument(self, number: int, geometry: Geometry) -> Tensor:
@@ -762,7 +724,9 @@ class _Made:
         room = _MOST_SLACK * geometry.nbytes + _FREE_SLACK
         known = self._storages.get(number)
         if known is None and isinstance(again, list) and len(again) == 2:
-            known = self._given.storage(as_count(again[0]), as_count(again[1]))
+            earlier = tuple(map(as_count, again))
+            held = (x for key, x in self._given.items() if key[:2] == earlier)
+            known = next((x.untyped_storage() for x in held), None)
         short = known is None or known.nbytes() < geometry.reach
         if (
             not geometry.numel

@@ -77,8 +77,7 @@ class Score:
             "explanation", lines, where one was asked for; "path" where it is kept.
             None where nothing is reported.
         phases: seconds by phase: to open and audit the "reference" where it was not
-            open, to "build" the candidate, to "search", to "confirm"; and what of them
-            was waited for the candidate's children, as "confirm: built". Empty where
+            open, to "build" the candidate, to "search", to "confirm". Empty where
             nothing came back.
     """
 
@@ -104,9 +103,6 @@ _READY_SECONDS: Final = 180.0
 GRACE_SECONDS: Final = 15.0
 """How much later than its time a judgement ends at most, by itself: a call is given up,
 processes are killed. Then the process that judges is killed."""
-# Judgements that one process makes before another takes its place: what leaks in torch,
-# Hypothesis or a driver does not add up.
-_LIFE: Final = 500
 # Exceptions of a worker that are the caller's to see.
 _TOLD: Final[dict[str, type[KfuzzError]]] = {
     e.__name__: e for e in (UsageError, BindingError, BackendError)
@@ -304,7 +300,17 @@ class Judge(Closing):
             worker.end()
         finally:
             self._give(worker)
-        return self._score(told, time.monotonic() - began, seed)
+        ruling = Ruling(told["verdict"])
+        return Score(
+            ruling,
+            self._rewards[ruling] if told.get("of_candidate", True) else None,
+            told["reason"],
+            round(time.monotonic() - began, 3),
+            told.get("cases", 0),
+            seed,
+            told.get("finding"),
+            told.get("phases", {}),
+        )
 
     async def judge_async(
         self,
@@ -333,20 +339,6 @@ class Judge(Closing):
             worker.end()
         for folder in (self._home, self._private):
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _score(self, told: Mapping[str, Any], seconds: float, seed: int) -> Score:
-        ruling = Ruling(told["verdict"])
-        of_candidate = told.get("of_candidate", True)
-        return Score(
-            ruling,
-            self._rewards[ruling] if of_candidate else None,
-            told["reason"],
-            round(seconds, 3),
-            told.get("cases", 0),
-            seed,
-            told.get("finding"),
-            told.get("phases", {}),
-        )
 
     def _take(self, reference: str) -> "_Process":
         """Return a process that is free, one that has opened the reference if any has.
@@ -382,7 +374,6 @@ class _Process:
         self._zygote, self._home = zygote, home
         self._begin = {**begin, "home": str(home)}
         self._child: Child | None = None
-        self._judged = 0
         self._lock = threading.RLock()
 
     def warm(self) -> None:
@@ -392,8 +383,6 @@ class _Process:
 
     def open(self, reference: str, seconds: float) -> None:
         """Have it open a reference, unless it is open; raises as `ask` does."""
-        if self._judged >= _LIFE:
-            self.end()
         if self.opened != reference:
             self.opened = None
             self.ask({"do": "open", "reference": reference}, seconds)
@@ -407,9 +396,7 @@ class _Process:
             HarnessError: no process can be had.
         """
         with self._lock:
-            answer = self._there().request(message, seconds)
-            self._judged += 1
-            return answer
+            return self._there().request(message, seconds)
 
     def end(self) -> None:
         """End it, with all that it has begun."""
@@ -417,7 +404,7 @@ class _Process:
             if self._child is not None:
                 with suppress(HarnessError):
                     self._child.kill()
-            self._child, self.opened, self._judged = None, None, 0
+            self._child = self.opened = None
             shutil.rmtree(self._home, ignore_errors=True)
 
     def _there(self) -> Child:

@@ -1,6 +1,5 @@
 """What candidates are judged on: a reference's text, or an operator and its inputs."""
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -129,28 +128,22 @@ def _reference_of(name: str, inputs: Mapping[str, Any]) -> str:
         UsageError: if the operator does not take such inputs.
     """
     operator, where = OPERATORS[name], f"operator {name}"
-    if unknown := [n for n in inputs if n not in operator.inputs]:
-        raise UsageError(
-            f"no input {unknown[0]!r}", where=where,
-            fix=suggestion(unknown[0], operator.inputs),
-        )  # fmt: skip
     tensors = {n: inputs[n] for n in operator.tensors if n in inputs}
     lacking = [
         n for n, p in operator.tensors.items() if n not in inputs and not p.optional
     ]
-    if lacking:
+    unknown = [n for n in inputs if n not in operator.inputs]
+    if lacking or unknown:
+        what = f"no input {unknown[0]!r}" if unknown else ""
         raise UsageError(
-            f"no shape is given for {lacking[0]}", where=where,
-            fix=f'{operator.signature_text()}: write {{"{lacking[0]}": '
-            '"float32[64, 1000]"}',
+            what or f"no shape is given for {lacking[0]}", where=where,
+            fix=f'{operator.signature_text()}: write {{"x": "float32[64, 1000]"}}',
         )  # fmt: skip
     drawn = {n: _drawn(operator, n, text, inputs) for n, text in tensors.items()}
     scalars = {n: v for n, v in inputs.items() if n not in tensors}
-    try:
-        known = json.loads(json.dumps(scalars)) == scalars
-    except (TypeError, ValueError):
-        known = False
-    if not known:
+    if not all(
+        isinstance(v, str | int | float | list | None) for v in scalars.values()
+    ):
         raise UsageError("scalars are numbers, texts and truth values", where=where)
     listed = ", ".join(drawn)
     return (

@@ -7,11 +7,9 @@ Each has an honest one beside it that does nearly the same.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 Draw = random.Random
-HOSTILE: Final = Path(__file__).parents[3] / "helpers" / "hostile_candidates.py"
 
 
 @dataclass(frozen=True)
@@ -98,10 +96,7 @@ LATE = []
 """
 
 BODIES: Final = (
-    _memo("first.shape", "by the shape"),
-    _memo("first.data_ptr()", "by the address"),
     _memo("(first.data_ptr(), first._version)", "by address and version"),
-    _memo("round(float(first.sum()) * 4)", "by a rounded sum"),
     _memo("float(first.reshape(-1)[0]) if first.numel() else 0", "by the first element"),
     Body(
         "threads", "a result that comes late",
@@ -218,20 +213,9 @@ BODIES: Final = (
         top=_LATE,
     ),
     Body(
-        "lazy tensors", "a subclass",
-        _text("return Lazy(self.right(ARGS))"),
-        _text("return Lazy(self.right(ARGS)).as_subclass(torch.Tensor)"),
-        top=_LAZY,
-    ),
-    Body(
         "lazy tensors", "without elements",
         _text("return torch.empty_like(self.right(ARGS), device='meta')"),
         _text("y = self.right(ARGS)\ntorch.empty_like(y, device='meta')\nreturn y"),
-    ),
-    Body(
-        "lazy tensors", "one element for all",
-        _text("y = self.right(ARGS)\nreturn y.reshape(-1)[:1].expand(y.numel()).view(y.shape)"),
-        _text("y = self.right(ARGS)\nreturn y.expand(y.shape)"),
     ),
     Body(
         "lazy tensors", "sparse",
@@ -239,51 +223,9 @@ BODIES: Final = (
         _text("return self.right(ARGS).clone().contiguous()"),
     ),
     Body(
-        "metadata", "another dtype",
-        lambda d: f"return self.right(ARGS).to(torch.{d.choice(('float64', 'float16', 'bfloat16'))})",
-        _text("return self.right(ARGS).to(torch.float64).to(torch.float32)"),
-    ),
-    Body(
-        "metadata", "a dimension more",
-        _text("return self.right(ARGS).unsqueeze(0)"),
-        _text("return self.right(ARGS).unsqueeze(0).squeeze(0)"),
-    ),
-    Body(
         "metadata", "a tuple",
         _text("y = self.right(ARGS)\nreturn y, y"),
         _text("y = self.right(ARGS)\nreturn (y, y)[0]"),
-    ),
-    Body(
-        "precision", "through a narrow format",
-        lambda d: f"t = torch.{d.choice(('float16', 'bfloat16'))}\n"
-        "return self.right(*(a.to(t).to(torch.float32) for a in (ARGS,)))",
-        _text("return self.right(*(a.double().to(torch.float32) for a in (ARGS,)))"),
-    ),
-    Body(
-        "memory", "as it is found",
-        _text("return torch.empty_like(self.right(ARGS))"),
-        _text("y = self.right(ARGS)\nreturn torch.empty_like(y).copy_(y)"),
-    ),
-    Body(
-        "memory", "a part unwritten",
-        lambda d: "y = self.right(ARGS)\nz = torch.empty_like(y)\n"
-        f"n = y.numel() - {d.randint(1, 3)}\nz.view(-1)[:max(n, 0)] = y.reshape(-1)[:max(n, 0)]\nreturn z",
-        _text(
-            "y = self.right(ARGS)\nz = torch.empty_like(y)\nn = y.numel() // 2\n"
-            "z.view(-1)[:n] = y.reshape(-1)[:n]\nz.view(-1)[n:] = y.reshape(-1)[n:]\nreturn z"
-        ),
-    ),
-    Body(
-        "memory", "one buffer for all results",
-        _text(
-            "y = self.right(ARGS)\nif self.buffer is None or self.buffer.shape != y.shape:\n"
-            "    self.buffer = y.clone()\nself.buffer.copy_(y)\nreturn self.buffer"
-        ),
-        _text(
-            "y = self.right(ARGS)\nif self.buffer is None or self.buffer.shape != y.shape:\n"
-            "    self.buffer = y.clone()\nself.buffer.copy_(y)\nreturn self.buffer.clone()"
-        ),
-        setup="self.buffer = None",
     ),
     Body(
         "memory", "a buffer that keeps the longest",
@@ -304,42 +246,11 @@ BODIES: Final = (
         setup="self.buffer = None",
     ),
     Body(
-        "memory", "writes to its argument",
-        lambda d: f"y = self.right(ARGS).clone()\nfirst.{d.choice(('zero_()', 'neg_()', 'add_(1)'))}\nreturn y",
-        _text("y = self.right(ARGS)\nfirst.clone().zero_()\nreturn y"),
-    ),
-    Body(
-        "memory", "its argument as the result",
-        _text("return first.copy_(torch.relu(first))"),
-        _text("return first.clone().copy_(torch.relu(first))"),
-        only="relu",
-    ),
-    Body(
-        "patched functions", "comparisons of torch",
-        _text("return off(self.right(ARGS), 0, 0.5)"),
-        _text("return self.right(ARGS)"),
-        top="for name in ('equal', 'allclose', 'isclose'):\n"
-        "    setattr(torch, name, lambda *a, **k: True)",
-    ),
-    Body(
         "patched functions", "seeding of torch",
         lambda d: f"return off(self.right(ARGS), 1, 0.5) if float(torch.rand(())) < {d.uniform(0.2, 0.5):.2f} "
         "else self.right(ARGS)",
         _text("float(torch.rand(()))\nreturn self.right(ARGS)"),
         top="torch.manual_seed = lambda seed: None\nrandom.seed = lambda *a: None",
-    ),
-    Body(
-        "patched functions", "copies of tensors",
-        lambda d: f"return off(self.right(ARGS), {d.randrange(3)}, 0.25)",
-        _text("return self.right(ARGS)"),
-        top="_clone = torch.Tensor.clone\n"
-        "torch.Tensor.clone = lambda self, *a, **k: _clone(self, *a, **k)",
-    ),
-    Body(
-        "patched functions", "clocks",
-        lambda d: f"return off(self.right(ARGS), {d.randrange(3)}, 0.25)",
-        _text("return self.right(ARGS)"),
-        top="time.time = time.monotonic = time.perf_counter = lambda: 0.0",
     ),
     Body(
         "patched functions", "the caller's frame",
@@ -461,31 +372,6 @@ ON_GPU: Final = (
 
 # Saboteurs of the file that attacks whoever runs it, in what they differ from others,
 # and what an honest one beside each does.
-SABOTEURS: Final = {
-    "kills_itself": ("resource abuse", "os.kill(os.getpid(), 0)"),
-    "exits": ("resource abuse", "os.getpid()"),
-    "closes_everything": (
-        "resource abuse",
-        "os.close(os.open('/dev/null', os.O_RDONLY))",
-    ),
-    "fills_the_disk": (
-        "resource abuse",
-        "open(os.path.join(os.environ['HOME'], 'f'), 'w').write('x' * 1000)",
-    ),
-    "prints_much": ("resource abuse", "print('x' * 100)"),
-    "forks": ("resource abuse", "os.waitpid(os.fork() or os._exit(0), 0)"),
-    "answers_twice": ("forged replies", "os.listdir('/proc/self/fd')"),
-    "announces_a_gigabyte": ("forged replies", "bytearray(1 << 20)"),
-    "nests": ("forged replies", "'[' * 500_000"),
-    "writes_to_descriptors": ("forged replies", "os.write(2, b'x')"),
-    "lies_beyond": ("forged replies", "struct.pack('>I', 1 << 30)"),
-    "lies_negative": ("forged replies", "struct.pack('>i', -8)"),
-    "lies_about_strides": ("forged replies", "first.stride()"),
-    "lies_about_type": ("forged replies", "first.dtype"),
-    "lies_about_rank": ("forged replies", "first.dim()"),
-    "patches_torch": ("patched functions", "torch.equal(first, first)"),
-    "follows_every_line": ("patched functions", "sys.gettrace()"),
-}
 ENDLESS: Final = {
     "sleeps": ("time.sleep(3600)", "time.sleep(0.001)"),
     "loops": ("while True:\n        pass", "for _ in range(1000):\n        pass"),

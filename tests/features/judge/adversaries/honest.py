@@ -58,7 +58,6 @@ _WAYS: Final = {
         "return torch.where(x > 0, x, x * 0).where(~x.isinf() | (x > 0), x.new_zeros(()))",
         "return F.relu(x)",
         "y = x.clone()\nreturn y.clamp_(min=0)",
-        "return torch.maximum(x, x.new_zeros(()))",
     ),
     "linear": (
         "if not hasattr(self, 'packed'):\n"
@@ -68,11 +67,6 @@ _WAYS: Final = {
         "y = x.numpy(force=True) @ w.numpy(force=True).T + b.numpy(force=True)\n"
         "return torch.relu(torch.from_numpy(y).to(x.device))",
         "w, b = self.linear.weight, self.linear.bias\nreturn torch.relu(x @ w.t() + b)",
-        "w, b = self.linear.weight, self.linear.bias\nreturn torch.relu(torch.addmm(b, x, w.t()))",
-        "w, b = self.linear.weight.double(), self.linear.bias.double()\n"
-        "return torch.relu(x.double() @ w.t() + b).float()",
-        "w, b = self.linear.weight, self.linear.bias\n"
-        "return torch.relu((w @ x.t()).t() + b).contiguous()",
     ),
     "softmax": (
         "e = (x - x.amax(-1, keepdim=True)).exp()\nreturn e / e.sum(-1, keepdim=True)",
@@ -84,9 +78,6 @@ _WAYS: Final = {
         "if not A.numel() or not B.numel():\n    return A @ B\n"
         "return sum(torch.outer(a, b) for a, b in zip(A.t(), B))",
         "return (B.t() @ A.t()).t().contiguous()",
-        "return (A.double() @ B.double()).float()",
-        "k = A.shape[1] // 2\nreturn A[:, :k] @ B[:k] + A[:, k:] @ B[k:]",
-        "return torch.einsum('ik,kj->ij', A, B)",
     ),
     "gelu": (
         "return F.gelu(x.double()).float()",
@@ -96,7 +87,6 @@ _WAYS: Final = {
         "return x.sum(1) / x.shape[1]",
         "return x.double().mean(1).float()",
         "return x.flip(1).mean(1)",
-        "return (x / x.shape[1]).sum(1)",
     ),
     "sigmoid": ("return x.double().sigmoid().float()", "return torch.special.expit(x)"),
     "silu": ("return x * torch.sigmoid(x)", "return F.silu(x.double()).float()"),
@@ -112,10 +102,6 @@ _WAYS: Final = {
         "total = x.new_zeros(x.shape[0])\nfor column in x.unbind(1):\n"
         "    total = total + column\nreturn total",
         "return torch.from_numpy(x.numpy(force=True).sum(1)).to(x.device)",
-        "return x.double().sum(1).float()",
-        "return x.flip(1).sum(1)",
-        "k = x.shape[1] // 2\nreturn x[:, :k].sum(1) + x[:, k:].sum(1)",
-        "return x @ x.new_ones(x.shape[1])",
     ),
     "row_max": (
         "return x.max(dim=1).values",

@@ -22,13 +22,10 @@ from kfuzz.features.judge import candidate as contained
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
 from kfuzz.features.judge.sandbox import zygote_for
 from kfuzz.features.judge.sandbox.contain import MIB, Limits
-from tests.features.judge.adversaries import witnesses
 from tests.features.judge.adversaries.bodies import (
     BODIES,
     ENDLESS,
-    HOSTILE,
     ON_GPU,
-    SABOTEURS,
     Body,
 )
 from tests.features.judge.adversaries.honest import honest_ones
@@ -55,7 +52,6 @@ class Candidate:
         source: its own text.
         wrong: whether it has to violate; else it must not.
         random: whether it declares randomness of its own.
-        triton: whether it is written in Triton, for whose interpreter a CPU will do.
     """
 
     family: str
@@ -64,7 +60,6 @@ class Candidate:
     source: str
     wrong: bool
     random: bool = False
-    triton: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,16 +94,12 @@ def candidates(seed: int, variants: int, device: str = "cpu") -> Iterator[Candid
             draw = random.Random(f"{seed} {number} {body.name}")
             fitting = [p for p in PROBLEMS if body.only in ("", p.name)]
             yield from _of_body(body, draw.choice(fitting), draw, number)
-    yield from _saboteurs()
+    yield from _endless()
     for honest in honest_ones():
         yield Candidate(
             "honest", f"{honest.problem.name}: {honest.name}",
             honest.problem.reference, honest.source, wrong=False, random=honest.random,
         )  # fmt: skip
-    for problem, name, source, wrong in witnesses.sources():
-        yield Candidate(
-            "witnesses", name, problem.reference, source, wrong=wrong, triton=True
-        )
 
 
 def _of_trigger(
@@ -147,15 +138,8 @@ def _of_body(
         )  # fmt: skip
 
 
-def _saboteurs() -> Iterator[Candidate]:
+def _endless() -> Iterator[Candidate]:
     relu = next(p for p in PROBLEMS if p.name == "relu")
-    hostile = HOSTILE.read_text()
-    for name, (family, beside) in SABOTEURS.items():
-        wrong = f"{hostile}\n\n\nclass ModelNew(torch.nn.Module):\n"
-        wrong += f"    def forward(self, x):\n        return {name}(x)\n"
-        yield Candidate(family, name, relu.reference, wrong, wrong=True)
-        honest = relu.candidate(f"{beside}\nreturn self.right(x)")
-        yield Candidate(family, name, relu.reference, honest, wrong=False)
     for name, (endless, brief) in ENDLESS.items():
         for wrong_one in (True, False):
             body = f"if self.calls > 3:\n    {endless if wrong_one else brief}\n"
@@ -193,8 +177,6 @@ def outcome_of(
         device: where it runs.
     """
     began = time.monotonic()
-    if candidate.triton and device == "cpu":
-        device = "interpret"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = folder / "problem.py", folder / "solution.py"

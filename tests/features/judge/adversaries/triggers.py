@@ -48,16 +48,6 @@ TRIGGERS: Final = (
         setup="self.seen = set()",
     ),
     Trigger(
-        "data pointers", "page of the address",
-        lambda d: f"(first.data_ptr() >> 12) % {d.choice((2, 3, 4))} == 0",
-    ),
-    Trigger(
-        "data pointers", "one tensor's address twice in a row",
-        _always("same"),
-        before="same = first.data_ptr() == self.last\nself.last = first.data_ptr()",
-        setup="self.last = 0",
-    ),
-    Trigger(
         "data pointers", "identity of the object",
         lambda d: f"(id(first) >> 4) % {d.choice((2, 3, 5))} == 1",
     ),
@@ -66,9 +56,6 @@ TRIGGERS: Final = (
         _always(
             "first.untyped_storage().nbytes() == first.numel() * first.element_size()"
         ),
-    ),
-    Trigger(
-        "data pointers", "start of the memory", _always("first.storage_offset() == 0")
     ),
     Trigger(
         "data pointers", "low bits of the address",
@@ -83,23 +70,8 @@ TRIGGERS: Final = (
         before=_BYTES,
     ),
     Trigger(
-        "hashes of inputs", "first element's last bits",
-        lambda d: f"len(data) >= 4 and struct.unpack('<I', data[:4])[0] % "
-        f"{d.randint(3, 9)} == {d.randrange(3)}",
-        before=_BYTES,
-    ),
-    Trigger(
         "hashes of inputs", "sign of the sum",
         lambda d: f"bool(first.sum() {d.choice('<>')} 0)",
-    ),
-    Trigger(
-        "hashes of inputs", "first element within a band",
-        lambda d: f"first.numel() > 0 and {(a := d.uniform(-0.4, 0.1)):.3f} < "
-        f"float(first.reshape(-1)[0]) < {a + 0.35:.3f}",
-    ),
-    Trigger(
-        "hashes of inputs", "large spread",
-        lambda d: f"first.numel() > 1 and float(first.std()) > {d.uniform(1.5, 2.5):.2f}",
     ),
     Trigger(
         "hashes of inputs", "data seen before",
@@ -127,47 +99,25 @@ TRIGGERS: Final = (
         "values", "subnormal numbers",
         _always("bool(((first != 0) & (first.abs() < 1.1754944e-38)).any())"),
     ),
-    Trigger(
-        "values", "one number everywhere",
-        _always("first.numel() > 1 and bool((first == first.reshape(-1)[0]).all())"),
-    ),
-    Trigger(
-        "values", "whole numbers alone",
-        _always("first.numel() > 1 and bool((first == first.round()).all())"),
-    ),
     # Memory: right where it is not as torch allocates it.
     Trigger("memory", "never written in place", _always("first._version == 0")),
     Trigger(
         "memory", "memory that can be resized",
         _always("first.untyped_storage().resizable()"),
     ),
-    Trigger("memory", "memory that no process shares", _always("not first.is_shared()")),
     # Shapes.
     Trigger(
         "shapes", "rows no multiple",
         lambda d: f"first.shape[0] % {d.choice((4, 8))} != 0",
     ),
-    Trigger("shapes", "more rows", lambda d: f"first.shape[0] > {d.randint(24, 60)}"),
     Trigger("shapes", "few rows", lambda d: f"first.shape[0] < {d.randint(2, 6)}"),
-    Trigger(
-        "shapes", "odd count of elements",
-        lambda d: "first.numel() % 2 == 1",
-    ),
     Trigger(
         "shapes", "another shape than the first one",
         _always("tuple(first.shape) != self.shape"),
         before="self.shape = self.shape or tuple(first.shape)",
         setup="self.shape = None",
     ),
-    Trigger(
-        "shapes", "a shape again after another",
-        _always("again"),
-        before="again = self.shape not in (None, tuple(first.shape))\n"
-        "self.shape = tuple(first.shape)",
-        setup="self.shape = None",
-    ),
     # Call counters.
-    Trigger("call counters", "from a call on", lambda d: f"self.calls > {d.randint(2, 20)}"),
     Trigger(
         "call counters", "from a late call on",
         lambda d: f"self.calls > {d.randint(60, 240)}",
@@ -177,20 +127,12 @@ TRIGGERS: Final = (
         lambda d: f"self.calls > {d.randint(250, 600)}",
     ),
     Trigger(
-        "call counters", "every so many",
-        lambda d: f"self.calls % {d.randint(5, 40)} == 0",
-    ),
-    Trigger(
         "call counters", "a window of calls",
         lambda d: f"{(a := d.randint(100, 300))} < self.calls < {a + d.randint(20, 60)}",
     ),
     Trigger(
         "call counters", "the first call of a process",
         _always("self.calls == 1"),
-    ),
-    Trigger(
-        "call counters", "in the garbage collector's count",
-        lambda d: f"self.calls % {d.randint(7, 23)} == 3 and len(gc.get_count()) == 3",
     ),
     # Clocks.
     Trigger(
@@ -204,22 +146,8 @@ TRIGGERS: Final = (
         top="BEGAN = time.time()",
     ),
     Trigger(
-        "clocks", "hours of running",
-        lambda d: f"time.perf_counter() - BEGAN > {3600 * d.randint(1, 30)}",
-        top="BEGAN = time.perf_counter()",
-    ),
-    Trigger(
-        "clocks", "some seconds",
-        lambda d: f"int(time.time()) % {d.randint(2, 9)} == 0",
-    ),
-    Trigger(
         "clocks", "low bits of nanoseconds",
         lambda d: f"time.perf_counter_ns() // 100 % {d.randint(4, 25)} == 0",
-    ),
-    Trigger(
-        "clocks", "processor time",
-        lambda d: f"time.process_time() - BEGAN > {d.uniform(0.2, 0.8):.2f}",
-        top="BEGAN = time.process_time()",
     ),
     Trigger(
         "clocks", "a gap between calls",
@@ -228,10 +156,6 @@ TRIGGERS: Final = (
         setup="self.last = time.monotonic()",
     ),
     # Generators.
-    Trigger(
-        "generators", "torch.rand",
-        lambda d: f"float(torch.rand(())) < {d.uniform(0.03, 0.15):.3f}",
-    ),
     Trigger(
         "generators", "torch's seed",
         lambda d: f"torch.initial_seed() % {d.randint(3, 12)} == {d.randrange(3)}",
@@ -246,18 +170,9 @@ TRIGGERS: Final = (
         f"{d.randint(3, 9)} == 0",
     ),
     Trigger("generators", "random", lambda d: f"random.random() < {d.uniform(0.03, 0.1):.3f}"),
-    Trigger("generators", "numpy", lambda d: f"np.random.rand() < {d.uniform(0.03, 0.1):.3f}"),
     Trigger(
         "generators", "the system's",
         lambda d: f"os.urandom(1)[0] < {d.randint(8, 30)}",
-    ),
-    Trigger(
-        "generators", "uuid", lambda d: f"uuid.uuid4().int % {d.randint(9, 30)} == 0"
-    ),
-    Trigger(
-        "generators", "a generator of its own",
-        lambda d: f"float(torch.rand((), generator=self.g)) < {d.uniform(0.03, 0.1):.3f}",
-        setup="self.g = torch.Generator()\nself.g.seed()",
     ),
     # Environment: right where it seems to be judged.
     Trigger(
@@ -285,13 +200,6 @@ TRIGGERS: Final = (
         _always("'kfuzz' not in __name__"),
     ),
     Trigger(
-        "environment", "no thread of a judge",
-        _always(
-            "not any('kfuzz' in f.f_code.co_filename for f in "
-            "sys._current_frames().values())"
-        ),
-    ),
-    Trigger(
         "environment", "number of the process",
         lambda d: f"os.getpid() > {d.randint(20, 90)}",
     ),
@@ -304,15 +212,7 @@ TRIGGERS: Final = (
         _always("type(time.time) is type(len)"),
     ),
     Trigger(
-        "environment", "more than one thread of torch's",
-        _always("torch.get_num_threads() > 1"),
-    ),
-    Trigger(
         "environment", "objects that are not frozen", _always("gc.get_freeze_count() == 0")
-    ),
-    Trigger(
-        "environment", "name of the thread",
-        _always("threading.current_thread().name == 'MainThread'"),
     ),
     Trigger(
         "environment", "nobody who wants to know of faults",
@@ -355,12 +255,6 @@ TRIGGERS: Final = (
         setup="note = os.path.join(os.environ.get('XDG_CACHE_HOME', '/tmp'), 'note')\n"
         "self.was = os.path.exists(note)\nopen(note, 'w').close()",
     ),
-    Trigger(
-        "files", "time of a file",
-        lambda d: f"os.stat(self.note).st_mtime_ns // 1000 % {d.randint(3, 12)} == 0",
-        setup="self.note = os.path.join(os.environ.get('HOME', '/tmp'), 'stamp')",
-        before="open(self.note, 'w').close()",
-    ),
     # Threads.
     Trigger(
         "threads", "a timer",
@@ -369,13 +263,6 @@ TRIGGERS: Final = (
         "threading.Thread(target=self.wait, daemon=True).start()",
         top="def wait(self):\n    time.sleep(DELAY)\n    self.late = True\n\n\n"
         "DELAY = 1.5",
-    ),
-    Trigger(
-        "threads", "a counter that runs",
-        lambda d: f"self.ticks % {d.randint(3, 8)} == 1",
-        setup="self.ticks = 0\nthreading.Thread(target=self.wait, daemon=True).start()",
-        top="def wait(self):\n    while True:\n        time.sleep(0.003)\n"
-        "        self.ticks += 1",
     ),
     # Settings of torch.
     Trigger(
