@@ -57,7 +57,6 @@ from kfuzz.features.lab.grade.certificate import (
 from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_page,
-    statement_text,
 )
 from kfuzz.features.lab.record.comparing import compare, html, text
 from kfuzz.features.lab.record.recording import (
@@ -159,7 +158,7 @@ def _graded() -> dict[str, bytes]:
 
 def _statement(path: Path) -> None:
     made = read_statement(path)
-    statement_text(made)
+    statement_page(made)
     statement_page(made, markdown=True)
     statement_document(made)
 
@@ -174,7 +173,7 @@ def _certified() -> dict[str, bytes]:
 
 def _certificate(path: Path) -> None:
     made = attested(strict_json.loads(read_plain(path, 1 << 24)))
-    statement_text(made.statement)
+    statement_page(made.statement)
     for name in made.digests:
         place_of(name, path.parent)
 
