@@ -5,6 +5,7 @@ import io
 import mmap
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,10 +30,11 @@ from kfuzz.execution.calls.compiling import (
 )
 from kfuzz.execution.device import simulated
 from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.simulated import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.processes.wire import limit_memory
-from kfuzz.targets.load import load, requested
+from kfuzz.targets.load import load, meets_gpu, requested
 from kfuzz.targets.triton_free import is_triton_free
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
@@ -205,7 +207,8 @@ def prepare(message: dict[str, Any]) -> Reply:
     source = requested(message)
     torch.set_num_threads(1)  # a pool of threads would hang its children
     try:
-        load(source, root=Path(message["root"]))
+        with nullcontext() if meets_gpu(source) else answered_apart():
+            load(source, root=Path(message["root"]))
     except KfuzzError as error:
         return {"problem": str(error)}
     return {"problem": ""}

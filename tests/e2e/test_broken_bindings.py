@@ -6,8 +6,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
+import kfuzz
+from kfuzz import strategies as ks
 from kfuzz.app import main
 from kfuzz.cli import run as apart
+from kfuzz.core.errors import HarnessError
 from kfuzz.engine.search import campaign
 from tests.e2e.project import Project
 
@@ -173,6 +176,14 @@ def test_a_broken_reference_ends_the_run_before_it_begins(
     assert not project.corpus.exists()
 
 
+def test_one_of_several_bindings_is_enough(searched: Searched) -> None:
+    sound = "@kfuzz.kernel(ops.relu)\ndef right(x):\n    return torch.relu(x)\n\n\n"
+    code, out, err = searched(sound + BROKEN["nan"][0])
+    assert code == 2
+    assert "no finite number" in err
+    assert "right" not in out
+
+
 def bound(name: str, inputs: str, reference: str, kernel: str, **more: str) -> str:
     parts = f", {more['parts']}" if "parts" in more else ""
     return (
@@ -184,6 +195,72 @@ def bound(name: str, inputs: str, reference: str, kernel: str, **more: str) -> s
 
 
 ROWS = 'x=ks.tensors("M N")'
+ANY = 'x=ks.tensors("*")'
+SOUND = {
+    "an index": bound(
+        "first_max", ROWS,
+        "def reference(x):\n    return x.argmax(-1)",
+        "def first_max(x):\n    return x.argmax(-1)",
+        claims=', shape_class="N == 1"', parts='integers=("y",)',
+    ),
+    "a constant": bound(
+        "zeros", ANY,
+        "def reference(x):\n    return torch.zeros_like(x)",
+        "def zeros(x):\n    return torch.zeros_like(x)",
+    ),
+    "an input alone": bound(
+        "copied", ANY,
+        "def reference(x):\n    return x",
+        "def copied(x):\n    return x.clone()",
+    ),
+    "a view": bound(
+        "turned", ROWS,
+        "def reference(x):\n    return x.t()",
+        "def turned(x):\n    return x.t().contiguous()",
+    ),
+    "in place": bound(
+        "doubled", ANY,
+        "def reference(x):\n    return x.mul_(2)",
+        "def doubled(x):\n    x.mul_(2)",
+        claims=', inplace=("x",)',
+    ),
+    "what raises on some data": bound(
+        "root", ANY,
+        "def reference(x):\n    if (x < 0).any():\n"
+        "        raise ValueError('a root of what is negative')\n    return x.sqrt()",
+        "def root(x):\n    return x.sqrt()",
+    ),
+    "what raises at some sizes": bound(
+        "halves", ROWS,
+        "def reference(x):\n    if x.shape[-1] % 2:\n"
+        "        raise ValueError('odd')\n    a, b = x.chunk(2, -1)\n    return a + b",
+        "def halves(x):\n    if x.shape[-1] % 2:\n        raise ValueError('odd')\n"
+        "    a, b = x.chunk(2, -1)\n    return a + b",
+    ),
+    "what is finite for positive numbers": bound(
+        "logarithm", ANY,
+        "def reference(x):\n    return x.log()",
+        "def logarithm(x):\n    return x.log()",
+    ),
+    "an argument that is not used": bound(
+        "kept", f'{ANY}, w=ks.tensors("*")',
+        "def reference(x, w):\n    return x * 1",
+        "def kept(x, w):\n    return x * 1",
+    ),
+    "two results": bound(
+        "both", ROWS,
+        "def reference(x):\n    return x.amax(-1), x.amin(-1)",
+        "def both(x):\n    return x.amax(-1), x.amin(-1)",
+        parts='outputs=("most", "least")',
+    ),
+    "a launch": LAUNCHED.format(
+        "lambda x: (triton.cdiv(x.numel(), 64),)", "lambda x, y: (x, y, x.numel())"
+    ),
+    "a launch with meta": LAUNCHED.format(
+        'lambda x, meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)',
+        "lambda x, y: dict(x=x, y=y, n=x.numel())",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -227,3 +304,72 @@ def test_a_run_that_compared_nothing_is_not_green(
     assert "conforms" not in about
     assert " hold" not in about
     assert f'<error message="{why}' in (project.folder / "junit.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("second", "code"), [("torch.polygamma(2, x.abs() + 1)", 4), ("x.abs()", 0)]
+)
+def test_one_result_does_not_stand_for_another(
+    second: str, code: int, searched: Searched
+) -> None:
+    both = f"(x):\n    return x.amax(-1), {second}"
+    claims = ', dtypes="float32", shape_class="M > 0 and N > 0"'
+    text = bound(
+        "two", ROWS, f"def reference{both}", f"def two{both}",
+        parts='outputs=("most", "other")', claims=claims,
+    )  # fmt: skip
+    ended, out, _ = searched(text)
+    assert ended == code, out
+    told = "no element of other could be judged; "
+    assert (told in out) is (code == 4)
+    assert searched(text, "--contracts", "K-MEM-*")[0] == 0, "memory needs no number"
+
+
+@pytest.mark.slow
+def test_indices_of_well_separated_numbers_are_judged(searched: Searched) -> None:
+    """A router that sends each token to its worst experts, with right weights."""
+    reference = (
+        "def reference(x):\n    p, i = torch.softmax(x, -1).topk(2)\n"
+        "    return p / p.sum(-1, keepdim=True), i"
+    )
+    kernel = (
+        "def routed(x):\n    s = torch.softmax(x.float(), -1)\n    p = s.topk(2)[0]\n"
+        "    return (p / p.sum(-1, keepdim=True)).to(x.dtype), "
+        "s.topk(2, largest=False)[1]"
+    )
+    text = bound(
+        "routed", ROWS, reference, kernel,
+        parts='outputs=("weights", "experts"), results={"experts": "int64"}',
+        claims=', shape_class="N >= 2", nonfinite="undefined"',
+    )  # fmt: skip
+    code, out, _ = searched(text)
+    assert code == 1, out
+    assert "wrong value in experts" in out
+
+
+def test_a_kernel_that_time_was_too_short_for_is_not_green(searched: Searched) -> None:
+    slow = "@kfuzz.kernel(ops.relu)\ndef slow(x):\n    import time\n"
+    text = slow + "    time.sleep(60)\n    return torch.relu(x)\n"
+    code, out, _ = searched(text, "--max-time", "1s")
+    assert code == 4
+    assert "no value was compared: time was up before the first case\n" in out
+
+
+def test_falsify_raises_where_nothing_was_compared() -> None:
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        return torch.polygamma(2, x.abs() + 1)
+
+    operator = kfuzz.Operator(
+        "derived", inputs={"x": ks.tensors("M N")}, oracle=reference
+    )
+    bound = kfuzz.kernel(operator, name="derived", dtypes="float32")(reference)
+    with pytest.raises(HarnessError, match=r"no value was compared: .*polygamma"):
+        kfuzz.falsify(bound, max_cases=3, device="cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_reference_is_searched(name: str, searched: Searched) -> None:
+    code, out, err = searched(SOUND[name])
+    assert code != 2, err
+    assert "kernel " in out

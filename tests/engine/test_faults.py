@@ -89,6 +89,29 @@ def test_the_distance_is_bisected_to_the_alignment(past, least, most):
     assert len(dies.asked) < 30
 
 
+def test_elements_as_wide_as_the_alignment_are_counted_exactly():
+    dies = kernel(past=8, size=8, alignment=8)
+    case = case_of(Edge("end"), n=3, dtype="float64", size=8)
+    failure = measure(*locate(case, dies), dies, 8)
+    assert (
+        failure.message
+        == "out-of-bounds read of x: 1 element past the end (guard page)"
+    )
+
+
+def test_what_lies_between_the_view_and_the_page_counts():
+    _, failure = found(case_of(Edge("start"), offset=3), kernel(before=16))
+    assert ": 4 to 7 elements before the start" in failure.message
+    assert failure.accesses[0].offset == -4
+    _, failure = found(case_of(Edge("end"), n=5), kernel(past=16))
+    assert ": 4 to 7 elements past the end" in failure.message
+
+
+def test_an_access_without_end_is_only_called_far():
+    _, failure = found(case_of(Edge("end")), kernel(past=1 << 40))
+    assert ": more than " in failure.message
+
+
 def test_a_destination_may_be_to_blame():
     given = {"z": Destination((4,), "float32", (2,))}
     case = replace(case_of(Edge("end")), destinations=given)
@@ -99,6 +122,19 @@ def test_a_destination_may_be_to_blame():
     assert "6 to 9 elements past the end" in failure.message
 
 
+def test_the_other_side_is_tried_too():
+    case, failure = found(case_of(Edge("end")), _either(kernel(before=4)))
+    assert case.edge == Edge("start", "x")
+    assert failure.accesses[0].where == "before"
+
+
+def _either(inner):
+    """Die at any edge of all arguments, else as told."""
+    return lambda case: (
+        Answer(True) if case.edge and not case.edge.argument else inner(case)
+    )
+
+
 def test_a_crash_that_needs_no_page_stays_a_crash():
     assert locate(case_of(Edge("end")), kernel(crashes=True)) is None
     assert locate(case_of(None), kernel(past=4)) is None
@@ -106,6 +142,14 @@ def test_a_crash_that_needs_no_page_stays_a_crash():
 
 def test_a_death_that_no_single_argument_brings_back_stays_a_crash():
     assert locate(case_of(Edge("end")), kernel(past=0)) is None
+
+
+def test_a_named_argument_is_asked_about_alone():
+    dies = kernel(argument="y", past=4)
+    case = case_of(Edge("end", "y"))
+    assert locate(case, dies) is not None
+    assert {c.edge.argument for c in dies.asked if c.edge} == {"y"}
+    assert locate(replace(case, edge=Edge("end", "x")), dies) is None
 
 
 def test_only_what_touches_the_page_says_that_nothing_is_touched():
@@ -156,6 +200,14 @@ def on_a_device(*, argument="x", own=None, past=4, writes=False, fence=1 << 25):
     return ask
 
 
+@pytest.mark.parametrize("writes", [False, True])
+def test_on_a_device_changed_bytes_tell_a_write(writes):
+    case, failure = found(case_of(Edge("end")), on_a_device(past=20, writes=writes))
+    assert case.edge == Edge("end", "x")
+    assert failure.kind is (Kind.WRITE_OUTSIDE if writes else Kind.READ_OUTSIDE)
+    assert ": 5 to 8 elements past the end" in failure.message
+
+
 def test_an_access_beyond_a_fence_that_can_be_touched_is_of_either_kind():
     ask = on_a_device(past=1 << 30, writes=True)
     _, failure = found(case_of(Edge("end")), ask)
@@ -181,6 +233,20 @@ def test_an_allocation_of_the_kernels_own_may_be_to_blame(own):
         "(guard page; it is aligned to 256 bytes)"
     )
     assert access.offset == (100 if own else 8) + least - 1
+
+
+def test_allocations_are_asked_about_until_there_are_no_more():
+    ask = on_a_device(argument="", own=7, past=0)
+    assert locate(case_of(Edge("end")), ask, allocations=True) is None
+    asked = [c.edge.allocation for c in ask.asked if c.edge and not c.edge.argument]
+    assert asked == [0, 1, 2]
+
+
+def test_an_allocation_named_by_the_case_is_asked_about_alone():
+    ask = on_a_device(argument="", own=1, past=1024)
+    case = case_of(Edge("end", allocation=1))
+    assert locate(case, ask, allocations=True) is not None
+    assert locate(case_of(Edge("end", allocation=0)), ask, allocations=True) is None
 
 
 def report_of(kind, *, detail="", output="", contract="K-LIV-01"):

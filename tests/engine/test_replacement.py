@@ -1,5 +1,6 @@
 """Children of a runner on a device: proved, replaced, prepared; witnessed findings."""
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from kfuzz.core.budget import Burst, Depth, Screened
+from kfuzz.cli.streams import ExitCode, code_of
+from kfuzz.core.budget import Budget, Burst, Depth, Screened
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
-from kfuzz.engine.confirm import confirm
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.confirm import WITNESS_CHILDREN, WITNESSES, confirm
+from kfuzz.engine.search import campaign
 from kfuzz.engine.workers import children as running
-from kfuzz.engine.workers.children import Place, Served
+from kfuzz.engine.workers.children import Children, Place, Served
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -102,6 +106,14 @@ def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> No
     assert not zoo.living
 
 
+def test_a_sick_child_is_replaced_once() -> None:
+    zoo = Zoo([SICK])
+    runner = runner_of(zoo)
+    assert runner.judge(CASE, Depth.SEARCH).error is None
+    assert zoo.living == {zoo.born[1]}
+    runner.close()
+
+
 def test_a_device_that_no_fresh_child_can_use_ends_the_run() -> None:
     zoo = Zoo([SICK], [SICK])
     with pytest.raises(BackendError) as caught:
@@ -148,6 +160,28 @@ def test_what_chance_shows_twice_is_confirmed() -> None:
     assert asked() == 6
 
 
+def test_what_chance_shows_once_is_flaky() -> None:
+    runner, asked = showing(BY_CHANCE)
+    assert confirm(runner, CASE, BY_CHANCE).state is State.FLAKY
+    assert asked() == WITNESS_CHILDREN
+    assert WITNESSES == 2
+
+
+def test_what_chance_never_shows_again_is_unreproduced() -> None:
+    runner, _ = showing(ALWAYS, ALWAYS)  # another symptom is no witness
+    made = confirm(runner, CASE, BY_CHANCE)
+    assert (made.state, made.failure) == (State.UNREPRODUCED, None)
+
+
+def test_what_does_not_follow_from_chance_has_to_show_every_time() -> None:
+    runner, asked = showing(ALWAYS, ALWAYS, ALWAYS)
+    assert confirm(runner, CASE, ALWAYS).state is State.CONFIRMED
+    assert asked() == 3
+    runner, _ = showing(ALWAYS, None, ALWAYS)
+    made = confirm(runner, CASE, ALWAYS)
+    assert (made.state, made.instead) == (State.FLAKY, None)
+
+
 def test_a_value_that_is_wrong_at_times_is_told_as_that() -> None:
     runner, _ = showing(ALWAYS, BY_CHANCE, ALWAYS)
     made = confirm(runner, CASE, ALWAYS)
@@ -156,7 +190,44 @@ def test_a_value_that_is_wrong_at_times_is_told_as_that() -> None:
     assert made.instead.kind is Kind.NONDETERMINISTIC
 
 
-SCREENED = {"screened": encode(Screened(passed=3))}
+KERNEL = """
+import torch
+from kfuzz.contracts import kernel, operators as ops
+
+
+@kernel(ops.relu)
+def my_relu(x):
+    return torch.relu(x)
+"""
+
+
+def test_a_run_whose_device_is_gone_exits_5_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(KERNEL)
+    # Each case closes its child; from the second one on no device works.
+    ready, asked = Children._ready, []
+
+    def fading(children: Children, served: Any) -> str:
+        asked.append(served)
+        return ready(children, served) or ("" if len(asked) < 2 else "it has no answer")
+
+    monkeypatch.setattr(Children, "_ready", fading)
+    monkeypatch.setattr(Runner, "_learn", lambda runner, seconds: runner.close())
+    config = RunConfig(
+        targets=(str(tmp_path / "mine.py"),), root=tmp_path, corpus=tmp_path / "corpus",
+        seed=1, budget=Budget(max_time=None, max_cases=40), device="cpu",
+    )  # fmt: skip
+    with pytest.raises(BackendError) as raised:
+        list(campaign.run(config, stop=threading.Event()))
+    assert code_of(raised.value) == ExitCode.NO_BACKEND
+    told = str(raised.value)
+    assert "it has no answer" in told
+    assert "saved in the corpus" in told
+    assert len(asked) == 3  # one that worked, one that did not, and a fresh one
+
+
+SCREENED = {"screened": encode(Screened(passed=3)), "branches": None}
 REFUSED = {"report": encode(CaseReport({}, refusal="no")), "spent": False}
 
 
@@ -210,3 +281,20 @@ def test_a_call_that_hangs_at_times_is_noted_and_slows_nothing(
     assert report.notes == (running.HANGS_AT_TIMES,)
     assert runner.predicted == before
     runner.close()
+
+
+def test_a_child_that_ended_between_requests_is_nobody_s_fault_in_pinning() -> None:
+    pinned = {"case": encode(CASE)}
+    zoo = Zoo([WELL, CLEAN], [WELL, pinned], [WELL, DIED])
+    runner = runner_of(zoo, "cpu")
+    runner.judge(CASE, Depth.SEARCH)
+
+    def ended(message: dict[str, Any]) -> None:
+        raise DIED
+
+    zoo.born[0].send = ended  # type: ignore[method-assign]
+    assert runner.pin(CASE) == CASE
+    runner.close()
+    with pytest.raises(HarnessError, match="the values cannot be made"):
+        runner.pin(CASE)
+    assert not zoo.living

@@ -1,6 +1,10 @@
 """K-OWN-01: results that torch's own operators compute."""
 
+import runpy
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +14,14 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.suite import contracts_of
 from kfuzz.contracts.witnesses.relu import triton_relu
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.verdict import Kind, Verdict
+from kfuzz.core.finding import Target
+from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Failure, Kind, Verdict
+from kfuzz.engine.scripts import script
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
+from tests.helpers.findings import finding
 from tests.helpers.judged_cases import judged, row_case, x_case
 
 LIBRARY = torch.library.Library("kfuzz_test_own", "DEF")
@@ -120,3 +128,44 @@ def test_only_who_declares_it_is_bound() -> None:
     assert "K-OWN-01" not in contracts_of(ops.softmax)
     claims = Declaration(own_kernels_only=True)
     assert "K-OWN-01" in contracts_of(ops.softmax, claims)
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "body", "mended"),
+    [
+        (
+            Kind.FOREIGN_OPERATOR, "aten::_softmax", "return x.softmax(dim)",
+            "return x.clone()",
+        ),
+        (
+            Kind.FOREIGN_OPERATOR, "aten::_to_copy", "return x.half()",
+            "return x.to('cpu', copy=True)",
+        ),
+        (Kind.NONFINITE_ACCEPTED, "", "return x", "raise ValueError"),
+    ],
+)  # fmt: skip
+def test_a_script_shows_it(
+    kind: Kind,
+    detail: str,
+    body: str,
+    mended: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["repro.py"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    spec = TensorSpec((2, 3), ("M", "N"), "float32", values=bytes(24))
+    made: Any = finding(
+        kernel="mine",
+        case=Case({"x": spec}, {"dim": -1}),
+        failure=Failure("K-OWN-01", kind, "it fails", detail=detail),
+        target=Target("kernels.py", "mine"),
+    )
+    Path("repro.py").write_text(script(made))
+    for line, code in ((body, 1), (mended, 0)):
+        Path("kernels.py").write_text(f"def mine(x, dim=-1):\n    {line}\n")
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path("repro.py")
+        assert end.value.code == code

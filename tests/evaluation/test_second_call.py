@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
+from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
@@ -176,6 +177,15 @@ def test_a_memo_that_looks_at_some_elements_is_stale() -> None:
         assert "an earlier call, from which only" in report.failure.message
 
 
+def test_a_memo_filled_by_an_earlier_case_is_named_as_such() -> None:
+    """Then the base run is wrong already; elsewhere it is right."""
+    bound = kernel(ops.relu, name="remembers")(memo(lambda x: (x.data_ptr(), x.shape)))
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
+    evaluator.judge(CASE, Depth.BASE)
+    report = evaluator.judge(x_case("randn", (4, 8), seed=4), Depth.SEARCH)
+    assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
+
+
 def test_state_that_calls_leave_behind_is_charged() -> None:
     sums = torch.zeros(4, 8)
 
@@ -230,6 +240,13 @@ def test_bits_that_differ_at_every_call_do_not_follow_the_seed() -> None:
 
     report = judged(ops.sum, unsteady, row_case("randn", (4, 64)))
     assert report.failure is None
+
+
+def test_the_generators_of_the_process_are_left_as_they_were() -> None:
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    judged(ops.relu, drawing, CASE)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 NAMES = (f"counted{i}" for i in itertools.count())

@@ -9,7 +9,7 @@ import torch
 
 from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.features.lab.probe import verb as readings
-from kfuzz.features.lab.probe.search import ProbeConfig, Probing
+from kfuzz.features.lab.probe.search import Probing
 
 pytestmark = pytest.mark.gpu
 PLATFORM = "kfuzz.contracts.platform"
@@ -31,11 +31,10 @@ def probed(
     dtypes: tuple[str, ...] = (),
 ) -> list[KernelReadings]:  # fmt: skip
     """Probe on the GPU, and print all that was read and observed."""
-    config = ProbeConfig(
+    probing = Probing(
         targets, folder, folder / "corpus", device="cuda", terms=terms, probes=probes,
         dtypes=dtypes, max_time=80.0,
     )  # fmt: skip
-    probing = Probing(config)
     told = [str(event)[:400] for event in probing.events(stop=threading.Event())]
     shown = readings.Shown(verbose=True)
     console = readings.console(sys.stdout)

@@ -36,6 +36,7 @@ from kfuzz.features.prove.ir.values import (
     Checks,
     Cond,
     Data,
+    Descriptor,
     Graph,
     Number,
     Other,
@@ -184,6 +185,8 @@ def _closed(
             return replace(init, offset=away.poly), None
         case Truth(), _, _:
             return ev.doubt(init.shape, where), None
+        case Descriptor(), _, _ if end != guess:
+            raise Unsupported("a descriptor that a loop changes")
     return init, None
 
 
@@ -235,6 +238,8 @@ def until(
     for init, value in zip(inits, ends, strict=True):
         if isinstance(init, Pointer) and getattr(value, "base", "") != init.base:
             raise Unsupported("a pointer that a loop changes")
+        if isinstance(init, Descriptor) and value != init:
+            raise Unsupported("a descriptor that a loop changes")
     return [_anything(ev, value, where) for value in passed]
 
 
@@ -408,6 +413,8 @@ class Evaluator:
                     offset=choice(truth.cond, then.offset, other.offset),
                     checks=truth.checks | then.checks | other.checks,
                 )
+            case Descriptor(), _:
+                raise Unsupported("one of several tensor descriptors")
         return Other(getattr(then, "shape", ()))
 
     def region(
