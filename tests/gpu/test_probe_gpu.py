@@ -36,9 +36,8 @@ def probed(
         dtypes=dtypes, max_time=80.0,
     )  # fmt: skip
     told = [str(event)[:400] for event in probing.events(stop=threading.Event())]
-    shown = readings.Shown(verbose=True)
     console = readings.console(sys.stdout)
-    readings.print_readings(probing.kernels, console, shown)
+    readings.print_readings(probing.kernels, console, verbose=True)
     for line in told:
         if "Notice" in line or "Finding" in line:
             console.print(line)
