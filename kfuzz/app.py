@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from os import _exit  # a user's file that is imported finds another
 from typing import Annotated
 
 import typer
@@ -78,11 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == ExitCode.INTERRUPTED and interrupted.is_set():
         print("kfuzz: aborted", file=sys.stderr)
     return code
-
-
-def end(error: BaseException) -> None:
-    """End the process at once for an error."""
-    _exit(report_error(error, verbose=False))
 
 
 def _obeyed(words: list[str]) -> int:

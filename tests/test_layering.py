@@ -32,8 +32,7 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The modules of the engine, likewise: a case goes down, its report comes back up.
 ENGINE = [
-    "atheris", "atheris_child", "search", "replay", "scripts", "confirm", "explain",
-    "reduce", "workers", "config",
+    "search", "replay", "scripts", "confirm", "explain", "reduce", "workers", "config",
 ]  # fmt: skip
 HEAVY = {
     "cuda", "numerics", "contracts", "execution", "targets", "evaluation", "features",
@@ -58,7 +57,7 @@ ALLOWED = {
     "safetensors": {"store"},
 }
 # What the product may measure; see CONTRIBUTING.md. These only fall.
-MOST = {"lines": 99_999, "modules": 999, "dataclasses": 999}
+MOST = {"lines": 79_016, "modules": 428, "dataclasses": 351}
 # So far a number may lie above the tree before it has to be lowered.
 ROOM = {"lines": 100, "modules": 3, "dataclasses": 3}
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}
@@ -164,9 +163,10 @@ def test_imports_point_down_within_the_engine() -> None:
     found = [
         f"{module}:{line}: imports {name}"
         for module, path in modules().items()
-        if module.startswith("kfuzz.engine.")
+        if module.startswith("kfuzz.engine.") and "atheris" not in module
         for line, name in imports(path.read_text(), module, package=False)
         if name.startswith("kfuzz.engine.")
+        and "atheris" not in name  # draws in the place of Hypothesis, beside the search
         and ENGINE.index(name.split(".")[2]) < ENGINE.index(module.split(".")[2])
     ]
     assert not found, "\n".join(found)

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
-from os import _exit  # a user's file that is imported finds another
 from threading import Event
 from types import FrameType
 from typing import Any, Final, TextIO, TypeVar
@@ -26,13 +25,11 @@ from kfuzz.core.event import Event as event_Event
 from kfuzz.core.event import FindingReplayed, KernelFinished, RunFinished
 from kfuzz.core.verdict import CHARGED, FAILS_RUN, UNCONFIRMED, ReplayOutcome, Verdict
 from kfuzz.report.text import plain
-from kfuzz.targets import load
 
 T = TypeVar("T")
 
-# How long an import may go on once the user has asked for an end.
-STOP_SECONDS: Final = 3.0
 _STOPPING: Final = b"\nkfuzz: stopping; once more aborts without saving\n"
+_OPEN_DESCRIPTORS: Final = 3
 
 
 class ReaderGoneError(Exception):
@@ -50,15 +47,20 @@ def open_standard_streams() -> None:
     opened, and what is printed would end in it. Characters that an encoding lacks are
     escaped: they must end no verb.
     """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    open_descriptors()
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and _descriptor(sys.stdout) == 1:
         sys.stdout = _written_to(1, sys.stdout, closefd=False)
+
+
+def open_descriptors() -> None:
+    """Give the descriptors of closed standard streams a home."""
+    for descriptor in range(_OPEN_DESCRIPTORS):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
 @contextmanager
@@ -162,7 +164,6 @@ def noting_interrupts() -> Iterator[Event]:
         return
 
     def note(number: int, frame: FrameType | None) -> None:
-        _end_import(again=_aborted.is_set())
         _aborted.set()
         raise KeyboardInterrupt
 
@@ -183,20 +184,6 @@ def _handled(
             signal.signal(number, old)
 
 
-def _end_import(*, again: bool) -> None:
-    """End the process where a user's file that it imports is deaf to an interrupt."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        os.write(2, b"kfuzz: aborted\n")
-        _exit(ExitCode.INTERRUPTED)
-
-    if load.importing():
-        if again:
-            end(0, None)
-        signal.signal(signal.SIGALRM, end)
-        signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
-
-
 @contextmanager
 def stopping() -> Iterator[Event]:
     """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second SIGINT aborts.
@@ -215,7 +202,6 @@ def stopping() -> Iterator[Event]:
         return
 
     def obey(number: int, frame: FrameType | None) -> None:
-        _end_import(again=stop.is_set())
         if stop.is_set() and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             _aborted.set()

@@ -160,8 +160,7 @@ def _name_given(node: ast.expr, otherwise: str) -> str:
 # Which of a user's files is being imported, and who is told of it.
 #
 # An import runs a stranger's code: it may end its process, or not end at all. Who
-# watches that process is told when one begins and when it is over; nobody watches the
-# command line's own, which ends itself.
+# watches that process is told when one begins and when it is over.
 
 SECONDS: Final = 300.0
 """How long an import may take: as long as a child may take to open."""
@@ -177,10 +176,6 @@ _under_way: Final[list[str]] = []
 _told: tuple[Callable[[str], None], int] | None = None
 # Of the run.
 _seconds = math.inf
-# Ends the process where an import takes too long; nothing where another watches.
-_end: Callable[[BindingError], None] | None = None
-# How long an import has to end once it is told to.
-GRACE_SECONDS: Final = 1.0
 
 
 def limit_to(run_seconds: float | None) -> None:
@@ -211,8 +206,7 @@ class OverdueError(BaseException):
 def ended_after(seconds: float) -> Iterator[None]:
     """End the block after some seconds, once Python has the thread again.
 
-    In the main thread alone; elsewhere it takes what it takes. What swallows the
-    exception is ended with its process, where `end_by` says how.
+    In the main thread alone; elsewhere it takes what it takes.
 
     Raises:
         OverdueError: it was ended.
@@ -220,15 +214,10 @@ def ended_after(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    is_over = raised = False
+    is_over = False
 
     def end(number: int, frame: FrameType | None) -> None:
-        nonlocal raised
-        if _end is not None and raised and _under_way:
-            _end(overdue(_under_way[-1], seconds))
         if not is_over:
-            raised = True
-            signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
             raise OverdueError
 
     before = signal.signal(signal.SIGALRM, end)
@@ -239,24 +228,6 @@ def ended_after(seconds: float) -> Iterator[None]:
         is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def end_by(end: Callable[[BindingError], None]) -> None:
-    """Limit this process's own imports; `end` ends it where one is deaf to that."""
-    global _end
-    _end = end
-
-
-@contextmanager
-def _limited(target: str) -> Iterator[None]:
-    if _end is None:
-        yield
-        return
-    try:
-        with ended_after(limit()):
-            yield
-    except OverdueError:
-        raise overdue(target, limit()) from None
 
 
 def importing() -> str | None:
@@ -632,7 +603,7 @@ def _import_file(path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        with imported(str(path)), _limited(str(path)), _told_of_exits(), uncollected():
+        with imported(str(path)), _told_of_exits(), uncollected():
             spec.loader.exec_module(module)
     except KfuzzError as error:
         _forget(name)
@@ -653,7 +624,7 @@ def _import_name(module: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        with imported(module), _limited(module), _told_of_exits(), uncollected():
+        with imported(module), _told_of_exits(), uncollected():
             return importlib.import_module(module)
     except KfuzzError:
         raise

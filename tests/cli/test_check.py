@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from kfuzz.app import main
-from kfuzz.cli import check as checking
+from kfuzz.cli import checking
 from kfuzz.cli.streams import ExitCode
 from tests.e2e.conftest import project as project
 from tests.e2e.project import HEADER, Project

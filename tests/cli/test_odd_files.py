@@ -66,8 +66,8 @@ def test_a_statement_and_a_monitor_s_state(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "holds no counts"),
-        (json.dumps(COUNTS), "is cut short"),
+        ("", "holds no whole line of counts"),
+        (json.dumps(COUNTS), "holds no whole line of counts"),
         ("counts\n", "not JSON"),
         ("[" * 50 + "]" * 50 + "\n", "nested deeper"),
     ],

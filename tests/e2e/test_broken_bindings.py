@@ -96,7 +96,7 @@ BROKEN = {
         'operator = kfuzz.Operator("two", inputs=dict(x=ks.tensors("*")), '
         'oracle=reference, outputs=("y", "z"))\n\n\n'
         "@kfuzz.kernel(operator)\ndef two(x):\n    return x.abs(), x + 1\n",
-        ["no finite number in z on", "reference of kernels.py:16"],
+        ["no finite number on", "reference of kernels.py:16"],
     ),
     "name of an argument": (
         oracle("return torch.tanh(x) * factor", "x, *, factor"),
@@ -352,7 +352,7 @@ def test_a_kernel_that_time_was_too_short_for_is_not_green(searched: Searched) -
     text = slow + "    time.sleep(60)\n    return torch.relu(x)\n"
     code, out, _ = searched(text, "--max-time", "1s")
     assert code == 4
-    assert "no value was compared: time was up before the first case\n" in out
+    assert "no value was compared: the run ended before the first case\n" in out
 
 
 def test_falsify_raises_where_nothing_was_compared() -> None:

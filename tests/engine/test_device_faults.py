@@ -111,17 +111,6 @@ def test_a_load_past_the_end_is_charged_with_argument_and_distance() -> None:
         )
 
 
-def test_its_confirmation_is_under_the_contract_it_breaks() -> None:
-    runner = runner_of(reads_past)
-    settled = confirm(
-        runner, replace(CASE, edge=Edge("end", "x")),
-        Signature("k", "K-MEM-01", Kind.READ_OUTSIDE, "x"),
-    )  # fmt: skip
-    assert settled.state is State.CONFIRMED
-    assert settled.failure is not None
-    assert settled.failure.contract == "K-MEM-01"
-
-
 def test_a_fault_that_needs_no_fence_stays_one_of_the_device() -> None:
     settled = confirm(runner_of(lambda case: lost()), CASE, SIGNATURE)
     assert settled.state is State.CONFIRMED
@@ -129,12 +118,6 @@ def test_a_fault_that_needs_no_fence_stays_one_of_the_device() -> None:
     assert (settled.failure.contract, settled.failure.kind) == (
         "K-LIV-01", Kind.DEVICE_FAULT,
     )  # fmt: skip
-
-
-def test_a_fault_that_does_not_come_again_is_not_reproduced() -> None:
-    settled = confirm(runner_of(lambda case: CaseReport({})), CASE, SIGNATURE)
-    assert settled.state is State.UNREPRODUCED
-    assert settled.failure is None
 
 
 def test_a_fault_that_comes_once_is_never_charged_to_a_fence() -> None:
@@ -195,30 +178,11 @@ def test_an_over_read_allocation_of_its_own_is_named() -> None:
     assert everything.contract == "K-LIV-01"
 
 
-def test_fences_on_a_device_are_made_in_children_for_their_contract_alone() -> None:
-    assert runner_of(reads_past).fences
-    assert not runner_of(reads_past, classes=("K-LIV-01",)).fences
-    forked = runner_of(reads_past)
-    assert not Runner(forked.loaded, forked.place, None).fences
-
-
-def test_there_are_fences_once_a_child_has_made_them() -> None:
-    runner = runner_of(reads_past)
-    assert not runner.fenced
-    runner.judge(CASE, Depth.SEARCH)
-    assert runner.fenced
-    runner.close()
-    assert runner.fenced  # what it said of its cases holds
-    without = runner_of(lambda case: CaseReport({}), unfenced="no driver")
-    without.judge(CASE, Depth.SEARCH)
-    assert not without.fenced
-
-
 def test_a_child_that_makes_no_fences_says_why_and_none_is_blamed() -> None:
     why = "cuda-bindings is not installed"
     runner = runner_of(lambda case: lost(), unfenced=why)
     [report] = runner.judge_fresh(CASE, [Depth.FULL])
-    assert runner.unfenced == why
+    assert runner.children.unfenced == why
     assert report == lost()
     assert runner.locate(CASE) is None
 

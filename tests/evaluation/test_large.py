@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
@@ -15,23 +14,19 @@ from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core import recipe
-from kfuzz.core.budget import Depth, Scale
+from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.value_families import STRETCHED
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.large import row_axis
 from kfuzz.execution.calls import batches as large
-from kfuzz.execution.device.backend import Cpu
+from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.values.fills import logical_values, stretch
 from kfuzz.strategies import tensors
-from kfuzz.strategies.shapes import GRID_BLOCKS, INT32_ELEMENTS
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
 SMALL_SLICE = 48
-INT32 = 1 << 31
 NUMBERS = itertools.count()
 
 
@@ -321,53 +316,7 @@ def test_what_has_no_rows_is_not_judged() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_without_memory_a_case_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cpu, "free_bytes", lambda *_: 1 << 20)
+    monkeypatch.setattr(DeviceBackend, "free_bytes", lambda *_: 1 << 20)
     report = judged(bound_to(ops.relu, called("relu")), CASES["relu"][1])
     assert report.verdicts == {}
     assert "GiB are free" in str(report.unsupported)
-
-
-@pytest.mark.usefixtures("small")
-def test_a_large_case_stays_a_recipe() -> None:
-    case = CASES["relu"][1]
-    pinned = evaluator(bound_to(ops.relu, called("relu"))).pin(case)
-    assert pinned.tensors == case.tensors
-    assert pinned.poison is not None
-    assert pinned.config is not None
-
-
-@pytest.mark.parametrize(
-    "operator", [ops.relu, ops.add, ops.softmax, ops.layer_norm, ops.matmul, ops.cumsum]
-)
-def test_what_the_profile_draws(operator: Operator) -> None:
-    bound = bound_to(operator, _signed(operator))
-    strategy = strategy_of(bound, SIZE_BUDGETS["cuda"], scale=Scale.LARGE)
-    assert strategy is not None
-    seen: set[str] = set()
-
-    @settings(max_examples=60, database=None, deadline=None, derandomize=True)
-    @given(strategy)
-    def draw(case: Case) -> None:
-        assert operator.admits(case, bound.declaration)
-        if case.large:
-            seen.add("elements")
-            assert max(s.numel for s in case.tensors.values()) > INT32_ELEMENTS
-            assert row_axis(operator, case) is not None
-        elif any(s.span > INT32 for s in case.tensors.values()):
-            seen.add("span")
-            assert sum(s.numel for s in case.tensors.values()) < 1 << 20
-        else:
-            seen.add("grid")
-            assert max(case.dims.values()) > GRID_BLOCKS
-
-    draw()
-    assert seen == {"elements", "grid", "span"}
-
-
-def _signed(operator: Operator) -> Callable[..., Tensor]:
-    """Return a function with the operator's signature."""
-    names = ", ".join(operator.tensors)
-    rest = "".join(f", {n}=None" for n in operator.scalars)
-    scope: dict[str, Callable[..., Tensor]] = {}
-    exec(f"def made({names}{rest}): ...", scope)
-    return scope["made"]

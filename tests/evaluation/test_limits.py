@@ -54,7 +54,7 @@ def test_a_size_that_is_rejected_is_a_limit(
     assert (report.refusal, report.limit) == (text, keeps)
     refusals = Refusals(("float32",))
     refusals.take(report)
-    [told] = refusals.told()
+    [told] = refusals.told(("float32",))
     assert (told.reason, told.remedy) == (text, f'shape_class="{keeps}"')
     assert told.example == f"n = {n} cannot be taken"
     inside = on(n, wrong, error, shape_class="N >= 1")

@@ -244,19 +244,6 @@ def test_a_burst_survives_json():
     assert decode(Burst, encode(plain)) == plain
 
 
-@pytest.mark.parametrize(
-    ("rest", "words"),
-    [
-        ({"members": 0}, "0 items"),
-        ({"members": 2, "families": ({"q": "ones"},)}, "'q'"),
-        ({"members": 2, "planted": ("q",)}, "'q'"),
-    ],
-)
-def test_an_impossible_burst_is_refused(rest, words):
-    with pytest.raises(KfuzzError, match=words):
-        Burst(Case({"x": spec_of((2,), "ones")}), **rest)
-
-
 def test_an_unknown_family_is_refused_by_the_burst_as_by_the_member():
     burst = Burst(Case({"x": spec_of((2,), "ones")}), 4, ({"x": "rand"},))
     with pytest.raises(KfuzzError, match="'randn'"):

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -15,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 
 from kfuzz.core.errors import DecodeError, HarnessError, UsageError
-from kfuzz.core.finding import Explanation, Finding, Target
-from kfuzz.core.recipe import Destination
+from kfuzz.core.finding import Change, Explanation, Finding, Target
+from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.core.verdict import Feature, State
 from kfuzz.store import entry
 from kfuzz.store import files as durable
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.entry import FINDING, FIRST, INPUTS, files_of, read_entry
-from tests.helpers.findings import finding, findings
+from tests.helpers.findings import finding, findings, pinned
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +65,19 @@ def test_any_finding_comes_back_equal(tmp_path_factory: Any, value: Finding) -> 
     assert corpus.check() == []
 
 
+def test_reading_needs_no_torch(tmp_path: Path) -> None:
+    Corpus(tmp_path).save(finding())
+    code = (
+        "import sys; from pathlib import Path; from kfuzz.store.corpus import Corpus\n"
+        f"[entry] = Corpus(Path({str(tmp_path)!r})).entries()\n"
+        "print(entry.finding.id, {'torch', 'numpy', 'hypothesis'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == f"{finding().id} set()", done.stderr
+
+
 def test_shrinking_replaces_in_place_and_explaining_moves_the_folder(
     tmp_path: Path,
 ) -> None:
@@ -83,6 +98,40 @@ def test_a_finding_without_pinned_values_drops_the_old_ones(tmp_path: Path) -> N
     path = corpus.save(recipe)
     assert found(corpus) == [recipe]
     assert not (path / INPUTS).exists()
+
+
+@pytest.mark.parametrize(("known_n", "found_n", "kept"), [(3, 9, 3), (9, 3, 3)])
+def test_of_one_bucket_the_smaller_minimum_stays(
+    tmp_path: Path, known_n: int, found_n: int, kept: int
+) -> None:
+    corpus = Corpus(tmp_path)
+    later = (Change(State.CONFIRMED, "2026-02-02T00:00:00Z"),)
+    corpus.save(finding(n=known_n))
+    corpus.save(unexplained())
+    corpus.replace(unexplained(), finding(n=found_n, history=later))
+    (only,) = found(corpus)
+    assert only.case.elements == kept
+    assert only.history == finding().history  # found again is no news
+    assert corpus.check() == []
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "state", "elements"),
+    [
+        (State.KNOWN, State.CONFIRMED, State.KNOWN, 3),
+        (State.FIXED, State.CONFIRMED, State.REGRESSED, 9),
+        (State.CONFIRMED, State.FLAKY, State.CONFIRMED, 3),
+        (State.UNREPRODUCED, State.FLAKY, State.FLAKY, 3),
+    ],
+)
+def test_states_merge_without_losing_what_is_sure(
+    tmp_path: Path, known: State, new: State, state: State, elements: int
+) -> None:
+    corpus = Corpus(tmp_path)
+    corpus.save(finding(state=known))
+    corpus.replace(unexplained(), finding(n=9, state=new))
+    (only,) = found(corpus)
+    assert (only.state, only.case.elements) == (state, elements)
 
 
 def test_find_takes_ids_prefixes_and_paths(tmp_path: Path) -> None:
@@ -125,9 +174,11 @@ def test_kernel_names_stay_inside_the_corpus(tmp_path: Path, kernel: str) -> Non
     [
         ({"file": "../../home/x.py"}, "target.file"),
         ({"file": "/etc/x.py"}, "target.file"),
+        ({"file": "a/../../x.py"}, "target.file"),
         ({"file": "..\\x.py"}, "target.file"),
         ({"file": "a\0.py"}, "target.file"),
         ({"module": "os;x"}, "target.module"),
+        ({"module": "..evil"}, "target.module"),
         ({"name": "\x1b[2J"}, "target.name"),
     ],
 )
@@ -181,6 +232,20 @@ def test_names_of_several_lines_are_refused(tmp_path: Path, end: str) -> None:
             read_entry(theirs)
 
 
+@pytest.mark.parametrize(
+    "change", [{"dtype": "float32 or print()"}, {"strides": [1]}, {"offset": -1}]
+)
+def test_destinations_that_cannot_be_are_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    places = {"out": Destination((1, 3), "float32", (3, 1))}
+    corpus = Corpus(tmp_path)
+    case = replace(finding().case, destinations=places)
+    path = corpus.save(finding(case=case))
+    edit(path / FINDING, lambda d: d["case"]["destinations"]["out"].update(change))
+    assert "case.destinations.out" in problem(corpus).what
+
+
 def test_an_unknown_format_is_skipped_and_never_touched(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path)
     path = corpus.save(finding())
@@ -202,9 +267,13 @@ def test_an_unknown_format_is_skipped_and_never_touched(tmp_path: Path) -> None:
     ("content", "what"),
     [
         (b"", "not JSON"),
+        (b'{"format": 1', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
         (b"[1]", "not an object"),
         (b"{}", "format: missing field"),
+        (b'{"format": true}', "format True"),
         (b'{"format": 1}', "missing field"),
+        (b'{"format": 1, "seed": ' + b"9" * 5000 + b"}", "not JSON"),
         (b"\x80\x04.", "not JSON"),
     ],
 )
@@ -239,6 +308,27 @@ def test_inputs_that_do_not_belong_are_refused(tmp_path: Path, n: int) -> None:
         assert str(path / INPUTS) in problem(corpus).what
     (path / INPUTS).unlink()
     assert "missing" in problem(corpus).what
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        (pinned(bytes(8)), "differ"),
+        (TensorSpec((3, 1), ("M", "N"), "float32", values=bytes(12)), "shape"),
+        (TensorSpec((1, 3), ("M", "N"), "int32", values=bytes(12)), "dtype"),
+    ],
+)
+def test_inputs_of_another_case_are_refused(
+    tmp_path: Path, spec: TensorSpec, what: str
+) -> None:
+    corpus = Corpus(tmp_path)
+    path = corpus.save(finding())
+    other = Corpus(tmp_path / "o").save(finding(case=Case({"x": spec})))
+    shutil.copy(other / INPUTS, path / INPUTS)
+    edit(path / FINDING, lambda d: d.pop("inputs"))
+    shutil.rmtree(tmp_path / "o")
+    assert what in problem(corpus).what
+    assert f"{path / INPUTS}: header.x" in problem(corpus).what
 
 
 @pytest.mark.parametrize("name", [FINDING, INPUTS, FIRST])
@@ -321,6 +411,24 @@ def test_a_full_disk_at_any_write_keeps_what_was_there(
     pytest.fail("never succeeded")
 
 
+WRITER = """
+import sys
+from pathlib import Path
+from kfuzz.store.corpus import Corpus
+from tests.helpers.findings import finding
+corpus = Corpus(Path(sys.argv[1]))
+for i in range(10**6):
+    kernel = f"k{i % 3}"
+    new = finding(kernel=kernel, n=300 + i % 5, explanation=None, seed=i)
+    corpus.save(new)
+    print(i, "saved", flush=True)
+    small = finding(kernel=kernel, n=260 + i % 3, explanation=None, seed=i)
+    corpus.replace(new, small)
+    corpus.replace(small, finding(kernel=kernel, n=1 + i % 4, seed=i))
+    print(i, "explained", flush=True)
+"""
+
+
 def test_a_reader_never_sees_half_of_a_change(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path)
     corpus.save(finding(n=300))
@@ -341,6 +449,22 @@ def test_a_reader_never_sees_half_of_a_change(tmp_path: Path) -> None:
         writer.join()
 
 
+def test_a_reader_between_two_files_of_a_change_reads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus(tmp_path)
+    corpus.save(finding(n=300))
+    real, changed = entry._read_inputs, [finding(n=301)]
+
+    def read_inputs(folder: Path, said: Any) -> Any:
+        if changed:
+            corpus.save(changed.pop())
+        return real(folder, said)
+
+    monkeypatch.setattr(entry, "_read_inputs", read_inputs)
+    assert found(Corpus(tmp_path)) == [finding(n=301)]
+
+
 def test_dying_while_a_merged_entry_is_removed_leaves_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +481,24 @@ def test_dying_while_a_merged_entry_is_removed_leaves_no_damage(
         corpus.replace(unexplained(300), finding())
     monkeypatch.undo()
     assert found(corpus) == [finding()]
+
+
+@pytest.mark.slow
+def test_two_writers_at_once_leave_whole_entries(tmp_path: Path) -> None:
+    code = WRITER.replace("10**6", "15")
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+    corpus = Corpus(tmp_path)
+    assert {f.signature.kernel for f in found(corpus)} == {"k0", "k1", "k2"}
+    assert corpus.check() == []
 
 
 def test_what_killed_writers_leave_is_reported_and_cleared(tmp_path: Path) -> None:
@@ -451,24 +593,18 @@ def test_a_folder_without_finding_json_is_reported_not_deleted(tmp_path: Path) -
     assert (path / FIRST).exists()
 
 
+def test_a_lone_finding_json_is_enough(tmp_path: Path) -> None:
+    path = Corpus(tmp_path / "a").save(finding())
+    copy = tmp_path / "mail" / FINDING
+    copy.parent.mkdir()
+    shutil.copy(path / FINDING, copy)
+    edit(copy, lambda d: d.pop("inputs"))
+    stored = Corpus(tmp_path / "none").find(str(copy))
+    assert stored.finding == replace(finding(), first=finding().case)
+
+
 def test_the_next_writer_clears_up_unasked(tmp_path: Path) -> None:
     path = Corpus(tmp_path).save(finding())
     shutil.copytree(path, tmp_path / ".tmp-dead")
     Corpus(tmp_path).save(finding(kernel="other"))
     assert not (tmp_path / ".tmp-dead").exists()
-
-
-def test_a_reader_between_two_files_of_a_change_reads_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = Corpus(tmp_path)
-    corpus.save(finding(n=300))
-    real, changed = entry._read_inputs, [finding(n=301)]
-
-    def read_inputs(folder: Path, said: Any) -> Any:
-        if changed:
-            corpus.save(changed.pop())
-        return real(folder, said)
-
-    monkeypatch.setattr(entry, "_read_inputs", read_inputs)
-    assert found(Corpus(tmp_path)) == [finding(n=301)]

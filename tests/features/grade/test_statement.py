@@ -27,7 +27,7 @@ from kfuzz.core.statement import (
 )
 from kfuzz.core.verdict import Kind, Signature, State, Verdict
 from kfuzz.engine.config import RunConfig
-from kfuzz.features.lab.grade import verb as grade
+from kfuzz.features.lab.grade import grading as grade
 from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_page,

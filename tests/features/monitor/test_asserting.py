@@ -49,6 +49,11 @@ def test_gradients() -> None:
     )
 
 
+def test_several_results() -> None:
+    x = numbers(4, 9)
+    kfuzz.assert_conforms(tuple(x.topk(3)), "topk", x, k=3, dim=-1, largest=True)
+
+
 def test_a_function_of_ones_own_and_a_bound_kernel() -> None:
     x, y = numbers(8, 33), numbers(8, 33, seed=1)
 
@@ -121,6 +126,15 @@ def test_a_result_made_without_versions_is_judged() -> None:
         assert told(lambda: kfuzz.assert_conforms(x, half, x))
 
 
+def test_a_policy_for_nan_is_offered_where_only_nan_misses() -> None:
+    x = numbers(4, 32)
+    x[0, 0] = float("nan")
+    y = torch.nan_to_num(x.softmax(-1), 0.0)
+    assert "nonfinite='undefined'" in told(
+        lambda: kfuzz.assert_conforms(y, "softmax", x, dim=-1)
+    )
+
+
 def test_integers_that_no_float_holds_are_exact() -> None:
     def summed(x: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         return x * 2, a + b
@@ -132,6 +146,13 @@ def test_integers_that_no_float_holds_are_exact() -> None:
     wrong = a + b - torch.tensor([1, 0], dtype=torch.int32)
     message = told(lambda: kfuzz.assert_conforms((x * 2, wrong), summed, x, a, b))
     assert "expected 33554433" in message
+
+
+def test_indices_are_exact() -> None:
+    x = numbers(8, 33)
+    kfuzz.assert_conforms(x.argmax(-1), lambda x: x.argmax(-1), x)
+    wrong = (x.argmax(-1) + 1) % 33
+    assert told(lambda: kfuzz.assert_conforms(wrong, lambda x: x.argmax(-1), x))
 
 
 @pytest.mark.parametrize(
@@ -162,6 +183,16 @@ def test_what_checks_nothing_is_an_error(
 ) -> None:
     with pytest.raises(error, match=part):
         check(numbers(4, 4))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_on_a_gpu(dtype: torch.dtype) -> None:
+    x = numbers(8, 33, dtype=dtype).cuda()
+    kfuzz.assert_conforms(torch.softmax(x, -1), "softmax", x, dim=-1)
+    assert "K-VAL-01" in told(
+        lambda: kfuzz.assert_conforms(torch.zeros_like(x), "softmax", x, dim=-1)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32])

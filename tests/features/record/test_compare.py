@@ -91,11 +91,29 @@ def compared(
     return made
 
 
+@pytest.mark.slow
+def test_a_recording_equals_itself(
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = compared(recorded, "plain", capsys, 0)
+    assert set(made["counts"]) <= {"equal bits", "not judged"}
+
+
 def test_flushed_subnormals_are_told(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = compared(recorded, "flushed", capsys, 0)
     assert list(made["causes"]) == ["flushed subnormals"]
+
+
+@pytest.mark.slow
+def test_a_wrong_element_is_charged_to_its_device(
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = compared(recorded, "wrong", capsys, 1)
+    outside = [c for c in made["cases"] if c["class"] == "outside"]
+    assert outside
+    assert all(c["why"].startswith("B:") and c["contract"] for c in outside)
 
 
 def test_the_page_has_a_map_by_operator_and_runs_nothing(
