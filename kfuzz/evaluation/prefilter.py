@@ -110,8 +110,9 @@ class Prefilter:
         greatest: Tensor | None,
     ) -> Screened:
         """Return what a run of all members says, after one wait for the device."""
+        summaries = summarise(run.outputs, accepted).values()
         parts = [run.touched.to(torch.int64).unsqueeze(0)]
-        parts += summarise(run.outputs, accepted).values()
+        parts += [made.table for made in summaries]
         if greatest is not None:
             parts.append(greatest.view(torch.int64))
         joined = torch.cat(parts)

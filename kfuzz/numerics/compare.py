@@ -7,10 +7,12 @@ are equal bit for bit; `tests/gpu` holds it to that.
 
 import base64
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec
 from typing import Final
 
 import torch
@@ -180,8 +182,7 @@ def outcomes_of(y: Tensor, value: Tensor, a: Acceptance) -> Tensor:
         flipped = torch.signbit(value) != torch.signbit(a.reference)
         inside = inside & ~(zeros & flipped)
     if a.exact is not None:
-        # Whole numbers are the very ones, where not several are admitted.
-        inside = inside & ((y.to(torch.int64) == a.exact) | (a.low < a.high))
+        inside = inside & exact_mask(y, a)
     is_finite = y_class == FINITE
     ok = torch.where(is_finite, inside, (y_class & admitted) != 0)
 
@@ -253,8 +254,7 @@ def compare_members(
         BindingError: if the operator's relation is malformed.
     """
     made = {name: compare(outputs[name], a) for name, a in accepted.items()}
-    relation = next((a.relation for a in accepted.values() if a.relation), None)
-    for name, mask in (relation(outputs) if relation else {}).items():
+    for name, mask in related_masks(outputs, accepted).items():
         outcomes = made[name].outcomes
         refused, limited = (outcomes == Outcome.OK) & ~mask, accepted[name].ambiguous
         unrelated = refused & ~limited
@@ -264,6 +264,42 @@ def compare_members(
             made[name], outcomes=missed.to(torch.uint8), unrelated=unrelated
         )
     return made
+
+
+def exact_mask(y: Tensor, a: Acceptance) -> Tensor:
+    """Return where whole numbers are the very ones, or several are admitted."""
+    assert a.exact is not None
+    return (y.to(torch.int64) == a.exact) | (a.low < a.high)
+
+
+def masks_besides(
+    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
+) -> dict[str, Tensor]:
+    """Return where outputs are admitted by what float64 intervals do not say.
+
+    Args:
+        outputs: stored results by name, [members, *shape].
+        accepted: of the same names and shapes.
+    """
+    masks = dict(related_masks(outputs, accepted))
+    for name, a in accepted.items():
+        if a.exact is not None:
+            mask = exact_mask(outputs[name], a)
+            masks[name] = masks[name] & mask if name in masks else mask
+    return masks
+
+
+def related_masks(
+    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
+) -> Mapping[str, Tensor]:
+    """Return where the outputs that a relation judges are admitted; {} without one.
+
+    Args:
+        outputs: stored results by name, [members, *shape].
+        accepted: of the same names and shapes.
+    """
+    relation = next((a.relation for a in accepted.values() if a.relation), None)
+    return {} if relation is None else relation(outputs)
 
 
 def policies_of(a: Acceptance) -> frozenset[str]:
@@ -351,34 +387,106 @@ def _codes(made: Comparison) -> Tensor:
 # What became of every member of a burst: outcomes reduced on the data's device.
 
 
+@dataclass(frozen=True)
+class Summary:
+    """One output of every member, on the data's device.
+
+    Attributes:
+        table: int64 [4, members], the rows of which the properties tell; of the
+            ratios the bits.
+    """
+
+    table: Tensor
+
+    @property
+    def worst(self) -> Tensor:
+        """The severest `Outcome` of any element, uint8; 0 where there is none."""
+        return self.table[0].to(torch.uint8)
+
+    @property
+    def missed(self) -> Tensor:
+        """Elements that violate, int64."""
+        return self.table[1]
+
+    @property
+    def undecided(self) -> Tensor:
+        """Elements that could not be judged, int64."""
+        return self.table[2]
+
+    @property
+    def ratio(self) -> Tensor:
+        """The largest |error| / tolerance, float64; 0 where there is none."""
+        return self.table[3].view(torch.float64)
+
+
 def summarise(
     outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
-) -> dict[str, Tensor]:
+) -> dict[str, Summary]:
     """Hold all outputs of many members against what is admitted, and reduce that.
+
+    On a GPU one kernel does it per output, without waiting for the device; the
+    numbers are those of `compare`, bit for bit.
 
     Args:
         outputs: stored results by name, [members, *shape].
         accepted: of the same names and shapes.
 
-    Returns:
-        By output int64 [4, members]: the severest `Outcome`, the misses, the undecided
-        elements, and the bits of the largest |error| / tolerance; 0 without elements.
-
     Raises:
         ValueError: if the shapes differ.
         BindingError: if the operator's relation is malformed.
     """
-    made = compare_members(outputs, accepted)
-    return {name: _reduced(comparison) for name, comparison in made.items()}
+    if not all(is_fused(outputs[name].device) for name in accepted):
+        made = compare_members(outputs, accepted)
+        return {name: reduced(comparison) for name, comparison in made.items()}
+    for name, a in accepted.items():
+        if outputs[name].shape != a.reference.shape:
+            shape = tuple(outputs[name].shape)
+            raise ValueError(f"output {shape}, acceptance {a.reference.shape}")
+    masks = masks_besides(outputs, accepted)
+    return {n: fused(outputs[n], a, masks.get(n)) for n, a in accepted.items()}
 
 
-def _reduced(comparison: Comparison) -> Tensor:
+def is_fused(device: torch.device) -> bool:
+    """Whether data on a device is judged by one kernel: on GPUs, where Triton is.
+
+    Where Triton's kernels are interpreted, none of kfuzz's own is run.
+    """
+    interpreted = os.environ.get("TRITON_INTERPRET", "0").lower()
+    return (
+        device.type == "cuda"
+        and interpreted not in ("1", "true", "yes", "on")
+        and _has_triton()
+    )
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def fused(y: Tensor, acceptance: Acceptance, related: Tensor | None) -> Summary:
+    """Return the summary of one output by one kernel; see `comparator.fused`."""
+    from kfuzz.numerics.compare_fused import judged
+
+    if not y.numel():
+        return _nothing(y)
+    return Summary(judged(y, acceptance, related))
+
+
+def reduced(comparison: Comparison) -> Summary:
+    """Return the summary of a comparison's members."""
     outcomes = comparison.outcomes
-    members = outcomes.shape[0]
     if not outcomes.numel():
-        return torch.zeros((4, members), dtype=torch.int64, device=outcomes.device)
-    rows = outcomes.reshape(members, -1)
+        return _nothing(outcomes)
+    rows = outcomes.flatten(1) if outcomes.dim() > 1 else outcomes.unsqueeze(-1)
+    ratio = comparison.ratio.reshape(rows.shape)
     missed, undecided = rows >= Outcome.VALUE, rows == Outcome.UNDECIDED
-    bits = comparison.ratio.reshape(members, -1).amax(-1).view(torch.int64)
+    bits = ratio.amax(-1).view(torch.int64)
     worst = rows.amax(-1).to(torch.int64)
-    return torch.stack((worst, missed.sum(-1), undecided.sum(-1), bits))
+    return Summary(torch.stack((worst, missed.sum(-1), undecided.sum(-1), bits)))
+
+
+def _nothing(like: Tensor) -> Summary:
+    """Return the summary of outputs without elements."""
+    table = torch.zeros((4, like.shape[0]), dtype=torch.int64, device=like.device)
+    return Summary(table)

@@ -3,11 +3,9 @@
 The items of a batch are made together; a case is a batch of one.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +30,7 @@ from kfuzz.execution.values.items import (
     repeated_axes,
     runs_of,
 )
+from kfuzz.numerics.compare import is_fused
 from kfuzz.numerics.domains import fitted, holds
 from kfuzz.numerics.formats import FORMATS, round_to
 
@@ -86,13 +85,6 @@ def batch_values(
         making.values(name, ())
     making.finish()
     return {name: making.made[name] for name in batch.case.tensors}
-
-
-def is_fused(device: torch.device) -> bool:
-    """Whether Triton compiles kernels of kfuzz's own for a device."""
-    interpreted = os.environ.get("TRITON_INTERPRET", "0").lower()
-    compiles = interpreted not in ("1", "true", "yes", "on")
-    return device.type == "cuda" and compiles and find_spec("triton") is not None
 
 
 class _Making:
