@@ -158,7 +158,7 @@ def test_cuda_cpp_is_compiled_and_refusals_are_told() -> None:
         compiled(SOURCE, "no_such_kernel", GPU)
     look = compiled(SOURCE, "look", GPU)
     with pytest.raises(HarnessError, match="INVALID_VALUE"):
-        look(1, 32, (x.int(), 0), shared=largest_shared(GPU) + 1024)
+        look(1, 32, (x.int(), 0), largest_shared(GPU) + 1024)
     assert backend_of(GPU).ailment(GPU) is None
 
 
@@ -172,7 +172,7 @@ def test_shared_memory_holds_poison(poison: Poison, nbytes: int) -> None:
     look, full = compiled(SOURCE, "look", GPU), []
     for _ in range(5):
         poison_shared(GPU, poison)
-        look(blocks, 256, (seen, words), shared=nbytes)
+        look(blocks, 256, (seen, words), nbytes)
         held = (seen == word_of(poison)).sum(1).cpu()
         full.append(int((held == words).sum()))
     assert max(full) == blocks, (
