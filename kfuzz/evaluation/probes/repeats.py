@@ -300,7 +300,8 @@ def reduced_name(operator: Operator, case: Case) -> str | None:
     if operator.dim is None and isinstance(operator.reduced, str):
         return operator.reduced
     axis, lead = operator.reduced_axis(case), case.lead
-    return None if axis is None or not lead.axes else lead.axes[axis]
+    rank = len(lead.axes)
+    return None if axis is None or not -rank <= axis < rank else lead.axes[axis]
 
 
 def orders(operator: Operator, case: Case) -> list[Order]:
