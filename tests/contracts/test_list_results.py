@@ -153,6 +153,7 @@ def test_a_reference_that_returns_several_says_how_to_name_them() -> None:
 
 
 def test_lists_of_live_calls_are_judged() -> None:
+    pytest.importorskip("kfuzz.features")
     x = torch.arange(15.0).view(5, 3)
     right = [2 * part for part in x.split(2)]
     kfuzz.assert_conforms(right, ROWS, x, size=2)

@@ -7,6 +7,8 @@ import pytest
 
 from tests.e2e.project import HEADER, RIGHT, WRONG, Project
 
+pytest.importorskip("kfuzz.features")
+
 
 @pytest.mark.slow
 def test_a_grade_states_what_each_kernel_is_worth(project: Project) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from tests.e2e.project import Project
 
+pytest.importorskip("kfuzz.features")
+
 LIBRARY = """
 import torch
 import triton

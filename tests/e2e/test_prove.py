@@ -9,6 +9,8 @@ import pytest
 from kfuzz.app import main
 from tests.e2e.project import HEADER, RIGHT, Project, strict
 
+pytest.importorskip("kfuzz.features")
+
 ROOT = Path(__file__).parents[2]
 CORNERS = f"{ROOT}/tests/features/prove/corners.py"
 ALL_SIZES = "proved for all sizes"
