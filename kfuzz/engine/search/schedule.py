@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kfuzz.core.errors import (
     KfuzzError,
@@ -19,9 +19,6 @@ from kfuzz.core.event import KernelFinished, KernelProof, Notice
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
 from kfuzz.targets.load import LoadedKernel
-
-if TYPE_CHECKING:
-    pass
 
 # Start-up that a run does not count, at most: so long one child may take to open.
 START_SECONDS: Final = OPEN_SECONDS

@@ -417,7 +417,7 @@ def attention(
 # They run under the shadow, which sees each step. A chain gives what torch's own
 # operator gives in float64, special values included (`tests/contracts/test_aten.py`).
 
-CHAINS_CHAINS: Final[dict[str, Callable[..., Any]]] = {
+STEPS_OF_ATEN: Final[dict[str, Callable[..., Any]]] = {
     "deg2rad": lambda x: x * (math.pi / 180),
     "rad2deg": lambda x: x * (180 / math.pi),
     "frac": lambda x: x - x.trunc(),
@@ -458,8 +458,8 @@ CHAINS_CHAINS: Final[dict[str, Callable[..., Any]]] = {
         (x > -3) & (x < 3), g / 6, torch.zeros_like(g)
     ),
 }
-for _chains_name, _chains_chain in CHAINS_CHAINS.items():
-    composite(_chains_name)(_chains_chain)
+for _name, _chain in STEPS_OF_ATEN.items():
+    composite(_name)(_chain)
 
 
 def _all(x: Tensor, dim: Any) -> list[int]:

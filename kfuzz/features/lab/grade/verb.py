@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from kfuzz.cli import settings
 from kfuzz.cli.project import open_project
@@ -31,10 +31,6 @@ from kfuzz.report.files import require_writable, write_or_raise
 from kfuzz.store import files
 from kfuzz.store.files import read_calibration, read_statement
 from kfuzz.targets import load
-
-if TYPE_CHECKING:
-    pass
-
 
 DEFAULT_CASES: Final = 300
 
