@@ -7,7 +7,7 @@ gathers it. Importing this imports no torch.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kfuzz.contracts.language import Changed, Probe
 from kfuzz.core.declaration import Declaration
@@ -130,6 +130,29 @@ class Evidence:
         )
 
 
+def element(output: str, index: tuple[int, ...]) -> str:
+    """Return the name of an element of a result, e.g. "y[0, 2]"."""
+    return f"{output}[{', '.join(map(str, index))}]"
+
+
+class Difference(NamedTuple):
+    """The first element of a result in which two calls left other bits.
+
+    Attributes:
+        output: name of the result.
+        index: logical index.
+        one: what the first call left.
+        other: what the other one left.
+        elements: how many elements of the result differ.
+    """
+
+    output: str
+    index: tuple[int, ...]
+    one: float
+    other: float
+    elements: int
+
+
 @dataclass(frozen=True)
 class Miss:
     """The worst element of one output that lies outside its acceptance.
@@ -163,7 +186,7 @@ class Miss:
 
     def describe(self) -> str:
         """Return one line: where, the actual value, the expected one, how many."""
-        place = f"{self.output}[{', '.join(map(str, self.index))}]"
+        place = element(self.output, self.index)
         if self.expected is None or self.low is None or self.high is None:
             text = f"{place} = {self.got:.9g}, expected: {self.promise}"
         elif self.kind is Kind.VALUE:

@@ -16,6 +16,7 @@ from kfuzz.contracts.evidence import (
     OTHER_DATA,
     Builds,
     Collected,
+    Difference,
     Evidence,
     Miss,
     OpCheck,
@@ -293,8 +294,7 @@ def _miss_of(evidence: Evidence, probe: Probe) -> Miss | None:
 
 
 def _first_miss(evidence: Evidence, probe: Probe) -> Miss | None:
-    made = comparisons(evidence, probe)
-    for name, each in made.items():
+    for name, each in comparisons(evidence, probe).items():
         if bool(each.missed.any()):
             return _worst(evidence, name, each, probe)
     return None
@@ -399,6 +399,16 @@ def rows_differing(part: Rows, whole: Rows) -> dict[str, Tensor]:
         bits = as_integers(whole.run.outputs[name]).index_select(part.axes[name], rows)
         places[name] = ~same_bits(bits.view(made.dtype), made)
     return places
+
+
+def difference(evidence: Evidence, one: Probe, other: Probe) -> Difference | None:
+    """Return the first element in which two comparable probes left other bits."""
+    places = differing(evidence, one, other)
+    if (found := first_of(places)) is None:
+        return None
+    output, index = found
+    left = (float(evidence.runs[p].outputs[output][index]) for p in (one, other))
+    return Difference(output, index, *left, int(places[output].sum()))
 
 
 def agree(evidence: Evidence, one: Probe, other: Probe) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kfuzz.contracts.classes import ATTRIBUTION, calls, results
 from kfuzz.contracts.evidence import Evidence
@@ -17,9 +16,6 @@ from kfuzz.contracts.reading import comparison, is_decided, miss_of, undecided
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.verdict import Failure, Verdict, output_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def contracts_of(

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
-from kfuzz.contracts.classes.precision import value_failure
-from kfuzz.contracts.evidence import Builds, Evidence, Miss, Shorter
+from kfuzz.contracts.classes.precision import failure_at, value_failure
+from kfuzz.contracts.evidence import Builds, Evidence, Miss, Shorter, element
 from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
@@ -13,8 +13,7 @@ from kfuzz.contracts.reading import (
     beyond_core,
     comparable,
     conforms,
-    differing,
-    first_of,
+    difference,
     is_decided,
     miss_of,
     spacings_off,
@@ -22,7 +21,7 @@ from kfuzz.contracts.reading import (
 from kfuzz.core.verdict import ILLEGAL_ADDRESS, Failure, Kind
 
 
-def judge(evidence: Evidence) -> Failure | None:
+def _judge_termination(evidence: Evidence) -> Failure | None:
     """Return a fault of the device, or what is raised where it must not be."""
     raised = evidence.base.raised
     if raised is not None and raised.lost and not is_refused(evidence):
@@ -81,7 +80,7 @@ K_LIV_01 = ContractClass(
         Kind.RAISES,
     ),
     unseen={Kind.UNCHECKED_LAUNCH: "an error that a launch leaves"},
-    judge=judge,
+    judge=_judge_termination,
     decides=lambda evidence: evidence.base.raised is None,
     in_batch=lambda batch: batch.passed,
     of_values=False,
@@ -93,7 +92,7 @@ K_LIV_01 = ContractClass(
 # K-BLD-01: what a kernel launches builds for the declared GPUs within their limits.
 
 
-def k_bld_01_judge(evidence: Evidence) -> Failure | None:
+def _judge_builds(evidence: Evidence) -> Failure | None:
     """Return the first launch that does not build for a GPU."""
     for misfit in evidence.of(Builds).misfits:
         return Failure(
@@ -115,7 +114,7 @@ K_BLD_01 = ContractClass(
     kinds=(Kind.DOES_NOT_BUILD,),
     later_kinds=(Kind.DOES_NOT_BUILD,),
     unseen={Kind.DOES_NOT_BUILD: "what its kernels are compiled to for another GPU"},
-    judge=k_bld_01_judge,
+    judge=_judge_builds,
     decides=lambda evidence: evidence.of(Builds).built > 0,
     of_values=False,
     by_occasion=True,
@@ -128,7 +127,7 @@ K_BLD_01 = ContractClass(
 # K-OWN-01: the result comes from the kernel's own launches.
 
 
-def k_own_01_judge(evidence: Evidence) -> Failure | None:
+def _judge_operators(evidence: Evidence) -> Failure | None:
     """Return the first operator of torch's that computed during the call."""
     if not evidence.base.returned or not evidence.base.foreign:
         return None
@@ -152,7 +151,7 @@ K_OWN_01 = ContractClass(
     rank=100,
     level=2,
     kinds=(Kind.FOREIGN_OPERATOR,),
-    judge=k_own_01_judge,
+    judge=_judge_operators,
     decides=lambda evidence: evidence.base.returned,
     applies=lambda operator, claims: claims.own_kernels_only,
     of_values=False,
@@ -173,7 +172,7 @@ _PARTS: Final = {
 }
 
 
-def k_ref_01_judge(evidence: Evidence) -> Failure | None:
+def _judge_arguments_alone(evidence: Evidence) -> Failure | None:
     """Return what shows that a result depends on more than the arguments."""
     return (
         _addressed(evidence)
@@ -308,15 +307,8 @@ def _replayed(evidence: Evidence) -> Failure | None:
 
 
 def _stale(miss: Miss, why: str) -> Failure:
-    # The values stand in the message only: they may be those of other data.
-    return Failure(
-        contract="K-REF-01",
-        kind=Kind.STALE_RESULT,
-        message=f"{miss.describe()}; {why}",
-        output=miss.output,
-        index=miss.index,
-        elements=miss.elements,
-    )
+    text = f"{miss.describe()}; {why}"
+    return failure_at("K-REF-01", Kind.STALE_RESULT, text, miss)
 
 
 def _seeded(evidence: Evidence) -> Failure | None:
@@ -326,31 +318,19 @@ def _seeded(evidence: Evidence) -> Failure | None:
     stable = agree(evidence, Probe.BASE, Probe.AFTERWARDS)
     if not (stable and agree(evidence, Probe.AGAIN, Probe.AGAIN_REPEAT)):
         return None
-    places = differing(evidence, Probe.BASE, Probe.AGAIN)
-    found = first_of(places)
+    found = difference(evidence, Probe.BASE, Probe.AGAIN)
     if found is None:
         return None
-    output, index = found
-    one = float(evidence.base.outputs[output][index])
-    other = float(evidence.runs[Probe.AGAIN].outputs[output][index])
-    where = f"{output}[{', '.join(map(str, index))}]"
-    text = f"{where} = {one:.9g} under one seed of torch's random generators and "
-    text += f"{other:.9g} under another"
-    failure = Failure(
-        contract="K-REF-01",
-        kind=Kind.SEED_DEPENDENT,
-        message=text,
-        output=output,
-        index=index,
-        elements=int(places[output].sum()),
-    )
+    where = element(found.output, found.index)
+    text = f"{where} = {found.one:.9g} under one seed of torch's random generators and "
+    text += f"{found.other:.9g} under another"
     miss = miss_of(evidence, Probe.AGAIN)
-    if miss is None or miss.output != output:
-        return failure
+    if miss is None or miss.output != found.output:
+        return failure_at("K-REF-01", Kind.SEED_DEPENDENT, text, found)
     # More than other bits: under one of the seeds the result is wrong.
-    wrong = value_failure("K-REF-01", miss, kind=failure.kind)
-    told = f"{text}; {wrong.message}"
-    return replace(wrong, message=told, elements=failure.elements)
+    wrong = value_failure("K-REF-01", miss, kind=Kind.SEED_DEPENDENT)
+    message = f"{text}; {wrong.message}"
+    return replace(wrong, message=message, elements=found.elements)
 
 
 K_REF_01 = ContractClass(
@@ -379,7 +359,7 @@ K_REF_01 = ContractClass(
     kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),
     later_kinds=(Kind.STALE_RESULT, Kind.SEED_DEPENDENT),
     unseen={Kind.STALE_RESULT: "whether a result belongs to an earlier call"},
-    judge=k_ref_01_judge,
+    judge=_judge_arguments_alone,
     decides=lambda evidence: (
         comparable(evidence, Probe.SECOND, Probe.AGAIN)
         and accepted(evidence, Probe.SECOND) is not None

@@ -1,6 +1,6 @@
 """C-CMP-01: a fused operator does what the chain of its parts does."""
 
-from kfuzz.contracts.classes.precision import value_failure
+from kfuzz.contracts.classes.precision import failure_at, value_failure
 from kfuzz.contracts.evidence import Configurations, Diagnosis, Evidence, Explanation
 from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
@@ -8,7 +8,7 @@ from kfuzz.contracts.reading import conforms, is_decided, is_friendly, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
 
-def judge(evidence: Evidence) -> Failure | None:
+def _judge_chain(evidence: Evidence) -> Failure | None:
     """Return a miss that the unfused chain does not admit either."""
     miss = miss_of(evidence)
     if miss is None or not evidence.of(Explanation).breaks_chain:
@@ -23,7 +23,7 @@ C_CMP_01 = ContractClass(
     **promised("C-CMP-01", Structure.COMPOSITE),
     rank=180,
     level=2,
-    judge=judge,
+    judge=_judge_chain,
     explained=True,
     decides=lambda evidence: is_decided(evidence),
     applies=lambda operator, claims: bool(operator.chain),
@@ -44,7 +44,7 @@ _WHEN = {
 }
 
 
-def c_cmp_02_judge(evidence: Evidence) -> Failure | None:
+def _judge_configuration(evidence: Evidence) -> Failure | None:
     """Return a miss of one configuration alone, or of a first or second call."""
     return _chosen(evidence) or _measured(evidence)
 
@@ -56,16 +56,9 @@ def _measured(evidence: Evidence) -> Failure | None:
     for probe, when in _WHEN.items():
         miss = miss_of(evidence, probe)
         if miss is not None:
-            # The values stand in the message only: they are not the base run's.
-            return Failure(
-                "C-CMP-02",
-                Kind.TUNING_DEPENDENT,
-                f"{miss.describe()} {when}; {evidence.base.config} run once gives what "
-                "it should",
-                output=miss.output,
-                index=miss.index,
-                elements=miss.elements,
-            )
+            once = f"{evidence.base.config} run once gives what it should"
+            text = f"{miss.describe()} {when}; {once}"
+            return failure_at("C-CMP-02", Kind.TUNING_DEPENDENT, text, miss)
     return None
 
 
@@ -103,7 +96,7 @@ C_CMP_02 = ContractClass(
     kinds=(Kind.TUNING_DEPENDENT,),
     later_kinds=(Kind.TUNING_DEPENDENT,),
     unseen={Kind.TUNING_DEPENDENT: "what an autotuner leaves when it measures"},
-    judge=c_cmp_02_judge,
+    judge=_judge_configuration,
     decides=lambda evidence: is_decided(evidence) and evidence.base.configs >= _SEVERAL,
     by_occasion=True,
     of_some_kernels=True,
@@ -115,15 +108,14 @@ C_CMP_02 = ContractClass(
 # C-CMP-03: correct over the declared shape class, not only friendly shapes.
 
 
-def c_cmp_03_judge(evidence: Evidence) -> Failure | None:
+def _judge_shapes(evidence: Evidence) -> Failure | None:
     """Return a miss that is gone at every friendly shape, contiguous."""
     miss, found = miss_of(evidence), evidence.of(Diagnosis)
     if miss is None or found.friendly != "gone":
         return None
     # The friendly shapes are contiguous: then strides, not sizes, are why.
-    laid = "passes with contiguous tensors"
-    why = laid if found.contiguous else "passes at power-of-two shapes"
-    return value_failure("C-CMP-03", miss, why=why)
+    where = "with contiguous tensors" if found.contiguous else "at power-of-two shapes"
+    return value_failure("C-CMP-03", miss, why=f"passes {where}")
 
 
 C_CMP_03 = ContractClass(
@@ -132,7 +124,7 @@ C_CMP_03 = ContractClass(
     level=1,
     core=True,
     on_miss=(Probe.FRIENDLY,),
-    judge=c_cmp_03_judge,
+    judge=_judge_shapes,
     decides=lambda evidence: is_decided(evidence) and not is_friendly(evidence.case),
     in_batch=lambda batch: 0 if batch.friendly else batch.decided,
     provisional=True,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
-from kfuzz.contracts.classes.precision import value_failure
-from kfuzz.contracts.evidence import Evidence, OpCheck
+from kfuzz.contracts.classes.precision import failure_at, value_failure
+from kfuzz.contracts.evidence import Evidence, OpCheck, element
 from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
@@ -21,7 +21,7 @@ _OUTSIDE: Final = ("before", "after", "slack", "elsewhere")
 _DOES: Final = {"load": "load of", "store": "store to", "atomic": "atomic on"}
 
 
-def judge(evidence: Evidence) -> Failure | None:
+def _judge_outside(evidence: Evidence) -> Failure | None:
     """Return the first write outside, or else the first read outside."""
     outside = tuple(a for a in evidence.base.accesses if a.where in _OUTSIDE)
     reads = tuple(a for a in outside if a.access == "load")
@@ -86,7 +86,7 @@ K_MEM_01 = ContractClass(
         Kind.READ_OUTSIDE: "a load outside its arguments",
         Kind.WRITE_OUTSIDE: "this store outside its arguments",
     },
-    judge=judge,
+    judge=_judge_outside,
     decides=lambda evidence: evidence.base.returned,
     in_batch=lambda batch: batch.passed,
     of_values=False,
@@ -98,7 +98,7 @@ K_MEM_01 = ContractClass(
 # K-MEM-02: every output element is written, nothing stale is read.
 
 
-def k_mem_02_judge(evidence: Evidence) -> Failure | None:
+def _judge_unwritten(evidence: Evidence) -> Failure | None:
     """Return the first element that follows what fresh memory held."""
     unwritten = accesses(evidence, "unwritten")
     if miss_of(evidence) is None and not unwritten:
@@ -118,16 +118,9 @@ def k_mem_02_judge(evidence: Evidence) -> Failure | None:
         return replace(failure, accesses=unwritten)
     # Right under this poison: the two values tell more than what was expected.
     other = float(evidence.runs[Probe.OTHER_POISON].outputs[found.output][found.index])
-    where = f"{found.output}[{', '.join(map(str, found.index))}]"
-    return Failure(
-        contract="K-MEM-02",
-        kind=Kind.UNWRITTEN,
-        message=f"{where} = {found.got:.9g} or {other:.9g}, depending on {what}",
-        output=found.output,
-        index=found.index,
-        elements=found.elements,
-        accesses=unwritten,
-    )
+    where = element(found.output, found.index)
+    text = f"{where} = {found.got:.9g} or {other:.9g}, depending on {what}"
+    return failure_at("K-MEM-02", Kind.UNWRITTEN, text, found, unwritten)
 
 
 K_MEM_02 = ContractClass(
@@ -140,7 +133,7 @@ K_MEM_02 = ContractClass(
     kinds=(Kind.UNWRITTEN,),
     later_kinds=(Kind.UNWRITTEN,),
     unseen={Kind.UNWRITTEN: "what fresh memory held"},
-    judge=k_mem_02_judge,
+    judge=_judge_unwritten,
     decides=lambda evidence: is_decided(evidence),
     in_batch=lambda batch: batch.decided,
     of_gradients=True,
@@ -150,7 +143,7 @@ K_MEM_02 = ContractClass(
 # K-MEM-03: inputs not declared in-place keep their bytes.
 
 
-def k_mem_03_judge(evidence: Evidence) -> Failure | None:
+def _judge_inputs(evidence: Evidence) -> Failure | None:
     """Return the first input whose elements changed."""
     for touch in evidence.base.touches:
         free = touch.argument in evidence.declaration.inplace
@@ -163,21 +156,21 @@ def k_mem_03_judge(evidence: Evidence) -> Failure | None:
                 index=touch.first_index,
                 elements=touch.count,
             )
-    told = evidence.of(OpCheck)
-    if not told.mutated or told.mutated in written(evidence):
+    mutated = evidence.of(OpCheck).mutated
+    if not mutated or mutated in written(evidence):
         return None
-    return Failure(
-        contract="K-MEM-03",
-        kind=Kind.FALSE_SCHEMA,
-        output=told.mutated,
-        message=f"writes to {told.mutated}, "
-        "which its schema does not declare (opcheck)",
-    )
+    return undeclared("K-MEM-03", f"writes to {mutated}", mutated)
 
 
 def written(evidence: Evidence) -> tuple[str, ...]:
     """Return what a kernel may write to: its schema alone is false if it does."""
     return (*evidence.declaration.inplace, *evidence.declaration.out)
+
+
+def undeclared(contract: str, what: str, output: str = "") -> Failure:
+    """Return the failure of an operator of which its schema is false."""
+    message = f"{what}, which its schema does not declare (opcheck)"
+    return Failure(contract, Kind.FALSE_SCHEMA, message, output=output)
 
 
 K_MEM_03 = ContractClass(
@@ -187,7 +180,7 @@ K_MEM_03 = ContractClass(
     core=True,
     sampled=(Probe.OPCHECK,),
     kinds=(Kind.INPUT_MODIFIED, Kind.FALSE_SCHEMA),
-    judge=k_mem_03_judge,
+    judge=_judge_inputs,
     decides=lambda evidence: evidence.base.returned,
     in_batch=lambda batch: batch.passed,
     of_values=False,
@@ -202,11 +195,14 @@ K_MEM_03 = ContractClass(
 _LIVE = (Probe.BASE, Probe.SECOND, Probe.AGAIN)
 
 
-def k_mem_04_judge(evidence: Evidence) -> Failure | None:
-    """Return the first result that lies in an input or in a living result."""
-    return (
-        _in_input(evidence) or _in_living_result(evidence) or _against_schema(evidence)
-    )
+def _judge_shared(evidence: Evidence) -> Failure | None:
+    """Return the first result that is in an input, or in a result still in use."""
+    aliased = evidence.of(OpCheck).aliased
+    if aliased and not written(evidence):
+        false = undeclared("K-MEM-04", aliased)
+    else:
+        false = None
+    return _in_input(evidence) or _in_living_result(evidence) or false
 
 
 def _in_input(evidence: Evidence) -> Failure | None:
@@ -224,7 +220,7 @@ def _in_input(evidence: Evidence) -> Failure | None:
 
 
 def _in_living_result(evidence: Evidence) -> Failure | None:
-    if evidence.declaration.inplace or evidence.declaration.out:
+    if written(evidence):
         return None  # the result lies wherever the caller put it
     runs = [evidence.runs[p] for p in _LIVE if p in evidence.runs]
     for i, later in enumerate(runs):
@@ -242,15 +238,6 @@ def _in_living_result(evidence: Evidence) -> Failure | None:
     return None
 
 
-def _against_schema(evidence: Evidence) -> Failure | None:
-    told = evidence.of(OpCheck)
-    free = bool(evidence.declaration.inplace or evidence.declaration.out)
-    if not told.aliased or free:
-        return None
-    message = f"{told.aliased}, which its schema does not declare (opcheck)"
-    return Failure(contract="K-MEM-04", kind=Kind.FALSE_SCHEMA, message=message)
-
-
 K_MEM_04 = ContractClass(
     **promised("K-MEM-04", Structure.EXACT),
     rank=50,
@@ -259,7 +246,7 @@ K_MEM_04 = ContractClass(
     sampled=(Probe.SECOND, Probe.AGAIN, Probe.OPCHECK),
     kinds=(Kind.ALIASES_INPUT, Kind.ALIASES_OUTPUT, Kind.FALSE_SCHEMA),
     later_kinds=(Kind.ALIASES_OUTPUT,),
-    judge=k_mem_04_judge,
+    judge=_judge_shared,
     decides=lambda evidence: evidence.base.comparable,
     of_values=False,
     of_gradients=True,

@@ -1,7 +1,16 @@
 """C-ORD-01: any schedule stays within the bound of the declared reduction."""
 
-from kfuzz.contracts.classes.precision import first_changed
-from kfuzz.contracts.evidence import Batches, Collected, Evidence, Permuted, Rows, Torn
+from kfuzz.contracts.classes.precision import failure_at, first_changed
+from kfuzz.contracts.evidence import (
+    Batches,
+    Collected,
+    Difference,
+    Evidence,
+    Permuted,
+    Rows,
+    Torn,
+    element,
+)
 from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
@@ -14,7 +23,7 @@ from kfuzz.contracts.reading import (
     comparison,
     comparisons,
     conforms,
-    differing,
+    difference,
     first_of,
     is_decided,
     miss_at,
@@ -24,7 +33,7 @@ from kfuzz.contracts.reading import (
 from kfuzz.core.verdict import Access, Failure, Kind
 
 
-def judge(evidence: Evidence) -> Failure | None:
+def _judge_data_order(evidence: Evidence) -> Failure | None:
     """Return what another order of the data shows of a case that conforms."""
     return first_changed(evidence, "C-ORD-01", Permuted, Kind.ORDER_DEPENDENT)
 
@@ -37,7 +46,7 @@ C_ORD_01 = ContractClass(
     kinds=(Kind.ORDER_DEPENDENT,),
     later_kinds=(Kind.ORDER_DEPENDENT,),
     unseen={Kind.ORDER_DEPENDENT: "what it gives for data in another order"},
-    judge=judge,
+    judge=_judge_data_order,
     decides=lambda evidence: bool(evidence.of(Permuted)),
     applies=lambda operator, claims: (
         operator.dim is not None or operator.reduced is not None
@@ -53,7 +62,7 @@ C_ORD_01 = ContractClass(
 _PROGRAMS = 2
 
 
-def c_ord_02_judge(evidence: Evidence) -> Failure | None:
+def _judge_determinism(evidence: Evidence) -> Failure | None:
     """Return the race, the repeat or the batch that the result depends on."""
     return _raced(evidence) or unrepeatable(evidence) or _batched(evidence)
 
@@ -97,12 +106,9 @@ def _missed_at_times(evidence: Evidence, probes: tuple[Probe, ...]) -> Failure |
         miss = miss_at(
             evidence, output, index, Kind.VALUE, int(at_times.sum()), wrong[0]
         )
-        return _unrepeated(
-            f"{miss.describe()}, in {len(wrong)} of {len(missed)} equal calls; the "
-            "others give what they should",
-            found,
-            int(at_times.sum()),
-        )
+        text = f"{miss.describe()}, in {len(wrong)} of {len(missed)} equal calls; the "
+        text += "others give what they should"
+        return failure_at("C-ORD-02", Kind.NONDETERMINISTIC, text, miss)
     return None
 
 
@@ -110,34 +116,13 @@ def _other_bits(evidence: Evidence, probes: tuple[Probe, ...]) -> Failure | None
     if miss_of(evidence) is not None or evidence.declaration.determinism == "none":
         return None
     for probe in probes:
-        places = differing(evidence, Probe.BASE, probe)
-        found = first_of(places)
+        found = difference(evidence, Probe.BASE, probe)
         if found is not None:
-            output, index = found
-            one = float(evidence.base.outputs[output][index])
-            other = float(evidence.runs[probe].outputs[output][index])
-            where = f"{output}[{', '.join(map(str, index))}]"
-            return _unrepeated(
-                f"{where} = {one:.9g}, and {other:.9g} when the same call is made "
-                f"again{UNDER_LOAD.get(probe, '')}",
-                found,
-                int(places[output].sum()),
-            )
+            where = element(found.output, found.index)
+            text = f"{where} = {found.one:.9g}, and {found.other:.9g} when the same "
+            text += f"call is made again{UNDER_LOAD.get(probe, '')}"
+            return failure_at("C-ORD-02", Kind.NONDETERMINISTIC, text, found)
     return None
-
-
-def _unrepeated(
-    message: str, found: tuple[str, tuple[int, ...]], elements: int
-) -> Failure:
-    # The values stand in the message only: the next run may have others.
-    return Failure(
-        contract="C-ORD-02",
-        kind=Kind.NONDETERMINISTIC,
-        message=message,
-        output=found[0],
-        index=found[1],
-        elements=elements,
-    )
 
 
 def _raced(evidence: Evidence) -> Failure | None:
@@ -148,10 +133,12 @@ def _raced(evidence: Evidence) -> Failure | None:
         return None
     for probe in ORDERS:
         if comparable(evidence, probe):
-            places = differing(evidence, Probe.BASE, probe)
-            found = first_of(places)
-            if found is not None and _tells(evidence, probe, found):
-                return _failure(evidence, probe, found, int(places[found[0]].sum()))
+            found = difference(evidence, Probe.BASE, probe)
+            if found is not None and _shows_order(evidence, probe, found):
+                where = element(found.output, found.index)
+                text = f"{where} = {found.one:.9g} or {found.other:.9g}, by the order "
+                text += f"of programs: {_described(races[0])}"
+                return failure_at("C-ORD-02", Kind.RACE, text, found, races)
     return None
 
 
@@ -172,19 +159,14 @@ def _batched(evidence: Evidence) -> Failure | None:
             at = (*index[:axis], batch.rows[index[axis]], *index[axis + 1 :])
             one = float(whole.run.outputs[output][at])
             other = float(batch.run.outputs[output][index])
-            return Failure(
-                contract="C-ORD-02",
-                kind=Kind.BATCH_DEPENDENT,
-                message=f"{output}[{', '.join(map(str, at))}] = {one:.9g} in the batch "
-                f"of {len(whole.rows)} rows and {other:.9g} in {_told(whole, batch)}",
-                output=output,
-                index=index,
-                elements=int(places[output].sum()),
-            )
+            apart = Difference(output, index, one, other, int(places[output].sum()))
+            text = f"{element(output, at)} = {one:.9g} in the batch of "
+            text += f"{len(whole.rows)} rows and {other:.9g} in {_part(whole, batch)}"
+            return failure_at("C-ORD-02", Kind.BATCH_DEPENDENT, text, apart)
     return None
 
 
-def _told(whole: Rows, batch: Rows) -> str:
+def _part(whole: Rows, batch: Rows) -> str:
     """Return which part of the whole a batch is, in words."""
     rows = batch.rows
     if len(rows) < len(whole.rows):
@@ -197,9 +179,7 @@ def _told(whole: Rows, batch: Rows) -> str:
     return "the same rows in reverse order"
 
 
-def _tells(
-    evidence: Evidence, probe: Probe, found: tuple[str, tuple[int, ...]]
-) -> bool:
+def _shows_order(evidence: Evidence, probe: Probe, found: Difference) -> bool:
     """Whether a difference shows that the order matters.
 
     Where the store is stochastic the seed may be the kernel's own: only what the other
@@ -207,28 +187,8 @@ def _tells(
     """
     if evidence.declaration.store != "stochastic":
         return True
-    output, index = found
-    made = comparison(evidence, output, probe)
-    return made is not None and bool(made.missed[0][index])
-
-
-def _failure(
-    evidence: Evidence, probe: Probe, found: tuple[str, tuple[int, ...]], elements: int
-) -> Failure:
-    races, (output, index) = accesses(evidence, "race"), found
-    one = float(evidence.base.outputs[output][index])
-    other = float(evidence.runs[probe].outputs[output][index])
-    where = f"{output}[{', '.join(map(str, index))}]"
-    return Failure(
-        contract="C-ORD-02",
-        kind=Kind.RACE,
-        message=f"{where} = {one:.9g} or {other:.9g}, by the order of programs: "
-        f"{_described(races[0])}",
-        output=output,
-        index=index,
-        elements=elements,
-        accesses=races,
-    )
+    made = comparison(evidence, found.output, probe)
+    return made is not None and bool(made.missed[0][found.index])
 
 
 def _described(race: Access) -> str:
@@ -267,7 +227,7 @@ C_ORD_02 = ContractClass(
         "other work",
         Kind.BATCH_DEPENDENT: "what the same rows are in another batch",
     },
-    judge=c_ord_02_judge,
+    judge=_judge_determinism,
     decides=_decides,
     applies=lambda operator, claims: (
         claims.determinism != "none" or claims.batch_invariant
@@ -285,7 +245,7 @@ COLLECTIVE = "collective"
 APART = "one after the other they are correct"
 
 
-def c_ord_03_judge(evidence: Evidence) -> Failure | None:
+def _judge_overlap(evidence: Evidence) -> Failure | None:
     """Return what a call left that overlapped others and is right by itself."""
     torn = evidence.of(Collected).torn
     if torn is not None:
@@ -303,39 +263,22 @@ def c_ord_03_judge(evidence: Evidence) -> Failure | None:
         return Failure("C-ORD-03", Kind.OVERLAP_DEPENDENT, text, output=wrong.output)
     miss = miss_of(evidence, Probe.OVERLAPPED)
     if miss is not None:
-        # The values stand in the message only: they may be those of other data.
-        return Failure(
-            "C-ORD-03",
-            Kind.OVERLAP_DEPENDENT,
-            f"{miss.describe()} {TOGETHER}; {APART}",
-            output=miss.output,
-            index=miss.index,
-            elements=miss.elements,
-        )
+        text = f"{miss.describe()} {TOGETHER}; {APART}"
+        return failure_at("C-ORD-03", Kind.OVERLAP_DEPENDENT, text, miss)
     if evidence.declaration.determinism != "bitwise":
         return None
-    if agree(evidence, Probe.ALONE, Probe.OVERLAPPED):
+    found = difference(evidence, Probe.ALONE, Probe.OVERLAPPED)
+    if found is None:
         return None
-    places = differing(evidence, Probe.ALONE, Probe.OVERLAPPED)
-    found = first_of(places)
-    assert found is not None
-    output, index = found
-    one = float(evidence.runs[Probe.ALONE].outputs[output][index])
-    other = float(run.outputs[output][index])
-    return Failure(
-        "C-ORD-03",
-        Kind.OVERLAP_DEPENDENT,
-        f"{output}[{', '.join(map(str, index))}] = {other:.9g} {TOGETHER}, {one:.9g} "
-        "by itself; bitwise determinism is declared",
-        output=output,
-        index=index,
-        elements=int(places[output].sum()),
-    )
+    where = element(found.output, found.index)
+    text = f"{where} = {found.other:.9g} {TOGETHER}, {found.one:.9g} by itself; "
+    text += "bitwise determinism is declared"
+    return failure_at("C-ORD-03", Kind.OVERLAP_DEPENDENT, text, found)
 
 
 def _of_collective(torn: Torn) -> Failure:
     """Return the violation that an all-reduce saw."""
-    where = f"{torn.output}[{', '.join(map(str, torn.index))}]"
+    where = element(torn.output, torn.index)
     some = f" ({torn.elements} of {torn.of} elements)" if torn.elements > 1 else ""
     return Failure(
         "C-ORD-03",
@@ -357,7 +300,7 @@ C_ORD_03 = ContractClass(
     kinds=(Kind.OVERLAP_DEPENDENT,),
     later_kinds=(Kind.OVERLAP_DEPENDENT,),
     unseen={Kind.OVERLAP_DEPENDENT: "what it gives beside other calls"},
-    judge=c_ord_03_judge,
+    judge=_judge_overlap,
     decides=lambda evidence: (
         comparable(evidence, Probe.ALONE, Probe.OVERLAPPED)
         and accepted(evidence, Probe.OVERLAPPED) is not None

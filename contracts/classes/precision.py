@@ -1,6 +1,13 @@
 """What the value contracts share: turning a miss into a failure."""
 
-from kfuzz.contracts.evidence import Diagnosis, Evidence, Explanation, Miss, Scaled
+from kfuzz.contracts.evidence import (
+    Diagnosis,
+    Difference,
+    Evidence,
+    Explanation,
+    Miss,
+    Scaled,
+)
 from kfuzz.contracts.language import BITWISE, Changed, ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import (
@@ -10,7 +17,7 @@ from kfuzz.contracts.reading import (
     miss_of,
     subnormals_matter,
 )
-from kfuzz.core.verdict import Failure, Kind, output_of
+from kfuzz.core.verdict import Access, Failure, Kind, output_of
 
 
 def value_failure(
@@ -50,26 +57,25 @@ def value_failure(
     )
 
 
-def changed_failure(contract: str, found: Changed, kind: Kind) -> Failure | None:
-    """Return the failure that a changed form of a case shows, if any.
+def failure_at(
+    contract: str,
+    kind: Kind,
+    message: str,
+    found: Miss | Difference,
+    accesses: tuple[Access, ...] = (),
+) -> Failure:
+    """Return a failure whose values stand in its message only.
 
-    Args:
-        contract: id of the class.
-        found: what the changed form showed.
-        kind: how it shows.
+    They may be those of other data, and the next run may have others.
     """
-    if found.miss is None:
-        return None
-    why = "as it is the case conforms"
-    if found.shift is not None:
-        why = f"allowed, but not 2^{found.shift} times what it is without"
-    return value_failure(
-        contract,
-        found.miss,
+    return Failure(
+        contract=contract,
         kind=kind,
-        words=f" with {found.change}",
-        why=why,
-        detail="" if found.shift is None else BITWISE,
+        message=message,
+        output=found.output,
+        index=found.index,
+        elements=found.elements,
+        accesses=accesses,
     )
 
 
@@ -79,14 +85,23 @@ def first_changed(
     """Return the first failure that changed forms of a conforming case show."""
     if miss_of(evidence) is not None:
         return None
-    made = (changed_failure(contract, each, kind) for each in evidence.of(forms))
-    return next(filter(None, made), None)
+    for found in evidence.of(forms):
+        if found.miss is not None:
+            why, detail = "as it is the case conforms", ""
+            if found.shift is not None:
+                why = f"allowed, but not 2^{found.shift} times what it is without"
+                detail = BITWISE
+            words = f" with {found.change}"
+            return value_failure(
+                contract, found.miss, kind=kind, words=words, why=why, detail=detail
+            )
+    return None
 
 
 # C-PRC-01: the declared accumulator and intermediate formats are really used.
 
 
-def judge(evidence: Evidence) -> Failure | None:
+def _judge_arithmetic(evidence: Evidence) -> Failure | None:
     """Return a miss that arithmetic other than the declared one explains entirely."""
     miss = miss_of(evidence)
     if (
@@ -112,7 +127,7 @@ C_PRC_01 = ContractClass(
     level=2,
     on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
     kinds=(Kind.VALUE,),
-    judge=judge,
+    judge=_judge_arithmetic,
     explained=True,
     decides=lambda evidence: is_decided(evidence),
     applies=lambda operator, claims: operator.tolerance.structure != "exact",
@@ -124,25 +139,21 @@ C_PRC_01 = ContractClass(
 # C-PRC-02: no avoidable cancellation or overflow.
 
 
-def c_prc_02_judge(evidence: Evidence) -> Failure | None:
+def _judge_cancellation(evidence: Evidence) -> Failure | None:
     """Return NaN or Inf that magnitude makes, or a miss that recentring mends."""
-    miss = miss_of(evidence)
+    miss, found = miss_of(evidence), evidence.of(Diagnosis)
     if miss is None:
         return None
     if miss.kind in (Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED):
-        found = evidence.of(Diagnosis)
         # What contiguous input mends is no matter of arithmetic, nor is what numbers
         # of ordinary magnitude do not mend: 0 / 0, or memory that nothing wrote.
         arithmetic = inputs_finite(evidence) and found.moderate and not found.contiguous
         why = "gone with numbers of ordinary magnitude"
         return value_failure("C-PRC-02", miss, why=why) if arithmetic else None
-    if miss.kind is not Kind.VALUE or evidence.of(Diagnosis).shape_bound:
+    if miss.kind is not Kind.VALUE or found.shape_bound or not found.recentred:
         return None
-    if not evidence.of(Diagnosis).recentred:
-        return None
-    return value_failure(
-        "C-PRC-02", miss, why="passes once the data is centred and scaled"
-    )
+    why = "passes once the data is centred and scaled"
+    return value_failure("C-PRC-02", miss, why=why)
 
 
 C_PRC_02 = ContractClass(
@@ -151,7 +162,7 @@ C_PRC_02 = ContractClass(
     level=2,
     on_miss=(Probe.FRIENDLY, Probe.CONTIGUOUS, Probe.ORDINARY, Probe.RECENTRED),
     kinds=(Kind.NAN_UNEXPECTED, Kind.INF_UNEXPECTED, Kind.VALUE),
-    judge=c_prc_02_judge,
+    judge=_judge_cancellation,
     decides=lambda evidence: is_decided(evidence) and inputs_finite(evidence),
     in_batch=lambda batch: batch.finite,
     provisional=True,
@@ -161,24 +172,21 @@ C_PRC_02 = ContractClass(
 # C-PRC-03: subnormal numbers are kept, or flushed, as declared.
 
 
-def c_prc_03_judge(evidence: Evidence) -> Failure | None:
+def _judge_subnormals(evidence: Evidence) -> Failure | None:
     """Return a miss that is a matter of subnormal numbers."""
-    miss = miss_of(evidence)
+    miss, found = miss_of(evidence), evidence.of(Diagnosis)
     if (
         miss is None
         or output_of(miss.output) in evidence.operator.integers
-        or evidence.of(Diagnosis).shape_bound
+        or found.shape_bound
     ):
         return None
     mode = evidence.declaration.subnormals
     if keeps_subnormals(evidence):
         why = "a subnormal number, and flush is declared"
-    elif evidence.of(Diagnosis).subnormal == "gone":
+    elif found.subnormal == "gone":
         why = "gone once subnormal arguments are 0, and once they are normal"
-    elif (
-        evidence.of(Explanation).flushes
-        and evidence.of(Diagnosis).subnormal != "persists"
-    ):
+    elif evidence.of(Explanation).flushes and found.subnormal != "persists":
         why = f"as a kernel that flushes would give it, {mode} is declared"
     else:
         return None
@@ -195,7 +203,7 @@ C_PRC_03 = ContractClass(
         Probe.FRIENDLY,
         Probe.ORDINARY,
     ),
-    judge=c_prc_03_judge,
+    judge=_judge_subnormals,
     explained=True,
     decides=lambda evidence: is_decided(evidence) and subnormals_matter(evidence),
     applies=lambda operator, claims: (
@@ -208,7 +216,7 @@ C_PRC_03 = ContractClass(
 # C-PRC-04: powers of two commute with a homogeneous operator.
 
 
-def c_prc_04_judge(evidence: Evidence) -> Failure | None:
+def _judge_scaling(evidence: Evidence) -> Failure | None:
     """Return what scaled data show of a case that conforms."""
     return first_changed(evidence, "C-PRC-04", Scaled, Kind.SCALE_DEPENDENT)
 
@@ -221,7 +229,7 @@ C_PRC_04 = ContractClass(
     kinds=(Kind.SCALE_DEPENDENT,),
     later_kinds=(Kind.SCALE_DEPENDENT,),
     unseen={Kind.SCALE_DEPENDENT: "what it gives for scaled data"},
-    judge=c_prc_04_judge,
+    judge=_judge_scaling,
     decides=lambda evidence: bool(evidence.of(Scaled)),
     applies=lambda operator, claims: bool(operator.homogeneous),
     by_occasion=True,

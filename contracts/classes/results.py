@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from kfuzz.contracts.classes.memory import undeclared, written
 from kfuzz.contracts.classes.precision import value_failure
 from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import ContractClass, Probe, Structure
@@ -10,7 +11,7 @@ from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
 
-def judge(evidence: Evidence) -> Failure | None:
+def _judge_values(evidence: Evidence) -> Failure | None:
     """Return any miss: the class of plain wrong answers."""
     miss = miss_of(evidence)
     return None if miss is None else value_failure("K-VAL-01", miss)
@@ -21,7 +22,7 @@ K_VAL_01 = ContractClass(
     rank=190,
     level=1,
     core=True,
-    judge=judge,
+    judge=_judge_values,
     decides=lambda evidence: is_decided(evidence),
     in_batch=lambda batch: batch.decided,
     provisional=True,
@@ -33,7 +34,7 @@ K_VAL_01 = ContractClass(
 ADMITS = 'nonfinite="undefined"'
 
 
-def c_exc_01_judge(evidence: Evidence) -> Failure | None:
+def _judge_nonfinite(evidence: Evidence) -> Failure | None:
     """Return a difference of masks, a number not masked, or a call that takes one."""
     found, miss = evidence.nonfinite, miss_of(evidence)
     if evidence.refusable:
@@ -61,8 +62,8 @@ def c_exc_01_judge(evidence: Evidence) -> Failure | None:
     return value_failure("C-EXC-01", miss, why=f"{ADMITS} is not declared")
 
 
-def decides(evidence: Evidence) -> bool:
-    """Whether a case without failure holds NaN or Inf and shows their fate."""
+def _decides_nonfinite(evidence: Evidence) -> bool:
+    """Whether a case without failure holds NaN or Inf and shows their outcome."""
     if evidence.refusable:
         return not evidence.base.returned
     return is_decided(evidence) and not inputs_finite(evidence)
@@ -74,8 +75,8 @@ C_EXC_01 = ContractClass(
     level=2,
     core=True,
     kinds=(*sorted(MASK_KINDS), Kind.NONFINITE_ACCEPTED, Kind.VALUE),
-    judge=c_exc_01_judge,
-    decides=decides,
+    judge=_judge_nonfinite,
+    decides=_decides_nonfinite,
     applies=lambda operator, claims: (
         claims.nonfinite != "undefined" and operator.takes_nonfinite
     ),
@@ -88,7 +89,7 @@ C_EXC_01 = ContractClass(
 # C-EXC-02: indices out of bounds follow the declared policy.
 
 
-def c_exc_02_judge(evidence: Evidence) -> Failure | None:
+def _judge_indices(evidence: Evidence) -> Failure | None:
     """Return a call that takes a bad index, or what it makes of one."""
     index, miss = evidence.out_of_bounds, miss_of(evidence)
     if index is None or (evidence.outside and not evidence.beyond_bounds):
@@ -112,13 +113,11 @@ def c_exc_02_judge(evidence: Evidence) -> Failure | None:
     return value_failure("C-EXC-02", miss, why=f'{found}, "{policy}" is declared')
 
 
-def c_exc_02_decides(evidence: Evidence) -> bool:
-    """Whether a case without failure holds a bad index and shows its fate."""
-    if evidence.out_of_bounds is None:
-        return False
-    return (
-        not evidence.base.returned if evidence.beyond_bounds else is_decided(evidence)
-    )
+def _decides_indices(evidence: Evidence) -> bool:
+    """Whether a case without failure holds a bad index and shows its outcome."""
+    if evidence.beyond_bounds:
+        return not evidence.base.returned
+    return evidence.out_of_bounds is not None and is_decided(evidence)
 
 
 C_EXC_02 = ContractClass(
@@ -126,8 +125,8 @@ C_EXC_02 = ContractClass(
     rank=120,
     level=2,
     kinds=(Kind.INDEX_ACCEPTED, Kind.VALUE, *sorted(MASK_KINDS)),
-    judge=c_exc_02_judge,
-    decides=c_exc_02_decides,
+    judge=_judge_indices,
+    decides=_decides_indices,
     applies=lambda operator, claims: (
         bool(operator.straying) and claims.out_of_bounds != "undefined"
     ),
@@ -138,7 +137,7 @@ C_EXC_02 = ContractClass(
 # K-MET-01: type, shape, dtype and device of the result are the operator's.
 
 
-def k_met_01_judge(evidence: Evidence) -> Failure | None:
+def _judge_metadata(evidence: Evidence) -> Failure | None:
     """Return the first metadata problem of the result."""
     problem = evidence.base.metadata
     if problem is None:
@@ -152,19 +151,14 @@ def k_met_01_judge(evidence: Evidence) -> Failure | None:
 
 
 def _by_opcheck(evidence: Evidence) -> Failure | None:
-    """Return a lie of a custom operator about itself that breaks no other promise."""
-    told, claims = evidence.of(OpCheck), evidence.declaration
-    if told.fake:
-        message = f"its fake implementation gives another result: {told.fake}"
+    """Return what is false of a custom operator and breaks no other promise."""
+    found, free = evidence.of(OpCheck), written(evidence)
+    if found.fake:
+        message = f"its fake implementation gives another result: {found.fake}"
         return Failure(contract="K-MET-01", kind=Kind.FALSE_FAKE, message=message)
-    if told.mutated and told.mutated in (*claims.inplace, *claims.out):
-        what = f"writes to {told.mutated}"
-    elif told.aliased and (claims.inplace or claims.out):
-        what = told.aliased
-    else:
-        return None
-    message = f"{what}, which its schema does not declare (opcheck)"
-    return Failure(contract="K-MET-01", kind=Kind.FALSE_SCHEMA, message=message)
+    if found.mutated in free:
+        return undeclared("K-MET-01", f"writes to {found.mutated}")
+    return undeclared("K-MET-01", found.aliased) if found.aliased and free else None
 
 
 K_MET_01 = ContractClass(
@@ -186,7 +180,7 @@ K_MET_01 = ContractClass(
         Kind.FALSE_SCHEMA: "what torch.library.opcheck reports of its schema",
         Kind.FALSE_FAKE: "what torch.library.opcheck reports of its fake",
     },
-    judge=k_met_01_judge,
+    judge=_judge_metadata,
     decides=lambda evidence: evidence.base.returned,
     in_batch=lambda batch: batch.passed,
     of_values=False,
@@ -205,7 +199,7 @@ _ASKED: Final = {
 }
 
 
-def k_grd_01_judge(evidence: Evidence) -> Failure | None:
+def _judge_gradients(evidence: Evidence) -> Failure | None:
     """Return what another way of asking for the same gradients shows."""
     for probe, (way, words) in _ASKED.items():
         run = evidence.runs.get(probe)
@@ -240,7 +234,7 @@ K_GRD_01 = ContractClass(
     on_miss=(Probe.FRIENDLY, Probe.ORDINARY),
     sampled=tuple(_ASKED),
     by_chance=(Kind.NONDETERMINISTIC,),
-    judge=k_grd_01_judge,
+    judge=_judge_gradients,
     decides=lambda evidence: (
         evidence.operator.forward is not None and is_decided(evidence)
     ),

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from kfuzz.contracts.classes.memory import judge
+from kfuzz.contracts.classes.memory import K_MEM_01
 from kfuzz.core.verdict import Access, Failure, Kind
 from kfuzz.numerics.run import AllocationTouch, Run, Touch
 
@@ -15,7 +15,7 @@ STORE = Access("store", "", "its own float32[4]", "before", distance=2, offset=-
 
 def judged(*accesses: Access, **evidence: object) -> Failure | None:
     run = Run(accesses=accesses, **evidence)  # type: ignore[arg-type]
-    return judge(SimpleNamespace(base=run))  # type: ignore[arg-type]
+    return K_MEM_01.judge(SimpleNamespace(base=run))  # type: ignore[arg-type]
 
 
 def test_a_load_outside_is_named_with_line_and_program() -> None:
