@@ -482,6 +482,10 @@ def match_signature(
         # A builtin without a signature (torch.softmax, say) takes everything.
         wanted = tuple(n for n in operator.outputs if n in out)
         return Arguments(tuple(tensors), tuple(scalars), wanted, tuple(tensors))
+    name = getattr(function, "__name__", "implementation")
+    wrong = partial(
+        _mismatch, f"{name}{signature}", operator.signature_text(), where=where
+    )
     kinds = inspect.Parameter
     positional: list[inspect.Parameter] = []
     keywords: set[str] = set()
@@ -494,51 +498,37 @@ def match_signature(
         elif p.name in own and p.name not in operator.inputs:
             if p.default is kinds.empty and p.name not in given:
                 why = f"{p.name!r} is needed, and not in every configuration"
-                _mismatch(operator, function, signature, where, why)
+                raise wrong(why)
         elif p.kind is kinds.VAR_POSITIONAL:
             positional += [p] * (len(tensors) - len(positional))
         elif p.name in scalars and p.kind is not kinds.POSITIONAL_ONLY:
             keywords.add(p.name)
         elif p.kind is kinds.KEYWORD_ONLY:
             if p.default is kinds.empty:
-                _mismatch(operator, function, signature, where, f"{p.name!r} is needed")
+                raise wrong(f"{p.name!r} is needed")
         elif p.default is kinds.empty or p.name in tensors:
             positional.append(p)
     if len(positional) > len(tensors):
         extra = positional[len(tensors)].name
-        _mismatch(
-            operator, function, signature, where,
-            f"{extra!r} is no parameter of {operator.name} and has no default",
-        )  # fmt: skip
+        raise wrong(f"{extra!r} is no parameter of {operator.name} and has no default")
     names = tuple(tensors)[: len(positional)]
     missing = [n for n, p in tensors.items() if n not in names and not p.optional]
     if missing:
-        _mismatch(
-            operator, function, signature, where, f"takes no tensor for {missing[0]!r}"
-        )
+        raise wrong(f"takes no tensor for {missing[0]!r}")
     passed = tuple(scalars) if takes_any else tuple(n for n in scalars if n in keywords)
     lacking = [n for n in out if n not in signature.parameters and not takes_any]
     if lacking:
-        _mismatch(
-            operator, function, signature, where,
-            f"it has no parameter for its destination {lacking[0]!r}",
-        )  # fmt: skip
+        raise wrong(f"it has no parameter for its destination {lacking[0]!r}")
     wanted = tuple(n for n in operator.outputs if n in out)
     named = {*signature.parameters, *(own if takes_any else ())}
     foreign = [n for n in sorted(own) if n in operator.inputs or n in out]
     foreign += [n for n in sorted(own) if n not in named]
     if foreign:
-        _mismatch(
-            operator, function, signature, where,
-            f"{foreign[0]!r} of configs= is no keyword of its own",
-        )  # fmt: skip
+        raise wrong(f"{foreign[0]!r} of configs= is no keyword of its own")
     order = _positions(signature, names, wanted, own)
     if any(n in own for n in order):
         first = next(n for n in order if n in own)
-        _mismatch(
-            operator, function, signature, where,
-            f"{first!r} of configs= stands before a tensor",
-        )  # fmt: skip
+        raise wrong(f"{first!r} of configs= stands before a tensor")
     absent = zip(names, positional, strict=True)
     nullable = {n for n, p in absent if tensors[n].optional and p.default is None}
     return Arguments(names, passed, wanted, order, frozenset(nullable))
@@ -567,17 +557,9 @@ def _positions(
     return tuple(order + left)
 
 
-def _mismatch(
-    operator: Operator,
-    function: Callable[..., Any],
-    signature: inspect.Signature,
-    where: str,
-    why: str,
-) -> None:
-    name = getattr(function, "__name__", "implementation")
-    raise BindingError(
-        f"the implementation is {name}{signature}, the operator is "
-        f"{operator.signature_text()}: {why}",
+def _mismatch(have: str, wanted: str, why: str, *, where: str) -> BindingError:
+    return BindingError(
+        f"the implementation is {have}, the operator is {wanted}: {why}",
         where=where,
         fix="tensors are passed positionally in the operator's order, scalars by "
         "keyword; parameters of your own need defaults",

@@ -7,7 +7,7 @@ gathers it. Importing this imports no torch.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kfuzz.contracts.language import Changed, Probe
 from kfuzz.core.declaration import Declaration
@@ -135,7 +135,8 @@ def element(output: str, index: tuple[int, ...]) -> str:
     return f"{output}[{', '.join(map(str, index))}]"
 
 
-class Difference(NamedTuple):
+@dataclass(frozen=True)
+class Difference:
     """The first element of a result in which two calls left other bits.
 
     Attributes:

@@ -670,15 +670,27 @@ class Operator:
     def unfolded(self, **dims: str) -> Operator:
         """Return the operator at other ranks: `ops.group_norm.unfolded(L="*")`.
 
-        See `kfuzz.contracts.operator`.
+        Arguments are given to the oracle and the error model with each dimension as
+        one. A result whose sizes up to it are an argument's gets it as the argument has
+        it.
 
         Args:
-            dims: by dimension the names that stand for it, "" for none, "*" for any.
+            dims: by dimension the names that stand for it, "" for none; "*" among them
+                for any number, of a rank of 5 at most. Dimensions that follow it may
+                stand among them: cross_entropy's N as "N C H W", or as "* C *".
 
         Raises:
-            BindingError: where a dimension cannot be replaced.
+            BindingError: if the results are not unique, if a dimension is not the
+                operator's, is one that something else depends on, or a name is taken;
+                if it has a "*" besides.
         """
-        return unfolded(self, dims)
+        where = f"operator {self.name}, unfolded"
+        if self.relation is not None or self.forward is not None:
+            raise BindingError("its results are not unfolded", where=where)
+        made = self
+        for name, text in dims.items():
+            made = _unfolded(made, name, text.split(), where)
+        return made
 
     def fitted(self, case: Case, values: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return changed values put back into the domain; those in it as they are."""
@@ -1008,30 +1020,6 @@ def fitted(
 Shape = tuple[int, ...]
 # Volumes in batches with channels; higher ranks are no operators of their own.
 _MOST: Final = 5
-
-
-def unfolded(operator: Operator, dims: Mapping[str, str]) -> Operator:
-    """Return the operator with dimensions replaced: group_norm's L by "H W", or by "*".
-
-    Arguments are given to the oracle and the error model with each as one dimension. A
-    result whose sizes up to it are an argument's gets it as the argument has it.
-
-    Args:
-        operator: one whose results are unique.
-        dims: by dimension the names that stand for it, "" for none; "*" among them for
-            any number, of a rank of 5 at most. Dimensions that follow it may stand
-            among them: cross_entropy's N as "N C H W", or as "* C *".
-
-    Raises:
-        BindingError: if a dimension is not the operator's, is one that something else
-            depends on, or a name is taken; if it has a "*" besides.
-    """
-    where = f"operator {operator.name}, unfolded"
-    if operator.relation is not None or operator.forward is not None:
-        raise BindingError("its results are not unfolded", where=where)
-    for name, text in dims.items():
-        operator = _unfolded(operator, name, text.split(), where)
-    return operator
 
 
 def _unfolded(

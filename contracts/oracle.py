@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,14 @@ from kfuzz.contracts.operator import Operator, alone, count, joined, takes_membe
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
-from kfuzz.core.recipe import Case, Destination, Scalar, contiguous_strides, layout_of
+from kfuzz.core.recipe import (
+    Case,
+    Destination,
+    Scalar,
+    contiguous_strides,
+    layout_of,
+    unravel,
+)
 from kfuzz.core.verdict import OtherForm, named, output_of
 from kfuzz.numerics.acceptance import Acceptance, Problem, whole
 from kfuzz.numerics.accumulation import Accumulation, identical
@@ -170,11 +176,14 @@ def first_nonfinite(
         x = given.to(torch.float64)
         wrong = ~torch.isfinite(x)
         if bool(wrong.any()):
-            flat = int(wrong.flatten().to(torch.uint8).argmax())
-            at = np.unravel_index(flat, tuple(x.shape)) if x.dim() else ()
-            value = float(x.flatten()[flat])
-            return NonFinite(name, tuple(int(i) for i in at), value)
+            at = _first(wrong)
+            return NonFinite(name, at, float(x[at]))
     return None
+
+
+def _first(mask: Tensor) -> tuple[int, ...]:
+    """Return the index of the first True element."""
+    return unravel(int(mask.flatten().to(torch.uint8).argmax()), mask.shape)
 
 
 def masked(values: Tensor) -> Tensor:
@@ -226,12 +235,11 @@ def first_out_of_bounds(
         if parameter.ignored:
             outside = outside & (index != problem.axis(parameter.ignored))
         if bool(outside.any()):
-            flat = int(outside.flatten().to(torch.uint8).argmax())
-            at = np.unravel_index(flat, tuple(index.shape)) if index.dim() else ()
+            at = _first(outside)
             return OutOfBounds(
                 argument=name,
-                at=tuple(int(i) for i in at),
-                value=int(index.flatten()[flat]),
+                at=at,
+                value=int(index[at]),
                 dimension=parameter.below,
                 bound=bound,
                 empty=_is_empty(case, parameter.below),

@@ -276,14 +276,6 @@ def worst_ratio(evidence: Evidence) -> float:
 
 def miss_of(evidence: Evidence, probe: Probe = Probe.BASE) -> Miss | None:
     """Return the worst miss of the first output that misses; None if none."""
-    kept = evidence.concluded  # every class asks
-    if probe not in kept:
-        kept[probe] = _miss_of(evidence, probe)
-    made: Miss | None = kept[probe]
-    return made
-
-
-def _miss_of(evidence: Evidence, probe: Probe) -> Miss | None:
     run, wanted = evidence.runs.get(probe), accepted(evidence, probe)
     if run is None:
         return None
@@ -407,8 +399,9 @@ def difference(evidence: Evidence, one: Probe, other: Probe) -> Difference | Non
     if (found := first_of(places)) is None:
         return None
     output, index = found
-    left = (float(evidence.runs[p].outputs[output][index]) for p in (one, other))
-    return Difference(output, index, *left, int(places[output].sum()))
+    left, right = (evidence.runs[p].outputs[output][index] for p in (one, other))
+    elements = int(places[output].sum())
+    return Difference(output, index, float(left), float(right), elements)
 
 
 def agree(evidence: Evidence, one: Probe, other: Probe) -> bool:

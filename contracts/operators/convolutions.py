@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Operator, Structure
+from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.recipe import Scalar
 from kfuzz.strategies.parameters import ScalarParameter
@@ -20,6 +22,7 @@ def convolution(
     filters: str,
     longest: int,
     transposed: bool = False,
+    strides: tuple[int, ...] = (1, 2, 3),
 ) -> Operator:
     """Return the operator of a convolution, or of its adjoint.
 
@@ -29,13 +32,14 @@ def convolution(
         filters: names of the filter's, as many.
         longest: most taps along one dimension.
         transposed: whether it is the adjoint.
+        strides: those that are drawn, the default first.
     """
 
     def scalar(default: Scalar, *domain: Scalar) -> ScalarParameter:
         return ks.scalar(default, domain=domain)
 
     widths = filters.split()
-    stride, groups, dilation = scalar(1, 2, 3), scalar(1, 2, 3, 8), scalar(1, 2, 3)
+    stride, groups, dilation = scalar(*strides), scalar(1, 2, 3, 8), scalar(1, 2, 3)
     padding = scalar(0, 1, 2, 3)
     scalars = {
         "stride": stride, "padding": padding, "dilation": dilation, "groups": groups,
@@ -154,24 +158,6 @@ conv1d = convolution("conv1d", axes="L", filters="R", longest=7)
 WINOGRAD: Final = "winograd"
 
 
-def reference_conv2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    *,
-    stride: int,
-    padding: int,
-    dilation: int,
-    groups: int = 1,
-) -> Any:
-    """torch.nn.functional.conv2d with zeros around x."""
-    import torch
-
-    return torch.nn.functional.conv2d(
-        x, weight, bias, stride, padding, dilation, groups
-    )
-
-
 def accept_conv2d(problem: nm.Problem) -> nm.Acceptance:
     """Return the matrix product of weights and columns, its bound and classes.
 
@@ -191,29 +177,12 @@ def accept_conv2d(problem: nm.Problem) -> nm.Acceptance:
     return nm.merged(made).accepted(problem)
 
 
-conv2d = defined(
-    "conv2d",
-    inputs={
-        "x": ks.tensors("N C H W"),
-        "weight": ks.tensors("O I R S"),
-        "bias": ks.tensors("O", role="bias", optional=True),
-        "stride": ks.scalar(1, domain=(2, 3, 4)),
-        "padding": ks.scalar(0, domain=(1, 2, 3)),
-        "dilation": ks.scalar(1, domain=(2, 3)),
-        "groups": ks.scalar(1, domain=(2, 3, 8)),
-    },
-    oracle=reference_conv2d,
-    homogeneous={"x bias": 1, "weight bias": 1},
+conv2d = replace(
+    convolution("conv2d", axes="H W", filters="R S", longest=7, strides=(1, 2, 3, 4)),
+    oracle=of_torch(
+        "nn.functional.conv2d", "torch.nn.functional.conv2d with zeros around x."
+    ),
     error_model=accept_conv2d,
-    batch="N",
-    reduced="C",
-    empty_reduction=False,
-    shape_class="R >= 1 and S >= 1 and R <= 7 and S <= 7 and O >= 1 and H >= 1 and "
-    "W >= 1 and H + 2 * padding > dilation * (R - 1) and "
-    "W + 2 * padding > dilation * (S - 1) and "
-    "I == C // groups and C % groups == 0 and O % groups == 0",
-    workspaces=("N C R S H W",),
-    usual={"N": 1, "R": 3, "S": 3},
     algorithms={
         WINOGRAD: "3 x 3 filters at stride 1 and dilation 1 by Winograd's tiles of 2 x "
         "2 or 4 x 4 outputs, whose error is that of far larger terms"

@@ -8,8 +8,10 @@ from torch.nn import functional
 from torch.optim import adamw, sgd
 
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.operators.elementwise import turned
 from kfuzz.contracts.platform.table import (
     Claim,
+    as_written,
     implements,
     namesakes,
     narrowing,
@@ -76,13 +78,6 @@ def torch_transpose(x: Tensor) -> Tensor:
     return x.transpose(-1, -2).clone()
 
 
-def _turned(x: Tensor, *, interleaved: bool) -> Tensor:
-    if interleaved:
-        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
-    first, second = x.chunk(2, -1)
-    return torch.cat((-second, first), -1)
-
-
 @implements(
     ops.rope,
     stored(
@@ -93,8 +88,8 @@ def torch_rope(
     x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False
 ) -> Tensor:
     """Multiply, turn, multiply, add, with tables as wide as the heads."""
-    turned = _turned(x, interleaved=interleaved)
-    return x * cos[:, None] + turned * sin[:, None]
+    other: Tensor = turned(x, interleaved=interleaved)
+    return x * cos[:, None] + other * sin[:, None]
 
 
 @implements(
@@ -108,10 +103,13 @@ def torch_rope_complex(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.view_as_real(pairs * torch.complex(cos, sin)[:, None]).flatten(-2)
 
 
-CHAIN: Final = stored("a chain of torch's operators, each of which stores its result")
+as_written(ops.rope_sections, "x")
 
 
-@implements(ops.rope_positions, CHAIN)
+@implements(
+    ops.rope_positions,
+    stored("a chain of torch's operators, each of which stores its result"),
+)
 def torch_rope_positions(
     x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, interleaved: bool = False,
     part: int = 1,
@@ -128,22 +126,6 @@ def torch_rope_positions(
         a, b = head[..., :half], head[..., half:]
         made = torch.cat((a * c - b * s, b * c + a * s), -1)
     return torch.cat((made, x[..., 2 * half :]), -1)
-
-
-@implements(ops.rope_sections, CHAIN)
-def torch_rope_sections(
-    x: Tensor, cos: Tensor, sin: Tensor, first: int = 1, second: int = 1
-) -> Tensor:
-    """Turn pairs by tables put together with torch's operators."""
-    half = cos.shape[-1]
-    sizes = (first, second, half - first - second)
-
-    def joined(table: Tensor) -> Tensor:
-        parts = table.split(sizes, -1)  # type: ignore[no-untyped-call]
-        return torch.cat([part[i] for i, part in enumerate(parts)], -1)[:, :, None]
-
-    a, b, c, s = x[..., :half], x[..., half:], joined(cos), joined(sin)
-    return torch.cat((a * c - b * s, b * c + a * s), -1)
 
 
 # Torch's operators that select by indices, add by them, or put in order.

@@ -9,6 +9,7 @@ bfloat16 (on); see torch's notes on CUDA semantics and numerical accuracy.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, Final
 
 import torch
@@ -19,7 +20,14 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators.quantization import MIDDLE
 from kfuzz.contracts.platform.pointwise import FAST_ERF
-from kfuzz.contracts.platform.table import SHORT, Claim, implements, narrowing, stored
+from kfuzz.contracts.platform.table import (
+    SHORT,
+    Claim,
+    as_written,
+    implements,
+    narrowing,
+    stored,
+)
 from kfuzz.core.dtypes import FLOAT8
 
 # Parts of one sum that cuBLAS made at most, of 131,043 terms, on an H100 (torch 2.11):
@@ -146,13 +154,6 @@ TRANSFORMED: Final = Claim(
 )  # fmt: skip
 
 
-def _conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
-    dilation: int = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    return functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
-
-
 BY_DEFAULT: Final = Claim(
     "accumulator", "tf32",
     "torch.backends.cudnn.allow_tf32 is True by default (docs/source/notes/cuda.rst)",
@@ -164,38 +165,6 @@ WIDER: Final = Claim(
 BFLOAT16: Final = Claim(
     "dtypes", "bfloat16", "other formats go by a kernel of their own"
 )
-implements(
-    ops.conv2d,
-    WIDER,
-    BY_DEFAULT,
-    BIAS_AFTER,
-    TRANSFORMED,
-    name="torch_conv2d",
-)(_conv2d)
-implements(
-    ops.conv2d,
-    BFLOAT16,
-    BIAS_AFTER,
-    TRANSFORMED,
-    name="torch_conv2d_bfloat16",
-)(_conv2d)
-
-
-@implements(
-    ops.conv2d,
-    Claim("dtypes", "float32", "the flag concerns float32"),
-    TRANSFORMED,
-    devices=("cuda",),
-)
-def torch_conv2d_ieee(
-    x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
-    dilation: int = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    """Convolve with TF32 forbidden."""
-    with setting(torch.backends.cudnn, allow_tf32=False):
-        return functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
-
-
 # Torch's attention: the fused operator, and a chain of calls.
 
 NO_KEYS_LEFT: Final = Claim(
@@ -327,7 +296,7 @@ def torch_attention_paged(
     return y
 
 
-# Torch's convolutions but conv2d, and their adjoints.
+# Torch's convolutions, and their adjoints.
 
 
 def _convolving(function: Any) -> Any:
@@ -340,14 +309,29 @@ def _convolving(function: Any) -> Any:
     return convolve
 
 
-for _made in (ops.conv1d, ops.conv3d):
-    _function = _convolving(getattr(functional, _made.name))
-    implements(_made, WIDER, BY_DEFAULT, BIAS_AFTER, name=f"torch_{_made.name}")(
-        _function
-    )
-    implements(_made, BFLOAT16, BIAS_AFTER, name=f"torch_{_made.name}_bfloat16")(
-        _function
-    )
+_conv2d = _convolving(functional.conv2d)
+for _made, _function, _more in (
+    (ops.conv1d, _convolving(functional.conv1d), ()),
+    (ops.conv2d, _conv2d, (TRANSFORMED,)),
+    (ops.conv3d, _convolving(functional.conv3d), ()),
+):
+    _name = f"torch_{_made.name}"
+    implements(_made, WIDER, BY_DEFAULT, BIAS_AFTER, *_more, name=_name)(_function)
+    implements(_made, BFLOAT16, BIAS_AFTER, *_more, name=f"{_name}_bfloat16")(_function)
+
+
+@implements(
+    ops.conv2d,
+    Claim("dtypes", "float32", "the flag concerns float32"),
+    TRANSFORMED,
+    name="torch_conv2d_ieee",
+    devices=("cuda",),
+)
+@wraps(_conv2d)
+def _conv2d_ieee(*tensors: Tensor, **scalars: Any) -> Any:
+    """Convolve with TF32 forbidden."""
+    with setting(torch.backends.cudnn, allow_tf32=False):
+        return _conv2d(*tensors, **scalars)
 
 
 COLUMNS: Final = (
@@ -416,13 +400,7 @@ def torch_cast(x: Tensor, *, dtype: torch.dtype = torch.float16) -> Tensor:
     return x.to(dtype, copy=True)
 
 
-@implements(ops.quantize_int8)
-def torch_quantize_int8(x: Tensor, *, eps: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Divide by the scale, round, clamp and convert, in float32."""
-    scale = x.float().abs().amax(-1).clamp(min=eps) / 127
-    safe = torch.where(scale == 0, 1, scale).unsqueeze(-1)
-    codes = torch.round(x.float() / safe).clamp(-127, 127)
-    return codes.to(torch.int8), scale
+as_written(ops.quantize_int8, "int8", "float32")
 
 
 @implements(ops.quantize_fp8)
@@ -434,71 +412,15 @@ def torch_quantize_fp8(x: Tensor, *, eps: float = 0.0) -> tuple[Tensor, Tensor]:
     return codes.to(torch.float8_e4m3fn), greatest / 448
 
 
-@implements(ops.dequantize_int8)
-def torch_dequantize_int8(
-    q: Tensor, scale: Tensor, *, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """Multiply in float32 and convert."""
-    return (q.float() * scale.unsqueeze(-1)).to(dtype)
-
-
-@implements(ops.dequantize_fp8)
-def torch_dequantize_fp8(
-    q: Tensor, scale: Tensor, *, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """Multiply in float32 and convert."""
-    return (q.float() * scale.unsqueeze(-1)).to(dtype)
-
-
-@implements(ops.scaled_matmul_int8)
-def torch_scaled_matmul_int8(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
-    *, dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
-    """Multiply exactly, scale rows, then columns, in float32."""
-    y = (a.double() @ b.double()).float() * scale_a.unsqueeze(-1) * scale_b
-    return (y if bias is None else y + bias).to(dtype)
-
-
-@implements(ops.scaled_matmul_fp8)
-def torch_scaled_matmul_fp8(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
-    *, dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
-    """Multiply, and the product of the scales, in float32."""
-    y = (a.float() @ b.float()) * (scale_a.unsqueeze(-1) * scale_b)
-    return (y if bias is None else y + bias).to(dtype)
-
-
-def _wide(codes: Tensor, scale: Tensor, dim: int) -> Tensor:
-    """Return codes times their scales, each of which serves several along dim."""
-    each = codes.shape[dim] // max(scale.shape[dim], 1)
-    return codes.float() * scale.repeat_interleave(each, dim)
-
-
-@implements(ops.scaled_matmul_blocks)
-def torch_scaled_matmul_blocks(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, block: int = 128,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
-    """Scale both operands, then multiply, in float32."""
-    right = _wide(b, scale_b.repeat_interleave(block, 1), 0)
-    return (_wide(a, scale_a, 1) @ right).to(dtype)
-
-
-def _powers(codes: Tensor) -> Tensor:
-    power = torch.ldexp(torch.ones_like(codes, dtype=torch.float32), codes.int() - 127)
-    return torch.where(codes == 255, float("nan"), power)
-
-
-@implements(ops.mx_matmul)
-def torch_mx_matmul(
-    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
-    """Scale both operands, then multiply, in float32."""
-    left, right = _wide(a, _powers(scale_a), 1), _wide(b, _powers(scale_b), 0)
-    return (left @ right).to(dtype)
+for _made in (
+    ops.dequantize_int8,
+    ops.dequantize_fp8,
+    ops.scaled_matmul_int8,
+    ops.scaled_matmul_fp8,
+    ops.scaled_matmul_blocks,
+    ops.mx_matmul,
+):
+    as_written(_made, "dtype")
 
 
 def _nibbles(packed: Tensor, count: int, dim: int) -> Tensor:

@@ -1,17 +1,17 @@
 """Torch's reductions, scans and what is made of sums of exponentials."""
 
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.operators.losses import reduced
 from kfuzz.contracts.platform.products import product
 from kfuzz.contracts.platform.table import (
     Claim,
+    as_written,
     implements,
     namesakes,
     narrowing,
@@ -99,18 +99,6 @@ def torch_cross_entropy(
         label_smoothing=label_smoothing,
         reduction=reduction,
     )
-
-
-@implements(ops.cross_entropy.fixed(reduction="sum"), LOG_PROBABILITIES)
-def torch_cross_entropy_sum(logits: Tensor, target: Tensor) -> Tensor:
-    """Take the sum of the losses."""
-    return functional.cross_entropy(logits, target, reduction="sum")
-
-
-@implements(ops.cross_entropy.fixed(reduction="none"), LOG_PROBABILITIES)
-def torch_cross_entropy_none(logits: Tensor, target: Tensor) -> Tensor:
-    """Take the losses of the rows."""
-    return functional.cross_entropy(logits, target, reduction="none")
 
 
 # Torch's normalisations.
@@ -268,22 +256,7 @@ def torch_kl_div(
     return functional.kl_div(x, target, reduction=reduction, log_target=log_target)
 
 
-@implements(ops.js_div, stored("a chain of torch's operators, each of which stores"))
-def torch_js_div(
-    x: Tensor, target: Tensor, beta: float = 0.5, reduction: str = "mean"
-) -> Tensor:
-    """Take the two divergences from the middle with torch's operators."""
-
-    def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
-        return functional.kl_div(log_q, log_p, reduction="none", log_target=True)
-
-    if beta in (0.0, 1.0):
-        loss = divergence(x, target) if beta == 0.0 else divergence(target, x)
-    else:
-        middle = (beta * target.exp() + (1 - beta) * x.exp()).log()
-        loss = beta * divergence(middle, target) + (1 - beta) * divergence(middle, x)
-    made: Tensor = reduced(loss, reduction)
-    return made
+as_written(ops.js_div, "x")
 
 
 @implements(ops.nll_loss, POINTWISE)
@@ -323,28 +296,16 @@ def torch_bce_with_logits(
     )
 
 
-def _of_differences(name: str) -> Any:
-    return getattr(functional, name)
-
-
 for _name in ("mse_loss", "smooth_l1_loss", "huber_loss"):
     implements(ops.OPERATORS[_name], POINTWISE, name=f"torch_{_name}")(
-        _of_differences(_name)
+        getattr(functional, _name)
     )
 
 
 # Routing of tokens to experts, and filters of logits, as chains of torch's calls.
 
 
-@implements(ops.topk_routing)
-def torch_topk_routing(
-    logits: Tensor, *, k: int = 2, renormalize: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Apply `torch.softmax` in float32, then `torch.topk`."""
-    weights, indices = torch.softmax(logits.float(), -1).topk(k, -1)
-    if renormalize:
-        weights = weights / weights.sum(-1, keepdim=True)
-    return weights, indices
+as_written(ops.topk_routing, "float32", "")
 
 
 @implements(ops.moe_permute)
@@ -378,77 +339,7 @@ def torch_moe_combine(y: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
     return torch.bmm(weights.unsqueeze(-2), chosen).squeeze(-2)
 
 
-@implements(ops.top_k_filter)
-def torch_top_k_filter(logits: Tensor, *, k: int = 1) -> Tensor:
-    """Compare with the last of `torch.topk`: all that equal it are kept."""
-    if logits.numel() == 0:
-        return logits.clone()
-    least = logits.topk(k, -1).values[..., -1:]
-    return logits.masked_fill(logits < least, float("-inf"))
-
-
-@implements(ops.top_p_filter)
-def torch_top_p_filter(logits: Tensor, *, p: float = 0.9) -> Tensor:
-    """Sort, add in float32, and scatter what is to go back to its place."""
-    if logits.numel() == 0:
-        return logits.clone()
-    ordered, order = logits.float().sort(-1, descending=True)
-    weights = torch.softmax(ordered, -1)
-    gone = weights.cumsum(-1) - weights >= p
-    gone[..., 0] = False
-    return logits.masked_fill(gone.scatter(-1, order, gone), float("-inf"))
-
-
-# Linear attention by torch: the recurrence, step by step in float32.
-
-
-def _started(k: Tensor, v: Tensor, state: Tensor | None) -> Tensor:
-    b, _, h, d = k.shape
-    if state is not None:
-        return state.clone()
-    return torch.zeros(b, h, d, v.shape[-1], device=k.device)
-
-
-@implements(ops.linear_attention)
-def torch_linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None = None,
-    gate: Tensor | None = None, state: Tensor | None = None, *,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Decay, add an outer product, and read, for each step."""
-    held = _started(k, v, state)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    y = torch.empty_like(v, memory_format=torch.contiguous_format)
-    for t in range(k.shape[1]):
-        if decay is not None:
-            held = held * torch.exp(decay[:, t].float())[..., None, None]
-        if gate is not None:
-            held = held * torch.exp(gate[:, t].float()).unsqueeze(-1)
-        held = held + k[:, t].float().unsqueeze(-1) * v[:, t].float().unsqueeze(-2)
-        row = (q[:, t].float() * scale).unsqueeze(-2) @ held
-        y[:, t] = row.squeeze(-2).to(v.dtype)
-    return y, held
-
-
-@implements(ops.delta_rule)
-def torch_delta_rule(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None,
-    state: Tensor | None = None, *, scale: float | None = None,
-    normalize: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Decay, correct what the state holds for the key, and read, for each step."""
-    held = _started(k, v, state)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    y = torch.empty_like(v, memory_format=torch.contiguous_format)
-    q, k = q.float(), k.float()
-    if normalize:
-        q, k = (x * torch.rsqrt(x.square().sum(-1, True) + 1e-6) for x in (q, k))
-    for t in range(k.shape[1]):
-        if decay is not None:
-            held = held * torch.exp(decay[:, t].float())[..., None, None]
-        known = (k[:, t].unsqueeze(-2) @ held).squeeze(-2)
-        u = beta[:, t].float().unsqueeze(-1) * (v[:, t].float() - known)
-        held = held + k[:, t].unsqueeze(-1) * u.unsqueeze(-2)
-        row = (q[:, t] * scale).unsqueeze(-2) @ held
-        y[:, t] = row.squeeze(-2).to(v.dtype)
-    return y, held
+as_written(ops.top_k_filter, "logits")
+as_written(ops.top_p_filter, "logits")
+as_written(ops.linear_attention, "v", "float32")
+as_written(ops.delta_rule, "v", "float32")

@@ -5,6 +5,7 @@ no claim may hide. Both may hold for one device or all, and from one version up 
 another.
 """
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -195,6 +196,39 @@ def namesakes(names: str, home: ModuleType) -> None:
     """Enter functions that have the names of their operators, with no claims."""
     for name in names.split():
         implements(OPERATORS[name], name=f"torch_{name}")(getattr(home, name))
+
+
+def as_written(operator: Operator, *stores: str) -> None:
+    """Enter the steps of an operator's oracle in float32: torch has no kernel of it.
+
+    Args:
+        operator: what it computes.
+        stores: for each result the argument or scalar that gives its dtype, or the
+            dtype; "" where it stays as it is.
+    """
+    oracle, names = operator.oracle, tuple(operator.tensors)
+
+    def steps(*tensors: torch.Tensor | None, **scalars: Any) -> Any:
+        known: dict[str, Any] = {n: p.default for n, p in operator.scalars.items()}
+        known |= scalars
+        returned = oracle(*map(_in_float32, tensors), **known)
+        results = returned if isinstance(returned, tuple) else (returned,)
+        known |= {n: x.dtype for n, x in zip(names, tensors, strict=False)
+                  if x is not None}  # fmt: skip
+        dtypes = (known.get(s, getattr(torch, s, None)) for s in stores)
+        pairs = zip(results, dtypes, strict=True)
+        made = tuple(y if d is None else y.to(d) for y, d in pairs)
+        return made if len(made) > 1 else made[0]
+
+    steps.__signature__ = inspect.signature(oracle)  # type: ignore[attr-defined]
+    implements(operator, name=f"torch_{operator.name}")(steps)
+
+
+def _in_float32(x: torch.Tensor | None) -> torch.Tensor | None:
+    """Return floats in float32, and integers in int64, as oracles take them."""
+    if x is None or x.dtype is torch.bool:
+        return x
+    return x.float() if x.is_floating_point() else x.long()
 
 
 def narrowing(
