@@ -5,8 +5,8 @@ what was given has the bound of those. Where values are not finite little is jud
 implementations leave out products with 0, or do not.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kfuzz import numerics as nm
@@ -18,61 +18,61 @@ from kfuzz.core.verdict import CaseReport, Failure, Verdict
 _HEADROOM: Final = 16
 
 
-@dataclass(frozen=True)
-class RuleBound:
-    """The error model of the gradients that a rule gives; takes many members at once.
+def rule_bound(
+    name: str, rule: Rule, wanted: Sequence[str]
+) -> "Callable[[nm.Problem], nm.Accepted]":
+    """Return the error model of gradients by a rule; it takes many members at once.
 
-    Attributes:
+    Args:
         name: the gradients' name, for messages.
         rule: the rule.
         wanted: the arguments whose gradients are asked for, in order.
     """
 
-    name: str
-    rule: Rule
-    wanted: tuple[str, ...]
-
-    def __call__(self, problem: "nm.Problem") -> "nm.Accepted":
+    def accept(problem: "nm.Problem") -> "nm.Accepted":
         """Return the acceptance of each gradient, by output."""
-        shadow = [n for n in self.wanted if n not in self.rule.exact]
-        found = self._shadowed(problem, shadow) if shadow else {}
-        for name in self.wanted:
-            if name in self.rule.exact:
-                found[name] = self.rule.exact[name](problem)
-        return {f"d{n}": defined(problem, found[n]) for n in self.wanted}
+        shadow = [n for n in wanted if n not in rule.exact]
+        found = _shadowed(name, rule, problem, shadow) if shadow else {}
+        found |= {n: rule.exact[n](problem) for n in wanted if n in rule.exact}
+        return {f"d{n}": defined(problem, found[n]) for n in wanted}
 
-    def _shadowed(self, problem: "nm.Problem", names: Sequence[str]) -> "nm.Accepted":
-        from kfuzz.numerics.shadow import shadowed
+    return accept
 
-        declared = {"causal_alignment": problem.declaration.causal_alignment}
-        kinked: dict[str, bool] = {}
 
-        def spelled(*tensors: "nm.Tensor", **scalars: Any) -> "tuple[nm.Tensor, ...]":
-            given = given_of(
-                tuple(problem.tensors), tensors, {**scalars, **declared},
-                stored=problem.output.dtype, data=problem.format.unit,
-            )  # fmt: skip
-            made = self.rule.formula(given)
-            parts: list[nm.Tensor] = []
-            for name in names:
-                one, shape = made[name], given[name].shape
-                kinked[name] = isinstance(one, Either)
-                ends = (one.value, one.one, one.other) if isinstance(
-                    one, Either
-                ) else (one,)  # fmt: skip
-                # A view of an argument has no error of its own to keep.
-                parts += [end.expand(shape).clone() for end in ends]
-            return tuple(parts)
+def _shadowed(
+    name: str, rule: Rule, problem: "nm.Problem", wanted: Sequence[str]
+) -> "dict[str, nm.Acceptance]":
+    from kfuzz.numerics.shadow import shadowed
 
-        results = list(shadowed(spelled, problem, name=self.name))
-        found = {}
-        for name in names:
-            made = results.pop(0)
-            if kinked[name]:
-                made = hull(made, results.pop(0), results.pop(0))
-            # A rule averages forms: no factor of it is the one that was derived.
-            found[name] = replace(in_any_order(problem, made), safety=1.0)
-        return found
+    declared = {"causal_alignment": problem.declaration.causal_alignment}
+    kinked: dict[str, bool] = {}
+
+    def spelled(*tensors: "nm.Tensor", **scalars: Any) -> "tuple[nm.Tensor, ...]":
+        given = given_of(
+            tuple(problem.tensors), tensors, {**scalars, **declared},
+            stored=problem.output.dtype, data=problem.format.unit,
+        )  # fmt: skip
+        made = rule.formula(given)
+        parts: list[nm.Tensor] = []
+        for argument in wanted:
+            one, shape = made[argument], given[argument].shape
+            kinked[argument] = isinstance(one, Either)
+            ends = (one.value, one.one, one.other) if isinstance(
+                one, Either
+            ) else (one,)  # fmt: skip
+            # A view of an argument has no error of its own to keep.
+            parts += [end.expand(shape).clone() for end in ends]
+        return tuple(parts)
+
+    results = list(shadowed(spelled, problem, name=name))
+    found = {}
+    for argument in wanted:
+        made = results.pop(0)
+        if kinked[argument]:
+            made = hull(made, results.pop(0), results.pop(0))
+        # A rule averages forms: no factor of it is the one that was derived.
+        found[argument] = replace(in_any_order(problem, made), safety=1.0)
+    return found
 
 
 def given_of(
@@ -100,23 +100,17 @@ def plain(gradients: Gradients, names: Sequence[str]) -> "tuple[nm.Tensor, ...]"
     return tuple(one.value if isinstance(one, Either) else one for one in made)
 
 
-def hull(
-    value: "nm.Acceptance", one: "nm.Acceptance", other: "nm.Acceptance"
-) -> "nm.Acceptance":
-    """Return the acceptance of what lies between two, or in either."""
+def hull(*accepted: "nm.Acceptance") -> "nm.Acceptance":
+    """Return the first acceptance with what lies between any of them, or in one."""
     import torch
 
-    def spread(at: "nm.Acceptance") -> "tuple[nm.Tensor, nm.Tensor]":
-        # The ends are 0 where they are not finite: there both are undecidable.
-        return at.low, at.high
-
-    lows, highs = zip(spread(value), spread(one), spread(other), strict=True)
+    # The ends are 0 where they are not finite: there all are undecidable.
     return replace(
-        value,
-        low=torch.minimum(lows[0], torch.minimum(lows[1], lows[2])),
-        high=torch.maximum(highs[0], torch.maximum(highs[1], highs[2])),
-        undecidable=value.undecidable | one.undecidable | other.undecidable,
-        ambiguous=value.ambiguous | one.ambiguous | other.ambiguous,
+        accepted[0],
+        low=torch.stack([a.low for a in accepted]).amin(0),
+        high=torch.stack([a.high for a in accepted]).amax(0),
+        undecidable=torch.stack([a.undecidable for a in accepted]).any(0),
+        ambiguous=torch.stack([a.ambiguous for a in accepted]).any(0),
     )
 
 

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache, partial
 from importlib import import_module
@@ -15,11 +15,11 @@ from kfuzz import numerics as nm
 from kfuzz.contracts.binding import REGISTRY, Arguments, BoundKernel
 from kfuzz.contracts.gradients import rules
 from kfuzz.contracts.gradients.bounds import (
-    RuleBound,
     defined,
     given_of,
     in_any_order,
     plain,
+    rule_bound,
 )
 from kfuzz.contracts.gradients.rules import PREFIX, Rule
 from kfuzz.contracts.gradients.rules import RULES as RULES
@@ -48,37 +48,35 @@ if TYPE_CHECKING:
 # the output's format: that rounding is admitted at each.
 
 
-@dataclass(frozen=True)
-class AutogradBound:
-    """The error model of gradients by autograd.
+def autograd_bound(
+    name: str,
+    product: "Callable[..., tuple[nm.Tensor, ...]]",
+    wanted: Sequence[str],
+) -> "Callable[[nm.Problem], nm.Accepted]":
+    """Return the error model of gradients by autograd.
 
-    Attributes:
+    Args:
         name: the gradients' name, for messages.
         product: the oracle of the gradients, see `vector_jacobian`.
         wanted: the arguments whose gradients are asked for, in order.
     """
 
-    name: str
-    product: "Callable[..., tuple[nm.Tensor, ...]]"
-    wanted: tuple[str, ...]
-
-    def __call__(self, problem: "nm.Problem") -> "nm.Accepted":
+    def accept(problem: "nm.Problem") -> "nm.Accepted":
         """Return the acceptance of each gradient of one member, by output."""
         from kfuzz.numerics.shadow import shadowed
 
         def run(*tensors: "nm.Tensor", **scalars: Any) -> Any:
             # Nothing is kept from call to call: what an oracle does may follow values.
             with _decomposed()():
-                return self.product(*tensors, **scalars)
+                return product(*tensors, **scalars)
 
         claims = replace(problem.declaration, intermediates="output")
         wide = replace(problem, declaration=claims)
-        found = shadowed(run, wide, name=self.name, kinks=True)
-        pairs = zip(self.wanted, found, strict=True)
-        return {
-            f"d{name}": defined(problem, in_any_order(problem, made))
-            for name, made in pairs
-        }
+        found = shadowed(run, wide, name=name, kinks=True)
+        pairs = zip(wanted, found, strict=True)
+        return {f"d{n}": defined(problem, in_any_order(problem, a)) for n, a in pairs}
+
+    return accept
 
 
 @cache
@@ -328,7 +326,7 @@ def _ruled(
         {output: (dims, rule.lacks) for output, dims in outputs.items()},
         product,
         "The vector-Jacobian product of the operator, in plain torch.",
-        error_model=RuleBound(f"{operator.name}.backward", rule, names),
+        error_model=rule_bound(f"{operator.name}.backward", rule, names),
         bound=rule.bound,
         derivation="sums, products and moves of what was given have their own bounds; "
         "else the running-error shadow of the rule times 4: recomputed from the "
@@ -356,7 +354,7 @@ def _by_autograd(
         {output: (dims, lacks) for output, (dims, lacks, _) in outputs.items()},
         product,
         "The oracle's vector-Jacobian product, by autograd.",
-        error_model=AutogradBound(f"{operator.name}.backward", product, names),
+        error_model=autograd_bound(f"{operator.name}.backward", product, names),
         bound="as the shadow's of the oracle and of its derivative by autograd, each "
         "result stored",
         derivation="four times what the running-error shadow derives step by step, "

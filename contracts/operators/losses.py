@@ -10,7 +10,7 @@ from kfuzz import strategies as ks
 from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.contracts.operators.reductions import (
     LSE_FORM,
-    accept_given,
+    accept_cross_entropy,
     reference_cross_entropy,
 )
 from kfuzz.contracts.prose import defined
@@ -192,7 +192,7 @@ def accept_linear_cross_entropy(problem: nm.Problem) -> nm.Acceptance:
         error = error + out.unit * size + out.min_subnormal
         overflows = overflows | (size * (1 + out.unit) > out.max_finite)
     tensors = {"logits": logits, "target": t["target"]}
-    return accept_given(
+    return accept_cross_entropy(
         replace(problem, tensors=tensors),
         torch.where(torch.isfinite(logits), error, 0.0),
         overflows,

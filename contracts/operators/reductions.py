@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
-from kfuzz.contracts.operators.elementwise import of_torch
+from kfuzz.contracts.operators.elementwise import ErrorModel, of_torch
 from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import FLOAT8
@@ -19,14 +20,30 @@ if TYPE_CHECKING:
     import torch
 
 
-def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
+def along(name: str, error_model: ErrorModel, text: str, **fields: Any) -> Operator:
+    """Return the operator that torch's function of its name along a dimension is.
+
+    Args:
+        name: its name.
+        error_model: what a correct kernel may hold.
+        text: what torch's function gives.
+        fields: others of the operator.
+    """
+    return defined(
+        name,
+        inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
+        oracle=of_torch(name, text),
+        error_model=error_model,
+        **fields,
+    )
+
+
+def extremum(name: str, which: str) -> Operator:
     """Return the operator of a row's greatest, or least, element.
 
     Args:
         name: torch's name of it.
-        noun: "maximum" or "minimum".
         which: "greatest" or "least".
-        neutral: what it is of a row that holds nothing else.
     """
 
     def reference(x: Any, *, dim: int) -> Any:
@@ -55,10 +72,10 @@ def extremum(name: str, noun: str, which: str, neutral: str) -> Operator:
     )
 
 
-amax = extremum("amax", "maximum", "greatest", "-Inf")
+amax = extremum("amax", "greatest")
 
 
-amin = extremum("amin", "minimum", "least", "+Inf")
+amin = extremum("amin", "least")
 
 
 def reference_argmax(x: Any, *, dim: int) -> Any:
@@ -166,13 +183,10 @@ def accept_log_softmax(problem: nm.Problem) -> nm.Acceptance:
     )  # fmt: skip
 
 
-log_softmax = defined(
+log_softmax = along(
     "log_softmax",
-    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
-    oracle=of_torch(
-        "log_softmax", "torch.log_softmax(x, dim) with the row maximum subtracted."
-    ),
-    error_model=accept_log_softmax,
+    accept_log_softmax,
+    "torch.log_softmax(x, dim) with the row maximum subtracted.",
     algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
     recentres=True,
 )
@@ -208,7 +222,9 @@ def reference_cross_entropy(
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
-def accept_cross_entropy(problem: nm.Problem) -> nm.Acceptance:
+def accept_cross_entropy(
+    problem: nm.Problem, doubt: Any = None, overflows: Any = None
+) -> nm.Acceptance:
     """Return the interval of log-softmax losses, of their mean or of their sum.
 
     With d = x - max, S = sum exp(d), R the relative error of S and u the unit of the
@@ -220,14 +236,8 @@ def accept_cross_entropy(problem: nm.Problem) -> nm.Acceptance:
 
     The form (max + log S) - x rounds the sum in brackets besides, 2u |max + log S|,
     and where it is smoothed the mean of x is one: (gamma(C) + 4u) mean|x|.
-    """
-    return accept_given(problem)
 
-
-def accept_given(
-    problem: nm.Problem, doubt: Any = None, overflows: Any = None
-) -> nm.Acceptance:
-    """Return the same where the logits are results themselves.
+    Where the logits are results themselves, their errors count too.
 
     Args:
         problem: with exact logits.
@@ -426,13 +436,7 @@ def accept_cumsum(problem: nm.Problem) -> nm.Acceptance:
     return nm.around(problem, y, width, classes=admitted, ambiguous=ambiguous)
 
 
-cumsum = defined(
-    "cumsum",
-    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=of_torch("cumsum", "torch.cumsum(x, dim)."),
-    homogeneous={"x": 1},
-    error_model=accept_cumsum,
-)
+cumsum = along("cumsum", accept_cumsum, "torch.cumsum(x, dim).", homogeneous={"x": 1})
 
 
 def accept_logsumexp(problem: nm.Problem) -> nm.Acceptance:
@@ -463,13 +467,10 @@ def accept_logsumexp(problem: nm.Problem) -> nm.Acceptance:
     )  # fmt: skip
 
 
-logsumexp = defined(
+logsumexp = along(
     "logsumexp",
-    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=of_torch(
-        "logsumexp", "torch.logsumexp(x, dim) with the row maximum subtracted."
-    ),
-    error_model=accept_logsumexp,
+    accept_logsumexp,
+    "torch.logsumexp(x, dim) with the row maximum subtracted.",
     recentres=True,
 )
 
@@ -510,13 +511,7 @@ def accept_mean(problem: nm.Problem) -> nm.Acceptance:
     return classes.accepted(problem, mean, error)
 
 
-mean = defined(
-    "mean",
-    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=of_torch("mean", "torch.mean(x, dim)."),
-    homogeneous={"x": 1},
-    error_model=accept_mean,
-)
+mean = along("mean", accept_mean, "torch.mean(x, dim).", homogeneous={"x": 1})
 
 
 def accept_prod(problem: nm.Problem) -> nm.Acceptance:
@@ -572,12 +567,7 @@ def accept_prod(problem: nm.Problem) -> nm.Acceptance:
     )  # fmt: skip
 
 
-prod = defined(
-    "prod",
-    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=of_torch("prod", "torch.prod(x, dim)."),
-    error_model=accept_prod,
-)
+prod = along("prod", accept_prod, "torch.prod(x, dim).")
 
 
 def accept_softmax(problem: nm.Problem) -> nm.Acceptance:
@@ -617,13 +607,10 @@ def accept_softmax(problem: nm.Problem) -> nm.Acceptance:
     )
 
 
-softmax = defined(
+softmax = along(
     "softmax",
-    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x", default=-1)},
-    oracle=of_torch(
-        "softmax", "torch.softmax(x, dim) with the row maximum subtracted."
-    ),
-    error_model=accept_softmax,
+    accept_softmax,
+    "torch.softmax(x, dim) with the row maximum subtracted.",
     recentres=True,
 )
 
@@ -633,15 +620,19 @@ def reference_sort(x: Any, *, dim: int, descending: bool) -> Any:
     return nm.ordering.order(x, dim, descending=descending)
 
 
-def accept_sort(problem: nm.Problem) -> nm.Accepted:
+def _descends(problem: nm.Problem) -> bool:
+    return bool(problem.scalars.get("descending", problem.scalars.get("largest")))
+
+
+def accept_order(problem: nm.Problem) -> nm.Accepted:
     """Return exact values, and indices among equals; see `numerics.ordering`."""
-    return nm.ordering.accepted(problem, descending=bool(problem.scalars["descending"]))
+    count = problem.axis("k") if "k" in problem.scalars else None
+    return nm.ordering.accepted(problem, descending=_descends(problem), count=count)
 
 
-def relate_sort(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
+def relate_order(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """Each index names an element equal to the value in order there, none twice."""
-    descending = bool(problem.scalars["descending"])
-    return nm.ordering.admitted(problem, outputs, descending=descending)
+    return nm.ordering.admitted(problem, outputs, descending=_descends(problem))
 
 
 sort = defined(
@@ -654,8 +645,8 @@ sort = defined(
     oracle=reference_sort,
     homogeneous={"x": 1},
     integers=("indices",),
-    error_model=accept_sort,
-    relation=relate_sort,
+    error_model=accept_order,
+    relation=relate_order,
     outputs=("values", "indices"),
     defaults=Declaration(subnormals="preserve", ties="any"),
     dtypes=EVERY_DTYPE,
@@ -674,12 +665,11 @@ def accept_sum(problem: nm.Problem) -> nm.Acceptance:
     return classes.accepted(problem, finite.sum(dim), error)
 
 
-sum = defined(
+sum = along(
     "sum",
-    inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-    oracle=of_torch("sum", "torch.sum(x, dim)."),
+    accept_sum,
+    "torch.sum(x, dim).",
     homogeneous={"x": 1},
-    error_model=accept_sum,
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
 )
 
@@ -690,20 +680,9 @@ def reference_topk(x: Any, *, k: int, dim: int, largest: bool) -> Any:
     return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
 
 
-def accept_topk(problem: nm.Problem) -> nm.Accepted:
-    """Return exact values, and indices among equals; see `numerics.ordering`."""
-    largest = bool(problem.scalars["largest"])
-    return nm.ordering.accepted(problem, descending=largest, count=problem.axis("k"))
-
-
-def relate_topk(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
-    """Each index names an element equal to the value in order there, none twice."""
-    largest = bool(problem.scalars["largest"])
-    return nm.ordering.admitted(problem, outputs, descending=largest)
-
-
-topk = defined(
-    "topk",
+topk = replace(
+    sort,
+    name="topk",
     inputs={
         "x": ks.tensors("*"),
         "k": ks.scalar(1, (0, 2, 3, 4, 5, 8, 16, 17, 33, 64)),
@@ -711,15 +690,8 @@ topk = defined(
         "largest": ks.scalar(True, (False,)),
     },
     oracle=reference_topk,
-    homogeneous={"x": 1},
-    integers=("indices",),
-    error_model=accept_topk,
-    relation=relate_topk,
-    outputs=("values", "indices"),
     shape_class="k <= N",
-    defaults=Declaration(subnormals="preserve", ties="any"),
-    dtypes=EVERY_DTYPE,
-    structure=Structure.EXACT,
+    **bounded("topk", Structure.EXACT),
 )
 
 

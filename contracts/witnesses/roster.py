@@ -12,7 +12,6 @@ from kfuzz.contracts.witnesses.witness import Witness, declared_in
 from kfuzz.core.statement import Role
 
 # Modules of this package, below it, that bind what the roster lists.
-_OWN: Final = "planted.own"
 _INCIDENTS: Final = "incidents"
 _CHEATS: Final = "classes.cheats"
 _IMPOSTORS: Final = "classes.impostors"
@@ -70,7 +69,7 @@ def roster(device: str) -> Iterator[Entry]:
     """
     planted = import_module(f"{__package__}.planted.on_{device}")
     listed = [*everywhere().values(), *planted.WITNESSES, *declared_in(_INCIDENTS)]
-    for module in (_OWN, *_GRADIENTS):
+    for module in _GRADIENTS:
         listed += import_module(f"{__package__}.{module}").WITNESSES
     if device == "cpu":
         listed += declared_in(_CHEATS)

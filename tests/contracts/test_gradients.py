@@ -19,7 +19,7 @@ from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.gradients.operators import (
     RULES,
-    AutogradBound,
+    autograd_bound,
     gradients_of,
     vector_jacobian,
 )
@@ -566,7 +566,7 @@ def test_the_steps_of_an_oracle_may_follow_values() -> None:
         return torch.cat([first * first, second])
 
     product = vector_jacobian(sums, arguments=2, places=[0], wanted=[0])
-    model = AutogradBound("sums.backward", product, ("x",))
+    model = autograd_bound("sums.backward", product, ("x",))
     random = torch.Generator().manual_seed(0)
     tensors = {
         "x": torch.randn(3, 5, 2, dtype=torch.float64, generator=random),
@@ -589,7 +589,7 @@ def test_members_at_once_have_the_bounds_of_each_alone() -> None:
         return torch.softmax(functional.layer_norm(q, q.shape[-1:]) @ k.mT, -1) @ v
 
     product = vector_jacobian(attended, arguments=3, places=[0], wanted=[0, 1, 2])
-    model = AutogradBound("attended.backward", product, ("q", "k", "v"))
+    model = autograd_bound("attended.backward", product, ("q", "k", "v"))
     random = torch.Generator().manual_seed(0)
     posed = several(
         {

@@ -85,16 +85,20 @@ class Fault:
     devices: tuple[str, ...] = field(default=("cpu", "cuda"))
 
 
-def spoilt(base: Base, change: Change) -> Base:
+def spoilt(
+    base: Base, change: Change, before: Callable[[Tensor], Tensor] = lambda x: x
+) -> Base:
     """Return the kernel with its results changed.
 
     Args:
         base: a conforming kernel.
         change: makes the new results of the tensor arguments and the right results.
+        before: makes what the kernel takes for each tensor argument.
     """
 
     @functools.wraps(base.function)
     def faulty(*tensors: Tensor, **scalars: Any) -> Any:
+        tensors = tuple(map(before, tensors))
         outputs, rest = unpacked(base.function(*tensors, **scalars))
         return packed(change(tensors, outputs), rest)
 

@@ -4,35 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import torch
+
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.platform.catalogue import kernels
-from kfuzz.contracts.witnesses.planted import (
-    calls,
-    changed_data,
-    configured,
-    libraries,
-    memory,
-    narrow,
-    racing,
-    results,
-    subnormal,
-    unstable,
-)
+from kfuzz.contracts.witnesses.planted import faults, libraries, narrow, unstable
 from kfuzz.contracts.witnesses.planted.base import Base, Fault
 from kfuzz.contracts.witnesses.torch_ops import SHAPES
 from kfuzz.contracts.witnesses.witness import Witness
 
-FAULTS: Final[tuple[Fault, ...]] = (
-    *memory.FAULTS,
-    *calls.FAULTS,
-    *results.FAULTS,
-    *configured.FAULTS,
-    *subnormal.FAULTS,
-    *changed_data.FAULTS,
-    *narrow.FAULTS,
-    *unstable.FAULTS,
-    *racing.FAULTS,
-)
+FAULTS: Final[tuple[Fault, ...]] = (*faults.FAULTS, *narrow.FAULTS, *unstable.FAULTS)
 
 
 @dataclass(frozen=True)
@@ -56,14 +37,6 @@ class Planted:
         """The kernel's name."""
         return f"{self.fault.name}_in_{self.operator}"
 
-    def witness(self, module: str) -> Witness:
-        """Return it as a witness that a module binds."""
-        assert self.base is not None
-        return Witness(
-            self.name, module, self.fault.contract, self.base.shapes, self.base.dtype,
-            backends=self.base.backends,
-        )  # fmt: skip
-
 
 def planted(device: str, version: str) -> Iterator[Planted]:
     """Yield every fault in every operator, in torch's own kernels.
@@ -85,25 +58,20 @@ def planted(device: str, version: str) -> Iterator[Planted]:
                 yield Planted(fault, name, made)
 
 
-def copies(device: str, version: str) -> dict[str, Base]:
-    """Return conforming kernels whose results several programs copy, by name."""
-    return {
-        f"{base.operator.name}_copied": racing.through(base, race=False)
-        for base in _bases(device, version)
-    }
+def conforming(device: str, version: str) -> Iterator[tuple[str, Base]]:
+    """Yield conforming kernels by name.
 
-
-def in_libraries(device: str, version: str) -> dict[str, Base]:
-    """Return conforming kernels in a library of their own, each in two configurations.
-
-    By name.
+    Each as a kernel in a library of its own, in two configurations; on the CPU with
+    results that several programs copy, since torch's own are witnesses elsewhere, else
+    as it is.
     """
-    return {
-        f"library_{base.operator.name}": configured.with_blocks(
-            libraries.in_library(base)
-        )
-        for base in _bases(device, version)
-    }
+    for base in _bases(device, version):
+        name = base.operator.name
+        if device == "cpu":
+            yield f"{name}_copied", faults.through(base, race=False)
+        else:
+            yield f"{name}_declared", base
+        yield f"library_{name}", faults.with_blocks(libraries.in_library(base))
 
 
 def declared(device: str, version: str) -> dict[str, Base]:
@@ -111,9 +79,31 @@ def declared(device: str, version: str) -> dict[str, Base]:
     return {f"{b.operator.name}_declared": b for b in _bases(device, version)}
 
 
-def conforming(name: str, base: Base, module: str) -> Witness:
-    """Return a conforming witness that a module binds."""
-    return Witness(name, module, "", base.shapes, base.dtype, backends=base.backends)
+def bound_on(
+    device: str,
+) -> tuple[tuple[Planted, ...], dict[str, Base], list[Witness]]:
+    """Return what the module of a device, "cpu" or "cuda", binds.
+
+    Returns:
+        Every fault in every operator, or why it has no place there; the kernels of
+        those that have one, and conforming ones, by name; and these as witnesses.
+    """
+    every = tuple(planted(device, torch.__version__))
+    faulty = {p.name: p for p in every if p.base is not None}
+    kernels = {name: p.base for name, p in faulty.items() if p.base is not None}
+    kernels |= dict(conforming(device, torch.__version__))
+    witnesses = [
+        Witness(
+            name,
+            f"planted.on_{device}",
+            faulty[name].fault.contract if name in faulty else "",
+            base.shapes,
+            base.dtype,
+            backends=base.backends,
+        )
+        for name, base in kernels.items()
+    ]
+    return every, kernels, witnesses
 
 
 def _bases(device: str, version: str) -> Iterator[Base]:
