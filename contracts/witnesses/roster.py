@@ -15,7 +15,7 @@ from kfuzz.core.statement import Role
 _INCIDENTS: Final = "incidents"
 _CHEATS: Final = "classes.cheats"
 _IMPOSTORS: Final = "classes.impostors"
-_GRADIENTS: Final = ("backward.gradients", "backward.norms", "backward.faults")
+_GRADIENTS: Final = ("backward.gradients", "backward.faults")
 _GPU: Final = "gpu.faults"
 # Where witnesses of a device run: on the first of these that they name.
 _BACKENDS: Final = {"cpu": ("cpu", "interpret"), "cuda": ("cuda",)}

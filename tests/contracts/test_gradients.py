@@ -27,9 +27,7 @@ from kfuzz.contracts.operator import Operator, alone
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.contracts.suite import every_contract, find_contract
 from kfuzz.contracts.witnesses.backward import gradients
-from kfuzz.contracts.witnesses.backward import norms as gradient_norms
 from kfuzz.contracts.witnesses.backward.faults import around, without_strides
-from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError
@@ -240,6 +238,7 @@ def test_gradients_of_reductions_lack_the_reduced_axis() -> None:
     )
 
 
+BACKWARD = {w.kernel: w for w in gradients.WITNESSES}
 ROW = {"x": spec([1.0, 2.0, 3.0], "d0"), "grad_y": spec([1.0, 2.0, 4.0], "d0")}
 
 
@@ -268,7 +267,7 @@ def test_strides_of_the_gradient_are_seen() -> None:
     ],
 )
 def test_each_other_way_of_asking_shows_what_it_is_for(name: str, detail: str) -> None:
-    made = getattr(gradients, name).backward
+    made = BACKWARD[f"{name}.backward"].load()
     values = [[1.0, 2.0], [0.5, -1.0]]
     axes = {n: p.dims for n, p in made.operator.tensors.items()}
     tensors = {
@@ -282,7 +281,7 @@ def test_each_other_way_of_asking_shows_what_it_is_for(name: str, detail: str) -
 @pytest.mark.slow
 def test_right_functions_of_autograd_pass_in_every_way() -> None:
     for name in ("softmax", "matmul"):
-        made = getattr(gradients, f"gradient_{name}").backward
+        made = BACKWARD[f"gradient_{name}.backward"].load()
         axes = {n: p.dims for n, p in made.operator.tensors.items()}
         tensors = {
             n: spec([[1.0, 2.0], [0.5, -1.0]], "d0 d1" if dims == "*" else dims)
@@ -438,10 +437,9 @@ def test_contracts_of_gradients_are_listed_under_the_forward_operator() -> None:
 
 
 def test_faulty_witnesses_pass_with_contiguous_gradients() -> None:
-    every: list[Witness] = [*gradients.WITNESSES, *gradient_norms.WITNESSES]
     from kfuzz.evaluation.evaluator import passes_functional
 
-    for witness in every:
+    for witness in gradients.WITNESSES:
         assert passes_functional(witness), witness.kernel
 
 
@@ -450,15 +448,15 @@ def test_rows_whose_norm_is_below_eps_are_differentiated_as_scaled() -> None:
     """The search draws an eps above the norms of its data, so that this shows."""
     assert max(ops.l2_normalize.scalars["eps"].domain) > 16
     data = {"x": spec([1.0, 2.0, 3.0], "d0"), "grad_y": spec([1.0, -2.0, 5.0], "d0")}
-    right = gradient_norms.gradient_l2_normalize.backward  # type: ignore[attr-defined]
-    wrong = gradient_norms.gradient_l2_normalize_unheld.backward  # type: ignore[attr-defined]
+    right = BACKWARD["gradient_l2_normalize.backward"].load()
+    wrong = BACKWARD["gradient_l2_normalize_unheld.backward"].load()
     for eps, is_below in ((1e-12, False), (32.0, True)):
         assert not charged(judged(right, data, dim=-1, eps=eps))
         assert charged(judged(wrong, data, dim=-1, eps=eps)) == "K-GRD-01" * is_below
 
 
 def test_a_script_asks_for_gradients_in_the_way_that_shows_it() -> None:
-    made = gradients.gradient_tanh_once.backward  # type: ignore[attr-defined]
+    made = BACKWARD["gradient_tanh_once.backward"].load()
     tensors = {"x": spec([1.0, 2.0], "d0"), "grad_y": spec([1.0, 2.0], "d0")}
     failure = judged(made, tensors).failure
     assert failure is not None

@@ -35,7 +35,7 @@ VIOLATING = [
 OWN_TABLES = frozenset(
     {
         "classes.cheats", "classes.impostors", "backward.faults",
-        "backward.gradients", "backward.norms", "incidents",
+        "backward.gradients", "incidents",
     }
 )  # fmt: skip
 

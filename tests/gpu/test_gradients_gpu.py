@@ -4,7 +4,6 @@ import pytest
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.witnesses.backward import gradients
-from kfuzz.contracts.witnesses.backward import norms as gradient_norms
 from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
@@ -15,7 +14,7 @@ from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = [pytest.mark.gpu]
 
-WITNESSES = {w.kernel: w for w in (*gradients.WITNESSES, *gradient_norms.WITNESSES)}
+WITNESSES = {w.kernel: w for w in gradients.WITNESSES}
 CASES = 100
 # One argument alone is asked for on a sixteenth of the cases.
 MORE = 400

@@ -4,6 +4,7 @@ They compute in float32 and keep what usual kernels keep: the result as it is st
 or what the forward call was given. Each fault passes at a friendly shape.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -12,7 +13,8 @@ from torch.autograd import Function
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.witness import Witness
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Witness
 
 
 def called(function: type[Function], *given: Any) -> Any:
@@ -39,12 +41,6 @@ class Softmax(Function):
         return (y * (g - total)).to(ctx.saved_tensors[0].dtype), None
 
 
-@kernel(ops.softmax, gradients=True, approx=True)
-def gradient_softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """Right."""
-    return called(Softmax, x, dim)  # type: ignore[no-any-return]
-
-
 class LastSoftmax(Softmax):
     """Sums along the last dimension, whichever was asked for."""
 
@@ -53,12 +49,6 @@ class LastSoftmax(Softmax):
         """Return y (g - sum g y), the sum along the last dimension."""
         ctx.dim = -1
         return Softmax.backward(ctx, g)
-
-
-@kernel(ops.softmax, gradients=True, approx=True)
-def gradient_softmax_last(x: Tensor, dim: int = -1) -> Tensor:
-    """K-GRD-01: right for dim=-1 alone."""
-    return called(LastSoftmax, x, dim)  # type: ignore[no-any-return]
 
 
 class NarrowSoftmax(Softmax):
@@ -71,12 +61,6 @@ class NarrowSoftmax(Softmax):
         terms = (g * y).half().cumsum(ctx.dim)
         total = terms.narrow(ctx.dim, -1, 1) if terms.shape[ctx.dim] else 0
         return (y * (g - total)).to(y.dtype), None
-
-
-@kernel(ops.softmax, gradients=True, approx=True)
-def gradient_softmax_narrow(x: Tensor, dim: int = -1) -> Tensor:
-    """K-GRD-01: its sum is one of float16."""
-    return called(NarrowSoftmax, x, dim)  # type: ignore[no-any-return]
 
 
 # Memory for results that calls of one shape share.
@@ -102,12 +86,6 @@ class SharedSoftmax(Function):
         return (ctx.kept * (wide - total)).to(g.dtype), None
 
 
-@kernel(ops.softmax, gradients=True, approx=True)
-def gradient_softmax_shared(x: Tensor, dim: int = -1) -> Tensor:
-    """K-GRD-01: another forward call changes what the first one kept."""
-    return called(SharedSoftmax, x, dim)  # type: ignore[no-any-return]
-
-
 class Exp(Function):
     """An exp that keeps its result where autograd does not see it."""
 
@@ -122,12 +100,6 @@ class Exp(Function):
         """Return g y."""
         made: Tensor = (g.float() * ctx.y.float()).to(g.dtype)
         return made
-
-
-@kernel(ops.exp, gradients=True, approx=True)
-def gradient_exp_unseen(x: Tensor) -> Tensor:
-    """K-GRD-01: overwriting its result changes the gradient, and nobody says so."""
-    return called(Exp, x)  # type: ignore[no-any-return]
 
 
 class Tanh(Function):
@@ -145,12 +117,6 @@ class Tanh(Function):
         slope = ctx.y.square_().neg_().add_(1)
         made: Tensor = (g.float() * slope).to(g.dtype)
         return made
-
-
-@kernel(ops.tanh, gradients=True)
-def gradient_tanh_once(x: Tensor) -> Tensor:
-    """K-GRD-01: a second time through the graph it gives another gradient."""
-    return called(Tanh, x)  # type: ignore[no-any-return]
 
 
 class Matmul(Function):
@@ -171,18 +137,6 @@ class Matmul(Function):
         return da, (a.mT @ wide).to(g.dtype) if second else None
 
 
-@kernel(ops.matmul, gradients=True)
-def gradient_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Right."""
-    return called(Matmul, a, b)  # type: ignore[no-any-return]
-
-
-@kernel(ops.matmul, gradients=True)
-def gradient_matmul_detached(a: Tensor, b: Tensor) -> Tensor:
-    """K-GRD-01: where rows are not full, the first factor is cut off from the graph."""
-    return called(Matmul, a.detach() if a.numel() % 8 else a, b)  # type: ignore[no-any-return]
-
-
 class MixedMatmul(Matmul):
     """Asks whether a's gradient is needed where b's is meant."""
 
@@ -193,12 +147,6 @@ class MixedMatmul(Matmul):
         if not ctx.needs_input_grad[0]:
             return None, None
         return (wide @ b.mT).to(g.dtype), (a.mT @ wide).to(g.dtype)
-
-
-@kernel(ops.matmul, gradients=True)
-def gradient_matmul_mixed(a: Tensor, b: Tensor) -> Tensor:
-    """K-GRD-01: without a gradient of a there is none of b."""
-    return called(MixedMatmul, a, b)  # type: ignore[no-any-return]
 
 
 # Gradients that calls of one shape add to.
@@ -234,33 +182,216 @@ class _All:
         self.saved_tensors = saved_tensors
 
 
-@kernel(ops.matmul, gradients=True)
-def gradient_matmul_twice(a: Tensor, b: Tensor) -> Tensor:
-    """K-GRD-01: two uses in one graph are counted three times."""
-    return called(GatheringMatmul, a, b)  # type: ignore[no-any-return]
+class LayerNorm(Function):
+    """A layer_norm that keeps mean and reciprocal root in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float
+    ) -> Tensor:
+        """Normalise in two passes."""
+        wide = x.float()
+        mean = wide.mean(-1, keepdim=True)
+        r = ((wide - mean).square().mean(-1, keepdim=True) + eps).rsqrt()
+        ctx.save_for_backward(x, weight, mean, r)
+        return ((wide - mean) * r * weight.float() + bias.float()).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return all three gradients."""
+        x, weight, mean, r = ctx.saved_tensors
+        z, wide = (x.float() - mean) * r, g.float()
+        wg = wide * weight.float()
+        inner = (wg * z).mean(-1, keepdim=True)
+        dx = r * (wg - wg.mean(-1, keepdim=True) - z * inner)
+        n = x.shape[-1]
+        dw, db = ((t.reshape(-1, n)).sum(0).to(g.dtype) for t in (wide * z, wide))
+        return dx.to(g.dtype), dw, db, None
 
 
-_SQUARE: Final = (64, 64)
-_ROWS: Final = (16, 1024)
-CONTRACT: Final = "K-GRD-01"
+class FlatLayerNorm(LayerNorm):
+    """Sums over the first dimension alone."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return gradients, that of the bias over the first dimension."""
+        dx, dw, _, _ = LayerNorm.backward(ctx, g)
+        db = g.float().sum(0) if g.dim() > 1 else g.float()
+        n = g.shape[-1]
+        first = db.reshape(-1, n)[0] if db.numel() else db.new_zeros(n)
+        return dx, dw, first.to(g.dtype), None
 
 
-def _witness(name: str, contract: str, *shapes: tuple[int, ...]) -> Witness:
-    return Witness(
-        f"gradient_{name}.backward", "backward.gradients", contract, shapes,
-        backends=("cpu", "cuda"),
-    )  # fmt: skip
+class FrozenLayerNorm(LayerNorm):
+    """Takes a weight of ones for one that is not trained."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return None for a weight of equal elements."""
+        dx, dw, db, _ = LayerNorm.backward(ctx, g)
+        weight = ctx.saved_tensors[1]
+        frozen = weight.numel() > 0 and bool((weight == weight[0]).all())
+        return dx, None if frozen else dw, db, None
 
 
-WITNESSES: Final = [
-    _witness("softmax", "", _ROWS, _ROWS),
-    _witness("softmax_last", CONTRACT, _ROWS, _ROWS),
-    _witness("softmax_narrow", CONTRACT, _ROWS, _ROWS),
-    _witness("softmax_shared", CONTRACT, _ROWS, _ROWS),
-    _witness("exp_unseen", CONTRACT, _SQUARE, _SQUARE),
-    _witness("tanh_once", CONTRACT, _SQUARE, _SQUARE),
-    _witness("matmul", "", _SQUARE, _SQUARE, _SQUARE),
-    _witness("matmul_detached", CONTRACT, _SQUARE, _SQUARE, _SQUARE),
-    _witness("matmul_mixed", CONTRACT, _SQUARE, _SQUARE, _SQUARE),
-    _witness("matmul_twice", CONTRACT, _SQUARE, _SQUARE, _SQUARE),
-]
+class CrossEntropy(Function):
+    """The mean loss of the rows that count."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, ignored: int) -> Tensor:
+        """Keep the log-probabilities in float32."""
+        log_p = torch.log_softmax(logits.float(), -1)
+        kept = target != ignored
+        at = torch.where(kept, target, 0).unsqueeze(-1)
+        loss = torch.where(kept, -log_p.gather(-1, at).squeeze(-1), 0.0)
+        ctx.save_for_backward(log_p, at, kept)
+        return (loss.sum() / kept.sum()).to(logits.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return (p - t) g / count."""
+        log_p, at, kept = ctx.saved_tensors
+        return CrossEntropy.pulled(log_p, at, kept, g, kept.sum()), None, None
+
+    @staticmethod
+    def pulled(log_p: Tensor, at: Tensor, kept: Tensor, g: Tensor, n: Any) -> Tensor:
+        """Return the gradient of the logits of n rows."""
+        share = log_p.exp()
+        made = share.scatter_add(-1, at, torch.full_like(share[:, :1], -1.0))
+        made = made * (g.float() / n)
+        return torch.where(kept.unsqueeze(-1), made, 0.0).to(g.dtype)
+
+
+class WholeCrossEntropy(CrossEntropy):
+    """Divides by all rows, the ignored ones too."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return (p - t) g / N."""
+        log_p, at, kept = ctx.saved_tensors
+        return CrossEntropy.pulled(log_p, at, kept, g, len(kept)), None, None
+
+
+class L2Normalize(Function):
+    """An l2_normalize whose denominator is a constant where the norm is below eps."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, eps: float) -> Tensor:
+        """Keep the argument and its norms."""
+        norm = x.float().square().sum(dim, keepdim=True).sqrt()
+        ctx.save_for_backward(x, norm)
+        ctx.given = dim, eps
+        return (x.float() / norm.clamp_min(eps)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return the gradient, with a part along y where the norm counts."""
+        _, norm = ctx.saved_tensors
+        plain, along = L2Normalize.parts(ctx, g)
+        made = torch.where(norm > ctx.given[1], plain - along, plain)
+        return made.to(g.dtype), None, None
+
+    @staticmethod
+    def parts(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return g / D, and what of it lies along y."""
+        x, norm = ctx.saved_tensors
+        dim, eps = ctx.given
+        held = norm.clamp_min(eps)
+        y, plain = x.float() / held, g.float() / held
+        return plain, y * ((g.float() * y).sum(dim, keepdim=True) / held)
+
+
+class UnheldL2Normalize(L2Normalize):
+    """Takes the denominator for the norm everywhere."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        """Return the gradient as of a norm above eps."""
+        plain, along = L2Normalize.parts(ctx, g)
+        return (plain - along).to(g.dtype), None, None
+
+
+# How each operator is called by a function of autograd.
+
+
+def _elementwise(function: type[Function]) -> Callable[..., Any]:
+    return lambda x: called(function, x)
+
+
+def _of_rows(function: type[Function]) -> Callable[..., Any]:
+    return lambda x, dim=-1: called(function, x, dim)
+
+
+def _product(function: type[Function]) -> Callable[..., Any]:
+    return lambda a, b: called(function, a, b)
+
+
+def _detached(function: type[Function]) -> Callable[..., Any]:
+    """Cut the first factor off from the graph where rows are not full."""
+    return lambda a, b: called(function, a.detach() if a.numel() % 8 else a, b)
+
+
+def _layer_norm(function: type[Function]) -> Callable[..., Any]:
+    return lambda x, weight, bias, eps=1e-5: called(function, x, weight, bias, eps)
+
+
+def _l2_normalize(function: type[Function]) -> Callable[..., Any]:
+    return lambda x, dim=-1, eps=1e-12: called(function, x, dim, eps)
+
+
+def _cross_entropy(function: type[Function]) -> Callable[..., Any]:
+    return lambda logits, target, ignore_index=-100: called(
+        function, logits, target, ignore_index
+    )
+
+
+# What is right is named like its operator; all others have a fault.
+_FORMS: Final[tuple[tuple[Operator, Any, Any, Any, dict[str, type[Function]]], ...]] = (
+    (
+        ops.softmax, {"approx": True}, _of_rows, (LONG_ROWS, LONG_ROWS),
+        {
+            "softmax": Softmax, "softmax_last": LastSoftmax,
+            "softmax_narrow": NarrowSoftmax, "softmax_shared": SharedSoftmax,
+        },
+    ),
+    (ops.exp, {"approx": True}, _elementwise, (SQUARE, SQUARE), {"exp_unseen": Exp}),
+    (ops.tanh, {}, _elementwise, (SQUARE, SQUARE), {"tanh_once": Tanh}),
+    (
+        ops.matmul, {}, _product, (SQUARE, SQUARE, SQUARE),
+        {
+            "matmul": Matmul, "matmul_mixed": MixedMatmul,
+            "matmul_twice": GatheringMatmul,
+        },
+    ),
+    (
+        ops.matmul, {}, _detached, (SQUARE, SQUARE, SQUARE),
+        {"matmul_detached": Matmul},
+    ),
+    (
+        ops.layer_norm, {}, _layer_norm, (LONG_ROWS, (1024,), (1024,), LONG_ROWS),
+        {
+            "layer_norm": LayerNorm, "layer_norm_flat": FlatLayerNorm,
+            "layer_norm_none": FrozenLayerNorm,
+        },
+    ),
+    (
+        ops.l2_normalize, {}, _l2_normalize, (LONG_ROWS, LONG_ROWS),
+        {"l2_normalize": L2Normalize, "l2_normalize_unheld": UnheldL2Normalize},
+    ),
+    (
+        ops.cross_entropy.fixed(reduction="mean", label_smoothing=0.0), {},
+        _cross_entropy, ((64, 512), (64,), ()),
+        {"cross_entropy": CrossEntropy, "cross_entropy_whole": WholeCrossEntropy},
+    ),
+)  # fmt: skip
+WITNESSES: Final[list[Witness]] = []
+for _operator, _claims, _call, _shapes, _functions in _FORMS:
+    for _name, _function in _functions.items():
+        kernel(_operator, name=f"gradient_{_name}", gradients=True, **_claims)(
+            _call(_function)
+        )
+        _contract = "" if _name == _operator.name else "K-GRD-01"
+        _made_of = ("backward.gradients", _contract, _shapes)
+        WITNESSES.append(
+            Witness(f"gradient_{_name}.backward", *_made_of, backends=("cpu", "cuda"))
+        )
