@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Structure
 from kfuzz.contracts.prose import defined
+
+# What holds of operators that only select.
+SELECTS: Final[dict[str, Any]] = {
+    "defaults": MOVES,
+    "dtypes": EVERY_DTYPE,
+    "out_of_bounds": ("raise", "clamp", "zero", "undefined"),
+    "structure": Structure.EXACT,
+}
 
 
 def reference_embedding(weight: Any, indices: Any) -> Any:
@@ -35,10 +43,7 @@ embedding = defined(
     homogeneous={"weight": 1},
     error_model=accept_embedding,
     ranks=range(4),
-    defaults=MOVES,
-    dtypes=EVERY_DTYPE,
-    out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    structure=Structure.EXACT,
+    **SELECTS,
 )
 
 
@@ -63,10 +68,7 @@ gather = defined(
     homogeneous={"x": 1},
     error_model=accept_gather,
     batch="N",
-    defaults=MOVES,
-    dtypes=EVERY_DTYPE,
-    out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    structure=Structure.EXACT,
+    **SELECTS,
 )
 
 
@@ -119,10 +121,7 @@ index_select = defined(
     error_model=accept_index_select,
     batch="K",
     workspaces=("K D",),
-    defaults=MOVES,
-    dtypes=EVERY_DTYPE,
-    out_of_bounds=("raise", "clamp", "zero", "undefined"),
-    structure=Structure.EXACT,
+    **SELECTS,
 )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.contracts.operators.reductions import (
     LSE_FORM,
@@ -32,6 +34,21 @@ def reduced(loss: Any, reduction: str) -> Any:
     if reduction == "batchmean":
         return loss.sum() / loss.shape[0]
     return loss.mean() if reduction == "mean" else loss.sum()
+
+
+def of_two(name: str, oracle: Callable[..., Any], **more: Any) -> Operator:
+    """Return the loss of what is predicted and of a target of its shape.
+
+    Args:
+        name: its name.
+        oracle: of both, and of its own scalar and the reduction by name.
+        more: its own scalar, and other fields of the operator.
+    """
+    scalars = {n: p for n, p in more.items() if isinstance(p, ScalarParameter)}
+    fields = {n: p for n, p in more.items() if n not in scalars}
+    pair = {"x": ks.tensors("*"), "target": ks.tensors("*")}
+    inputs = {**pair, **scalars, "reduction": reduction()}
+    return defined(name, inputs=inputs, oracle=oracle, **fields)
 
 
 def reference_bce_with_logits(
@@ -79,18 +96,13 @@ bce_with_logits = defined(
 )
 
 
-huber_loss = defined(
+huber_loss = of_two(
     "huber_loss",
-    inputs={
-        "x": ks.tensors("*"),
-        "target": ks.tensors("*"),
-        "delta": ks.scalar(1.0, domain=(0.5, 0.1, 5.0)),
-        "reduction": reduction(),
-    },
-    oracle=of_torch(
+    of_torch(
         "nn.functional.huber_loss",
         "d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2); d = x - target.",
     ),
+    delta=ks.scalar(1.0, domain=(0.5, 0.1, 5.0)),
 )
 
 
@@ -228,16 +240,7 @@ def reference_mse_loss(x: Any, target: Any, *, reduction: str) -> Any:
     return reduced(difference * difference, reduction)
 
 
-mse_loss = defined(
-    "mse_loss",
-    inputs={
-        "x": ks.tensors("*"),
-        "target": ks.tensors("*"),
-        "reduction": reduction(),
-    },
-    oracle=reference_mse_loss,
-    homogeneous={"x target": 2},
-)
+mse_loss = of_two("mse_loss", reference_mse_loss, homogeneous={"x target": 2})
 
 
 def reference_nll_loss(
@@ -277,16 +280,11 @@ nll_loss = defined(
 )
 
 
-smooth_l1_loss = defined(
+smooth_l1_loss = of_two(
     "smooth_l1_loss",
-    inputs={
-        "x": ks.tensors("*"),
-        "target": ks.tensors("*"),
-        "beta": ks.scalar(1.0, domain=(0.5, 0.1, 0.0)),
-        "reduction": reduction(),
-    },
-    oracle=of_torch(
+    of_torch(
         "nn.functional.smooth_l1_loss",
         "d^2 / (2 beta) where |d| < beta, else |d| - beta / 2; d = x - target.",
     ),
+    beta=ks.scalar(1.0, domain=(0.5, 0.1, 0.0)),
 )

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.prose import defined
+from kfuzz.contracts.operator import Structure
+from kfuzz.contracts.prose import bounded, defined
 
 
 def reference_add_rms_norm(
@@ -180,23 +181,29 @@ batch_norm = defined(
 )
 
 
-def reference_gated_layer_norm(
+def _gated(
     x: Any,
     gate: Any,
-    weight: Any = None,
-    bias: Any = None,
+    weight: Any,
+    bias: Any,
     *,
     eps: float,
     norm_before_gate: bool,
+    centred: bool,
 ) -> Any:
-    """The layer norm of x, affine, times silu(gate), or that of x silu(gate)."""
     gate = gate * gate.sigmoid()
     h = x if norm_before_gate else x * gate
-    centred = h - h.mean(-1, keepdim=True)
-    scale = ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
-    y = centred * scale if weight is None else centred * scale * weight
-    y = y if bias is None else y + bias
+    h = h - h.mean(-1, keepdim=True) if centred else h
+    scale = ((h * h).mean(-1, keepdim=True) + eps).rsqrt()
+    y = _affine(h * scale, weight, bias)
     return y * gate if norm_before_gate else y
+
+
+def reference_gated_layer_norm(
+    x: Any, gate: Any, weight: Any = None, bias: Any = None, **scalars: Any
+) -> Any:
+    """The layer norm of x, affine, times silu(gate), or that of x silu(gate)."""
+    return _gated(x, gate, weight, bias, centred=True, **scalars)
 
 
 gated_layer_norm = defined(
@@ -218,19 +225,10 @@ gated_layer_norm = defined(
 
 
 def reference_gated_rms_norm(
-    x: Any,
-    gate: Any,
-    weight: Any = None,
-    *,
-    eps: float,
-    norm_before_gate: bool,
+    x: Any, gate: Any, weight: Any = None, **scalars: Any
 ) -> Any:
     """The RMS norm of x, weighted, times silu(gate), or that of x silu(gate)."""
-    gate = gate * gate.sigmoid()
-    h = x if norm_before_gate else x * gate
-    scale = ((h * h).mean(-1, keepdim=True) + eps).rsqrt()
-    y = h * scale if weight is None else h * scale * weight
-    return y * gate if norm_before_gate else y
+    return _gated(x, gate, weight, None, centred=False, **scalars)
 
 
 gated_rms_norm = defined(
@@ -320,21 +318,15 @@ def accept_instance_norm(problem: nm.Problem) -> nm.Acceptance:
     return nm.normalised(problem, x, weight, bias)
 
 
-instance_norm = defined(
-    "instance_norm",
-    inputs={
-        "x": ks.tensors("B C L"),
-        "weight": ks.tensors("C", role="weight", optional=True),
-        "bias": ks.tensors("C", role="bias", optional=True),
-        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
-    },
+instance_norm = replace(
+    group_norm,
+    name="instance_norm",
+    inputs={n: p for n, p in group_norm.inputs.items() if n != "num_groups"},
     oracle=reference_instance_norm,
     error_model=accept_instance_norm,
-    batch="B",
-    reduced="L",
-    recentres=True,
-    subtracts_mean=True,
-    empty_reduction=False,
+    shape_class="",
+    groups="",
+    **bounded("instance_norm", Structure.INTERVAL),
 )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
-from kfuzz.contracts.prose import defined
+from kfuzz.contracts.operator import Structure
+from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
 
 
@@ -119,8 +121,9 @@ def accept_delta_rule(problem: nm.Problem) -> nm.Accepted:
     return nm.recurrence.delta(problem)
 
 
-delta_rule = defined(
-    "delta_rule",
+delta_rule = replace(
+    linear_attention,
+    name="delta_rule",
     inputs={
         "q": ks.tensors("B T H D"),
         "k": ks.tensors("B T H D"),
@@ -133,11 +136,5 @@ delta_rule = defined(
     },
     oracle=reference_delta_rule,
     error_model=accept_delta_rule,
-    outputs=("y", "final_state"),
-    batch="B",
-    shape_class="D >= 1",
-    # The steps are gone through one by one: few enough of them.
-    workspaces=("B H T T D", "B H D E T"),
-    usual={"B": 2, "H": 2, "T": 16},
-    defaults=Declaration(intermediates="output"),
+    **bounded("delta_rule", Structure.INTERVAL),
 )

@@ -8,7 +8,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import accept
 from kfuzz.contracts.suite import contracts_of
-from kfuzz.contracts.witnesses.classes.subnormals import (
+from kfuzz.contracts.witnesses.classes.formats import (
     flushed,
     log_by_exponent_bits,
     mul_flushes,

@@ -11,7 +11,7 @@ from torch import Tensor
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.witnesses.classes.workspace import (
+from kfuzz.contracts.witnesses.classes.kept import (
     relu_shared_workspace,
     torch_relu_own_workspace,
 )

@@ -19,7 +19,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.witnesses.classes import configured, turns
+from kfuzz.contracts.witnesses.classes import configured
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
@@ -237,14 +237,14 @@ def test_what_waits_is_not_captured_and_breaks_nothing(
 
 
 def test_what_the_next_replay_finds_unclean_is_charged() -> None:
-    kept: dict[object, turns.Pair] = {}
-    report, evaluator = judged(lambda x: turns.in_turn(kept, x, own=False), case(4, 8))
+    kept: dict[object, memory.Pair] = {}
+    report, evaluator = judged(lambda x: memory.in_turn(kept, x, own=False), case(4, 8))
     assert report.failure is not None, report
     assert report.failure.contract == "K-REF-01", report.failure
     assert report.failure.kind is Kind.STALE_RESULT
     assert "CUDA graph" in report.failure.message
     kept.clear()
-    report, evaluator = judged(lambda x: turns.in_turn(kept, x, own=True), case(4, 8))
+    report, evaluator = judged(lambda x: memory.in_turn(kept, x, own=True), case(4, 8))
     assert report.failure is None, report.failure
     assert not evaluator.spent
 

@@ -36,7 +36,7 @@ OTHERS = sorted({*CONFORMING} - {*TORCH, *TRITON})
 MODULES = sorted({everywhere()[name].module for name in TRITON})
 # Modules of many twins, searched in one run of an eighth of the cases each.
 MANY = (
-    "attention", "classes.batched", "classes.configured", "elementwise", "moves",
+    "attention", "classes.configured", "classes.reach", "elementwise", "moves",
     "normalisations", "products", "reductions",
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ from kfuzz.contracts.witnesses.relu import BLOCK, empty
 from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
 from kfuzz.contracts.witnesses.sum import BLOCK as COLUMNS
 from kfuzz.contracts.witnesses.sum import ROWS, sum_kernel
+from kfuzz.contracts.witnesses.sum import launch as total
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
 # Columns that one program takes in `amax_chunk_kernel`.
@@ -181,3 +182,29 @@ def relu_offsets_overflow(x: Tensor) -> Tensor:
             BLOCK=COLUMNS,
         )
     return y
+
+
+# Rows that are to keep their bits in every batch.
+
+# Fewer rows leave a machine idle, where each is taken by one program.
+FEW_ROWS = 2
+
+
+@witness(LONG_ROWS)
+@kernel(ops.sum, batch_invariant=True)
+def triton_sum_batch_invariant(x: Tensor, dim: int) -> Tensor:
+    """Conforming."""
+    return total(x, dim)
+
+
+@witness(
+    LONG_ROWS, breaks="C-ORD-02", most=(24, 6),
+    minimal="a few rows of a few, one sum rounding otherwise in a scan",
+)  # fmt: skip
+@kernel(ops.sum, batch_invariant=True, dtypes="float32")
+def sum_split_by_rows(x: Tensor, dim: int) -> Tensor:
+    """Violates C-ORD-02: a row alone is summed by torch's scan."""
+    n = x.shape[dim]
+    if x.numel() >= FEW_ROWS * n:
+        return total(x, dim)
+    return x.cumsum(dim).select(dim, n - 1)

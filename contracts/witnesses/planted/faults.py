@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.witnesses.classes.subnormals import flushed
+from kfuzz.contracts.witnesses.classes.formats import flushed
 from kfuzz.contracts.witnesses.planted.base import (
     EDITABLE,
     Base,
