@@ -24,11 +24,10 @@ from typing_extensions import ParamSpec, TypeVar
 from kfuzz.contracts.operator import (
     Form,
     Operator,
-    fitted,
+    check_shape_class,
     form_of,
     gathering,
     padded,
-    sizes_of,
 )
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Claims, Declaration, ShapeClass
@@ -320,7 +319,9 @@ def fit(
     declaration = declared(operator, claims, where)
     if operator.written and "nonfinite" in claims:
         operator = replace(operator, written=declaration.nonfinite != "propagate")
-    function = fitted(form, operator, declaration, where)
+    function = (
+        form.fitted(operator, declaration, where) if isinstance(form, Form) else form
+    )
     function = gathering(function, tuple(operator.tensors), operator.lists)
     return BoundKernel(
         function,
@@ -406,19 +407,7 @@ def _check_claims(
             )
     _check_out(operator, declaration, where)
     if isinstance(declaration.shape_class, ShapeClass):
-        known = sizes_of(operator) | {
-            scalar
-            for scalar, given in operator.scalars.items()
-            if type(given.default) is int and scalar != operator.dim
-        }
-        unknown = declaration.shape_class.names - known
-        if unknown:
-            raise wrong(
-                f"shape_class names {', '.join(sorted(unknown))}",
-                fix="dimensions: "
-                + ", ".join(sorted(known))
-                + " (N: the reduced or last axis, M: the product of the others)",
-            )
+        check_shape_class(operator, declaration.shape_class, where)
 
 
 def _check_ranks(operator: Operator, ranks: Collection[int], where: str) -> None:

@@ -373,28 +373,23 @@ def _listed(ranks: object) -> list[object]:
     return list(ranks) if isinstance(ranks, Collection) else [None]
 
 
-def sizes_of(operator: Operator) -> set[str]:
-    """Return the names of dimensions that a shape class may have."""
-    named = {name for p in operator.tensors.values() for name in p.names}
-    return {"N", "M", *named, *(f"d{i}" for i in range(max(operator.ranks, default=0)))}
-
-
-def check_relations(operator: Operator) -> None:
-    """Check that the shape class speaks of what there is.
+def check_shape_class(operator: Operator, shape_class: ShapeClass, where: str) -> None:
+    """Check that a shape class speaks of what there is.
 
     Raises:
-        BindingError: if it does not parse, or names anything else.
+        BindingError: if it names neither a dimension nor an integer scalar.
     """
-    where = f"operator {operator.name}"
-    shape_class = ShapeClass.parse(operator.shape_class, where=where)
-    known = sizes_of(operator)
-    known |= {n for n, p in operator.scalars.items() if isinstance(p, ScalarParameter)}
+    dims = {name for p in operator.tensors.values() for name in p.names}
+    dims |= {f"d{i}" for i in range(max(operator.ranks, default=0))}
+    scalars = {n for n, p in operator.scalars.items() if type(p.default) is int}
+    known = {"N", "M", *dims, *scalars - {operator.dim}}
     if unknown := sorted(shape_class.names - known):
         raise BindingError(
-            f"shape_class {operator.shape_class!r} names {unknown[0]!r}, which is "
-            "neither a dimension nor an integer scalar",
+            f"shape_class names {', '.join(unknown)}, neither a dimension nor an "
+            "integer scalar",
             where=where,
-            fix=suggestion(unknown[0], sorted(known)),
+            fix=f"{suggestion(unknown[0], sorted(known))} (N: the reduced or last "
+            "axis, M: the product of the others)",
         )
 
 
@@ -574,7 +569,9 @@ class Operator:
         whole = " and ".join(term for term in terms if term)
         object.__setattr__(self, "shape_class", whole)
         if self.shape_class:
-            check_relations(self)
+            where = f"operator {self.name}"
+            parsed_class = ShapeClass.parse(self.shape_class, where=where)
+            check_shape_class(self, parsed_class, where)
         named = dict(self.algorithms)
         if self.error_model is None:
             named.setdefault("as_reference", "the very steps of the oracle")
@@ -999,20 +996,6 @@ def form_of(given: Any) -> Any:
     if isinstance(given, Form):
         return given
     return custom_op(given) or given
-
-
-def fitted(
-    form: Any, operator: Operator, declaration: Declaration, where: str
-) -> Callable[..., Any]:
-    """Return the function that a bound kernel calls.
-
-    Raises:
-        BindingError: if a form cannot be the operator's.
-    """
-    if isinstance(form, Form):
-        return form.fitted(operator, declaration, where)
-    function: Callable[..., Any] = form
-    return function
 
 
 # An operator at other ranks: a dimension as several, as none, or as any number.

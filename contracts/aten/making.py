@@ -16,7 +16,6 @@ from kfuzz.contracts.aten.rows import (
     NAMED,
     ROWS,
     USUAL,
-    Judged,
     Named,
     Row,
     Tensors,
@@ -104,11 +103,8 @@ def is_view(given: Any) -> bool:
 
 def name_of(given: Any) -> str:
     """Return the plain name of an overload."""
-    return plain(given._schema.name + _behind(given._schema.overload_name))
-
-
-def _behind(overload_name: str) -> str:
-    return f".{overload_name}" if overload_name else ""
+    schema = given._schema
+    return plain(f"{schema.name}.{schema.overload_name or 'default'}")
 
 
 def base_of(name: str) -> str | None:
@@ -223,7 +219,10 @@ def _number(text: str, known: Mapping[str, Any]) -> Any:
 
 
 def packed(
-    arguments: Sequence[Argument], known: Mapping[str, Any]
+    arguments: Sequence[Argument],
+    parameters: Mapping[str, TensorParameter],
+    tensors: Mapping[str, Any],
+    scalars: Mapping[str, Any],
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return positional and named arguments as torch's dispatcher passes them.
 
@@ -231,8 +230,15 @@ def packed(
 
     Args:
         arguments: of the schema, in order, without destinations.
-        known: as of `Argument.value`.
+        parameters: the operator's tensors, which name their dimensions.
+        tensors: by name; what is absent is None.
+        scalars: by name, destinations among them.
     """
+    known: dict[str, Any] = {}
+    for name, x in tensors.items():
+        if x is not None:
+            known |= parameters[name].sizes(x.shape)
+    known = {**known, **scalars, **tensors}
     positional: list[Any] = []
     kept, named = 0, {}
     for argument in arguments:
@@ -394,7 +400,6 @@ class Oracle:
     ) -> None:
         self.overload = overload
         self._arguments = arguments
-        self._names = [n for n, p in inputs.items() if isinstance(p, TensorParameter)]
         self._tensors = tensors_of(inputs)
         self._outputs = outputs
         self.__name__ = str(overload)
@@ -402,10 +407,8 @@ class Oracle:
 
     def __call__(self, /, *tensors: Any, **scalars: Any) -> Any:
         """Return the results that are judged."""
-        named = dict(zip(self._names, tensors, strict=False))
-        positional, keywords = packed(
-            self._arguments, known_of(named, scalars, self._tensors)
-        )
+        given = dict(zip(self._tensors, tensors, strict=False))
+        positional, keywords = packed(self._arguments, self._tensors, given, scalars)
         return first(self.overload(*positional, **keywords), self._outputs)
 
 
@@ -419,19 +422,6 @@ def first(returned: Any, outputs: tuple[str, ...]) -> Any:
 def tensors_of(inputs: Mapping[str, Parameter]) -> dict[str, TensorParameter]:
     """Return the parameters that are tensors."""
     return {n: p for n, p in inputs.items() if isinstance(p, TensorParameter)}
-
-
-def known_of(
-    tensors: Mapping[str, Any],
-    scalars: Mapping[str, Any],
-    parameters: Mapping[str, TensorParameter],
-) -> dict[str, Any]:
-    """Return tensors, scalars and sizes of dimensions by name."""
-    known: dict[str, Any] = {}
-    for name, x in tensors.items():
-        if x is not None:
-            known |= parameters[name].sizes(x.shape)
-    return {**known, **scalars, **tensors}
 
 
 def _outputs(row: Row, found: Any) -> tuple[str, ...]:
@@ -451,12 +441,11 @@ def _derived(
     oracle = Oracle(found, arguments, inputs, outputs)
     has_axis = any(isinstance(p, DimParameter) for p in inputs.values())
     name = f"{NAMESPACE}{row.name}"
-    exact = row.judged is Judged.EXACT
-    defaults = MOVES if exact else Declaration()
+    defaults = MOVES if row.exact else Declaration()
     if row.wraps:
         defaults = replace(defaults, out_of_bounds="undefined")
     more: dict[str, Any] = {}
-    if exact:
+    if row.exact:
         model = _exactly(oracle, outputs, inputs)
         more = {"error_model": model, "tolerance": EXACT}
     elif outputs == NAMED:
@@ -482,7 +471,7 @@ def _exactly(
     oracle: Callable[..., Any], outputs: tuple[str, ...], inputs: Mapping[str, Any]
 ) -> "Callable[[Problem], Mapping[str, Acceptance]]":
     """Return the error model of what only moves elements."""
-    names = [n for n, p in inputs.items() if isinstance(p, TensorParameter)]
+    names = tensors_of(inputs)
 
     def accept(problem: "Problem") -> "dict[str, Acceptance]":
         """Return the exact acceptance, signs of zeros included."""
@@ -806,34 +795,26 @@ class _Function:
             for name in a.parameters
             if a.kind == "Optional[Tensor]"
         }
-        made = [
-            kinds(
-                name,
-                kinds.POSITIONAL_OR_KEYWORD,
-                **({"default": None} if name in absent and p.optional else {}),
-            )
-            for name, p in operator.tensors.items()
-            if name in used
-        ]
-        made += [
-            kinds(name, kinds.KEYWORD_ONLY)
-            for target in self.overload.out
-            for name in target.parameters
-        ]
-        made += [
-            kinds(name, kinds.KEYWORD_ONLY, default=operator.default_of(name))
-            for name in operator.scalars
-            if name in used
-        ]
+        made = []
+        for name, p in operator.inputs.items():
+            kind, default = kinds.KEYWORD_ONLY, kinds.empty
+            if isinstance(p, TensorParameter):
+                kind = kinds.POSITIONAL_OR_KEYWORD
+                default = None if name in absent and p.optional else kinds.empty
+            elif name in used:
+                default = operator.default_of(name)
+            if name in used:
+                made.append(kinds(name, kind, default=default))
+        outs = [name for target in self.overload.out for name in target.parameters]
+        made += [kinds(name, kinds.KEYWORD_ONLY) for name in outs]
+        made.sort(key=lambda p: p.kind)
         return inspect.Signature(made)
 
     def __call__(self, /, *tensors: Any, **keywords: Any) -> Any:
         """Call the implementation as the dispatcher does."""
         given = dict(zip(self._tensors, tensors, strict=False))
-        positional, named = packed(
-            (*self.arguments, *self.overload.out),
-            known_of(given, keywords, self._parameters),
-        )
+        arguments = (*self.arguments, *self.overload.out)
+        positional, named = packed(arguments, self._parameters, given, keywords)
         returned = self.implementation(*positional, **named)
         if self.overload.out or self.overload.inplace:
             return returned
@@ -841,14 +822,10 @@ class _Function:
         if not self.overload.is_view:
             return results
         # A view is what the schema declares; kernels that copy are judged alike.
-        if isinstance(results, tuple | list):
-            return tuple(map(_copied, results))
-        return _copied(results)
-
-
-def _copied(x: Any) -> Any:
-    """Return a copy of a tensor, and anything else as it is."""
-    return x.clone() if hasattr(x, "clone") else x
+        several = isinstance(results, tuple | list)
+        every = results if several else (results,)
+        made = tuple(x.clone() if hasattr(x, "clone") else x for x in every)
+        return made if several else made[0]
 
 
 # Binding implementations to overloads by name.

@@ -9,20 +9,13 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.core.errors import BindingError
 
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
-
-
-class Judged(Enum):
-    """How the results of an overload are judged."""
-
-    SHADOW = "running-error shadow of torch's own overload in float64"
-    EXACT = "bit for bit against torch's own overload: elements are only moved"
-    SUITE = "the error model of an operator of the suite"
 
 
 class Special(Enum):
@@ -65,7 +58,6 @@ class Row:
 
     Attributes:
         name: as torch writes it, without "aten::": "add.Tensor", "relu".
-        judged: how its results are judged.
         tensors: of each tensor argument, in order; the last one holds for those that
             follow, and every tensor is "*" where none is given.
         scalars: values of other arguments by name. A tuple is what is drawn, the
@@ -80,6 +72,8 @@ class Row:
             `Operator.unfolded`.
         ranks: ranks of "*" tensors; by default those from 0, from 1 with an axis, and
             those of the suite's operator.
+        exact: whether elements are only moved: every bit is judged, where otherwise the
+            running-error shadow or the suite's operator judges.
         wraps: whether negative indices count from the end: what is out of bounds is
             not judged.
         may_alias: whether results may be, or share the memory of, an argument though
@@ -87,7 +81,6 @@ class Row:
     """
 
     name: str
-    judged: Judged
     tensors: tuple[Tensors, ...] = ()
     scalars: Mapping[str, Any] = field(default_factory=dict)
     suite: str = ""
@@ -97,6 +90,7 @@ class Row:
     unfolded: Mapping[str, str] = field(default_factory=dict)
     ranks: range | None = None
     may_alias: bool = False
+    exact: bool = False
     wraps: bool = False
 
 
@@ -113,36 +107,28 @@ def _enter(row: Row) -> None:
 _FIELDS: Final = ("shape_class", "ranks", "may_alias", "wraps")
 
 
-def _made(
-    names: str, judged: Judged, tensors: tuple[Tensors, ...], said: dict[str, Any]
+def shadowed(
+    names: str, /, *tensors: Tensors, exact: bool = False, **said: Any
 ) -> None:
-    more: dict[str, Any] = {
-        k: _words(said.pop(k)) for k in ("outputs", "integers") if k in said
-    }
-    more |= {k: said.pop(k) for k in _FIELDS if k in said}
-    for name in names.split():
-        _enter(Row(name, judged, tensors, said, **more))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-def shadowed(names: str, /, *tensors: Tensors, **said: Any) -> None:
     """Enter overloads that the running-error shadow judges.
 
     Args:
         names: of the overloads, separated by spaces.
         tensors: see `Row`, as of all arguments.
+        exact: whether they only move elements, and every bit is judged.
         said: `outputs`, `integers` (names in one text), `shape_class`, `ranks`, and
             scalars by name.
     """
-    _made(names, Judged.SHADOW, tensors, said)
+    more: dict[str, Any] = {
+        k: tuple(said.pop(k).split()) for k in ("outputs", "integers") if k in said
+    }
+    more |= {k: said.pop(k) for k in _FIELDS if k in said}
+    for name in names.split():
+        _enter(Row(name, tensors, said, exact=exact, **more))
 
 
-def moved(names: str, /, *tensors: Tensors, **said: Any) -> None:
-    """Enter overloads that only move elements; arguments as of `shadowed`."""
-    _made(names, Judged.EXACT, tensors, said)
+moved: Final = partial(shadowed, exact=True)
+"""Enter overloads that only move elements; arguments as of `shadowed`."""
 
 
 def suite(names: str, operator: str, arguments: str, /, **said: Any) -> None:
@@ -161,11 +147,11 @@ def suite(names: str, operator: str, arguments: str, /, **said: Any) -> None:
     for word in arguments.split():
         name, _, value = word.partition("=")
         taken[name] = _literal(value or name)
-    outputs = _words(said.pop("outputs", ""))
+    outputs = tuple(said.pop("outputs", "").split())
     more = {k: said.pop(k) for k in ("unfolded", "ranks") if k in said}
     for name in names.split():
         scalars = {**taken, **said}
-        _enter(Row(name, Judged.SUITE, (), scalars, operator, outputs, **more))
+        _enter(Row(name, (), scalars, operator, outputs, **more))
 
 
 class Named(str):

@@ -34,15 +34,14 @@ dequantize_int8 = defined(
 )
 
 
-dequantize_fp8 = defined(
-    "dequantize_fp8",
+dequantize_fp8 = replace(
+    dequantize_int8,
+    name="dequantize_fp8",
     inputs={
+        **dequantize_int8.inputs,
         "q": ks.tensors("* N", dtype="float8_e4m3fn"),
-        "scale": ks.tensors("*", dtype="float32"),
-        "dtype": ks.dtype("float32", ("float16", "bfloat16")),
     },
-    oracle=reference_dequantize_int8,
-    error_model=accept_dequantize_int8,
+    **bounded("dequantize_fp8", Structure.INTERVAL),
 )
 
 
