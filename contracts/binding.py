@@ -602,12 +602,8 @@ def friendly_shapes(
         for seed, (name, spec) in enumerate(case.tensors.items()):
             axes = tuple(chosen[name])
             shape = tuple(every[axis] for axis in axes)
-            family = _ordinary(operator, name, "randn")
-            fill = Fill(family, seed=0xF00D + 31 * seed + n)
-            tensors[name] = TensorSpec(
-                shape, axes, spec.dtype, fill=fill, below=spec.below,
-                domain=spec.domain,
-            )  # fmt: skip
+            fill = Fill(_ordinary(operator, name, "randn"), seed=0xF00D + 31 * seed + n)
+            tensors[name] = _resized(spec, shape, axes, fill)
         scalars = dict(case.scalars)
         if operator.dim is not None and operator.dim in scalars:
             scalars[operator.dim] = _last_dim(declaration)
@@ -618,6 +614,14 @@ def friendly_shapes(
         large = max(sizes) > budget.elements
         if not large and rows <= budget.rows and operator.admits(made, declaration):
             yield made
+
+
+def _resized(
+    spec: TensorSpec, shape: tuple[int, ...], axes: tuple[str, ...], fill: Fill
+) -> TensorSpec:
+    return TensorSpec(
+        shape, axes, spec.dtype, fill=fill, below=spec.below, domain=spec.domain
+    )
 
 
 def ordinary_cases(operator: Operator, case: Case) -> Iterator[Case]:
@@ -640,10 +644,7 @@ def sized(
     for seed, (name, spec) in enumerate(case.tensors.items()):
         shape = tuple(every[axis] for axis in spec.axes)
         fill = Fill(_ordinary(operator, name, family), seed=0x512E + 31 * seed)
-        tensors[name] = TensorSpec(
-            shape, spec.axes, spec.dtype, fill=fill, below=spec.below,
-            domain=spec.domain,
-        )  # fmt: skip
+        tensors[name] = _resized(spec, shape, spec.axes, fill)
     layout = None if case.layout is None else CONTIGUOUS
     return replace(case, tensors=tensors, layout=layout, edge=None)
 

@@ -537,56 +537,42 @@ def beyond_core(evidence: Evidence) -> tuple[str, ...]:
 def notes(evidence: Evidence) -> tuple[str, ...]:
     """Return one line each; equal ones for equal faults, so that they can be counted.
 
-    Only what was put to the test is told: other poisons, another order of programs.
+    Only what was tried is reported: other poisons, another order of programs.
     """
-    found = (
-        *_unwritten(evidence),
-        *_races(evidence),
-        *_collectives(evidence),
-        *_builds(evidence),
-        *evidence.of(OpCheck).notes,
-        *_beyond_bounds(evidence),
-        *(f"leaves {each} changed; it was put back" for each in _left(evidence)),
-    )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys((*_accesses(evidence), *_beside(evidence))))
 
 
-def _left(evidence: Evidence) -> Iterator[str]:
-    """Yield what calls left changed of torch's own state."""
-    for run in evidence.runs.values():
-        yield from run.left
-
-
-def _unwritten(evidence: Evidence) -> Iterator[str]:
-    tried = (
-        agree(evidence, Probe.BASE, Probe.REPEAT)
+def _accesses(evidence: Evidence) -> Iterator[str]:
+    """Yield accesses on which no result depends, where that was tried."""
+    repeats = agree(evidence, Probe.BASE, Probe.REPEAT)
+    poisons = (
+        repeats
         and agree(evidence, Probe.OTHER_POISON, Probe.OTHER_REPEAT)
         and agree(evidence, Probe.BASE, Probe.OTHER_POISON)
     )
-    if tried:
-        for access in accesses(evidence, "unwritten"):
-            place = f" ({access.line})" if access.line else ""
-            yield (f"loads uninitialized elements{place}; no result depends on them")
+    for access in accesses(evidence, "unwritten") if poisons else ():
+        place = f" ({access.line})" if access.line else ""
+        yield f"loads uninitialized elements{place}; no result depends on them"
+    orders = repeats and all(agree(evidence, Probe.BASE, p) for p in ORDERS)
+    for access in accesses(evidence, "race") if orders else ():
+        place = f" ({access.line})" if access.line else ""
+        memory = access.argument or "memory of its own"  # its shape changes by case
+        yield (
+            f"two programs store different values to one element of {memory}{place}; "
+            "no result depends on it"
+        )
 
 
-def _races(evidence: Evidence) -> Iterator[str]:
-    if all(agree(evidence, Probe.BASE, p) for p in (Probe.REPEAT, *ORDERS)):
-        for access in accesses(evidence, "race"):
-            place = f" ({access.line})" if access.line else ""
-            yield (
-                f"two programs store different values to one element of "
-                f"{_memory(access)}{place}; no result depends on it"
-            )
-
-
-def _collectives(evidence: Evidence) -> Iterator[str]:
+def _beside(evidence: Evidence) -> Iterator[str]:
+    """Yield what is known besides the values."""
     if reason := evidence.of(Collected).reason:
         yield f"not judged beside a collective: {reason}"
-
-
-def _builds(evidence: Evidence) -> Iterator[str]:
     if reason := evidence.of(Builds).reason:
         yield f"not known to build for the named GPUs: {reason}"
+    yield from evidence.of(OpCheck).notes
+    yield from _beyond_bounds(evidence)
+    for run in evidence.runs.values():
+        yield from (f"leaves {each} changed; it was put back" for each in run.left)
 
 
 def _beyond_bounds(evidence: Evidence) -> Iterator[str]:
@@ -610,8 +596,3 @@ def _beyond_bounds(evidence: Evidence) -> Iterator[str]:
                 f"{name} lies beyond the running-error bound, within "
                 f"{accepted.safety:g} times of it"
             )
-
-
-def _memory(access: Access) -> str:
-    """Return the memory without its shape, which changes from case to case."""
-    return access.argument or "memory of its own"

@@ -1,6 +1,7 @@
 """Textbook formulas that overflow or cancel where stable ones do not."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final
 
 import torch
@@ -9,19 +10,10 @@ from torch import Tensor
 from kfuzz.contracts.witnesses.planted.base import Base, Fault
 
 
-def _sigmoid(x: Tensor) -> Tensor:
-    grown = torch.exp(x)
-    return grown / (1 + grown)
-
-
-def _tanh(x: Tensor) -> Tensor:
-    grown = torch.exp(2 * x)
-    return (grown - 1) / (grown + 1)
-
-
 def _wide(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a function computed in float32 and stored in the data's format."""
 
+    @wraps(function)
     def computed(*tensors: Tensor, **scalars: Any) -> Tensor:
         given = [x.float() if x.is_floating_point() else x for x in tensors]
         return function(*given, **scalars).to(tensors[0].dtype)
@@ -29,59 +21,57 @@ def _wide(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return computed
 
 
+@_wide
 def sigmoid(x: Tensor) -> Tensor:
     """exp(x) / (1 + exp(x)): Inf / Inf."""
-    return _wide(_sigmoid)(x)
+    grown = torch.exp(x)
+    return grown / (1 + grown)
 
 
+@_wide
 def tanh(x: Tensor) -> Tensor:
     """(exp(2x) - 1) / (exp(2x) + 1): Inf / Inf."""
-    return _wide(_tanh)(x)
+    grown = torch.exp(2 * x)
+    return (grown - 1) / (grown + 1)
 
 
+@_wide
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)) with no threshold: Inf."""
-    return _wide(lambda x: torch.log(1 + torch.exp(x)))(x)
+    return torch.log(1 + torch.exp(x))
 
 
+@_wide
 def elu(x: Tensor) -> Tensor:
     """Branches chosen by a product with 0 and 1: Inf * 0."""
-    return _wide(
-        lambda x: (x > 0) * x + (x <= 0) * (torch.exp(x) - 1)
-    )(x)  # fmt: skip
+    return (x > 0) * x + (x <= 0) * (torch.exp(x) - 1)
 
 
+@_wide
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Exponentials of what no maximum was taken from."""
-
-    def naive(x: Tensor) -> Tensor:
-        grown = torch.exp(x)
-        return grown / grown.sum(dim, keepdim=True)
-
-    return _wide(naive)(x)
+    grown = torch.exp(x)
+    return grown / grown.sum(dim, keepdim=True)
 
 
+@_wide
 def logsumexp(x: Tensor, dim: int = -1) -> Tensor:
     """The logarithm of such a sum."""
-    return _wide(lambda x: torch.log(torch.exp(x).sum(dim)))(x)
+    return torch.log(torch.exp(x).sum(dim))
 
 
+@_wide
 def cross_entropy(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
     """The negative log-likelihood by such a sum."""
-    wide = logits.float()
-    logs = wide - torch.log(torch.exp(wide).sum(-1, keepdim=True))
-    loss = torch.nn.functional.nll_loss(logs, target, ignore_index=ignore_index)
-    return loss.to(logits.dtype)
+    logs = logits - torch.log(torch.exp(logits).sum(-1, keepdim=True))
+    return torch.nn.functional.nll_loss(logs, target, ignore_index=ignore_index)
 
 
+@_wide
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Weights by such exponentials."""
-
-    def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        grown = torch.exp(q @ k.transpose(-1, -2) / max(q.shape[-1], 1) ** 0.5)
-        return (grown / grown.sum(-1, keepdim=True)) @ v
-
-    return _wide(naive)(q, k, v)
+    grown = torch.exp(q @ k.transpose(-1, -2) / max(q.shape[-1], 1) ** 0.5)
+    return (grown / grown.sum(-1, keepdim=True)) @ v
 
 
 def _one_pass(x: Tensor, dim: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -90,20 +80,18 @@ def _one_pass(x: Tensor, dim: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return mean, (x * x).mean(dim, keepdim=True) - mean * mean
 
 
+@_wide
 def var(x: Tensor, dim: int = -1) -> Tensor:
     """The mean square less the squared mean."""
     n = x.shape[dim]
-    return _wide(lambda x: (_one_pass(x, dim)[1] * (n / (n - 1))).squeeze(dim))(x)
+    return (_one_pass(x, dim)[1] * (n / (n - 1))).squeeze(dim)
 
 
+@_wide
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """Normalise by such a variance."""
-
-    def naive(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        mean, variance = _one_pass(x, -1)
-        return (x - mean) * torch.rsqrt(variance + eps) * weight + bias
-
-    return _wide(naive)(x, weight, bias)
+    mean, variance = _one_pass(x, -1)
+    return (x - mean) * torch.rsqrt(variance + eps) * weight + bias
 
 
 def _by_squares(squares: Tensor) -> Tensor:
@@ -136,23 +124,28 @@ _MADE: Final[dict[str, Callable[..., Any]]] = {
 }  # fmt: skip
 # Where nothing but the range of float16 is left.
 _HALF: Final = ("mean",)
-_MOVES: Final = (
-    "copy", "transpose", "where", "embedding", "gather", "index_select", "relu", "amax",
-    "amin", "argmax", "clamp", "topk", "sort",
-)  # fmt: skip
-_ROUNDED: Final = (
-    "add", "mul", "leaky_relu", "cast", "dequantize_int8", "dequantize_fp8",
-    "quantize_int8", "quantize_fp8", "exp", "log", "rope", "batch_norm",
-)  # fmt: skip
-_DOTS: Final = (
-    "sum", "cumsum", "prod", "scatter_add", "index_add", "matmul", "bmm", "linear",
-    "linear_relu", "conv2d",
-)  # fmt: skip
-_ELSEWHERE: Final = {
-    "silu": "sigmoid", "swiglu": "sigmoid", "gelu_tanh": "tanh",
-    "log_softmax": "logsumexp", "group_norm": "layer_norm", "add_rms_norm": "rms_norm",
+_REASONS: Final = {
+    "it chooses among its inputs: nothing can overflow or cancel": (
+        "copy", "transpose", "where", "embedding", "gather", "index_select", "relu",
+        "amax", "amin", "argmax", "clamp", "topk", "sort",
+    ),
+    "a few roundings of its inputs: no other formula is in use": (
+        "add", "mul", "leaky_relu", "cast", "dequantize_int8", "dequantize_fp8",
+        "quantize_int8", "quantize_fp8", "exp", "log", "rope", "batch_norm",
+    ),
+    "any order of its terms is allowed, and what overflows is ambiguous": (
+        "sum", "cumsum", "prod", "scatter_add", "index_add", "matmul", "bmm", "linear",
+        "linear_relu", "conv2d",
+    ),
+    "such a formula is planted in sigmoid": ("silu", "swiglu"),
+    "such a formula is planted in tanh": ("gelu_tanh",),
+    "such a formula is planted in logsumexp": ("log_softmax",),
+    "such a formula is planted in layer_norm": ("group_norm",),
+    "such a formula is planted in rms_norm": ("add_rms_norm",),
+    "1 + erf, which cancels, is the form that the operator accepts": (
+        "gelu", "geglu", "linear_gelu",
+    ),
 }  # fmt: skip
-_ERF: Final = ("gelu", "geglu", "linear_gelu")
 
 
 def _unstable(base: Base) -> Base | str:
@@ -161,17 +154,8 @@ def _unstable(base: Base) -> Base | str:
         claims = {"dtypes": "float16"} if name in _HALF else {}
         dtype = "float16" if name in _HALF else base.dtype
         return base.having(_MADE[name], claims=claims, dtype=dtype)
-    if name in _MOVES:
-        return "it chooses among its inputs: nothing can overflow or cancel"
-    if name in _ROUNDED:
-        return "a few roundings of its inputs: no other formula is in use"
-    if name in _DOTS:
-        return "any order of its terms is allowed, and what overflows is ambiguous"
-    if name in _ELSEWHERE:
-        return f"such a formula is planted in {_ELSEWHERE[name]}"
-    if name in _ERF:
-        return "1 + erf, which cancels, is the form that the operator accepts"
-    return "no unstable formula is in use"
+    found = (reason for reason, names in _REASONS.items() if name in names)
+    return next(found, "no unstable formula is in use")
 
 
 FAULTS: Final = (
