@@ -797,7 +797,8 @@ class _Function:
         }
         made = []
         for name, p in operator.inputs.items():
-            kind, default = kinds.KEYWORD_ONLY, kinds.empty
+            kind: Any = kinds.KEYWORD_ONLY
+            default: Any = kinds.empty
             if isinstance(p, TensorParameter):
                 kind = kinds.POSITIONAL_OR_KEYWORD
                 default = None if name in absent and p.optional else kinds.empty

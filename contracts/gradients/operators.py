@@ -29,7 +29,6 @@ from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.errors import BindingError, UsageError, suggestion
 from kfuzz.core.verdict import LIST
 from kfuzz.strategies.parameters import (
-    DtypeParameter,
     IndexParameter,
     ScalarParameter,
     TensorParameter,
@@ -223,7 +222,7 @@ def gradients_of(
     possible = _differentiable(operator, rule, taken)
     names = _chosen(wanted, possible, where)
     if rule is None:
-        recognised = _recognised(operator, taken, where)
+        recognised = _recognised(operator, taken, names, where)
         return {"": _by_autograd(operator, taken, names, recognised)}
     variants = rule.variants or {"": ({}, next(iter(rule.outputs.values())))}
     found = {}
@@ -347,7 +346,7 @@ def _by_autograd(
         places=[place for _, _, place in outputs.values()],
         wanted=[taken.index(n) for n in names],
     )
-    made = _operator(
+    return _operator(
         operator,
         taken,
         names,
@@ -361,8 +360,6 @@ def _by_autograd(
         "with each result of the forward and of the backward pass rounded to the "
         "output's format",
     )
-    _require_differentiable(made, operator, taken, names)
-    return made
 
 
 def _operator(
@@ -428,14 +425,17 @@ def _operator(
 
 
 def _recognised(
-    operator: Operator, taken: tuple[str, ...], where: str
+    operator: Operator, taken: tuple[str, ...], names: Sequence[str], where: str
 ) -> dict[str, tuple[str, str, int]]:
     """Return each floating output's dimensions, what it lacks, and its place.
 
-    The oracle is run once, on arguments whose dimensions all have other sizes.
+    The oracle is run once, on arguments whose dimensions all have other sizes. Nothing
+    is differentiated: autograd's engine asks the driver for its devices, and a process
+    that has done that cannot be forked.
 
     Raises:
-        BindingError: if the dimensions of a result are none of the arguments'.
+        BindingError: if the dimensions of a result are none of the arguments', or if
+            torch has no derivative of the oracle in the arguments named.
     """
     wrong = partial(BindingError, where=where)
     import torch
@@ -444,9 +444,11 @@ def _recognised(
         raise wrong(f"gradients= of the list {lists[0]}")
     sizes = _sizes(operator, taken)
     example = _example(operator, taken, sizes)
+    for name in names:
+        example[taken.index(name)].requires_grad_()
     scalars = {n: p.default for n, p in operator.scalars.items()}
     try:
-        with torch.no_grad():
+        with torch.enable_grad():
             returned = operator.oracle(*example, **scalars)
     except Exception as error:
         raise wrong(
@@ -454,6 +456,12 @@ def _recognised(
             fix="gradients= needs an oracle that takes arguments of any declared size",
         ) from None
     results = returned if isinstance(returned, tuple | list) else (returned,)
+    if any(map(_lacks_derivative, results)):
+        raise wrong(
+            "its oracle cannot be differentiated: torch has no derivative of one of "
+            "its operators",
+            fix="gradients= needs an oracle in plain torch",
+        )
     by_size = {n: axis for axis, n in sizes.items()}
     lead = next(
         p for p in operator.tensors.values() if not isinstance(p, IndexParameter)
@@ -540,61 +548,17 @@ def _example(
     return made
 
 
-def _require_differentiable(
-    made: Operator, operator: Operator, taken: tuple[str, ...], names: tuple[str, ...]
-) -> None:
-    """Run the oracle once, so that what autograd cannot do shows at the binding.
-
-    Nothing is differentiated: autograd's engine asks the driver for its devices, and a
-    process that has done that cannot be forked.
-
-    Raises:
-        BindingError: if the oracle cannot be differentiated.
-    """
-    if any(p.without for p in made.tensors.values()):
-        return  # its shape takes the value of a scalar
-    example = _example(operator, taken, _sizes(made, tuple(made.tensors)))
-    scalars = {
-        n: p.default
-        for n, p in operator.scalars.items()
-        if not isinstance(p, DtypeParameter) or p.default
-    }
-    oracle = partial(operator.oracle, **scalars)
-    try:
-        lacking = _without_derivative(oracle, example, [taken.index(n) for n in names])
-    except Exception as error:
-        lacking = f"{type(error).__name__}: {error}"
-    if lacking:
-        raise BindingError(
-            f"its oracle cannot be differentiated: {lacking}"[:300],
-            where=f"operator {operator.name}",
-            fix="gradients= needs an oracle in plain torch",
-        ) from None
-
-
-def _without_derivative(
-    oracle: Callable[..., Any], example: Sequence[Any], wanted: Sequence[int]
-) -> str:
-    """Return what of an oracle has no derivative, "" where all has one."""
-    import torch
-
-    given = list(example)
-    with torch.enable_grad():
-        for i in wanted:
-            given[i] = given[i].detach().requires_grad_()
-        returned = oracle(*given)
-    results = returned if isinstance(returned, tuple | list) else (returned,)
-    pending = [y.grad_fn for y in results]
-    seen = set()
+def _lacks_derivative(result: Any) -> bool:
+    """Whether some step of a result has none."""
+    pending, seen = [getattr(result, "grad_fn", None)], set()
     while pending:
         node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if "NotImplemented" in node.name():
-            return "torch has no derivative of one of its operators"
-        pending += [before for before, _ in node.next_functions]
-    return ""
+        if node is not None and node not in seen:
+            seen.add(node)
+            if "NotImplemented" in node.name():
+                return True
+            pending += [before for before, _ in node.next_functions]
+    return False
 
 
 def declaration_of(

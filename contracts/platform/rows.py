@@ -223,15 +223,7 @@ def torch_gated_rms_norm(
     return functional.rms_norm(x * functional.silu(gate), x.shape[-1:], weight, eps)
 
 
-@implements(ops.gated_layer_norm, CHAIN)
-def torch_gated_layer_norm(
-    x: Tensor, gate: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5,
-    norm_before_gate: bool = True,
-) -> Tensor:  # fmt: skip
-    """Normalise with `torch.nn.functional.layer_norm`, before or behind the gate."""
-    h = x if norm_before_gate else x * functional.silu(gate)
-    y = functional.layer_norm(h, h.shape[-1:], weight, bias, eps)
-    return y * functional.silu(gate) if norm_before_gate else y
+as_written(ops.gated_layer_norm, "x")
 
 
 # Torch's losses.
