@@ -69,6 +69,12 @@ def defined(
     return Operator(name, **fields, **bounded(name, structure))
 
 
+def known(defect: str) -> dict[str, str]:
+    """Return what is known of a defect of torch's in words, as fields of `Defect`."""
+    _, items = _page("platform/DEFECTS.md")[defect]
+    return {"where": items["Inputs"], "evidence": items["Evidence"]}
+
+
 def glossary(heading: str) -> dict[str, str]:
     """Return what the words under a heading of the glossary mean."""
     return _page("GLOSSARY.md")[heading][1]

@@ -212,6 +212,7 @@ def scores(
 ) -> Tensor:  # fmt: skip
     """Return scale q k^T, capped and masked, each step a call."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
     made = (q @ k.transpose(-1, -2)) * scale
     if softcap is not None:
         made = torch.tanh(made / softcap) * softcap
@@ -232,8 +233,7 @@ def torch_attention_unfused(
     window: int | None = None, softcap: float | None = None,
 ) -> Tensor:  # fmt: skip
     """Multiply, cap, mask, `torch.softmax` with the sinks, multiply."""
-    repeats = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
     made = scores(
         q, k, mask, causal=causal, scale=scale, window=window, softcap=softcap
     )
@@ -250,8 +250,7 @@ def torch_attention_lse(
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Multiply, cap, mask, `torch.softmax` and `torch.logsumexp`, multiply."""
-    repeats = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
     made = scores(
         q, k, mask, causal=causal, scale=scale, window=window, softcap=softcap
     )
