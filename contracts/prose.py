@@ -62,6 +62,11 @@ def bounded(operator: str, structure: Structure) -> dict[str, Any]:
     }
 
 
+def differentiated(operator: str) -> str:
+    """Return what an operator says of its gradients in words."""
+    return _page("operators/TOLERANCES.md")[operator][1]["Gradients"]
+
+
 def defined(
     name: str, *, structure: Structure = Structure.INTERVAL, **fields: Any
 ) -> Operator:

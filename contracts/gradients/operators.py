@@ -25,6 +25,7 @@ from kfuzz.contracts.gradients.rules import PREFIX, Rule
 from kfuzz.contracts.gradients.rules import RULES as RULES
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.prose import differentiated
 from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.errors import BindingError, UsageError, suggestion
 from kfuzz.core.verdict import LIST
@@ -326,7 +327,7 @@ def _ruled(
         product,
         "The vector-Jacobian product of the operator, in plain torch.",
         error_model=rule_bound(f"{operator.name}.backward", rule, names),
-        bound=rule.bound,
+        bound=differentiated(operator.name),
         derivation="sums, products and moves of what was given have their own bounds; "
         "else the running-error shadow of the rule times 4: recomputed from the "
         "arguments or from the forward result as it was stored",

@@ -160,7 +160,8 @@ DEFECTS: Final = (
     _on_cuda(
         "index_of_a_multiple_of_2_32",
         "C-EXC-02",
-        "torch_embedding torch_index_select torch_index_add torch_index_add_float16 torch_index_add_bfloat16 torch_rope_positions",
+        "torch_embedding torch_index_select torch_index_add torch_index_add_float16 "
+        "torch_index_add_bfloat16 torch_rope_positions",
         out_of_bounds="undefined",
     ),
 )

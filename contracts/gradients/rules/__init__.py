@@ -84,7 +84,6 @@ class Rule:
         outputs: dimension names of its differentiable outputs.
         lacks: the parameter that selects the axis which the output lacks.
         exact: by argument a bound that needs no shadow: of sums, products and moves.
-        bound: the bound in words.
         accept: a relation between the gradients, see `kfuzz.contracts.oracle`.
         variants: by suffix the values to which scalars are limited, where the shape of
             the output depends on them, with the dimension names.
@@ -95,7 +94,6 @@ class Rule:
     outputs: Mapping[str, str]
     lacks: str = ""
     exact: Mapping[str, "Exact"] = field(default_factory=dict)
-    bound: str = ""
     accept: "Relation | None" = None
     variants: Mapping[str, tuple[Mapping[str, tuple[Any, ...]], str]] = field(
         default_factory=dict

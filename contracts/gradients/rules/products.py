@@ -11,8 +11,6 @@ from kfuzz.contracts.gradients.rules.elementwise import (
     summed,
 )
 
-PRODUCT = "R |grad_y||b|^T and R |a|^T|grad_y| as of the operator itself, nothing more"
-
 
 def _taken(name: str, *, turned: bool = False) -> Taken:
     def taken(problem: "nm.Problem") -> "nm.Tensor":
@@ -32,8 +30,8 @@ _FACTORS = {
 }
 
 
-@rule("matmul", "a", "b", dims="M N", exact=_FACTORS, bound=PRODUCT)
-@rule("bmm", "a", "b", dims="B M N", exact=_FACTORS, bound=PRODUCT)
+@rule("matmul", "a", "b", dims="M N", exact=_FACTORS)
+@rule("bmm", "a", "b", dims="B M N", exact=_FACTORS)
 def _matmul(g: Given) -> Gradients:
     return {"a": g.grad @ g["b"].mT, "b": g["a"].mT @ g.grad}
 
@@ -45,7 +43,11 @@ def _flat(x: "nm.Tensor") -> "nm.Tensor":
 
 
 @rule(
-    "linear", "x", "weight", "bias", dims="* N",
+    "linear",
+    "x",
+    "weight",
+    "bias",
+    dims="* N",
     exact={
         "x": products(lambda p: _flat(grad(p)), _taken("weight"), _taken("x")),
         "weight": products(
@@ -53,8 +55,7 @@ def _flat(x: "nm.Tensor") -> "nm.Tensor":
         ),
         "bias": summed(lambda p: _flat(grad(p)), 1),
     },
-    bound="R |grad_y||W|, R |grad_y|^T|x|, gamma sum|grad_y|: of products and sums",
-)  # fmt: skip
+)
 def _linear(g: Given) -> Gradients:
     return _of_linear(g, g.grad)
 
@@ -76,25 +77,18 @@ def _before(g: Given) -> "nm.Tensor":
     return made.reshape(*g["x"].shape[:-1], made.shape[-1])
 
 
-FUSED = "as the shadow's of the chain, what lies between two products stored or not"
-
-
-@rule("linear_relu", "x", "weight", "bias", dims="* N", bound=FUSED)
+@rule("linear_relu", "x", "weight", "bias", dims="* N")
 def _linear_relu(g: Given) -> Gradients:
     y = g.saved(_before(g))
     return _of_linear(g, g.grad.where(y > 0, g.grad.new_zeros(())))
 
 
-@rule("linear_gelu", "x", "weight", "bias", dims="* N", bound=FUSED)
+@rule("linear_gelu", "x", "weight", "bias", dims="* N")
 def _linear_gelu(g: Given) -> Gradients:
     return _of_linear(g, g.saved(g.grad * gelu_slope(g.saved(_before(g)))))
 
 
-@rule(
-    "attention", "q", "k", "v", dims="B H S D",
-    bound="as the shadow's of dV = P^T g, dS = P (g V^T - D), D = sum P (g V^T) or "
-    "sum g O, dQ = dS K, dK = dS^T Q",
-)  # fmt: skip
+@rule("attention", "q", "k", "v", dims="B H S D")
 def _attention(g: Given) -> Gradients:
     import torch
 

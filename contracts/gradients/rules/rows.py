@@ -20,11 +20,6 @@ from kfuzz.contracts.gradients.rules.elementwise import (
 )
 from kfuzz.contracts.operators.elementwise import tables, turned
 
-NORM = (
-    "as the shadow's of r (wg - mean wg - z mean(wg z)), z = (x - mean) r, and of the "
-    "form b x + c"
-)
-
 
 def _normalised(
     x: "nm.Tensor", wg: "nm.Tensor", eps: float
@@ -66,9 +61,8 @@ _BY_CHANNEL = {"bias": summed(_of_channels, -1)}
 
 
 @rule(
-    "layer_norm", "x", "weight", "bias", dims="* N",
-    exact={"bias": summed(_of_rows, 1)}, bound=NORM,
-)  # fmt: skip
+    "layer_norm", "x", "weight", "bias", dims="* N", exact={"bias": summed(_of_rows, 1)}
+)
 def _layer_norm(g: Given) -> Gradients:
     grad, weight = g.grad, g.tensors.get("weight")
     wg = grad if weight is None else grad * weight
@@ -89,13 +83,7 @@ def _scaled(
     return z, both(one, r * wg - x * ((r * r * r) * total / n))
 
 
-@rule(
-    "rms_norm",
-    "x",
-    "weight",
-    dims="* N",
-    bound="as the shadow's of r (wg - z mean(wg z)), z = x r",
-)
+@rule("rms_norm", "x", "weight", dims="* N")
 def _rms_norm(g: Given) -> Gradients:
     grad, weight = g.grad, g.tensors.get("weight")
     wg = grad if weight is None else grad * weight
@@ -103,10 +91,7 @@ def _rms_norm(g: Given) -> Gradients:
     return {"x": made, "weight": _rows(g, grad * z).sum(0)}
 
 
-@rule(
-    "add_rms_norm", "x", "residual", "weight", dims={"y": "* N", "h": "* N"},
-    bound="as the shadow's of grad_h and rms_norm's, from h or from the stored h",
-)  # fmt: skip
+@rule("add_rms_norm", "x", "residual", "weight", dims={"y": "* N", "h": "* N"})
 def _add_rms_norm(g: Given) -> Gradients:
     grad, weight = g.grads["y"], g.tensors.get("weight")
     h = g.saved(g["x"] + g["residual"])
@@ -116,7 +101,7 @@ def _add_rms_norm(g: Given) -> Gradients:
     return {"x": made, "residual": made, "weight": _rows(g, grad * z).sum(0)}
 
 
-@rule("group_norm", "x", "weight", "bias", dims="B C L", exact=_BY_CHANNEL, bound=NORM)
+@rule("group_norm", "x", "weight", "bias", dims="B C L", exact=_BY_CHANNEL)
 def _group_norm(g: Given) -> Gradients:
     x, grad, weight = g["x"], g.grad, g.tensors.get("weight")
     wg = grad if weight is None else grad * weight[:, None]
@@ -129,10 +114,7 @@ def _group_norm(g: Given) -> Gradients:
     return {**found, "weight": (grad * z.reshape(x.shape)).sum((0, 2))}
 
 
-@rule(
-    "batch_norm", "x", "weight", "bias", dims="B C L", exact=_BY_CHANNEL,
-    bound="as the shadow's of grad_y g r, r = (var + eps)^-1/2",
-)  # fmt: skip
+@rule("batch_norm", "x", "weight", "bias", dims="B C L", exact=_BY_CHANNEL)
 def _batch_norm(g: Given) -> Gradients:
     grad, weight = g.grad, g.tensors.get("weight")
     mean = g["mean"][:, None]
@@ -153,12 +135,12 @@ def _spread(problem: "nm.Problem") -> "nm.Tensor":
     return grad(problem).unsqueeze(problem.axis()).expand_as(problem.tensors["x"])
 
 
-@rule("sum", "x", lacks="dim", exact={"x": moved(_spread)}, bound="dx == grad_y")
+@rule("sum", "x", lacks="dim", exact={"x": moved(_spread)})
 def _sum(g: Given) -> Gradients:
     return {"x": g.grad.unsqueeze(g.dim).expand_as(g["x"])}
 
 
-@rule("mean", "x", lacks="dim", bound="as the shadow's of grad_y / n")
+@rule("mean", "x", lacks="dim")
 def _mean(g: Given) -> Gradients:
     n = g["x"].shape[g.dim]
     return {"x": (g.grad / n).unsqueeze(g.dim).expand_as(g["x"])}
@@ -194,25 +176,17 @@ def _shared(*, greatest: bool) -> Relation:
     return accept
 
 
-@rule(
-    "amax", "x", lacks="dim",
-    bound="grad_y at the greatest element, 0 elsewhere; equal ones share it in any way",
-    accept=_shared(greatest=True),
-)  # fmt: skip
+@rule("amax", "x", lacks="dim", accept=_shared(greatest=True))
 def _amax(g: Given) -> Gradients:
     return _greatest(g, g["x"].amax(g.dim))
 
 
-@rule(
-    "amin", "x", lacks="dim",
-    bound="grad_y at the least element, 0 elsewhere; equal ones share it in any way",
-    accept=_shared(greatest=False),
-)  # fmt: skip
+@rule("amin", "x", lacks="dim", accept=_shared(greatest=False))
 def _amin(g: Given) -> Gradients:
     return _greatest(g, g["x"].amin(g.dim))
 
 
-@rule("var", "x", lacks="dim", bound="as the shadow's of 2 grad_y (x - mean) / (n - c)")
+@rule("var", "x", lacks="dim")
 def _var(g: Given) -> Gradients:
     x, dim = g["x"], g.dim
     n = x.shape[dim] - int(g.scalars["correction"])
@@ -224,12 +198,12 @@ def _var(g: Given) -> Gradients:
     return {"x": product(spread, scale, centred)}
 
 
-@rule("cumsum", "x", exact={"x": prefixes}, bound="gamma(i, u) sum|grad_y| of a suffix")
+@rule("cumsum", "x", exact={"x": prefixes})
 def _cumsum(g: Given) -> Gradients:
     return {"x": g.grad.flip(g.dim).cumsum(g.dim).flip(g.dim)}
 
 
-@rule("logsumexp", "x", lacks="dim", bound="as the shadow's, from x or the stored y")
+@rule("logsumexp", "x", lacks="dim")
 def _logsumexp(g: Given) -> Gradients:
     import torch
 
@@ -239,11 +213,7 @@ def _logsumexp(g: Given) -> Gradients:
     return {"x": both(spread * torch.softmax(x, dim), spread * (x - total).exp())}
 
 
-@rule(
-    "softmax", "x",
-    bound="as the shadow's of y (grad_y - sum grad_y y) and y grad_y - y sum, "
-    "from x or from the stored y",
-)  # fmt: skip
+@rule("softmax", "x")
 def _softmax(g: Given) -> Gradients:
     import torch
 
@@ -252,10 +222,7 @@ def _softmax(g: Given) -> Gradients:
     return {"x": both(y * (g.grad - total), y * g.grad - y * total)}
 
 
-@rule(
-    "log_softmax", "x",
-    bound="as the shadow's of grad_y - exp(y) sum grad_y, from x or from the stored y",
-)  # fmt: skip
+@rule("log_softmax", "x")
 def _log_softmax(g: Given) -> Gradients:
     import torch
 
@@ -265,7 +232,7 @@ def _log_softmax(g: Given) -> Gradients:
     return {"x": g.grad - share * total}
 
 
-@rule("l2_normalize", "x", bound="as the shadow's of (grad_y - y sum grad_y y) / |x|")
+@rule("l2_normalize", "x")
 def _l2_normalize(g: Given) -> Gradients:
     x, dim, eps = g["x"], g.dim, float(g.scalars["eps"])
     norm = (x * x).sum(dim, keepdim=True).sqrt()
@@ -278,17 +245,16 @@ def _l2_normalize(g: Given) -> Gradients:
 
 
 @rule(
-    "transpose", "x", dims="* N M",
+    "transpose",
+    "x",
+    dims="* N M",
     exact={"x": moved(lambda problem: grad(problem).transpose(-1, -2))},
-    bound="dx == grad_y, transposed",
-)  # fmt: skip
+)
 def _transpose(g: Given) -> Gradients:
     return {"x": g.grad.transpose(-1, -2)}
 
 
 # Gradients of operators with indices, of the loss of a classifier, of rotations.
-
-SCATTERED = "gamma(c, u) sum|grad_y| over the c elements of grad_y that name a place"
 
 
 def _taken(problem: "nm.Problem", name: str) -> "nm.Tensor":
@@ -309,10 +275,11 @@ def _count(problem: "nm.Problem") -> int:
 
 
 @rule(
-    "embedding", "weight", dims="* D",
+    "embedding",
+    "weight",
+    dims="* D",
     exact={"weight": scattered("weight", lambda p: _taken(p, "indices"), 1, _listed)},
-    bound=SCATTERED,
-)  # fmt: skip
+)
 def _embedding(g: Given) -> Gradients:
     index, width = g["indices"].flatten(), g["weight"].shape[-1]
     start = g.grad.new_zeros(g["weight"].shape)
@@ -320,52 +287,54 @@ def _embedding(g: Given) -> Gradients:
 
 
 @rule(
-    "index_select", "x", dims="K D",
-    exact={"x": scattered("x", lambda p: _taken(p, "index"), 1, grad)}, bound=SCATTERED,
-)  # fmt: skip
+    "index_select",
+    "x",
+    dims="K D",
+    exact={"x": scattered("x", lambda p: _taken(p, "index"), 1, grad)},
+)
 def _index_select(g: Given) -> Gradients:
     return {"x": g.grad.new_zeros(g["x"].shape).index_add(0, g["index"], g.grad)}
 
 
 @rule(
-    "gather", "x", dims="N K",
+    "gather",
+    "x",
+    dims="N K",
     exact={"x": scattered("x", lambda p: p.tensors["index"], -1, grad)},
-    bound=SCATTERED,
-)  # fmt: skip
+)
 def _gather(g: Given) -> Gradients:
     return {"x": g.grad.new_zeros(g["x"].shape).scatter_add(-1, g["index"], g.grad)}
 
 
 @rule(
-    "scatter_add", "x", "src", dims="N C",
+    "scatter_add",
+    "x",
+    "src",
+    dims="N C",
     exact={
         "x": whole("y"),
         "src": moved(lambda p: grad(p).gather(-1, p.tensors["index"])),
     },
-    bound="dx == grad_y, dsrc == grad_y[index]",
-)  # fmt: skip
+)
 def _scatter_add(g: Given) -> Gradients:
     return {"x": g.grad, "src": g.grad.gather(-1, g["index"])}
 
 
-@rule(
-    "index_add", "x", "src", dims="V D", exact={"x": whole("y")},
-    bound="dx == grad_y, dsrc as the shadow's of alpha grad_y[index]",
-)  # fmt: skip
+@rule("index_add", "x", "src", dims="V D", exact={"x": whole("y")})
 def _index_add(g: Given) -> Gradients:
     taken = g.grad.index_select(0, g["index"])
     return {"x": g.grad, "src": taken * float(g.scalars["alpha"])}
 
 
 @rule(
-    "cross_entropy", "logits", dims="",
-    bound="as the shadow's of (p - t) grad_y / count, p from the logits or from stored "
-    "log-probabilities",
+    "cross_entropy",
+    "logits",
+    dims="",
     variants={
         "": ({"reduction": ("mean", "sum")}, ""),
         "_none": ({"reduction": ("none",)}, "N"),
     },
-)  # fmt: skip
+)
 def _cross_entropy(g: Given) -> Gradients:
     import torch
 
@@ -393,9 +362,7 @@ def _cross_entropy(g: Given) -> Gradients:
     return {"logits": made.where(kept.unsqueeze(-1), x.new_zeros(()))}
 
 
-@rule(
-    "rope", "x", "cos", "sin", dims="B S H D", bound="as the shadow's of the turn back"
-)
+@rule("rope", "x", "cos", "sin", dims="B S H D")
 def _rope(g: Given) -> Gradients:
     x, grad_y = g["x"], g.grad
     interleaved, repeats = bool(g.scalars["interleaved"]), int(g.scalars["repeats"])
