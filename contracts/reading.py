@@ -281,15 +281,13 @@ def miss_of(evidence: Evidence, probe: Probe = Probe.BASE) -> Miss | None:
         return None
     known = _MISSES.get(run)
     if known is None or known[0] is not wanted:
-        known = _MISSES[run] = wanted, _first_miss(evidence, probe)
+        missed = (
+            _worst(evidence, name, made, probe)
+            for name, made in comparisons(evidence, probe).items()
+            if bool(made.missed.any())
+        )
+        known = _MISSES[run] = wanted, next(missed, None)
     return known[1]
-
-
-def _first_miss(evidence: Evidence, probe: Probe) -> Miss | None:
-    for name, each in comparisons(evidence, probe).items():
-        if bool(each.missed.any()):
-            return _worst(evidence, name, each, probe)
-    return None
 
 
 def _worst(evidence: Evidence, name: str, made: Comparison, probe: Probe) -> Miss:

@@ -32,12 +32,6 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import Access, Failure, Kind
 
-
-def _judge_data_order(evidence: Evidence) -> Failure | None:
-    """Return what another order of the data shows of a case that conforms."""
-    return first_changed(evidence, "C-ORD-01", Permuted, Kind.ORDER_DEPENDENT)
-
-
 C_ORD_01 = ContractClass(
     **promised("C-ORD-01"),
     rank=210,
@@ -46,7 +40,9 @@ C_ORD_01 = ContractClass(
     kinds=(Kind.ORDER_DEPENDENT,),
     later_kinds=(Kind.ORDER_DEPENDENT,),
     unseen={Kind.ORDER_DEPENDENT: "what it gives for data in another order"},
-    judge=_judge_data_order,
+    judge=lambda evidence: first_changed(
+        evidence, "C-ORD-01", Permuted, Kind.ORDER_DEPENDENT
+    ),
     decides=lambda evidence: bool(evidence.of(Permuted)),
     applies=lambda operator, claims: (
         operator.dim is not None or operator.reduced is not None
@@ -60,11 +56,6 @@ C_ORD_01 = ContractClass(
 
 # One program cannot race; the whole batch, run twice, shows nothing of others.
 _PROGRAMS = 2
-
-
-def _judge_determinism(evidence: Evidence) -> Failure | None:
-    """Return the race, the repeat or the batch that the result depends on."""
-    return _raced(evidence) or unrepeatable(evidence) or _batched(evidence)
 
 
 def unrepeatable(evidence: Evidence) -> Failure | None:
@@ -227,7 +218,9 @@ C_ORD_02 = ContractClass(
         "other work",
         Kind.BATCH_DEPENDENT: "what the same rows are in another batch",
     },
-    judge=_judge_determinism,
+    judge=lambda evidence: (
+        _raced(evidence) or unrepeatable(evidence) or _batched(evidence)
+    ),
     decides=_decides,
     applies=lambda operator, claims: (
         claims.determinism != "none" or claims.batch_invariant

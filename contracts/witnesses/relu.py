@@ -142,14 +142,6 @@ def relu_segfaults(x: Tensor) -> Tensor:
 # Native code as the checks see it: no value shows this fault, a guard page does.
 
 
-def read(x: Tensor, *, before: int = 0, after: int = 0) -> None:
-    """Read the elements of a contiguous tensor, and some on either side of them."""
-    if x.numel() and x.is_contiguous():
-        size = x.element_size()
-        start = x.data_ptr() - before * size
-        ctypes.string_at(start, (before + x.numel() + after) * size)
-
-
 @witness(
     SQUARE, breaks="K-MEM-01", most=(4, 0), backends=("cpu",),
     minimal="a multiple of 16 bytes, so that a page can follow: four elements",
@@ -157,5 +149,6 @@ def read(x: Tensor, *, before: int = 0, after: int = 0) -> None:
 @kernel(ops.relu)
 def relu_native_over_read(x: Tensor) -> Tensor:
     """Violates K-MEM-01: loads one element past the end."""
-    read(x, after=1)
+    if x.numel() and x.is_contiguous():
+        ctypes.string_at(x.data_ptr(), (x.numel() + 1) * x.element_size())
     return torch.relu(x)
