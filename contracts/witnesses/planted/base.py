@@ -73,14 +73,12 @@ class Fault:
     Attributes:
         name: what is wrong, the first part of the names of its kernels.
         contract: the class under which it is falsified.
-        text: what it does, in words.
         plant: returns the spoilt kernel, or why the operator has none.
         devices: where it is planted.
     """
 
     name: str
     contract: str
-    text: str
     plant: Callable[[Base], Base | str]
     devices: tuple[str, ...] = field(default=("cpu", "cuda"))
 

@@ -480,97 +480,53 @@ def through(base: Base, *, race: bool) -> Base:
 
 
 FAULTS: Final = (
+    # Leaves the last element of its first result unwritten where the number of
+    # elements is no multiple of 8, or that of rows is odd.
+    Fault("tail_unwritten", "K-MEM-02", lambda base: spoilt(base, _unwritten)),
+    # Negates the first element of an argument and does not restore it.
+    Fault("input_negated", "K-MEM-03", lambda base: spoilt(base, _negates)),
+    # Writes to the element in front of a view that does not begin its storage.
     Fault(
-        "tail_unwritten", "K-MEM-02",
-        "leaves the last element of its first result unwritten where the number of "
-        "elements is no multiple of 8, or that of rows is odd",
-        lambda base: spoilt(base, _unwritten),
-    ),
-    Fault(
-        "input_negated", "K-MEM-03",
-        "negates the first element of an argument and does not restore it",
-        lambda base: spoilt(base, _negates),
-    ),
-    Fault(
-        "writes_before", "K-MEM-01",
-        "writes to the element in front of a view that does not begin its storage",
+        "writes_before",
+        "K-MEM-01",
         lambda base: spoilt(base, _before).claiming(layouts="any"),
     ),
+    # Returns one buffer in all calls of one shape.
+    Fault("static_buffer", "K-MEM-04", _buffered),
+    # Passes its results through memory that all calls of one shape share. A GPU's
+    # streams wait for one another, so that it does not show there.
+    Fault("shared_workspace", "C-ORD-03", _shared, devices=("cpu",)),
+    # Takes arguments at known addresses for what they were.
+    Fault("memo", "K-REF-01", _memo),
+    # Raises where a size is no power of two.
+    Fault("no_tile", "K-LIV-01", _powers_of_two),
+    # Computes with torch and declares own_kernels_only.
+    Fault("falls_back", "K-OWN-01", _falls_back),
+    # Gives 16-bit data's results in float32, indices in int32, codes in int16; where
+    # there are none, float64 in tails.
+    Fault("wrong_dtype", "K-MET-01", _wrong_dtype),
+    # Gives a wrong last element where the number of elements is no multiple of 8, or
+    # that of rows is odd.
+    Fault("wrong_tail", "C-CMP-03", lambda base: spoilt(base, wrong_tail)),
+    # Adds 0.005 to every element.
+    Fault("offset", "K-VAL-01", _offset),
+    # Adds 0.005 to every element of what a chain of operators gives.
+    Fault("offset_of_chain", "C-CMP-01", _offset_of_chain),
+    # Makes NaN 0, but for logarithms, and infinities the greatest number.
+    Fault("cleaned", "C-EXC-01", _cleaned),
+    # Takes indices modulo their bound.
+    Fault("wraps_index", "C-EXC-02", _wrapped),
+    # Gives a wrong last element with one of two block sizes, where the number of
+    # elements is no multiple of 8, or that of rows is odd.
+    Fault("wrong_block", "C-CMP-02", lambda base: with_blocks(base, faulty=FAULTY)),
+    # Takes subnormal numbers for 0 and stores none, and declares to preserve them.
+    Fault("flushes", "C-PRC-03", _flushes),
+    # Takes magnitudes below 1e-12 for 0.
+    Fault("epsilon", "C-PRC-04", _truncates),
+    # Adds 0.009 and 0.9 % where the first element that is reduced exceeds the last.
+    Fault("falling", "C-ORD-01", _falling),
+    # Stores another last element by a program that is not its own.
     Fault(
-        "static_buffer", "K-MEM-04",
-        "returns one buffer in all calls of one shape",
-        _buffered,
+        "racing", "C-ORD-02", lambda base: through(base, race=True), devices=("cpu",)
     ),
-    Fault(
-        "shared_workspace", "C-ORD-03",
-        "passes its results through memory that all calls of one shape share",
-        _shared,
-        devices=("cpu",),  # a GPU's streams take turns of their own
-    ),
-    Fault(
-        "memo", "K-REF-01",
-        "takes arguments at known addresses for what they were",
-        _memo,
-    ),
-    Fault(
-        "no_tile", "K-LIV-01",
-        "raises where a size is no power of two",
-        _powers_of_two,
-    ),
-    Fault(
-        "falls_back", "K-OWN-01",
-        "computes with torch and declares own_kernels_only",
-        _falls_back,
-    ),
-    Fault(
-        "wrong_dtype", "K-MET-01",
-        "gives 16-bit data's results in float32, indices in int32, codes in int16; "
-        "where there are none, float64 in tails",
-        _wrong_dtype,
-    ),
-    Fault(
-        "wrong_tail", "C-CMP-03",
-        "gives a wrong last element where the number of elements is no multiple of 8, "
-        "or that of rows is odd",
-        lambda base: spoilt(base, wrong_tail),
-    ),
-    Fault("offset", "K-VAL-01", "adds 0.005 to every element", _offset),
-    Fault(
-        "offset_of_chain", "C-CMP-01",
-        "adds 0.005 to every element of what a chain of operators gives",
-        _offset_of_chain,
-    ),
-    Fault(
-        "cleaned", "C-EXC-01",
-        "makes NaN 0, but for logarithms, and infinities the greatest number",
-        _cleaned,
-    ),
-    Fault("wraps_index", "C-EXC-02", "takes indices modulo their bound", _wrapped),
-    Fault(
-        "wrong_block", "C-CMP-02",
-        "gives a wrong last element with one of two block sizes, where the number of "
-        "elements is no multiple of 8, or that of rows is odd",
-        lambda base: with_blocks(base, faulty=FAULTY),
-    ),
-    Fault(
-        "flushes", "C-PRC-03",
-        "takes subnormal numbers for 0 and stores none, and declares to preserve them",
-        _flushes,
-    ),
-    Fault(
-        "epsilon", "C-PRC-04",
-        "takes magnitudes below 1e-12 for 0",
-        _truncates,
-    ),
-    Fault(
-        "falling", "C-ORD-01",
-        "adds 0.009 and 0.9 % where the first element that is reduced exceeds the last",
-        _falling,
-    ),
-    Fault(
-        "racing", "C-ORD-02",
-        "stores another last element by a program that is not its own",
-        lambda base: through(base, race=True),
-        devices=("cpu",),
-    ),
-)  # fmt: skip
+)

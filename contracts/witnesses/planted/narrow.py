@@ -142,9 +142,6 @@ def _narrow(base: Base) -> Base | str:
 
 
 FAULTS: Final = (
-    Fault(
-        "narrow", "C-PRC-01",
-        "accumulates and keeps intermediate results in 11 bits",
-        _narrow,
-    ),
-)  # fmt: skip
+    # Accumulates and keeps intermediate results in 11 bits.
+    Fault("narrow", "C-PRC-01", _narrow),
+)

@@ -159,9 +159,6 @@ def _unstable(base: Base) -> Base | str:
 
 
 FAULTS: Final = (
-    Fault(
-        "unstable", "C-PRC-02",
-        "computes by a formula that overflows or cancels",
-        _unstable,
-    ),
-)  # fmt: skip
+    # Computes by a formula that overflows or cancels.
+    Fault("unstable", "C-PRC-02", _unstable),
+)
