@@ -19,35 +19,25 @@ from kfuzz.contracts.gradients.rules import (
     product,
     rule,
 )
+from kfuzz.contracts.operators.elementwise import accept_mul
+from kfuzz.contracts.operators.reductions import accept_cumsum, accept_sum
 
 
-def whole(output: str) -> Exact:
-    """Return the bound of an output's gradient itself: nothing rounds."""
-
-    def bound(problem: "nm.Problem") -> "nm.Acceptance":
-
-        return nm.around(problem, problem.tensors[PREFIX + output], 0.0)
-
-    return bound
+def grad(problem: "nm.Problem") -> "nm.Tensor":
+    """Return the gradient of the output y."""
+    return problem.tensors[PREFIX + "y"]
 
 
 def moved(taken: Taken) -> Exact:
-    """Return the bound of elements that are only moved."""
-
-    def bound(problem: "nm.Problem") -> "nm.Acceptance":
-
-        return nm.around(problem, taken(problem), 0.0)
-
-    return bound
+    """Return the bound of elements that are only moved: nothing rounds."""
+    return lambda problem: nm.around(problem, taken(problem), 0.0)
 
 
 def factor(name: str) -> Exact:
     """Return the bound of the product of the gradient with an argument."""
 
     def bound(problem: "nm.Problem") -> "nm.Acceptance":
-        from kfuzz.contracts.operators.elementwise import accept_mul
-
-        pair = {"a": problem.tensors[PREFIX + "y"], "b": problem.tensors[name]}
+        pair = {"a": grad(problem), "b": problem.tensors[name]}
         return accept_mul(replace(problem, tensors=pair, scalars={}))
 
     return bound
@@ -63,7 +53,6 @@ def products(left: Taken, right: Taken, shape: Taken | None = None) -> Exact:
     """
 
     def bound(problem: "nm.Problem") -> "nm.Acceptance":
-
         made = nm.dots(problem, left(problem), right(problem))
         if shape is not None:
             made = made.reshaped(*shape(problem).shape)
@@ -74,24 +63,16 @@ def products(left: Taken, right: Taken, shape: Taken | None = None) -> Exact:
 
 def summed(taken: Taken, dim: int) -> Exact:
     """Return the bound of a sum along a dimension, in any order."""
-
-    def bound(problem: "nm.Problem") -> "nm.Acceptance":
-        from kfuzz.contracts.operators.reductions import accept_sum
-
-        parts = replace(problem, tensors={"x": taken(problem)}, scalars={"dim": dim})
-        return accept_sum(parts)
-
-    return bound
+    return lambda problem: accept_sum(
+        replace(problem, tensors={"x": taken(problem)}, scalars={"dim": dim})
+    )
 
 
 def prefixes(problem: "nm.Problem") -> "nm.Acceptance":
     """Return the bound of a cumulative sum's gradient: the sums of all suffixes."""
-    from kfuzz.contracts.operators.reductions import accept_cumsum
-
     dim = problem.axis()
-    turned = problem.tensors[PREFIX + "y"].flip(dim)
+    turned = grad(problem).flip(dim)
     made = accept_cumsum(replace(problem, tensors={"x": turned}))
-    assert isinstance(made, nm.Acceptance)
     return made.mapped(lambda x: x.flip(dim))
 
 
@@ -116,26 +97,21 @@ def scattered(to: str, index: Taken, dim: int, source: Taken) -> Exact:
     return bound
 
 
-def grad(problem: "nm.Problem") -> "nm.Tensor":
-    """Return the gradient of the output y."""
-    return problem.tensors[PREFIX + "y"]
-
-
 # Gradients of elementwise operators.
 
 
-def step(g: Given, x: "nm.Tensor", below: "nm.Tensor", above: "nm.Tensor") -> Either:
+def step(x: "nm.Tensor", below: "nm.Tensor", above: "nm.Tensor") -> Either:
     """Return `above` where x > 0, `below` where x < 0, and either at 0."""
     value = above.where(x > 0, below)
     return Either(value, value, value.where(x != 0, above))
 
 
-@rule("copy", "x", exact={"x": whole("y")})
+@rule("copy", "x", exact={"x": moved(grad)})
 def _copy(g: Given) -> Gradients:
     return {"x": g.grad}
 
 
-@rule("add", "a", "b", exact={"a": whole("y"), "b": whole("y")})
+@rule("add", "a", "b", exact={"a": moved(grad), "b": moved(grad)})
 def _add(g: Given) -> Gradients:
     return {"a": g.grad, "b": g.grad}
 
@@ -156,13 +132,13 @@ def _where(g: Given) -> Gradients:
 
 @rule("relu", "x")
 def _relu(g: Given) -> Gradients:
-    return {"x": step(g, g["x"], g.grad.new_zeros(()), g.grad)}
+    return {"x": step(g["x"], g.grad.new_zeros(()), g.grad)}
 
 
 @rule("leaky_relu", "x")
 def _leaky_relu(g: Given) -> Gradients:
     below = g.grad * float(g.scalars["negative_slope"])
-    return {"x": step(g, g["x"], below, g.grad)}
+    return {"x": step(g["x"], below, g.grad)}
 
 
 @rule("clamp", "x")
@@ -182,7 +158,7 @@ def _elu(g: Given) -> Gradients:
     made = alpha * below.exp()
     # From the stored result: y + alpha.
     slope = both(made, g.saved(below.expm1() * alpha) + alpha)
-    return {"x": step(g, x, g.grad * slope, g.grad)}
+    return {"x": step(x, g.grad * slope, g.grad)}
 
 
 @rule("exp", "x")

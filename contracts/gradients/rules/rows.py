@@ -16,7 +16,6 @@ from kfuzz.contracts.gradients.rules.elementwise import (
     prefixes,
     scattered,
     summed,
-    whole,
 )
 from kfuzz.contracts.operators.elementwise import tables, turned
 
@@ -312,7 +311,7 @@ def _gather(g: Given) -> Gradients:
     "src",
     dims="N C",
     exact={
-        "x": whole("y"),
+        "x": moved(grad),
         "src": moved(lambda p: grad(p).gather(-1, p.tensors["index"])),
     },
 )
@@ -320,7 +319,7 @@ def _scatter_add(g: Given) -> Gradients:
     return {"x": g.grad, "src": g.grad.gather(-1, g["index"])}
 
 
-@rule("index_add", "x", "src", dims="V D", exact={"x": whole("y")})
+@rule("index_add", "x", "src", dims="V D", exact={"x": moved(grad)})
 def _index_add(g: Given) -> Gradients:
     taken = g.grad.index_select(0, g["index"])
     return {"x": g.grad, "src": taken * float(g.scalars["alpha"])}
