@@ -1,5 +1,6 @@
 """Torch's elementwise operators, and those that move elements."""
 
+from functools import partial
 from typing import Final
 
 import torch
@@ -54,10 +55,9 @@ TWO_CALLS: Final = stored(
 implements(ops.gelu, FAST_ERF, name="torch_gelu")(functional.gelu)
 
 
-@implements(ops.gelu_tanh)
-def torch_gelu_tanh(x: Tensor) -> Tensor:
-    """Apply `torch.nn.functional.gelu` with its tanh approximation."""
-    return functional.gelu(x, approximate="tanh")
+implements(ops.gelu_tanh, name="torch_gelu_tanh")(
+    partial(functional.gelu, approximate="tanh")
+)
 
 
 @implements(ops.swiglu, TWO_CALLS)
@@ -201,13 +201,11 @@ def torch_index_add(
 namesakes("topk sort", torch)
 
 
-@implements(ops.sort, Claim("ties", "first", "torch.sort: stable=True keeps the order"))
-def torch_sort_stable(
-    x: Tensor, *, dim: int = -1, descending: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Sort with `torch.sort`, equal elements in the order they had."""
-    found = torch.sort(x, dim=dim, descending=descending, stable=True)
-    return found.values, found.indices
+implements(
+    ops.sort,
+    Claim("ties", "first", "torch.sort: stable=True keeps the order"),
+    name="torch_sort_stable",
+)(partial(torch.sort, stable=True))
 
 
 # Torch's steps of optimizers, and its dropout.

@@ -116,10 +116,7 @@ def torch_matmul_full_reduction(a: Tensor, b: Tensor) -> Tensor:
         return torch.matmul(a, b)
 
 
-@product(ops.linear, BIAS_LAST)
-def torch_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Apply `torch.nn.functional.linear`."""
-    return functional.linear(x, weight, bias)
+product(ops.linear, BIAS_LAST, name="torch_linear")(functional.linear)
 
 
 @product(ops.linear)

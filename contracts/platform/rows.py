@@ -65,16 +65,14 @@ implements(
 )(torch.logsumexp)  # fmt: skip
 
 
-@implements(
+implements(
     ops.l2_normalize,
     stored(
 "torch/nn/functional.py (normalize): the norm is a tensor of the data's "
         "format, in which an eps of 1e-12 is 0 for float16",
     ),
-)  # fmt: skip
-def torch_l2_normalize(x: Tensor, dim: int = -1, eps: float = 1e-12) -> Tensor:
-    """Normalise rows with `torch.nn.functional.normalize`."""
-    return functional.normalize(x, 2.0, dim, eps)
+    name="torch_l2_normalize",
+)(functional.normalize)  # fmt: skip
 
 
 LOG_PROBABILITIES: Final = stored(
@@ -83,22 +81,9 @@ LOG_PROBABILITIES: Final = stored(
 )  # fmt: skip
 
 
-@implements(ops.cross_entropy, LOG_PROBABILITIES)
-def torch_cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
-) -> Tensor:
-    """Take the loss with `torch.nn.functional.cross_entropy`."""
-    return functional.cross_entropy(
-        logits,
-        target,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        reduction=reduction,
-    )
+implements(ops.cross_entropy, LOG_PROBABILITIES, name="torch_cross_entropy")(
+    functional.cross_entropy
+)
 
 
 # Torch's normalisations.
@@ -251,15 +236,7 @@ def torch_kl_div(
 as_written(ops.js_div, "x")
 
 
-@implements(ops.nll_loss, POINTWISE)
-def torch_nll_loss(
-    log_p: Tensor, target: Tensor, weight: Tensor | None = None,
-    ignore_index: int = -100, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    """Take the loss with `torch.nn.functional.nll_loss`."""
-    return functional.nll_loss(
-        log_p, target, weight, ignore_index=ignore_index, reduction=reduction
-    )
+implements(ops.nll_loss, POINTWISE, name="torch_nll_loss")(functional.nll_loss)
 
 
 @implements(ops.linear_cross_entropy, IN_STEPS)
