@@ -49,8 +49,8 @@ FAST_ERF: Final = Claim(
     device="cpu",
 )  # fmt: skip
 TWO_CALLS: Final = stored(
-"two operators: the activation is stored in the data's format between them",
-)  # fmt: skip
+    "two operators: the activation is stored in the data's format between them",
+)
 
 implements(ops.gelu, FAST_ERF, name="torch_gelu")(functional.gelu)
 
@@ -81,9 +81,9 @@ def torch_transpose(x: Tensor) -> Tensor:
 @implements(
     ops.rope,
     stored(
-"a chain of operators: each of its steps is stored in the data's format",
+        "a chain of operators: each of its steps is stored in the data's format",
     ),
-)  # fmt: skip
+)
 def torch_rope(
     x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False
 ) -> Tensor:
@@ -182,7 +182,7 @@ def torch_scatter_add(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
     ops.index_add,
     ANY_ORDER,
     stored(
-"measured on torch 2.13: on the CPU each row that is added is stored in the "
+        "measured on torch 2.13: on the CPU each row that is added is stored in the "
         "data's format; so are products with alpha in aten/src/ATen/native/cuda/"
         "Indexing.cu",
     ),
@@ -190,7 +190,7 @@ def torch_scatter_add(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
     source="aten/src/ATen/native/cuda/Indexing.cu (index_add_cuda_impl): "
     "fastAtomicAdd on elements of the data's format",
     device="cuda",
-)  # fmt: skip
+)
 def torch_index_add(
     x: Tensor, index: Tensor, src: Tensor, *, alpha: float = 1.0
 ) -> Tensor:

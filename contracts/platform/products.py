@@ -46,9 +46,9 @@ ANY_SUBNORMALS: Final = Claim(
     device="cpu",
 )  # fmt: skip
 BIAS_LAST: Final = stored(
-"aten/src/ATen/native/Linear.cpp: input that is strided or has no batch is "
+    "aten/src/ATen/native/Linear.cpp: input that is strided or has no batch is "
     "multiplied, stored, and the bias added to that",
-)  # fmt: skip
+)
 
 
 def product(
@@ -138,10 +138,10 @@ def torch_linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 BIAS_AFTER: Final = stored(
-"aten/src/ATen/native/Convolution.cpp (ConvBackend::Cudnn): the bias is added to "
+    "aten/src/ATen/native/Convolution.cpp (ConvBackend::Cudnn): the bias is added to "
     "the stored products",
     device="cuda",
-)  # fmt: skip
+)
 TRANSFORMED: Final = Claim(
     "algorithm", "winograd",
     "cuDNN chooses among algorithms by a heuristic, Winograd's among them "

@@ -40,45 +40,45 @@ narrowing(
 implements(
     ops.softmax,
     stored(
-"measured on torch 2.13: along any dimension but the last, the exp of 16-bit "
+        "measured on torch 2.13: along any dimension but the last, the exp of 16-bit "
         "data is stored in its format before the division",
         device="cpu",
     ),
     name="torch_softmax",
-)(torch.softmax)  # fmt: skip
+)(torch.softmax)
 implements(
     ops.log_softmax,
     stored(
-"measured on torch 2.13: logarithms and differences of 16-bit data are stored "
+        "measured on torch 2.13: logarithms and differences of 16-bit data are stored "
         "in its format",
         device="cpu",
     ),
     name="torch_log_softmax",
-)(torch.log_softmax)  # fmt: skip
+)(torch.log_softmax)
 implements(
     ops.logsumexp,
     stored(
-"aten/src/ATen/native/ReduceOps.cpp (logsumexp_out_impl): differences, sums of "
+        "aten/src/ATen/native/ReduceOps.cpp (logsumexp_out_impl): differences, sums of "
         "exponentials and logarithms are tensors of the data's format",
     ),
     name="torch_logsumexp",
-)(torch.logsumexp)  # fmt: skip
+)(torch.logsumexp)
 
 
 implements(
     ops.l2_normalize,
     stored(
-"torch/nn/functional.py (normalize): the norm is a tensor of the data's "
+        "torch/nn/functional.py (normalize): the norm is a tensor of the data's "
         "format, in which an eps of 1e-12 is 0 for float16",
     ),
     name="torch_l2_normalize",
-)(functional.normalize)  # fmt: skip
+)(functional.normalize)
 
 
 LOG_PROBABILITIES: Final = stored(
-"aten/src/ATen/native/LossNLL.cpp (cross_entropy_loss): log-probabilities are a "
+    "aten/src/ATen/native/LossNLL.cpp (cross_entropy_loss): log-probabilities are a "
     "tensor of the data's format; on the CPU nll_loss_out_frame sums in it too",
-)  # fmt: skip
+)
 
 
 implements(ops.cross_entropy, LOG_PROBABILITIES, name="torch_cross_entropy")(
@@ -115,17 +115,18 @@ def torch_add_rms_norm(
 @implements(
     ops.group_norm,
     Claim(
-        "shape_class", "B * C * L != num_groups",
+        "shape_class",
+        "B * C * L != num_groups",
         "torch/nn/functional.py (_verify_batch_size) rejects a group of one element in "
         "a batch of one",
     ),
     stored(
-"aten/src/ATen/native/cuda/group_norm_kernel.cu: eps, mean and the root of 16-"
+        "aten/src/ATen/native/cuda/group_norm_kernel.cu: eps, mean and the root of 16-"
         "bit data are held in its format; the latter two no longer since pull request "
         "183946 of May 2026",
         device="cuda",
     ),
-)  # fmt: skip
+)
 def torch_group_norm(
     x: Tensor, weight: Tensor, bias: Tensor, num_groups: int = 1, eps: float = 1e-5
 ) -> Tensor:
@@ -137,11 +138,11 @@ def torch_group_norm(
     ops.batch_norm,
     Claim("shape_class", "C >= 1", "measured on torch 2.13: 0 channels are rejected"),
     stored(
-"measured on torch 2.13: each step on strided 16-bit data is stored in its "
+        "measured on torch 2.13: each step on strided 16-bit data is stored in its "
         "format",
         device="cpu",
     ),
-)  # fmt: skip
+)
 def torch_batch_norm(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor,
     eps: float = 1e-5,
