@@ -217,7 +217,8 @@ def as_written(operator: Operator, *stores: str) -> None:
                   if x is not None}  # fmt: skip
         dtypes = (known.get(s, getattr(torch, s, None)) for s in stores)
         pairs = zip(results, dtypes, strict=True)
-        made = tuple(y if d is None else y.to(d) for y, d in pairs)
+        # A result may be an argument: without steps a state stays what it was.
+        made = tuple(y.to(y.dtype if d is None else d, copy=True) for y, d in pairs)
         return made if len(made) > 1 else made[0]
 
     steps.__signature__ = inspect.signature(oracle)  # type: ignore[attr-defined]
