@@ -1,7 +1,6 @@
-"""Operators in libraries of a user's own: `torch.library.custom_op`, `torch.ops.ns.op`.
+"""Operators: what kernels compute, also of lists, at other ranks, and in libraries.
 
-Their signature is that of the schema. torch is looked up and not imported: who has such
-an operator has done so.
+torch is looked up and not imported: who has an operator of `torch.library` has done so.
 """
 
 from __future__ import annotations
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
     from kfuzz.numerics.models.functions import Elementwise
 
+
+# Operators in libraries of a user's own: `torch.library.custom_op`, `torch.ops.ns.op`.
 
 _DEFAULT: Final = "default"
 

@@ -1,4 +1,4 @@
-"""Torch's own schemas: names of overloads, and which one another one writes.
+"""From rows and torch's own schemas to operators, and to kernels of the dispatcher.
 
 `add_.Tensor` writes to its first argument what `add.Tensor` gives, `add.out` to `out`.
 """

@@ -1,4 +1,4 @@
-"""K-LIV-01: the kernel terminates without fault."""
+"""Calls: they end, build, compute by themselves, and depend on their arguments only."""
 
 from dataclasses import replace
 from typing import Final
@@ -19,6 +19,9 @@ from kfuzz.contracts.reading import (
     spacings_off,
 )
 from kfuzz.core.verdict import ILLEGAL_ADDRESS, Failure, Kind
+
+
+# K-LIV-01: the kernel terminates without fault.
 
 
 def _judge_termination(evidence: Evidence) -> Failure | None:

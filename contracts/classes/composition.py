@@ -1,4 +1,4 @@
-"""C-CMP-01: a fused operator does what the chain of its parts does."""
+"""Composition: fused operators, configurations, shapes."""
 
 from kfuzz.contracts.classes.precision import failure_at, value_failure
 from kfuzz.contracts.evidence import Configurations, Diagnosis, Evidence, Explanation
@@ -6,6 +6,9 @@ from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import conforms, is_decided, is_friendly, miss_of
 from kfuzz.core.verdict import Failure, Kind
+
+
+# C-CMP-01: a fused operator does what the chain of its parts does.
 
 
 def _judge_chain(evidence: Evidence) -> Failure | None:

@@ -1,4 +1,4 @@
-"""K-MEM-01: no access outside what the kernel was given."""
+"""Memory: what is accessed, written, changed and shared."""
 
 from dataclasses import replace
 from typing import Final
@@ -19,6 +19,9 @@ from kfuzz.core.verdict import Access, Failure, Kind
 
 _OUTSIDE: Final = ("before", "after", "slack", "elsewhere")
 _DOES: Final = {"load": "load of", "store": "store to", "atomic": "atomic on"}
+
+
+# K-MEM-01: no access outside what the kernel was given.
 
 
 def _judge_outside(evidence: Evidence) -> Failure | None:

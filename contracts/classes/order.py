@@ -1,4 +1,4 @@
-"""C-ORD-01: any schedule stays within the bound of the declared reduction."""
+"""Order: of the data, of programs, of calls."""
 
 from kfuzz.contracts.classes.precision import failure_at, first_changed
 from kfuzz.contracts.evidence import (
@@ -31,6 +31,9 @@ from kfuzz.contracts.reading import (
     rows_differing,
 )
 from kfuzz.core.verdict import Access, Failure, Kind
+
+# C-ORD-01: any schedule stays within the bound of the declared reduction.
+
 
 C_ORD_01 = ContractClass(
     **promised("C-ORD-01"),

@@ -1,4 +1,4 @@
-"""What the value contracts share: turning a miss into a failure."""
+"""Precision, and what the value contracts share: turning a miss into a failure."""
 
 from kfuzz.contracts.evidence import (
     Diagnosis,

@@ -1,4 +1,4 @@
-"""K-VAL-01: the result lies in the operator's acceptance."""
+"""Results: their values, NaN and indices among them, their metadata, and gradients."""
 
 from typing import Final
 
@@ -9,6 +9,9 @@ from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
+
+
+# K-VAL-01: the result lies in the operator's acceptance.
 
 
 def _judge_values(evidence: Evidence) -> Failure | None:

@@ -1,4 +1,4 @@
-"""Bounds of gradients that are sums of products, sums or moves of what was given.
+"""Gradients of elementwise operators, and bounds of those that sum or move elements.
 
 Each is a function of the gradient's problem: the arguments of the forward operator,
 and `grad_…` for each output.

@@ -1,4 +1,4 @@
-"""Gradients of normalisations."""
+"""Gradients of normalisations, reductions, moves, selections, losses and rotations."""
 
 from kfuzz import numerics as nm
 from kfuzz.contracts.gradients.rules import (
