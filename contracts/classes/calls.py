@@ -20,7 +20,6 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.core.verdict import ILLEGAL_ADDRESS, Failure, Kind
 
-
 # K-LIV-01: the kernel terminates without fault.
 
 

@@ -7,7 +7,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import conforms, is_decided, is_friendly, miss_of
 from kfuzz.core.verdict import Failure, Kind
 
-
 # C-CMP-01: a fused operator does what the chain of its parts does.
 
 

@@ -10,7 +10,6 @@ from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
-
 # K-VAL-01: the result lies in the operator's acceptance.
 
 

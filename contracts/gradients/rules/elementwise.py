@@ -1,6 +1,6 @@
 """Gradients of elementwise operators, and bounds of those that sum or move elements.
 
-Each is a function of the gradient's problem: the arguments of the forward operator,
+A bound is a function of the gradient's problem: the arguments of the forward operator,
 and `grad_…` for each output.
 """
 
