@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import typer
 
 from kfuzz.cli.project import UNSAID, Effective, Project, open_project
-from kfuzz.cli.settings import FRESH, SETTINGS, every_option, run_config
+from kfuzz.cli.settings import SETTINGS, every_option, run_config
 from kfuzz.cli.streams import (
     Outcome,
     code_of,
@@ -74,7 +74,6 @@ def run(**given: Any) -> int:
         project.corpus,
         targets=targets,
         started=started,
-        keep_inputs=settings["seed"] == FRESH,
     )
     if settings.chosen["max-time"].source != UNSAID:
         config = replace(config, import_seconds=config.budget.max_time)
@@ -235,10 +234,7 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         resolve(target)  # what is mistyped is said at once
     # Ctrl-C is this process's to obey.
     with OwnProcess(_MODULE, _environment(config), start_new_session=True) as process:
-        try:
-            process.send(config)
-        except OSError:
-            raise _ended(process, target=False) from None
+        process.send(config)
         yield from _heard(process, config, stop)
         process.ended(END_SECONDS)
 
@@ -255,50 +251,32 @@ def _heard(
     process: OwnProcess, config: RunConfig, stop: threading.Event
 ) -> Iterator[Event]:
     """Yield the events as they come; raise what the process raised, or its end."""
-    importing, target, began, asked = True, "", time.monotonic(), False
-    while True:
-        try:
-            if stop.is_set() and not asked:
-                asked, began = True, time.monotonic()
-                process.send("stop")
-            message = process.receive() if process.ready(LOOK_SECONDS) else None
-        except (EOFError, OSError):
-            ended = importing and (target or " ".join(config.targets))
-            raise _ended(process, ended) from None
-        match message:
-            case ("event", event):
-                importing = False
-                yield event
-            case ("importing", str(target)):
-                began = began if asked else time.monotonic()
-            case ("raised", error):
-                raise error
-            case "end":
-                return
-            case _ if importing and asked and _since(began) > STOP_SECONDS:
-                raise KeyboardInterrupt
-            case _ if target and _since(began) > imports.limit():
-                raise imports.overdue(target, imports.limit())
-
-
-def _since(moment: float) -> float:
-    return time.monotonic() - moment
-
-
-def _ended(process: OwnProcess, target: str | Literal[False]) -> Exception:
-    """Return what is said where the process ended before its last event.
-
-    Args:
-        process: the process.
-        target: what it was importing; False where it was searching.
-    """
-    how = process.ended(END_SECONDS)
-    if target is not False:
-        return imports.ended(target, how)
-    return HarnessError(
-        f"the process that searches ended: {how}",
-        fix="What was found is in the corpus, `kfuzz corpus list` shows it",
-    )
+    importing, target, began = True, "", time.monotonic()
+    asked: float | None = None
+    try:
+        for message in process.messages(stop, LOOK_SECONDS):
+            now = time.monotonic()
+            if stop.is_set() and asked is None:
+                asked = now
+            match message:
+                case ("item", event):
+                    importing = False
+                    yield event
+                case ("importing", str(target)):
+                    began = now
+                case _ if importing and asked and now - asked > STOP_SECONDS:
+                    raise KeyboardInterrupt
+                case _ if target and now - began > imports.limit():
+                    raise imports.overdue(target, imports.limit())
+    except EOFError:
+        how = process.ended(END_SECONDS)
+        if importing:
+            where = target or " ".join(config.targets)
+            raise imports.ended(where, how) from None
+        raise HarnessError(
+            f"the process that searches ended: {how}",
+            fix="What was found is in the corpus, `kfuzz corpus list` shows it",
+        ) from None
 
 
 def portable(error: BaseException) -> Any:

@@ -5,29 +5,26 @@ The command line starts it (`kfuzz.cli.run`), is its only reader, and outlives i
 
 import atexit
 import contextlib
-import os
 import threading
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 from kfuzz.cli.run import portable
 from kfuzz.core.errors import KfuzzError
+from kfuzz.core.event import Event
 from kfuzz.core.features import hook
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.zygotes import Home, home_of
 from kfuzz.execution.processes import bytecode
-from kfuzz.execution.processes.child import end, obey, served
+from kfuzz.execution.processes.child import end, obey, work
 from kfuzz.targets import load
 from kfuzz.targets.load import resolve
 
 
-def main() -> None:
-    """Search as the first message says, and tell what happens."""
-    connection = served()
-    os.set_inheritable(connection.fileno(), False)
+def search(connection: Connection, stop: threading.Event) -> Iterator[Event]:
+    """Search as the first message says, and yield what happens."""
     config: RunConfig = connection.recv()
-    os.register_at_fork(after_in_child=connection.close)
-    stop = threading.Event()
 
     def tell(target: str) -> None:
         with contextlib.suppress(OSError):
@@ -35,30 +32,14 @@ def main() -> None:
 
     load.tell(tell)
     load.limit_to(config.import_seconds)
-    try:
-        if config.engine is Engine.HYPOTHESIS:
-            zygotes.begin_here(config.device, homes(config))
-        else:
-            bytecode.keep()
-        obey(connection, stop)
-        search(config, stop, connection)
-        told: object = "end"
-    except Exception as error:
-        told = ("raised", portable(error))
-    with contextlib.suppress(OSError):
-        connection.send(told)
-
-
-def search(config: RunConfig, stop: threading.Event, connection: Connection) -> None:
-    """Search, and send every event; go on to a clean end if nobody takes them."""
+    if config.engine is Engine.HYPOTHESIS:
+        zygotes.begin_here(config.device, homes(config))
+    else:
+        bytecode.keep()
+    obey(connection, stop)
     from kfuzz.engine.search import campaign
 
-    prover = hook("prover")
-    for event in campaign.run(config, stop=stop, prover=prover):
-        try:
-            connection.send(("event", event))
-        except OSError:
-            stop.set()
+    yield from campaign.run(config, stop=stop, prover=hook("prover"))
 
 
 def homes(config: RunConfig) -> list[Home]:
@@ -72,7 +53,7 @@ def homes(config: RunConfig) -> list[Home]:
 
 
 if __name__ == "__main__":
-    main()
+    work(search, portable)
     # Nothing is worth tidying up, and with torch loaded that takes a third of a second.
     # But for what the user's file asked to be called.
     atexit._run_exitfuncs()

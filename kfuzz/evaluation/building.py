@@ -12,22 +12,20 @@ from typing import Any, Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.evidence import Builds, Misfit
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.launches.building import (
-    LOOK,
     NotCompiledError,
-    Process,
     UnknownTargetError,
-    end,
+    beside,
     misfit,
     said,
-    served,
     source_of,
 )
 from kfuzz.execution.launches.capture import NotCapturedError, capture
 from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
+from kfuzz.execution.processes.child import OwnProcess, end, served
 from kfuzz.targets.load import load, requested
 
 _PROGRAM: Final = "kfuzz.evaluation.building"
@@ -46,7 +44,7 @@ class Builder:
 
     def __init__(self, opened: Mapping[str, Any]) -> None:
         self._request = opened
-        self._process: Process | None = None
+        self._process: OwnProcess | None = None
         self._lost: list[str] = []
 
     def __call__(self, case: Case, step: Callable[[], None]) -> Builds:
@@ -61,26 +59,14 @@ class Builder:
         with at_work():
             try:
                 if self._process is None:
-                    self._process = Process(_PROGRAM, interpret=False)
+                    self._process = beside(_PROGRAM, interpret=False)
                     self._process.send(self._request)
-                self._process.send(case)
-                for _ in range(int(LIMIT_SECONDS / LOOK)):
-                    step()
-                    if self._process.ready():
-                        told: Builds = self._process.receive()
-                        return told
-                why = f"it is not compiled within {LIMIT_SECONDS:.0f} s"
-            except (EOFError, OSError):
-                why = "the process that compiles ended"
-        self.close()
-        self._lost.append(why)
-        return Builds(why)
-
-    def close(self) -> None:
-        """End the process, if there is one."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+                told: Builds = self._process.ask(case, LIMIT_SECONDS, step)
+                return told
+            except HarnessError as error:
+                self._process = None
+                self._lost.append(f"the process that compiles {error.what}")
+        return Builds(self._lost[-1])
 
 
 class Compiling:

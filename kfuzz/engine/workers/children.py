@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import SizeBudget, Spending
-from kfuzz.core.codec import decode
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import (
     BackendError,
@@ -1069,7 +1068,7 @@ class Asking:
             warm: whether each child is first sent a case that has returned.
             anew: whether each imports the kernel's file by itself.
         """
-        if messages[0].get("large") and (len(messages) > 1 or self.children.stands):
+        if messages[0]["case"].large and (len(messages) > 1 or self.children.stands):
             # The device has memory for one of them.
             self.children.close()
             return [
@@ -1134,7 +1133,7 @@ class Asking:
             if raised.type == "MemoryError":
                 where = f"out of memory: {where}"
             return CaseReport({}, error=where)
-        report = decode(CaseReport, reply["report"], "report")
+        report: CaseReport = reply["report"]
         if lost_memory(report):
             peer.discard()
         return report
@@ -1160,8 +1159,7 @@ class Asking:
             reply = peer.wait(
                 limit, on_device=self._hang_limit(), compiling=patience, until=until
             )
-            if reply.get("spending") is not None:
-                self.spending = decode(Spending, reply["spending"], "spending")
+            self.spending = reply.get("spending")
         except CompilesLong:
             self.children.replace(peer)
             raise

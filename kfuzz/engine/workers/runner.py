@@ -18,7 +18,6 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import Burst, Depth, Screened, SizeBudget
-from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BackendError, BuildError, HarnessError, KfuzzError
 from kfuzz.core.finding import Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case
@@ -148,7 +147,8 @@ class Runner(Asking):
         try:
             limit = max(self._hang_limit(), asking.FIRST_SECONDS)
             reply = self._reply(peer, limit, until=until)
-            return decode(CaseReport, reply["report"], "report")
+            report: CaseReport = reply["report"]
+            return report
         except (ChildTimeout, ChildDied):
             if not fresh:
                 self.children.replace(peer)
@@ -275,13 +275,14 @@ class Runner(Asking):
         Raises:
             HarnessError: if the values cannot be made.
         """
-        peer = self._send({"do": "pin", "case": encode(case)})
+        peer = self._send({"do": "pin", "case": case})
         try:
             reply = peer.wait(OPEN_SECONDS)
         except (ChildDied, ChildTimeout, ChildRaised) as fault:
             self.children.replace(peer)
             raise HarnessError(f"the values cannot be made: {fault}") from fault
-        return decode(Case, reply["case"], "case")
+        made: Case = reply["case"]
+        return made
 
     @_survived
     def observe(self, case: Case, times: int = 1) -> Observed:
@@ -291,7 +292,7 @@ class Runner(Asking):
             BindingError: if the kernel cannot be opened any more.
             BuildError: if something cannot be built for its calls.
         """
-        peer = self._send({"do": "observe", "case": encode(case), "times": times})
+        peer = self._send({"do": "observe", "case": case, "times": times})
         try:
             reply = self._reply(peer, max(asking.FIRST_SECONDS, self._hang_limit()))
         except (ChildTimeout, ChildDied) as fault:
@@ -300,7 +301,8 @@ class Runner(Asking):
         except ChildRaised as raised:
             self.children.replace(peer)
             return Observed(problem=f"{raised.type}: {raised.message}")
-        return decode(Observed, reply["observed"], "observed")
+        observed: Observed = reply["observed"]
+        return observed
 
     def submit(self, batch: Burst) -> None:
         """Ask for a batch to be prefiltered; `prefiltered` is to be called next.
@@ -310,7 +312,7 @@ class Runner(Asking):
         Raises:
             BindingError: if the kernel cannot be opened any more.
         """
-        self._prefiltering = self._send({"do": "screen", "burst": encode(batch)})
+        self._prefiltering = self._send({"do": "screen", "burst": batch})
 
     def prefiltered(self, *, patience: float = math.inf) -> Screened:
         """Return what prefiltering the batch submitted last gives.
@@ -344,7 +346,7 @@ class Runner(Asking):
             return Screened(error=f"BuildError: {error.what}")
         except ChildRaised as raised:
             return Screened(error=f"{raised.type}: {raised.message}")
-        made = decode(Screened, reply["screened"], "screened")
+        made: Screened = reply["screened"]
         if made.spent:
             self.children.replace(peer)
         return made
@@ -356,8 +358,7 @@ class Runner(Asking):
 
 def _question(case: Case, depth: Depth) -> dict[str, Any]:
     """Return the request to judge a case."""
-    question = {"do": "judge", "case": encode(case), "depth": depth}
-    return {**question, "large": True} if case.large else question
+    return {"do": "judge", "case": case, "depth": depth}
 
 
 def _is_beside(case: Case, fault: Failure) -> bool:

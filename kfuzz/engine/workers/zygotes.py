@@ -291,6 +291,7 @@ class Lent:
             env=environment_for(backend, os.environ, device),
             preload=backend.preload,
             output=self._told,
+            pickled=True,
         )
         self.zygote = self.new()
         if here:

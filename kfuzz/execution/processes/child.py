@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.home import with_home
@@ -25,13 +25,10 @@ from kfuzz.execution.processes.wire import (
     Closing,
     Message,
     Output,
-    Sink,
     WireClosed,
     WireError,
     WireTimeout,
     ZygoteError,
-    decode,
-    encode,
 )
 
 # An idle child reads at once; one that does not is as good as hung.
@@ -49,20 +46,16 @@ _LOOK_SECONDS = (0.0005, 0.02)
 
 
 class Warden(Protocol):
-    """What a child needs of the zygote that it was forked from."""
+    """What a child needs of the process that it was forked from; see `Zygote`."""
 
     def exit_of(self, pid: int) -> int | None:
-        """Return the exit code, minus the signal's number if killed, or None.
+        """Return how the child ended, None while it runs."""
 
-        Raises:
-            ZygoteError: the zygote is gone, and with it the child.
-        """
-
-    def kill(self, pid: int) -> None:
+    def kill_child(self, pid: int) -> None:
         """Send SIGKILL to the child's process group."""
 
     def forget(self, pid: int) -> None:
-        """Drop the child from the books; it is gone."""
+        """Drop the child; it is gone."""
 
 
 class Child(Closing):
@@ -73,17 +66,18 @@ class Child(Closing):
 
     Attributes:
         pid: its process id, also that of its process group.
+        end: how it ended, which every later request raises; None while it lives.
     """
 
     def __init__(
-        self, pid: int, sock: socket.socket, output: Output, warden: Warden
+        self, pid: int, channel: Channel, output: Output, warden: Warden
     ) -> None:
         self.pid = pid
-        self._channel = Channel(sock)
+        self._channel = channel
         self._output = output
         self._warden = warden
         self._waiting = False
-        self._end: ChildDied | ZygoteError | None = None
+        self.end: ChildDied | ZygoteError | None = None
         self._closed = False
 
     def fileno(self) -> int:
@@ -107,7 +101,7 @@ class Child(Closing):
             ChildDied: it ended since the last reply.
             ChildTimeout: it does not read; it is killed.
             ZygoteError: the zygote died, and the child with it.
-            HarnessError: closed, busy with an earlier request, or not JSON.
+            HarnessError: closed, busy with an earlier request, or it cannot be sent.
         """
         self._check_open()
         if self._waiting:
@@ -193,7 +187,7 @@ class Child(Closing):
         if self._closed:
             return
         try:
-            self._warden.kill(self.pid)
+            self._warden.kill_child(self.pid)
             code = self._exit_within(KILL_SECONDS)
         except ZygoteError:
             code = -signal.SIGKILL
@@ -217,35 +211,39 @@ class Child(Closing):
         return f"child {self.pid}"
 
     def _check_open(self) -> None:
-        if self._end is not None:
-            raise self._end
+        if self.end is not None:
+            raise self.end
         if self._closed:
             raise HarnessError("it was closed or killed", where=self._where)
 
     def _died(self) -> ChildDied | ZygoteError:
         """Return how it ended, once its connection is found closed."""
-        try:
-            code = self._exit_within(EXIT_SECONDS)
-            disconnected = code in (None, EXIT_DESCRIPTORS)
-            if code is None:
-                self._warden.kill(self.pid)
-                code = self._exit_within(KILL_SECONDS)
-                # Else it was ending by itself, and took its time.
-                disconnected = code in (None, -signal.SIGKILL)
-        except ZygoteError as error:
-            self._end = error
-            self.abandon()
-            return error
+        if self.end is None:
+            try:
+                self.end = self._found_dead()
+            except ZygoteError as error:
+                self.end = error
         self.abandon()
+        if isinstance(self.end, ChildDied):
+            self.end.output_tail = self.output_tail
+        return self.end
+
+    def _found_dead(self) -> ChildDied:
+        code = self._exit_within(EXIT_SECONDS)
+        disconnected = code in (None, EXIT_DESCRIPTORS)
+        if code is None:
+            self._warden.kill_child(self.pid)
+            code = self._exit_within(KILL_SECONDS)
+            # Else it was ending by itself, and took its time.
+            disconnected = code in (None, -signal.SIGKILL)
         killed = code is None or code < 0
-        self._end = ChildDied(
+        return ChildDied(
             self.pid,
             exit_code=None if killed else code,
             signal_name=signal_name(code) if killed else None,
-            output_tail=self.output_tail,
+            output_tail="",  # once all of it is taken
             disconnected=disconnected,
         )
-        return self._end
 
     def _exit_within(self, seconds: float) -> int | None:
         deadline = time.monotonic() + seconds
@@ -256,36 +254,6 @@ class Child(Closing):
             time.sleep(pause)
             pause = min(2 * pause, longest)
         return code
-
-
-def forked_child(
-    ask: Callable[[Sequence[int]], Message], warden: Warden, sink: Sink | None
-) -> Child:
-    """Return a new child of a process that forks.
-
-    Args:
-        ask: asks that process, handing over the child's end of its connection, and
-            where it prints; returns the answer.
-        warden: of its children.
-        sink: takes what the child prints.
-
-    Raises:
-        ZygoteError: it cannot fork.
-    """
-    output = Output(sink, "a child")
-    ours, theirs = socket.socketpair()
-    try:
-        with theirs:
-            reply = ask([theirs.fileno(), output.writer])
-        output.close_writer()
-        if "pid" not in reply:
-            raise ZygoteError(str(reply.get("error")))
-    except BaseException:
-        ours.close()
-        output.finish()
-        raise
-    output.name = f"child {reply['pid']}"
-    return Child(reply["pid"], ours, output, warden)
 
 
 def signal_name(code: int | None) -> str:
@@ -303,47 +271,33 @@ def signal_name(code: int | None) -> str:
 class InProcess(Closing):
     """Calls the handler here: no time-out can be kept and a crash ends kfuzz.
 
-    Messages and replies go through JSON all the same, so that what works here
-    works in a child. Interrupting (Ctrl-C) passes through.
+    Interrupting (Ctrl-C) passes through.
 
     Args:
-        serve: "module:function", or the function itself.
+        serve: gives the handler.
     """
 
-    def __init__(self, serve: str | forking.Serve) -> None:
-        function = forking.resolve(serve) if isinstance(serve, str) else serve
+    def __init__(self, serve: forking.Serve) -> None:
         self.pid = os.getpid()
-        self._handler = forking.start(function)
+        self._handler = forking.start(serve)
         self._sent: Message | None = None
 
-    @property
-    def output_tail(self) -> str:
-        """Always empty: what the handler prints goes where kfuzz prints."""
-        return ""
-
     def send(self, message: Message) -> None:
-        """Keep `message` for `wait`.
-
-        Raises:
-            HarnessError: the reply to an earlier one was not waited for, or the
-                message is not JSON.
-        """
-        if self._sent is not None:
-            raise HarnessError("a request is already under way", where="in process")
-        self._sent = decode(encode(message))
+        """Keep `message` for `wait`."""
+        self._sent = message
 
     def wait(self, timeout: float | None = None) -> Message:
         """Call the handler and return its reply; `timeout` is not kept.
 
         Raises:
             ChildRaised: an exception escaped the handler.
-            HarnessError: nothing was sent, or the reply is not JSON.
+            HarnessError: nothing was sent, or the reply is no dictionary.
         """
         if self._sent is None:
             raise HarnessError("no request is under way", where="in process")
         message, self._sent = self._sent, None
         envelope = forking.answer(self._handler, message, interruptible=True)
-        return forking.unwrap(decode(encode(envelope)), self.pid)
+        return forking.unwrap(envelope, self.pid)
 
     def request(self, message: Message, timeout: float | None = None) -> Message:
         """Send and wait; raises what they raise."""
@@ -353,11 +307,15 @@ class InProcess(Closing):
     def close(self) -> None:
         """Do nothing: there is no process to end."""
 
-    def kill(self) -> None:
-        """Do nothing: there is no process to end."""
+    kill = close
 
 
 # Processes of kfuzz's own: started, sent messages, ended with what they began.
+
+LOOK: Final = 0.05
+"""Seconds between two looks at a process that is waited for."""
+# What is killed ends at once, but where its driver holds it; that is not waited for.
+_REAP_SECONDS: Final = 5.0
 
 
 class OwnProcess(Closing):
@@ -398,12 +356,9 @@ class OwnProcess(Closing):
         return self._process.pid
 
     def send(self, message: object) -> None:
-        """Send a message.
-
-        Raises:
-            OSError: if the process has ended.
-        """
-        self._connection.send(message)
+        """Send a message; that the process has ended whoever receives finds out."""
+        with suppress(OSError):
+            self._connection.send(message)
 
     def ready(self, seconds: float) -> bool:
         """Return whether a message is there within some seconds.
@@ -425,6 +380,61 @@ class OwnProcess(Closing):
             OSError: likewise.
         """
         return self._connection.recv()
+
+    def ask(
+        self, message: object, seconds: float, step: Callable[[], None] = lambda: None
+    ) -> Any:
+        """Return the reply to a message; the process is ended where none comes.
+
+        Args:
+            message: the request.
+            seconds: the reply is waited for so long.
+            step: called now and then, for a watchdog.
+
+        Raises:
+            HarnessError: if the process ended, or did not reply in time.
+        """
+        self.send(message)
+        until = time.monotonic() + seconds
+        try:
+            while time.monotonic() < until:
+                step()
+                if self.ready(LOOK):
+                    return self.receive()
+            what = f"gave no answer for {seconds:g} s"
+        except (EOFError, OSError):
+            what = f"ended: {self.ended(_REAP_SECONDS)}"
+        self.close()
+        raise HarnessError(what)
+
+    def messages(
+        self, stop: threading.Event, seconds: float
+    ) -> Iterator[tuple[str, Any] | None]:
+        """Yield what a process that works sends, None where nothing comes for a while.
+
+        Args:
+            stop: passed on, once set.
+            seconds: between two looks.
+
+        Raises:
+            EOFError: if the process ended before its work did.
+            Exception: what its work raised.
+        """
+        asked = False
+        while True:
+            if stop.is_set() and not asked:
+                asked = True
+                self.send("stop")
+            try:
+                message = self.receive() if self.ready(seconds) else None
+            except OSError:
+                raise EOFError from None
+            match message:
+                case ("raised", error):
+                    raise error
+                case ("done", _):
+                    return
+            yield message
 
     def ended(self, seconds: float | None = None) -> str:
         """Return how it ended, in words.
@@ -472,7 +482,35 @@ def _end_group(process: "subprocess.Popen[bytes]") -> None:
 
 def served() -> Connection:
     """Return what a process hears its parent by."""
-    return Connection(int(sys.argv[1]))
+    connection = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
+    os.register_at_fork(after_in_child=connection.close)
+    return connection
+
+
+def work(
+    perform: Callable[[Connection, threading.Event], Iterator[Any]],
+    portable: Callable[[Exception], object],
+) -> None:
+    """Be a process that works, and send what comes of it; see `OwnProcess.messages`.
+
+    Args:
+        perform: the work, as the first message names it; its event is set once nobody
+            takes what comes.
+        portable: what is sent of an exception.
+    """
+    connection, stop = served(), threading.Event()
+    outcome: object = ("done", None)
+    try:
+        for item in perform(connection, stop):
+            try:
+                connection.send(("item", item))
+            except OSError:
+                stop.set()
+    except Exception as error:
+        outcome = ("raised", portable(error))
+    with suppress(OSError):
+        connection.send(outcome)
 
 
 def obey(connection: Connection, stop: threading.Event) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, Self
+from typing import Any, Final, NoReturn, Self
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.home import with_home
 from kfuzz.execution.processes import forking, wire
-from kfuzz.execution.processes.child import Child, forked_child
+from kfuzz.execution.processes.child import Child
 from kfuzz.execution.processes.forking import Forking
 from kfuzz.execution.processes.wire import (
     Channel,
@@ -49,7 +49,81 @@ SWEEPS = 20
 _MODULE = "kfuzz.execution.processes.zygote"
 
 
-class Zygote(Closing):
+class _Server(Closing):
+    """The campaign's side of a process that forks children, which it starts and reaps.
+
+    Threads may share one.
+
+    Args:
+        sink: takes what its children print, unless told otherwise.
+        pickled: whether messages are pickled, which must come from no stranger.
+    """
+
+    def __init__(self, sink: Sink | None, *, pickled: bool) -> None:
+        self._sink = sink
+        self.pickled = pickled
+        self._children: dict[int, Child] = {}
+        self._lock = threading.RLock()
+
+    def _ask(self, request: Message, descriptors: Sequence[int] = ()) -> Message:
+        """Return the answer to a request, which descriptors go with.
+
+        Raises:
+            ZygoteError: it died, and its children with it.
+        """
+        raise NotImplementedError
+
+    def _forked(self, sink: Sink | None, serve: str) -> Child:
+        """Return a new child; raises as `_ask`, and if it cannot fork."""
+        output = Output(sink or self._sink, "a child")
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                request = {"do": "fork", "serve": serve}
+                reply = self._ask(request, [theirs.fileno(), output.writer])
+            output.close_writer()
+            if "pid" not in reply:
+                raise ZygoteError(str(reply.get("error")))
+        except BaseException:
+            ours.close()
+            output.finish()
+            raise
+        output.name = f"child {reply['pid']}"
+        channel = Channel(ours, pickled=self.pickled)
+        child = Child(reply["pid"], channel, output, self)
+        self._children[child.pid] = child
+        return child
+
+    def exit_of(self, pid: int) -> int | None:
+        """Return a child's exit code, minus the signal's number if killed, or None.
+
+        Raises:
+            ZygoteError: the process that forked it is gone, and with it the child.
+        """
+        if pid not in self._children:
+            raise ZygoteError("the process that the child was forked from is gone")
+        found = self._ask({"do": "status", "pid": pid})["exit"]
+        return found if isinstance(found, int) else None
+
+    def kill_child(self, pid: int) -> None:
+        """Send SIGKILL to a child's process group; raises as `exit_of`."""
+        if pid in self._children:
+            self._ask({"do": "kill", "pid": pid})
+
+    def forget(self, pid: int) -> None:
+        """Drop a child that is gone."""
+        with self._lock:
+            self._children.pop(pid, None)
+
+    def _abandon_children(self, error: ZygoteError | None = None) -> None:
+        """Let go of all children; those that ended with it raise an error."""
+        while self._children:
+            _, child = self._children.popitem()
+            child.end = error or child.end
+            child.abandon()
+
+
+class Zygote(_Server):
     """Starts a zygote by exec and forks children from it.
 
     The process starts on entering the context (or at the first `fork`) and loads
@@ -67,6 +141,8 @@ class Zygote(Closing):
         output: takes what the zygote and its children print, from daemon threads
             and up to a cap for each; None writes it to file descriptor 2.
         prefix: another path of `sys.prefix`, which Python is started by.
+        pickled: whether messages are pickled, for children that no stranger can speak
+            for.
     """
 
     def __init__(
@@ -77,37 +153,41 @@ class Zygote(Closing):
         preload: Sequence[str] = (),
         output: Sink | None = None,
         prefix: str = sys.prefix,
+        pickled: bool = False,
     ) -> None:
+        super().__init__(output, pickled=pickled)
         old = "|".join(map(re.escape, {sys.prefix, os.path.realpath(sys.prefix)}))
         moved = partial(re.compile(rf"({old})(?=[/:]|$)").sub, lambda _: prefix)
         self._env = {name: moved(value) for name, value in with_home(env).items()}
         self._python = moved(sys.executable)
         self.serve = serve
-        self._preload = tuple(preload)
-        self._sink = output
-        self._running: _Running | None = None
-        # A child keeps the warden of its own zygote, not of the next one.
-        self._lock = threading.Lock()
+        self._preload = ",".join(preload)
+        self._process: subprocess.Popen[bytes] | _Fork | None = None
+        self._control: Channel
+        self._output: Output
+        self._is_ready = False
+        self._asked = 0
+        _zygotes.add(self)
 
     @property
     def pid(self) -> int | None:
         """The process id of the zygote, None if none is running."""
-        return self._running.pid if self._running else None
+        return self._process.pid if self._process else None
 
     def start(self) -> None:
         """Start the process, if none is running, without waiting for it."""
         with self._lock:
-            self._start()
+            if self._process is None:
+                self._begin(self._executed)
 
     def start_here(self, variables: Mapping[str, str] | None = None) -> None:
         """Start it as a fork of this process, which has loaded what it is to have.
 
         The environment is this one's but for some variables. This process must be
-        forkable, see `template.unforkable`, and its threads begin afterwards.
+        forkable, see `unforkable`, and its threads begin afterwards.
         """
-        begin = partial(_Fork, self.serve, dict(variables or {}))
         with self._lock:
-            self._running = _Running(begin, self._sink)
+            self._begin(partial(_Fork, self, dict(variables or {})))
 
     def fork(self, output: Sink | None = None, *, serve: str = "") -> Child:
         """Return a new child; starts the zygote first if it is not there.
@@ -120,289 +200,189 @@ class Zygote(Closing):
             ZygoteError: it cannot start (with what it printed) or cannot fork.
         """
         with self._lock:
-            fresh = self._running is None
-            running = self._start()
+            worked = self._is_ready
             try:
-                return running.fork(output, serve)
-            except _Gone as gone:
-                if fresh or not running.was_ready:
-                    self._stop()
-                    raise gone.error from None
+                return self._forked(output, serve)
+            except ZygoteError:
+                if self._process is not None or not worked:
+                    raise
             # It worked before and died since: one new start.
-            self._stop()
-            try:
-                return self._start().fork(output, serve)
-            except _Gone as gone:
-                self._stop()
-                raise gone.error from None
+            return self._forked(output, serve)
 
     def end_children(self) -> None:
         """End every child, so that the zygote can serve someone else."""
         with self._lock:
-            if self._running is not None:
-                self._running.end_children()
+            for child in list(self._children.values()):
+                child.kill()
 
     def close(self) -> None:
         """End the zygote and every child of it, at once."""
         with self._lock:
-            self._stop()
+            if self._process is None:
+                return
+            self._control.close()
+            # One that nobody waited for has no children, and may be busy importing.
+            self._reap(STOP_SECONDS if self._is_ready else 0.0)
+            self._abandon_children()
+
+    def let_go(self) -> None:
+        """Have it be another process's: it is to see that one's end, not this one's."""
+        if self._process is not None:
+            self._control.close()
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def _start(self) -> "_Running":
-        if self._running is None:
-            self._running = _Running(self._executed, self._sink)
-        return self._running
+    def _begin(
+        self,
+        begin: "Callable[[socket.socket, Output], subprocess.Popen[bytes] | _Fork]",
+    ) -> None:
+        # No thread while this process may be forked.
+        self._output = Output(self._sink, "the zygote", drain=False)
+        ours, theirs = socket.socketpair()
+        self._control, self._is_ready = Channel(ours, pickled=self.pickled), False
+        with theirs:
+            self._process = begin(theirs, self._output)
+        self._output.close_writer()
 
     def _executed(
-        self, control: socket.socket, output: int, kept: Sequence[int]
-    ) -> "_Process":
+        self, control: socket.socket, output: Output
+    ) -> "subprocess.Popen[bytes]":
         # -P keeps the working directory, which holds users' files, off sys.path.
-        command = [self._python, "-P", "-m", _MODULE]
-        command += ["--control", str(control.fileno()), "--serve", self.serve]
-        command += ["--preload", ",".join(self._preload)]
+        words = [self._python, "-P", "-m", _MODULE, str(control.fileno())]
         return subprocess.Popen(
-            command,
+            [*words, str(self.pickled), self.serve, self._preload],
             env=self._env,
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            stdout=output.writer,
+            stderr=output.writer,
             pass_fds=[control.fileno()],
             # Out of reach of the terminal's Ctrl-C; and its session tells
             # which processes came from it.
             start_new_session=True,
         )
 
-    def _stop(self) -> None:
-        if self._running is not None:
-            self._running.stop()
-            self._running = None
+    def _ask(self, request: Message, descriptors: Sequence[int] = ()) -> Message:
+        with self._lock:
+            self.start()
+            if not self._is_ready:
+                self._output.drain()
+                try:
+                    self._control.receive(START_SECONDS)
+                except WireError as error:
+                    raise self._gone("did not start", error) from None
+                self._is_ready = True
+            self._asked += 1
+            try:
+                self._control.send({**request, "number": self._asked}, REPLY_SECONDS)
+                if descriptors:
+                    self._control.send_descriptors(descriptors, REPLY_SECONDS)
+                # A reply that Ctrl-C kept us from taking is still there: pass it over.
+                while (reply := self._control.receive(REPLY_SECONDS)).get(
+                    "number"
+                ) != self._asked:
+                    pass
+                return reply
+            except WireError as error:
+                raise self._gone("died", error) from None
 
+    def _gone(self, what: str, error: WireError) -> ZygoteError:
+        """Return what is raised of it and its children, once it is found gone."""
+        late = isinstance(error, WireTimeout)
+        was_ready = self._is_ready
+        code = self._reap(0.0 if late else STOP_SECONDS)
+        cause = f"{error}" if late else f"exit status {code}"
+        gone = ZygoteError(
+            f"the process that children are forked from {what} ({cause})",
+            output_tail=self._output.tail,
+            fix="" if was_ready else "`kfuzz doctor` prints what is missing here",
+        )
+        self._abandon_children(gone)
+        return gone
 
-class _Process(Protocol):
-    """What of `subprocess.Popen` is needed."""
-
-    pid: int
-    returncode: int | None
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-
-    def wait(self) -> int:
-        """Return the exit status, once there is one."""
+    def _reap(self, seconds: float) -> int:
+        """Reap the process, killed after `seconds`, and kill all it left."""
+        process, self._process, self._is_ready = self._process, None, False
+        assert process is not None
+        self._control.close()
+        deadline = time.monotonic() + seconds
+        while not _has_ended(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.kill()
+        while not _has_ended(process.pid):
+            time.sleep(0.002)
+        # Not reaped yet, so the number of its session belongs to no one else.
+        killed: set[int] = set()
+        for _ in range(SWEEPS):
+            new = set(wire.session_of(process.pid)) - killed
+            for pid in new:
+                wire.kill(pid)
+            killed |= new
+            if not new:
+                break
+        code = process.wait()
+        self._output.finish()
+        return code
 
 
 class _Fork:
-    """A zygote that is a fork of this process; see `_Process`."""
+    """A zygote that is a fork of this process; see `subprocess.Popen`."""
 
     def __init__(
         self,
-        serve: str,
+        zygote: Zygote,
         variables: Mapping[str, str],
         control: socket.socket,
-        output: int,
-        kept: Sequence[int],
+        output: Output,
     ) -> None:
-        self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
-            for descriptor in kept:  # or it would not see that this process ended
-                os.close(descriptor)
+            os.close(output.reader)  # or it would not see that this process ended
             os.environ.update(variables)
-            _be_zygote(serve, control, output)
+            _be_zygote(
+                zygote.serve, Channel(control, pickled=zygote.pickled), output.writer
+            )
 
     def kill(self) -> None:
         """Send SIGKILL."""
-        if self.returncode is None:
-            wire.kill(self.pid)
+        wire.kill(self.pid)
 
     def wait(self) -> int:
         """Return the exit status, once there is one."""
-        if self.returncode is None:
-            try:
-                _, status = os.waitpid(self.pid, 0)
-                self.returncode = os.waitstatus_to_exitcode(status)
-            except ChildProcessError:  # a user's file has the system reap children
-                self.returncode = -signal.SIGKILL
-        return self.returncode
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:  # a user's file has the system reap children
+            return -signal.SIGKILL
 
 
-def _be_zygote(serve: str, control: socket.socket, output: int) -> NoReturn:
+def _be_zygote(serve: str, control: Channel, output: int) -> NoReturn:
     """Do in a fork what the module `zygote` does in a process of its own."""
     try:
         os.setsid()
         ignore_interrupts()
         for descriptor in (1, 2):
             os.dup2(output, descriptor)
-        greeting = {"ready": True}
-        Forking(Channel(control), forking.resolve(serve), lambda r: r).run(greeting)
+        Forking(control, serve).run({"ready": True})
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(0)
 
 
-class _Gone(Exception):
-    """The zygote process is not there any more, or was never ready."""
-
-    def __init__(self, error: ZygoteError) -> None:
-        self.error = error
-        super().__init__()
-
-
-class _Running:
-    """One zygote process, from its start to its burial; `Warden` of its children."""
-
-    def __init__(
-        self,
-        begin: Callable[[socket.socket, int, Sequence[int]], "_Process"],
-        sink: Sink | None,
-    ) -> None:
-        """Begin one.
-
-        Args:
-            begin: begins the process, given its end of the control connection, where
-                it prints, and descriptors that are this process's alone.
-            sink: takes what it prints.
-        """
-        self.was_ready = False
-        self._asked = 0
-        self._sink = sink
-        self._children: dict[int, Child] = {}
-        self._lock = threading.RLock()
-        # No thread while this process may be forked.
-        self._output = Output(sink, "the zygote", drain=False)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            kept = (ours.fileno(), self._output.reader)
-            self._process = begin(theirs, self._output.writer, kept)
-        self._output.close_writer()
-        self._control = Channel(ours)
-        self.pid = self._process.pid
-        _running.add(self)
-
-    def let_go(self) -> None:
-        """Have it be another process's: it is to see that one's end, not this one's."""
-        self._control.close()
-
-    def fork(self, sink: Sink | None, serve: str) -> Child:
-        with self._lock:
-            self._await_ready()
-            ask = partial(self._ask, {"do": "fork", "serve": serve})
-            child = forked_child(ask, self, sink or self._sink)
-            self._children[child.pid] = child
-            return child
-
-    def exit_of(self, pid: int) -> int | None:
-        with self._lock:
-            try:
-                found = self._ask({"do": "status", "pid": pid})["exit"]
-            except _Gone as gone:
-                raise gone.error from None
-            return found if isinstance(found, int) else None
-
-    def kill(self, pid: int) -> None:
-        with self._lock:
-            try:
-                self._ask({"do": "kill", "pid": pid})
-            except _Gone as gone:
-                raise gone.error from None
-
-    def forget(self, pid: int) -> None:
-        with self._lock:
-            self._children.pop(pid, None)
-
-    def end_children(self) -> None:
-        with self._lock:
-            for child in list(self._children.values()):
-                child.kill()
-
-    def stop(self) -> None:
-        """End everything; called once."""
-        with self._lock:
-            self._control.close()
-            # One that nobody waited for has no children, and may be busy importing.
-            self._bury(STOP_SECONDS if self.was_ready else 0.0)
-            for child in list(self._children.values()):
-                child.abandon()
-            self._output.finish()
-
-    def _await_ready(self) -> None:
-        if self.was_ready:
-            return
-        self._output.drain()
-        try:
-            self._control.receive(START_SECONDS)
-        except WireError as error:
-            raise self._gone("did not start", error) from None
-        self.was_ready = True
-
-    def _ask(self, request: Message, descriptors: Sequence[int] = ()) -> Message:
-        self._asked += 1
-        try:
-            self._control.send({**request, "number": self._asked}, REPLY_SECONDS)
-            if descriptors:
-                socket.send_fds(self._control.socket, [b"\0"], list(descriptors))
-            # A reply that Ctrl-C kept us from taking is still there: pass it over.
-            while (reply := self._control.receive(REPLY_SECONDS)).get(
-                "number"
-            ) != self._asked:
-                pass
-            return reply
-        except (WireError, OSError) as error:
-            raise self._gone("died", error) from None
-
-    def _gone(self, what: str, error: Exception) -> _Gone:
-        late = isinstance(error, WireTimeout)
-        code = self._bury(0.0 if late else STOP_SECONDS)
-        self._output.finish()
-        cause = f"{error}" if late else f"exit status {code}"
-        return _Gone(
-            ZygoteError(
-                f"the process that children are forked from {what} ({cause})",
-                output_tail=self._output.tail,
-                fix="`kfuzz doctor` prints what is missing here"
-                if not self.was_ready
-                else "",
-            )
-        )
-
-    def _bury(self, seconds: float) -> int:
-        """Reap the process, killed after `seconds`, and kill all it left."""
-        if self._process.returncode is not None:
-            return self._process.returncode
-        deadline = time.monotonic() + seconds
-        while not self._ended() and time.monotonic() < deadline:
-            time.sleep(0.002)
-        self._process.kill()
-        while not self._ended():
-            time.sleep(0.002)
-        # Not reaped yet, so the number of its session belongs to no one else.
-        killed: set[int] = set()
-        for _ in range(SWEEPS):
-            new = set(wire.session_of(self.pid)) - killed
-            for pid in new:
-                wire.kill(pid)
-            killed |= new
-            if not new:
-                break
-        return self._process.wait()
-
-    def _ended(self) -> bool:
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        with contextlib.suppress(ChildProcessError):
-            return os.waitid(os.P_PID, self.pid, options) is not None
-        return True  # reaped by someone else
+def _has_ended(pid: int) -> bool:
+    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, pid, options) is not None
+    return True  # reaped by someone else
 
 
-_running: Final[weakref.WeakSet[_Running]] = weakref.WeakSet()
+_zygotes: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()
 
 
 def _let_go() -> None:
-    while _running:
-        _running.pop().let_go()
+    while _zygotes:
+        _zygotes.pop().let_go()
 
 
 # A fork of this process, as another zygote is, would keep them from seeing its end.
@@ -417,8 +397,6 @@ os.register_at_fork(after_in_child=_let_go)
 # another thread holds stays locked in a child), and without a device context (a driver
 # refuses to go on in a child).
 
-# A fork copies page tables: tens of milliseconds with torch loaded, more under load.
-TEMPLATE_REPLY_SECONDS: Final = 30.0
 # Of a template when memory runs out: after its children, which have 1000.
 _OOM_SCORE: Final = "500"
 # Threads of libraries that see to forks by themselves, by the names that they give.
@@ -427,10 +405,8 @@ _SAFE: Final = frozenset({"jemalloc_bg_thd"})  # pyarrow brings it
 _CONTEXTS: Final = ("/dev/nvidia-uvm", "/dev/kfd")
 
 
-class Template(Closing):
-    """The campaign's side of a template; `Warden` of its children.
-
-    Threads may share one. Leaving it, as a context manager, ends it and its children.
+class Template(_Server):
+    """The campaign's side of a template; leaving it ends it and its children.
 
     Args:
         zygote: what it is forked from.
@@ -448,12 +424,9 @@ class Template(Closing):
         *,
         output: Sink | None = None,
     ) -> None:
-        self._sink = output
-        self._children: dict[int, Child] = {}
-        self._lock = threading.RLock()
-        self._asked = 0
+        super().__init__(output, pickled=zygote.pickled)
         self._made: Message | None = None
-        self._child = zygote.fork(output, serve=f"{__name__}:serve")
+        self._child = zygote.fork(output, serve=f"{__name__}:_Attendant")
         self._child.send(
             {"prepare": prepare, "message": message, "serve": zygote.serve}
         )
@@ -491,30 +464,12 @@ class Template(Closing):
             ZygoteError: it died, or cannot fork.
         """
         with self._lock:
-            ask = partial(self._ask, {"do": "fork"})
-            child = forked_child(ask, self, output or self._sink)
-            self._children[child.pid] = child
-            return child
-
-    def exit_of(self, pid: int) -> int | None:
-        """Return how a child ended, None while it runs; see `Warden`."""
-        found = self._ask({"do": "status", "pid": pid})["exit"]
-        return found if isinstance(found, int) else None
-
-    def kill(self, pid: int) -> None:
-        """Send SIGKILL to a child's process group."""
-        self._ask({"do": "kill", "pid": pid})
-
-    def forget(self, pid: int) -> None:
-        """Drop a child that is gone."""
-        with self._lock:
-            self._children.pop(pid, None)
+            return self._forked(output, "")
 
     def close(self) -> None:
         """End it and its children."""
         with self._lock:
-            for child in list(self._children.values()):
-                child.abandon()
+            self._abandon_children()
             with contextlib.suppress(HarnessError):
                 self._child.kill()
 
@@ -525,13 +480,15 @@ class Template(Closing):
                 self._child.send(request)
                 if descriptors:
                     self._child.send_descriptors(descriptors)
-                return self._child.wait(TEMPLATE_REPLY_SECONDS)
+                return self._child.wait(REPLY_SECONDS)
             except ChildFault as fault:
-                self.close()
-                raise ZygoteError(
+                gone = ZygoteError(
                     f"the process that imported the kernel's file died ({fault})",
                     output_tail=self._child.output_tail,
-                ) from None
+                )
+                self._abandon_children(gone)
+                self.close()
+                raise gone from None
             except BaseException:
                 self.close()
                 raise
@@ -539,9 +496,6 @@ class Template(Closing):
 
 class _Attendant:
     """The template's own side."""
-
-    def __call__(self, message: Message) -> Message:
-        return {}  # never called: it attends
 
     def attend(self, channel: Channel) -> None:
         """Prepare as the first message says, then fork children until the end."""
@@ -559,13 +513,7 @@ class _Attendant:
         if why:
             channel.send({"reply": greeting})
             return
-        serve = forking.resolve(request["serve"])
-        Forking(channel, serve, _enveloped).run(_enveloped(greeting))
-
-
-def serve() -> _Attendant:
-    """Return what attends to the connection of a template."""
-    return _Attendant()
+        Forking(channel, request["serve"], enveloped=True).run(greeting)
 
 
 @dataclass(frozen=True)
@@ -644,7 +592,3 @@ def _comm(task: str) -> str:
         return Path(f"/proc/self/task/{task}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-def _enveloped(reply: Message) -> Message:
-    return {"reply": reply}

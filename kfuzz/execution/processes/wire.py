@@ -1,13 +1,15 @@
-"""Length-prefixed JSON frames over a stream socket.
+"""Length-prefixed frames over a stream socket.
 
-A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON holding
-one object. Both ends are Python's `json`, so NaN and infinities pass through.
+A frame is a 4-byte big-endian length and that many bytes that hold one dictionary:
+JSON, of which a stranger may send what it likes, or a pickle between processes of
+kfuzz's own, which run with the user's rights as it is.
 """
 
 import contextlib
 import fcntl
 import json
 import os
+import pickle
 import resource
 import select
 import signal
@@ -47,16 +49,19 @@ class WireTimeout(WireError):
     """No whole frame arrived, or could be sent, in time."""
 
 
-def encode(message: Message) -> bytes:
-    """Return `message` as JSON text.
+def encode(message: Message, *, pickled: bool) -> bytes:
+    """Return what a frame holds.
 
     Raises:
-        WireError: it is not JSON, or longer than `MAX_FRAME_BYTES`.
+        WireError: it cannot be written, or is longer than `MAX_FRAME_BYTES`.
     """
     try:
-        body = json.dumps(message, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise WireError(f"the message cannot be written as JSON: {error}") from error
+        if pickled:
+            body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        else:
+            body = json.dumps(message, separators=(",", ":")).encode()
+    except Exception as error:
+        raise WireError(f"the message cannot be written: {error}") from error
     if len(body) > MAX_FRAME_BYTES:
         raise WireError(
             f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}"
@@ -64,18 +69,18 @@ def encode(message: Message) -> bytes:
     return body
 
 
-def decode(body: bytes) -> Message:
-    """Return the JSON object in `body`.
+def decode(body: bytes, *, pickled: bool) -> Message:
+    """Return the dictionary that a frame holds.
 
     Raises:
-        WireError: it is not JSON, or not an object.
+        WireError: it holds none.
     """
     try:
-        message = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"a frame does not hold JSON: {error}") from error
+        message = pickle.loads(body) if pickled else json.loads(body)
+    except Exception as error:
+        raise WireError(f"a frame cannot be read: {error}") from error
     if not isinstance(message, dict):
-        raise WireError(f"a frame holds {type(message).__name__}, not an object")
+        raise WireError(f"a frame holds {type(message).__name__}, no dictionary")
     return message
 
 
@@ -88,9 +93,17 @@ class Channel:
     Args:
         sock: the socket.
         limit: longest frame that is taken, in bytes.
+        pickled: whether messages are pickled: both ends are kfuzz's own.
     """
 
-    def __init__(self, sock: socket.socket, limit: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        limit: int = MAX_FRAME_BYTES,
+        *,
+        pickled: bool = False,
+    ) -> None:
+        self.pickled = pickled
         self._sock = sock
         self._limit = limit
         self._arrived = bytearray()
@@ -108,15 +121,15 @@ class Channel:
         """Send one message; after `WireTimeout` the channel is of no further use.
 
         Args:
-            message: a JSON object.
+            message: what the other end is to have.
             timeout: seconds for the whole frame; None waits for ever.
 
         Raises:
-            WireError: not JSON or too long; nothing was sent.
+            WireError: it cannot be written, or is too long; nothing was sent.
             WireClosed: the other end is gone.
             WireTimeout: the other end does not read.
         """
-        body = encode(message)
+        body = encode(message, pickled=self.pickled)
         try:
             self._sock.settimeout(timeout)
             self._sock.sendall(_HEADER.pack(len(body)) + body)
@@ -147,7 +160,7 @@ class Channel:
         self._fill(_HEADER.size + size, deadline)
         body = bytes(self._arrived[_HEADER.size :])
         self._arrived.clear()
-        return decode(body)
+        return decode(body, pickled=self.pickled)
 
     def _fill(self, size: int, deadline: float | None) -> None:
         while (missing := size - len(self._arrived)) > 0:

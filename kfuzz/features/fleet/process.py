@@ -1,11 +1,11 @@
 """The process of one unit: it gets what to do, and reports what comes of it."""
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from kfuzz.core.event import FindingReplayed, FindingSaved
 from kfuzz.core.finding import ATEN, Finding
 from kfuzz.engine.config import RunConfig
 from kfuzz.execution.device.backends import environment_for, guess, resolve
-from kfuzz.execution.processes.child import end, obey, served
+from kfuzz.execution.processes.child import end, obey, work
 from kfuzz.features.fleet.worker import (
     CALIBRATION,
     Place,
@@ -27,22 +27,12 @@ from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import read_entry
 
 
-def main() -> None:
-    """Do as the first message says, and report what comes of it."""
-    connection = served()
-    os.set_inheritable(connection.fileno(), False)
-    work, root, folder = connection.recv()
+def unit(connection: Connection, stop: threading.Event) -> Iterator[Any]:
+    """Do as the first message says, and yield what comes of it."""
+    asked, root, folder = connection.recv()
     os.chdir(root)
-    stop = threading.Event()
     obey(connection, stop)
-    try:
-        for item in perform(work, Path.cwd(), Path(folder), stop):
-            connection.send(("item", item))
-        outcome: object = ("done", None)
-    except Exception as error:
-        outcome = ("raised", run.portable(error))
-    with contextlib.suppress(OSError):
-        connection.send(outcome)
+    yield from perform(asked, Path.cwd(), Path(folder), stop)
 
 
 def perform(
@@ -127,5 +117,5 @@ def _tried(device: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    work(unit, run.portable)
     end()  # what a library began is not waited for

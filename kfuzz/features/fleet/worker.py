@@ -3,7 +3,6 @@
 All machines of a run have the same versions, and trust one another as Ray's do.
 """
 
-import contextlib
 import functools
 import hashlib
 import heapq
@@ -321,31 +320,19 @@ class Worker:
     def _heard(
         self, process: OwnProcess, stop: threading.Event, most: float | None
     ) -> Iterator[Any]:
-        began, asked = time.monotonic(), False
-        while True:
-            now = time.monotonic()
-            if now - self._asked > LEASE_SECONDS and most is None:
-                raise HarnessError("the driver asks no more")
-            if most is not None and now - began > most:
-                raise HarnessError(f"nothing came of it in {most:.0f} s")
-            if stop.is_set() and not asked:
-                asked = True
-                with contextlib.suppress(OSError):
-                    process.send("stop")
-            try:
-                if not process.ready(_LOOK_SECONDS):
-                    continue
-                kind, value = process.receive()
-            except (EOFError, OSError):
-                how = process.ended()
-                raise HarnessError(f"the process of a unit ended: {how}") from None
-            match kind:
-                case "item":
-                    yield value
-                case "raised":
-                    raise value
-                case _:
-                    return
+        began = time.monotonic()
+        try:
+            for message in process.messages(stop, _LOOK_SECONDS):
+                now = time.monotonic()
+                if now - self._asked > LEASE_SECONDS and most is None:
+                    raise HarnessError("the driver asks no more")
+                if most is not None and now - began > most:
+                    raise HarnessError(f"nothing came of it in {most:.0f} s")
+                if message is not None:
+                    yield message[1]
+        except EOFError:
+            how = process.ended()
+            raise HarnessError(f"the process of a unit ended: {how}") from None
 
 
 # Units of a run on workers, each done at least once, whatever is lost.

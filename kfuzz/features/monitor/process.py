@@ -25,8 +25,6 @@ CHILD: Final = "kfuzz.features.monitor.child"
 # The first answer takes the imports and a kernel's build, a minute at times. Beyond
 # twice that the child hangs; meanwhile calls wait, and are dropped if too many do.
 ANSWER_SECONDS = 120.0
-# What is killed ends at once, but where its driver holds it; that is not waited for.
-_REAP_SECONDS: Final = 5.0
 
 
 class JudgeProcess:
@@ -74,16 +72,11 @@ class JudgeProcess:
         if child is None:
             child = OwnProcess(CHILD, os.environ, start_new_session=True)
             self._child = child
-        what = f"gave no answer for {ANSWER_SECONDS:g} s"
         try:
-            child.send(request)
-            if child.ready(ANSWER_SECONDS):
-                return child.receive()
-        except (OSError, EOFError):
-            what = f"ended: {child.ended(_REAP_SECONDS)}"
-        self._child = None
-        child.close()
-        raise HarnessError(f"the judging process {what}")
+            return child.ask(request, ANSWER_SECONDS)
+        except HarnessError as error:
+            self._child = None
+            raise HarnessError(f"the judging process {error.what}") from None
 
     def close(self) -> None:
         """End the child; a thread that waits for its answer reads its end."""

@@ -13,10 +13,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Final
 
+from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.launches.building import Process, end, served
+from kfuzz.execution.launches.building import beside
 from kfuzz.execution.launches.capture import NotCapturedError, capture
+from kfuzz.execution.processes.child import end, served
 from kfuzz.features.prove.observing import MODULE, Observed, Outcome, Task, observe
 from kfuzz.features.prove.proving import KernelProver, nothing
 from kfuzz.features.prove.sampling import Watch
@@ -113,7 +115,7 @@ class Observer:
     """The process that runs kernels in the interpreter, begun when it is needed."""
 
     def __init__(self, task: Task) -> None:
-        self._process = Process(MODULE, interpret=True)
+        self._process = beside(MODULE, interpret=True)
         self._process.send(task)
         self._lost = False
         self.close = self._process.close
@@ -122,14 +124,13 @@ class Observer:
         """Return what runs cases of a kernel; it returns None where that fails."""
 
         def observe(case: Case) -> list[Observed] | None:
-            if self._lost:
-                return None
-            self._process.send((node_id, case))
-            with suppress(EOFError, OSError):
-                if self._process.ready(_OBSERVE_SECONDS):
-                    made: list[Observed] | None = self._process.receive()
+            if not self._lost:
+                try:
+                    reply = self._process.ask((node_id, case), _OBSERVE_SECONDS)
+                    made: list[Observed] | None = reply
                     return made
-            self._lost = True
+                except HarnessError:
+                    self._lost = True
             return None
 
         return observe
