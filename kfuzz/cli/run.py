@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import typer
@@ -32,12 +33,15 @@ from kfuzz.core.errors import (
     trace_text,
 )
 from kfuzz.core.event import Event, Exited, KernelFinished
-from kfuzz.core.features import needed
+from kfuzz.core.features import hook, needed
 from kfuzz.core.finding import ATEN
-from kfuzz.engine.config import RunConfig
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
+from kfuzz.engine.workers.zygotes import Home, home_of
 from kfuzz.execution.device.backends import environment_for, guess
-from kfuzz.execution.processes.child import OwnProcess
+from kfuzz.execution.processes import forking
+from kfuzz.execution.processes.child import OwnProcess, obey, work
 from kfuzz.store.files import keep_proof
 from kfuzz.targets import load as imports
 from kfuzz.targets.load import resolve
@@ -200,7 +204,7 @@ def _command(targets: list[str], settings: Effective) -> str:
 # The command line imports no torch and no user's file: it has its first line out while
 # the other process imports both, and is there to say what an import did that ended it.
 
-_MODULE: Final = "kfuzz.cli.searching"
+_ENTRY: Final = "kfuzz.cli.run:searching"
 # An import handles no signal; a search needs longer, and is waited for.
 STOP_SECONDS: Final = 3.0
 # From the last event to the end of the process.
@@ -233,7 +237,7 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
     for target in config.targets:
         resolve(target)  # what is mistyped is said at once
     # Ctrl-C is this process's to obey.
-    with OwnProcess(_MODULE, _environment(config), start_new_session=True) as process:
+    with OwnProcess(_ENTRY, _environment(config), start_new_session=True) as process:
         process.send(config)
         yield from _heard(process, config, stop)
         process.ended(END_SECONDS)
@@ -277,6 +281,41 @@ def _heard(
             f"the process that searches ended: {how}",
             fix="What was found is in the corpus, `kfuzz corpus list` shows it",
         ) from None
+
+
+def searching(connection: Connection) -> None:
+    """Be the process that searches."""
+    work(connection, _searched, portable)
+
+
+def _searched(connection: Connection, stop: threading.Event) -> Iterator[Event]:
+    """Search as the first message says, and yield what happens."""
+    config: RunConfig = connection.recv()
+
+    def tell(target: str) -> None:
+        with suppress(OSError):
+            connection.send(("importing", target))
+
+    imports.tell(tell)
+    imports.limit_to(config.import_seconds)
+    if config.engine is Engine.HYPOTHESIS:
+        zygotes.begin_here(config.device, homes(config))
+    else:
+        forking.keep_bytecode()
+    obey(connection, stop)
+    from kfuzz.engine.search import campaign
+
+    yield from campaign.run(config, stop=stop, prover=hook("prover"))
+
+
+def homes(config: RunConfig) -> list[Home]:
+    """Return what the targets of a run have children import, if it is at hand."""
+    found: dict[Home, None] = {}
+    for target in config.targets:
+        with suppress(KfuzzError):  # the run says so
+            for source in resolve(target):
+                found[home_of(source, config.root)] = None
+    return list(found)
 
 
 def portable(error: BaseException) -> Any:

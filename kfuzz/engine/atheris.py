@@ -25,14 +25,11 @@ from kfuzz.engine.atheris_child import FRESH_BYTES
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round
 from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.engine.workers.children import (
-    SUSPECT_FACTOR,
-    SUSPECT_SECONDS,
-    Children,
-    Served,
-)
+from kfuzz.engine.workers.children import Children, Served
+from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
-from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
+from kfuzz.execution.processes.child import Child
+from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
 
 # Not imported: what it serves with is for children alone.
 EXPLORE: Final = "kfuzz.engine.atheris_child:serve"

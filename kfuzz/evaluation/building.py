@@ -1,12 +1,12 @@
 """Whether what a case launches builds for GPUs that are not here.
 
 The kernel is called in a process whose Triton compiles, on tensors without memory, and
-its launches are compiled for each GPU. Run as `python -m kfuzz.evaluation.building`; it
-is sent what is to be loaded, then cases.
+its launches are compiled for each GPU. That process is
+sent what is to be loaded, then cases.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,10 +25,10 @@ from kfuzz.execution.launches.building import (
 )
 from kfuzz.execution.launches.capture import NotCapturedError, capture
 from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
-from kfuzz.execution.processes.child import OwnProcess, end, served
+from kfuzz.execution.processes.child import OwnProcess
 from kfuzz.targets.load import load, requested
 
-_PROGRAM: Final = "kfuzz.evaluation.building"
+_ENTRY: Final = "kfuzz.evaluation.building:serve"
 LIMIT_SECONDS: Final = 60.0
 """For the launches of one case and all targets, and for loading the kernel."""
 _LOST: Final = 2
@@ -59,7 +59,7 @@ class Builder:
         with at_work():
             try:
                 if self._process is None:
-                    self._process = beside(_PROGRAM, interpret=False)
+                    self._process = beside(_ENTRY, interpret=False)
                     self._process.send(self._request)
                 told: Builds = self._process.ask(case, LIMIT_SECONDS, step)
                 return told
@@ -125,9 +125,8 @@ class Compiling:
         return self._known[key]
 
 
-def main() -> None:
+def serve(connection: Connection) -> None:
     """Load what the first message names; then compile what is sent."""
-    connection = served()
     request = connection.recv()
     try:
         [loaded] = load(requested(request), root=Path(request["root"]))
@@ -138,9 +137,3 @@ def main() -> None:
     compiling = Compiling(loaded.kernel)
     while True:
         connection.send(compiling.built(connection.recv()))
-
-
-if __name__ == "__main__":
-    with suppress(EOFError, OSError):
-        main()
-    end()

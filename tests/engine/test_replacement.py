@@ -16,10 +16,10 @@ from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import WITNESS_CHILDREN, WITNESSES, confirm
 from kfuzz.engine.search import campaign
-from kfuzz.engine.workers import children as running
+from kfuzz.engine.workers import runner as running
 from kfuzz.engine.workers.children import Children, Place, Served
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
+from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn", 2))})

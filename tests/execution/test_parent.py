@@ -19,12 +19,12 @@ time.sleep(3600)
 """
 ZYGOTES = """
 import time
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 zygotes = [Zygote("tests.helpers.processes_serving:serve", env={}) for _ in range(2)]
 for zygote in zygotes:
     zygote.start_here()
 children = [zygote.fork() for zygote in zygotes]  # both are ready
-print(*(zygote._running.pid for zygote in zygotes), flush=True)
+print(*(zygote.pid for zygote in zygotes), flush=True)
 time.sleep(3600)
 """
 

@@ -150,11 +150,11 @@ def said(error: BaseException) -> str:
 _NICE: Final = 10
 
 
-def beside(module: str, *, interpret: bool, idle: bool = False) -> OwnProcess:
+def beside(entry: str, *, interpret: bool, idle: bool = False) -> OwnProcess:
     """Start a process that works beside a search.
 
     Args:
-        module: that it runs; its `main` takes the messages with `served`.
+        entry: as for `OwnProcess`.
         interpret: whether its Triton interprets kernels.
         idle: whether it runs on what others leave of the processors.
     """
@@ -162,7 +162,7 @@ def beside(module: str, *, interpret: bool, idle: bool = False) -> OwnProcess:
     # Ctrl-C is its parent's to obey. A session of its own would get a share of the
     # processors of its own.
     process = OwnProcess(
-        module, {**os.environ, **own}, python=("-W", "ignore"), process_group=0
+        entry, {**os.environ, **own}, python=("-W", "ignore"), process_group=0
     )
     if idle:
         with suppress(OSError):

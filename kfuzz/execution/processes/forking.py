@@ -5,6 +5,7 @@ import ctypes
 import errno
 import faulthandler
 import gc
+import importlib._bootstrap_external as external
 import os
 import resource
 import select
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import HarnessError, class_name, message_of, trace_text
 from kfuzz.execution import parent
@@ -30,6 +31,7 @@ from kfuzz.execution.processes.wire import (
     WireClosed,
     WireError,
 )
+from kfuzz.store.files import cache_folder
 
 Serve = Callable[[], Any]
 """Gives a handler, or what attends to the connection itself: `attend(channel)`."""
@@ -39,7 +41,7 @@ MESSAGE_CHARACTERS = 4_000
 TRACEBACK_CHARACTERS = 32_000
 
 
-def resolve(serve: str) -> Serve:
+def resolve(serve: str) -> Callable[..., Any]:
     """Return the function that "package.module:function" names.
 
     Raises:
@@ -251,16 +253,12 @@ class Forking:
     Args:
         control: to the campaign; children speak as it does.
         serve: "module:function", what children serve unless a request says else.
-        enveloped: whether replies go in envelopes, as those of a child do.
     """
 
-    def __init__(
-        self, control: Channel, serve: str, *, enveloped: bool = False
-    ) -> None:
+    def __init__(self, control: Channel, serve: str) -> None:
         self._control = control
         resolve(serve)  # imports it before any child is forked
         self._serve = serve
-        self._enveloped = enveloped
         self._pid = os.getpid()
         self._alive: set[int] = set()
         self._ended: dict[int, int] = {}
@@ -285,18 +283,16 @@ class Forking:
         poll = select.poll()
         poll.register(self._control.fileno(), select.POLLIN)
         try:
-            self._send(greeting)
+            self._control.send({"reply": greeting})
             while True:
                 if poll.poll(REAP_MILLISECONDS if self._alive else None):
                     request = self._control.receive()
                     reply = self._obey(request)
-                    self._send({**reply, "number": request.get("number")})
+                    reply["number"] = request.get("number")
+                    self._control.send({"reply": reply})
                 self._reap()
         except WireError:
             self._end()
-
-    def _send(self, reply: Message) -> None:
-        self._control.send({"reply": reply} if self._enveloped else reply)
 
     def _obey(self, request: Message) -> Message:
         match request:
@@ -384,3 +380,68 @@ def _group(pid: int) -> int:
         return os.getpgid(pid)
     except OSError:
         return 0
+
+
+# Bytecode kept in kfuzz's cache where Python itself keeps none.
+#
+# An installation that cannot be written to, or an environment that forbids bytecode,
+# has every process compile every source anew: for large libraries that takes longer
+# than all else that importing them does.
+
+# The function by which Python's importer names the file of a source's bytecode.
+_NAME: Final = "cache_from_source"
+
+
+def keep_bytecode() -> None:
+    """Have this process, and those forked from it, find and leave bytecode there.
+
+    Bytecode that lies beside its source is used as ever, and what may be written
+    there is.
+    """
+    named = getattr(external, _NAME, None)
+    if named is None or hasattr(named, "kept_in"):
+        return
+    try:
+        folder = str(cache_folder("bytecode"))
+    except OSError:
+        return
+    setattr(external, _NAME, _kept(named, folder, forbidden=sys.dont_write_bytecode))
+    sys.dont_write_bytecode = False  # what is written goes to that folder
+
+
+def _kept(
+    named: Callable[..., str], folder: str, *, forbidden: bool
+) -> Callable[..., str]:
+    """Return a function that names the file of a source's bytecode.
+
+    Args:
+        named: Python's own.
+        folder: where it lies, by the path of its source, if not beside that.
+        forbidden: whether nothing may be written beside sources.
+    """
+
+    def kept(path: Any, *args: Any, **options: Any) -> str:
+        own = named(path, *args, **options)
+        if os.path.exists(own) or (not forbidden and _is_writable(own)):
+            return own
+        return os.path.join(folder, os.path.abspath(own).lstrip(os.sep) + _age(path))
+
+    kept.kept_in = folder  # type: ignore[attr-defined]
+    return kept
+
+
+def _age(source: Any) -> str:
+    """Return what of a source tells two of its forms apart, within a second too."""
+    try:
+        told = os.stat(source)
+    except (OSError, TypeError, ValueError):
+        return ""
+    return f".{told.st_mtime_ns}.{told.st_size}"
+
+
+def _is_writable(file: str) -> bool:
+    """Whether a file can be made, with the folder that it is to lie in."""
+    folder = os.path.dirname(file)
+    if not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK)

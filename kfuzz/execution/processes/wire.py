@@ -382,8 +382,6 @@ VARIABLE: Final = "KFUZZ_CHILD_MEMORY"
 SHARE: Final = 0.5
 """Part of the free memory that one child may take: others run beside it."""
 
-_CGROUPS: Final = Path("/sys/fs/cgroup")
-
 
 def limit_memory() -> None:
     """Limit what this process may allocate from now on; best effort."""
@@ -422,26 +420,24 @@ def _kilobytes(path: Path, label: str) -> int | None:
     return None
 
 
+def control_groups(
+    groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> list[Path]:
+    """Return the folders of this process's control group (v2) and of those above."""
+    with contextlib.suppress(OSError):
+        inner = groups / own.read_text().partition("::")[2].strip().lstrip("/")
+        # In a container the path may be the host's, which is not mounted here.
+        return [g for g in (inner, *inner.parents) if g.is_relative_to(groups)]
+    return []
+
+
 def _left_in_group() -> int | None:
     """Return the least that this process's control group and those above have left."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            if number == "0":
-                folder, most, now = _CGROUPS, "memory.max", "memory.current"
-            elif "memory" in controllers.split(","):
-                folder = _CGROUPS / "memory"
-                most, now = "memory.limit_in_bytes", "memory.usage_in_bytes"
-            else:
-                continue
-            group = folder / path.lstrip("/")
-            # In a container the path may be the host's, which is not mounted here.
-            groups = [g for g in (group, *group.parents) if g.is_relative_to(folder)]
-            left = [_left(g / most, g / now, g / "memory.stat") for g in groups]
-            found = [n for n in left if n is not None]
-            if found:
-                return min(found)
-    return None
+    left = [
+        _left(g / "memory.max", g / "memory.current", g / "memory.stat")
+        for g in control_groups()
+    ]
+    return min((n for n in left if n is not None), default=None)
 
 
 def _left(most: Path, now: Path, stat: Path) -> int | None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kfuzz.features.prove.sampling import Watch
 
 
-MODULE: Final = "kfuzz.features.prove.worker"
+ENTRY: Final = "kfuzz.features.prove.worker:serve"
 _AT_ONCE: Final = 8
 
 
@@ -105,7 +105,7 @@ class Proving:
         self._broken: dict[str, str] = {}
         self._asked = self._done = False
         self._lock = threading.RLock()
-        self._process = beside(MODULE, interpret=False, idle=idle)
+        self._process = beside(ENTRY, interpret=False, idle=idle)
         self._process.send(task)
 
     def outcome(

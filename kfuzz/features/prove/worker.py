@@ -18,8 +18,7 @@ from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.launches.building import beside
 from kfuzz.execution.launches.capture import NotCapturedError, capture
-from kfuzz.execution.processes.child import end, served
-from kfuzz.features.prove.observing import MODULE, Observed, Outcome, Task, observe
+from kfuzz.features.prove.observing import ENTRY, Observed, Outcome, Task, observe
 from kfuzz.features.prove.proving import KernelProver, nothing
 from kfuzz.features.prove.sampling import Watch
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -115,7 +114,7 @@ class Observer:
     """The process that runs kernels in the interpreter, begun when it is needed."""
 
     def __init__(self, task: Task) -> None:
-        self._process = beside(MODULE, interpret=True)
+        self._process = beside(ENTRY, interpret=True)
         self._process.send(task)
         self._lost = False
         self.close = self._process.close
@@ -136,9 +135,8 @@ class Observer:
         return observe
 
 
-def main() -> None:
+def serve(connection: Connection) -> None:
     """Prove, or observe, what the first message names, and send what comes of it."""
-    connection = served()
     task: Task = connection.recv()
     try:
         loaded = load_all(task.targets, root=task.root)
@@ -157,9 +155,3 @@ def main() -> None:
         except Exception:  # whatever a kernel raises: it rejects the case
             made = None
         connection.send(made)
-
-
-if __name__ == "__main__":
-    with suppress(EOFError, OSError):
-        main()
-    end()
