@@ -1,8 +1,8 @@
 """Coverage-guided search, the campaign's side: libFuzzer draws, the campaign judges.
 
 A child runs libFuzzer over the bytes that cases are drawn from, and judges each case
-in its own process, where the kernel's Python tells which branches run. What passes
-there is counted; what fails is judged anew by the ordinary runner, and findings come
+in its own process, where the kernel's Python reports which branches run. What passes
+there is counted; what fails is judged again by the ordinary runner, and findings come
 from nowhere else. The campaign knows a case before the child runs it, so that one that
 ends the child is judged like any other, and the search goes on.
 """
@@ -146,7 +146,7 @@ class CoverageSearch:
         return None
 
     def _try(self) -> CaseReport | None:
-        """Return what the child says of the case drawn last, None if it ended."""
+        """Return the report of the case drawn last, None if it ended."""
         peer = self._children.standing()
         predicted = self._kernel.runner.predicted
         limit = max(SUSPECT_SECONDS, SUSPECT_FACTOR * predicted)

@@ -162,7 +162,7 @@ class Explorer:
         self._tried: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def instrument(self, functions: list[Any]) -> int:
-        """Have functions tell which of their branches run; return how many do."""
+        """Have functions report which of their branches run; return how many do."""
         done = 0
         for function in functions:
             # Bytecode that atheris cannot rewrite runs as it is.
@@ -187,7 +187,7 @@ class Explorer:
             f"-seed={seed % (2**31 - 1) + 1}",
             f"-max_len={MOST_BYTES}",
             "-len_control=0",
-            # How often a branch runs follows from the size, and tells little more.
+            # How often a branch runs follows from the size, and shows little more.
             "-use_counters=0",
             # One change from what reached something: a second one mostly loses it.
             "-mutate_depth=1",

@@ -36,9 +36,9 @@ from kfuzz.execution.processes.wire import limit_memory
 from kfuzz.targets.load import load, meets_gpu, requested
 from kfuzz.targets.triton_free import is_triton_free
 
-# Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
+# Bytes of the pulse; its first byte counts kernel calls modulo 256, its second who
 # has the process, as a `Holder`, its third counts, modulo 256, what shows that an
-# interpreted call gets on, its fourth says whether something is being compiled. What
+# interpreted call gets on, its fourth whether something is being compiled. What
 # follows in its file are stacks, written when the signal comes.
 PULSE_BYTES: Final = 8
 CALL_BYTES: Final = 2

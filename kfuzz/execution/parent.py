@@ -1,16 +1,13 @@
 """A process that ends with the one that started it.
 
-    python -m kfuzz.execution.parent PARENT MODULE …
     python -m kfuzz.execution.parent PARENT MODULE:FUNCTION CONNECTION
 
-runs a module as a program so, or has a function serve a connection, from before the
-first import on: until a process has
-asked for it, the end of its parent goes unnoticed, and imports take seconds.
+has a function serve a connection so, from before its first import on: until a process
+has asked for it, the end of its parent goes unnoticed, and imports take seconds.
 """
 
 import ctypes
 import os
-import runpy
 import signal
 import sys
 from typing import Final
@@ -45,19 +42,9 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
-def bound(entry: str) -> list[str]:
-    """Return the arguments of Python for what ends with this process.
-
-    Only the thread that starts it counts: it must not end before this process.
-    """
-    return ["-m", __name__, str(os.getpid()), entry]
-
-
 if __name__ == "__main__":
     end_with(int(sys.argv[1]))
-    del sys.argv[:2]
-    if ":" in sys.argv[0]:
-        from kfuzz.execution.processes.child import enter
 
-        enter(sys.argv[0])
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    from kfuzz.execution.processes.child import enter
+
+    enter(sys.argv[2], int(sys.argv[3]))

@@ -87,6 +87,14 @@ def test_a_request_comes_back_as_it_went(child):
     assert child.request(message, PATIENCE) == message
 
 
+def test_kfuzzs_own_children_take_and_give_objects():
+    message = {"do": "echo", "path": Path("a"), "pair": (1, {2})}
+    with new_zygote(pickled=True) as zygote, zygote.fork() as child:
+        assert child.request(message, PATIENCE) == message
+        with pytest.raises(WireError, match="announces"):
+            ask(child, "write_on_the_wire")
+
+
 def test_after_a_hang_the_next_child_works(shared):
     with shared.fork() as hung:
         with pytest.raises(ChildTimeout):

@@ -38,8 +38,7 @@ from kfuzz.execution.processes.wire import (
     ZygoteError,
     to_stderr,
 )
-from kfuzz.targets import load
-from kfuzz.targets.load import Source, request_for
+from kfuzz.targets.load import Source, ended, limit, overdue, request_for
 from kfuzz.targets.triton_free import is_triton_free
 
 # The templates of a run: each user's file is imported once, children fork from there.
@@ -75,69 +74,72 @@ class Import:
         template: what children are forked from; None where there is none.
         why: why there is none, as far as that is worth reporting.
         broken: what is reported of an import that ended its process, or does not end.
-        over: whether the import is.
+        is_over: whether the import is.
+        lock: held by who waits for it.
     """
 
     def __init__(self, home: Home) -> None:
         self.template: Template | Zygote | None = None
         self.why = ""
         self.broken: BindingError | None = None
-        self.over = threading.Event()
+        self.is_over = False
+        self.lock = threading.Lock()
         self._home = home
         self._made: Template | Zygote | None = None
-        self._closed = False
 
     def adopt(self, made: Zygote | None, why: str) -> None:
         """Take what has imported it already; or say why there is none."""
         self.template = self._made = made
-        self.why = why
-        self.over.set()
-
-    def begin(self, zygote: Zygote, output: Callable[[bytes], None]) -> None:
-        """Fork a template from a zygote, while the caller goes on."""
-        args = (zygote, output, time.monotonic() + load.limit())
-        threading.Thread(target=self._run, args=args, daemon=True).start()
+        self.why, self.is_over = why, True
 
     def give_up(self, why: str) -> None:
         """Have children import it by themselves; those that there are go on."""
         self.why, self.template = why, None
 
     def close(self) -> None:
-        """End the template and its children, or keep it from coming to be."""
-        self._closed = True
+        """End the template and its children."""
         if self._made is not None:
             self._made.close()
 
-    def _run(
-        self, zygote: Zygote, output: Callable[[bytes], None], until: float
+    def run(
+        self,
+        zygote: Zygote,
+        output: Callable[[bytes], None],
+        expired: Callable[[], bool],
     ) -> None:
-        """Make the template; what goes wrong its children meet again by themselves."""
+        """Make the template; what goes wrong its children meet again by themselves.
+
+        Raises:
+            Stopped: the run is over.
+        """
         source, root = self._home
-        target = str(source.file or source.module)
+        target, until = str(source.file or source.module), time.monotonic() + limit()
         try:
             request = request_for(source, root)
             made = self._made = Template(zygote, PREPARE, request, output=output)
-            while not self._closed:
+            while True:
                 try:
                     reply = made.wait(LOOK_SECONDS)
-                except ChildTimeout:
-                    if time.monotonic() < until:
-                        continue
-                    self.broken = load.overdue(target, load.limit())
                     break
-                self.why = str(reply["unforkable"])
-                if not self.why and not reply["made"]["problem"]:
-                    self.template = made
-                break
+                except ChildTimeout:
+                    if expired():
+                        raise Stopped from None
+                    if time.monotonic() >= until:
+                        raise overdue(target, limit()) from None
+            self.why = str(reply["unforkable"])
+            if not self.why and not reply["made"]["problem"]:
+                self.template = made
         except ChildDied as died:
             how = died.signal_name or f"exit code {died.exit_code}"
-            self.broken = load.ended(target, how)
+            self.broken = ended(target, how)
+        except BindingError as late:
+            self.broken = late
         except (KfuzzError, OSError):
             pass
         finally:
-            self.over.set()
-            if self._closed or self.template is None:
+            if self.template is None:
                 self.close()
+        self.is_over = True
 
 
 SERVE: Final = "kfuzz.evaluation.worker:serve"
@@ -192,7 +194,6 @@ class Lent:
         else:
             self.zygote.start()
         self.imports: dict[Home, Import] = {}
-        self._lock = threading.Lock()
 
     def imported(self, home: Home, expired: Callable[[], bool]) -> Import:
         """Return the import of a file once it is over, begun if it was not yet.
@@ -200,13 +201,15 @@ class Lent:
         Raises:
             Stopped: the run is over.
         """
-        with self._lock:
-            if (begun := self.imports.get(home)) is None:
-                begun = self.imports[home] = Import(home)
-                begun.begin(self.zygote, self._told)
-        while not begun.over.wait(LOOK_SECONDS):
+        begun = self.imports.setdefault(home, Import(home))
+        while not begun.lock.acquire(timeout=LOOK_SECONDS):
             if expired():
                 raise Stopped
+        try:
+            if not begun.is_over:
+                begun.run(self.zygote, self._told, expired)
+        finally:
+            begun.lock.release()
         return begun
 
     def again(self) -> Zygote:
@@ -246,9 +249,8 @@ class Lent:
     def give_back(self) -> None:
         """End its children, and keep it for whoever asks next."""
         self.output, self.guessed = to_stderr, False
-        with self._lock:  # a file may be another by the next campaign
-            while self.imports:
-                self.imports.popitem()[1].close()
+        while self.imports:  # a file may be another by the next campaign
+            self.imports.popitem()[1].close()
         self.zygote.end_children()
         _waiting.append(self)
         while len(_waiting) > KEPT:
@@ -306,10 +308,9 @@ def lend(
         output: takes what it and its children print.
     """
     found = next((w for w in _waiting if w.fits(backend, serve, device)), None)
-    for lent in list(_waiting):
-        if lent is found or lent.guessed:
-            _waiting.remove(lent)
-        if lent is not found and lent.guessed:
+    for lent in [w for w in _waiting if w is found or w.guessed]:
+        _waiting.remove(lent)
+        if lent is not found:
             lent.zygote.close()
     made = found or Lent(backend, serve, device=device)
     made.output = output

@@ -107,7 +107,7 @@ class Child(Closing):
         self._waiting = True
 
     def send_descriptors(self, descriptors: Sequence[int]) -> None:
-        """Hand file descriptors over, after a request that says how many follow.
+        """Hand file descriptors over, after a request that announces them.
 
         Raises:
             ChildDied: it ended meanwhile.
@@ -279,7 +279,7 @@ class _Server(Closing):
     Threads may share one.
 
     Args:
-        sink: takes what its children print, unless told otherwise.
+        sink: takes what its children print, by default.
         pickled: whether messages are pickled, which must come from no stranger.
     """
 
@@ -481,8 +481,8 @@ class Zygote(_Server):
             stdout=output.writer,
             stderr=output.writer,
             pass_fds=[control.fileno()],
-            # Out of reach of the terminal's Ctrl-C; and its session tells
-            # which processes came from it.
+            # Out of reach of the terminal's Ctrl-C; and its session
+            # identifies which processes came from it.
             start_new_session=True,
         )
 
@@ -647,7 +647,6 @@ class Template(_Server):
         output: Sink | None = None,
     ) -> None:
         super().__init__(output, pickled=zygote.pickled)
-        self._made: Message | None = None
         self._child = zygote.fork(output, serve=f"{__name__}:_Attendant")
         self._child.send(
             {"prepare": prepare, "message": message, "serve": zygote.serve}
@@ -671,10 +670,7 @@ class Template(_Server):
             ChildRaised: `prepare` raised.
             ZygoteError: the zygote died.
         """
-        with self._lock:
-            if self._made is None:
-                self._made = self._child.wait(timeout)
-            return self._made
+        return self._child.wait(timeout)
 
     def fork(self, output: Sink | None = None) -> Child:
         """Return a new child of a template that was waited for.
@@ -720,7 +716,7 @@ class _Attendant:
     """The template's own side."""
 
     def attend(self, channel: Channel) -> None:
-        """Prepare as the first message says, then fork children until the end."""
+        """Prepare what the first message names, then fork children until the end."""
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         request = channel.receive()
@@ -890,9 +886,11 @@ class OwnProcess(Closing):
         ours, theirs = socket.socketpair()
         handle = theirs.fileno()
         with theirs:
+            # -P keeps the working folder, which holds users' files, off sys.path. Only
+            # the thread that starts it counts: it must not end before this process.
+            words = [sys.executable, "-P", *python, "-m", parent.__name__]
             self._process = subprocess.Popen(
-                # -P keeps the working folder, which holds users' files, off sys.path.
-                [sys.executable, "-P", *python, *parent.bound(entry), str(handle)],
+                [*words, str(os.getpid()), entry, str(handle)],
                 env=with_home(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # standard output is the report's alone
@@ -1031,9 +1029,9 @@ def _end_group(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def enter(entry: str) -> NoReturn:
+def enter(entry: str, descriptor: int) -> NoReturn:
     """Be a process that an `OwnProcess` is the parent's side of."""
-    connection = Connection(int(sys.argv[1]))
+    connection = Connection(descriptor)
     os.set_inheritable(connection.fileno(), False)
     os.register_at_fork(after_in_child=connection.close)
     with suppress(EOFError, OSError):  # the parent is gone
@@ -1075,9 +1073,9 @@ def work(
 def obey(connection: Connection, stop: threading.Event) -> None:
     """Have an event set when the parent sends another message, or is gone."""
 
-    def hear() -> None:
+    def receive() -> None:
         with suppress(EOFError, OSError):
             connection.recv()
         stop.set()
 
-    threading.Thread(target=hear, daemon=True).start()
+    threading.Thread(target=receive, daemon=True).start()

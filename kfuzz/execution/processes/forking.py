@@ -5,7 +5,6 @@ import ctypes
 import errno
 import faulthandler
 import gc
-import importlib._bootstrap_external as external
 import os
 import resource
 import select
@@ -17,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from kfuzz.core.errors import HarnessError, class_name, message_of, trace_text
 from kfuzz.execution import parent
@@ -102,7 +102,7 @@ def start(serve: Serve) -> Any:
 def answer(
     handler: Handler, message: Message, *, interruptible: bool = False
 ) -> Message:
-    """Return the envelope that tells how the handler took `message`.
+    """Return the envelope that reports how the handler took `message`.
 
     Args:
         handler: called with `message`.
@@ -132,7 +132,7 @@ def unwrap(envelope: Message, pid: int) -> Message:
     """Return the reply in an envelope.
 
     Raises:
-        ChildRaised: it tells of an exception.
+        ChildRaised: it reports an exception.
         HarnessError: it is no envelope.
     """
     match envelope:
@@ -252,7 +252,7 @@ class Forking:
 
     Args:
         control: to the campaign; children speak as it does.
-        serve: "module:function", what children serve unless a request says else.
+        serve: "module:function", what children serve unless a request names another.
     """
 
     def __init__(self, control: Channel, serve: str) -> None:
@@ -382,66 +382,21 @@ def _group(pid: int) -> int:
         return 0
 
 
-# Bytecode kept in kfuzz's cache where Python itself keeps none.
-#
-# An installation that cannot be written to, or an environment that forbids bytecode,
-# has every process compile every source anew: for large libraries that takes longer
-# than all else that importing them does.
-
-# The function by which Python's importer names the file of a source's bytecode.
-_NAME: Final = "cache_from_source"
-
-
 def keep_bytecode() -> None:
-    """Have this process, and those forked from it, find and leave bytecode there.
+    """Keep bytecode in kfuzz's cache where an installation has none and gets none.
 
-    Bytecode that lies beside its source is used as ever, and what may be written
-    there is.
+    One that cannot be written to, or an environment that forbids bytecode, has every
+    process compile every source anew: for large libraries that takes longer than all
+    else that importing them does.
     """
-    named = getattr(external, _NAME, None)
-    if named is None or hasattr(named, "kept_in"):
+    found = find_spec("torch")
+    if found is None or found.origin is None:
         return
-    try:
-        folder = str(cache_folder("bytecode"))
-    except OSError:
+    is_writable = os.access(os.path.dirname(found.origin), os.W_OK)
+    if os.path.exists(cache_from_source(found.origin)) or (
+        is_writable and not sys.dont_write_bytecode
+    ):
         return
-    setattr(external, _NAME, _kept(named, folder, forbidden=sys.dont_write_bytecode))
-    sys.dont_write_bytecode = False  # what is written goes to that folder
-
-
-def _kept(
-    named: Callable[..., str], folder: str, *, forbidden: bool
-) -> Callable[..., str]:
-    """Return a function that names the file of a source's bytecode.
-
-    Args:
-        named: Python's own.
-        folder: where it lies, by the path of its source, if not beside that.
-        forbidden: whether nothing may be written beside sources.
-    """
-
-    def kept(path: Any, *args: Any, **options: Any) -> str:
-        own = named(path, *args, **options)
-        if os.path.exists(own) or (not forbidden and _is_writable(own)):
-            return own
-        return os.path.join(folder, os.path.abspath(own).lstrip(os.sep) + _age(path))
-
-    kept.kept_in = folder  # type: ignore[attr-defined]
-    return kept
-
-
-def _age(source: Any) -> str:
-    """Return what of a source tells two of its forms apart, within a second too."""
-    try:
-        told = os.stat(source)
-    except (OSError, TypeError, ValueError):
-        return ""
-    return f".{told.st_mtime_ns}.{told.st_size}"
-
-
-def _is_writable(file: str) -> bool:
-    """Whether a file can be made, with the folder that it is to lie in."""
-    folder = os.path.dirname(file)
-    if not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    return os.access(folder, os.W_OK)
+    with contextlib.suppress(OSError):
+        sys.pycache_prefix = str(cache_folder("bytecode"))
+        sys.dont_write_bytecode = False

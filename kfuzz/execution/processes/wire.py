@@ -179,7 +179,7 @@ class Channel:
             self._arrived += piece
 
     def send_descriptors(self, descriptors: Sequence[int], timeout: float) -> None:
-        """Hand file descriptors to the other end, after the message that says so.
+        """Hand file descriptors to the other end, after a message that announces them.
 
         Args:
             descriptors: some; the other end gets copies of its own.
@@ -239,7 +239,7 @@ FORWARD_BYTES = 256 << 10
 # largest size an ordinary user may ask for, and it cuts the wake-ups of a flood.
 PIPE_BYTES = 1 << 20
 
-# Different lines told apart, in all; later ones are passed on each time.
+# Different lines distinguished, in all; later ones are passed on each time.
 MAX_SEEN = 1 << 17
 
 # After a process is gone, how long to wait for its last bytes: a stray process
@@ -286,12 +286,12 @@ class Once:
 
 
 class Output:
-    """A pipe whose reading end a daemon thread empties, once it is told to.
+    """A pipe whose reading end a daemon thread empties, once it is started.
 
     Attributes:
         writer: the end to hand to the process; close it with `close_writer`.
         reader: the other end, this process's alone.
-        name: whose output it is, for the line that says that more is dropped.
+        name: whose output it is, for the line that reports that more is dropped.
         taken: bytes that it has printed so far.
     """
 
@@ -400,7 +400,7 @@ def limit_memory() -> None:
 def allowance() -> int | None:
     """Return how many bytes a child may take, None for no limit.
 
-    What `VARIABLE` says, else a share of what the machine, or the control group that
+    What `VARIABLE` gives, else a share of what the machine, or the control group that
     this process lies in, has left.
     """
     given = os.environ.get(VARIABLE, "")
@@ -543,7 +543,7 @@ def _parent(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[1])
 
 
-# What can go wrong in a child, told apart: late, dead, raised; and the zygote.
+# What can go wrong in a child, distinguished: late, dead, raised; and the zygote.
 
 # macOS raises the second where Linux raises the first.
 FAULT_SIGNALS: Final = (signal.SIGSEGV.name, signal.SIGBUS.name)

@@ -46,7 +46,7 @@ class JudgeProcess:
         """Return what came of a call; None if the child found that it conforms.
 
         Raises:
-            Outside: if the contract says nothing of it.
+            Outside: if the contract does not cover it.
             HarnessError: if the child ended, gave no answer for `ANSWER_SECONDS`, or
                 what it called raised; the next call has another child then.
             Exception: whatever a reference raises here.
