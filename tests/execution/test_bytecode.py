@@ -11,16 +11,16 @@ ROOT = Path(__file__).parents[2]
 IMPORTING = """
 import sys
 from kfuzz.execution.processes import forking
-sys.path.insert(0, sys.argv[1])
 forking.keep_bytecode()
-import torch
-print(torch.__cached__, torch.READ)
+sys.path.insert(0, sys.argv[1])
+import vessel
+print(vessel.__cached__, vessel.READ)
 """
 SOURCE = "import sys; READ = 'compiled'\n"
 
 
 def imported(folder: Path, cache: Path, **environment: str) -> str:
-    """Import what stands for torch in a fresh process; return where bytecode lies."""
+    """Import a module of a folder in a fresh process; return where bytecode lies."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     env |= {"PYTHONPATH": str(ROOT), "KFUZZ_CACHE": str(cache), **environment}
     command = [sys.executable, "-c", IMPORTING, str(folder)]
@@ -34,7 +34,7 @@ def imported(folder: Path, cache: Path, **environment: str) -> str:
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "library"
     made.mkdir()
-    (made / "torch.py").write_text(SOURCE)
+    (made / "vessel.py").write_text(SOURCE)
     return made
 
 
@@ -45,7 +45,14 @@ def test_it_is_kept_apart_where_none_may_be_written(
     path = imported(folder, cache, PYTHONDONTWRITEBYTECODE="1")
     assert Path(path).is_relative_to(cache)
     assert Path(path).is_file()
-    assert [p.name for p in folder.iterdir()] == ["torch.py"]
+    assert [p.name for p in folder.iterdir()] == ["vessel.py"]
+    # A source that changes is compiled anew.
+    source = folder / "vessel.py"
+    written = source.stat().st_mtime_ns
+    source.write_text(SOURCE.replace("compiled", "mistaken"))
+    os.utime(source, ns=(written + 1, written + 1))  # of one size, in one second
+    with pytest.raises(AssertionError):
+        imported(folder, cache, PYTHONDONTWRITEBYTECODE="1")
 
 
 def test_it_lies_beside_its_source_where_it_may(folder: Path, tmp_path: Path) -> None:
