@@ -11,7 +11,6 @@ import json
 import os
 import pickle
 import resource
-import select
 import signal
 import socket
 import struct
@@ -301,11 +300,9 @@ class Output:
         self.taken = 0
         self._tail = b""
         self._forwarded = 0
-        self._finished = False
         self.reader, self.writer = os.pipe()
         with contextlib.suppress(OSError):
             fcntl.fcntl(self.reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(
             target=self._drain, name=f"output of {name}", daemon=True
         )
@@ -329,30 +326,18 @@ class Output:
             self.writer = -1
 
     def finish(self) -> None:
-        """Take what is still in the pipe and end the thread; bounded in time."""
-        if self._finished:
-            return
-        self._finished = True
+        """Take what is still in the pipe; bounded in time.
+
+        The thread ends once nobody can write any more.
+        """
         self.close_writer()
         self.drain()
         self._thread.join(FINISH_SECONDS)
-        os.eventfd_write(self._stop, 1)
-        # A sink that blocks may hold the thread: leave it the descriptors then.
-        self._thread.join(FINISH_SECONDS)
-        if not self._thread.is_alive():
-            os.close(self.reader)
-            os.close(self._stop)
 
     def _drain(self) -> None:
-        poll = select.poll()
-        poll.register(self.reader, select.POLLIN)
-        poll.register(self._stop, select.POLLIN)
-        while self._stop not in (ready := dict(poll.poll())):
-            if self.reader in ready:
-                piece = os.read(self.reader, PIPE_BYTES)
-                if not piece:
-                    return
-                self._take(piece)
+        while piece := os.read(self.reader, PIPE_BYTES):
+            self._take(piece)
+        os.close(self.reader)
 
     def _take(self, piece: bytes) -> None:
         self.taken += len(piece)
