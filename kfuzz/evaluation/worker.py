@@ -197,17 +197,14 @@ def prepare(message: dict[str, Any]) -> Reply:
     Args:
         message: what "open" is given, with an empty name.
 
-    Returns:
-        {"problem": why it cannot be imported, "" where it can}.
+    Raises:
+        KfuzzError: if it cannot be imported.
     """
     source = requested(message)
     torch.set_num_threads(1)  # a pool of threads would hang its children
-    try:
-        with nullcontext() if meets_gpu(source) else answered_apart():
-            load(source, root=Path(message["root"]))
-    except KfuzzError as error:
-        return {"problem": str(error)}
-    return {"problem": ""}
+    with nullcontext() if meets_gpu(source) else answered_apart():
+        load(source, root=Path(message["root"]))
+    return {}
 
 
 def serve() -> Worker:

@@ -127,8 +127,7 @@ class Import:
                     if time.monotonic() >= until:
                         raise overdue(target, limit()) from None
             self.why = str(reply["unforkable"])
-            if not self.why and not reply["made"]["problem"]:
-                self.template = made
+            self.template = None if self.why else made
         except ChildDied as died:
             how = died.signal_name or f"exit code {died.exit_code}"
             self.broken = ended(target, how)
@@ -276,10 +275,13 @@ def begin_here(device: str, homes: Sequence[Home]) -> None:
     before, [home] = held(), homes
     begun = lent.imports[home] = Import(home)
     prepare: Any = forking.resolve(PREPARE)
-    with lent.sight():
-        imported = not prepare(request_for(*home))["problem"]
-    why = unforkable(before)
-    begun.adopt(lent.again() if imported and not why else None, why)
+    try:
+        with lent.sight():
+            prepare(request_for(*home))
+        why = unforkable(before)
+        begun.adopt(None if why else lent.again(), why)
+    except KfuzzError:  # whoever imports it meets that again
+        begun.adopt(None, "")
 
 
 def expect(device: str) -> None:

@@ -97,13 +97,7 @@ class Child(Closing):
         self._check_open()
         if self._waiting:
             raise HarnessError("a request is already under way", where=self._where)
-        try:
-            self._channel.send(message, SEND_SECONDS)
-        except WireClosed:
-            raise self._died() from None
-        except WireTimeout:
-            self.kill()
-            raise ChildTimeout(self.pid, SEND_SECONDS) from None
+        self._put(partial(self._channel.send, message))
         self._waiting = True
 
     def send_descriptors(self, descriptors: Sequence[int]) -> None:
@@ -114,8 +108,11 @@ class Child(Closing):
             ChildTimeout: it does not read; it is killed.
             ZygoteError: the zygote died, and the child with it.
         """
+        self._put(partial(self._channel.send_descriptors, descriptors))
+
+    def _put(self, send: Callable[[float], None]) -> None:
         try:
-            self._channel.send_descriptors(descriptors, SEND_SECONDS)
+            send(SEND_SECONDS)
         except WireClosed:
             raise self._died() from None
         except WireTimeout:

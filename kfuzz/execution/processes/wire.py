@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -129,9 +129,14 @@ class Channel:
             WireTimeout: the other end does not read.
         """
         body = encode(message, pickled=self.pickled)
+        with self._sending(timeout):
+            self._sock.sendall(_HEADER.pack(len(body)) + body)
+
+    @contextlib.contextmanager
+    def _sending(self, timeout: float | None) -> Iterator[None]:
         try:
             self._sock.settimeout(timeout)
-            self._sock.sendall(_HEADER.pack(len(body)) + body)
+            yield
         except (TimeoutError, BlockingIOError) as error:
             raise WireTimeout(f"the other end did not read for {timeout} s") from error
         except OSError as error:
@@ -188,13 +193,8 @@ class Channel:
             WireClosed: the other end is gone.
             WireTimeout: the other end does not read.
         """
-        try:
-            self._sock.settimeout(timeout)
+        with self._sending(timeout):
             socket.send_fds(self._sock, [b"\0"], list(descriptors))
-        except (TimeoutError, BlockingIOError) as error:
-            raise WireTimeout(f"the other end did not read for {timeout} s") from error
-        except OSError as error:
-            raise WireClosed(f"the other end is gone: {error}") from error
 
     def receive_descriptors(self, count: int, timeout: float | None) -> list[int]:
         """Return the descriptors that follow the message read last; the caller's.

@@ -6,9 +6,7 @@ their contract this process gathers the evidence itself.
 
 import os
 import pickle
-import signal
 import threading
-from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -82,15 +80,10 @@ class JudgeProcess:
             raise HarnessError(f"the judging process {error.what}") from None
 
     def close(self) -> None:
-        """End the child; a thread that waits for its answer reads its end."""
+        """End the child; a thread that waits for its answer meets its end."""
         self._is_closed = True
-        child = self._child
-        if child is None:
-            return
-        with suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGKILL)
-        if self._asking.acquire(blocking=False):  # else it is ended by who asks
-            child.close()
+        if self._child is not None:
+            self._child.close()
 
 
 def _portable(seen: Seen) -> Seen:
