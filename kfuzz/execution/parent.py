@@ -43,8 +43,10 @@ def end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
+    starter, entry, descriptor = sys.argv[1:]
+    end_with(int(starter))
+    del sys.argv[1:]  # users' files may look
 
     from kfuzz.execution.processes.child import enter
 
-    enter(sys.argv[2], int(sys.argv[3]))
+    enter(entry, int(descriptor))

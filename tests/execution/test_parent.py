@@ -44,7 +44,7 @@ def test_a_function_serves_its_connection(
 
 
 def test_nothing_runs_once_the_parent_has_ended(tmp_path: Path) -> None:
-    words = ["-m", "kfuzz.execution.parent", str(os.getppid()), "this"]
+    words = ["-m", "kfuzz.execution.parent", str(os.getppid()), "this:serve", "0"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True)
     assert (done.stdout, done.returncode) == (b"", 1)
 

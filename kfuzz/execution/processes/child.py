@@ -321,15 +321,17 @@ class _Server(Closing):
         Raises:
             ZygoteError: the process that forked it is gone, and with it the child.
         """
-        if pid not in self._children:
-            raise ZygoteError("the process that the child was forked from is gone")
-        found = self._ask({"do": "status", "pid": pid})["exit"]
+        with self._lock:
+            if pid not in self._children:
+                raise ZygoteError("the process that the child was forked from is gone")
+            found = self._ask({"do": "status", "pid": pid})["exit"]
         return found if isinstance(found, int) else None
 
     def kill_child(self, pid: int) -> None:
         """Send SIGKILL to a child's process group; raises as `exit_of`."""
-        if pid in self._children:
-            self._ask({"do": "kill", "pid": pid})
+        with self._lock:
+            if pid in self._children:
+                self._ask({"do": "kill", "pid": pid})
 
     def forget(self, pid: int) -> None:
         """Drop a child that is gone."""
@@ -996,9 +998,10 @@ class OwnProcess(Closing):
         return f"exit code {code}" if code >= 0 else signal_name(code)
 
     def close(self) -> None:
-        """End the process, with what it began."""
-        self._connection.close()
-        _end_group(self._process)
+        """End the process, with what it began; harmless when repeated."""
+        if not self._connection.closed:
+            self._connection.close()
+            _end_group(self._process)
 
 
 @contextmanager
