@@ -366,6 +366,9 @@ class Zygote(_Server):
         prefix: another path of `sys.prefix`, which Python is started by.
         pickled: whether messages are pickled, for children that no stranger can speak
             for.
+
+    Attributes:
+        pid: its process id, None if none is running.
     """
 
     def __init__(
@@ -385,21 +388,17 @@ class Zygote(_Server):
         self._python = moved(sys.executable)
         self.serve = serve
         self._preload = ",".join(preload)
-        self._process: subprocess.Popen[bytes] | _Fork | None = None
+        self._started: subprocess.Popen[bytes] | None = None
         self._control: Channel
         self._output: Output
         self._is_ready = False
         self._asked = 0
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of the zygote, None if none is running."""
-        return self._process.pid if self._process else None
+        self.pid: int | None = None
 
     def start(self) -> None:
         """Start the process, if none is running, without waiting for it."""
         with self._lock:
-            if self._process is None:
+            if self.pid is None:
                 self._begin(self._executed)
 
     def start_here(self, variables: Mapping[str, str] | None = None) -> None:
@@ -408,8 +407,16 @@ class Zygote(_Server):
         The environment is this one's but for some variables. This process must be
         forkable, see `unforkable`, and its threads begin afterwards.
         """
+
+        def forked(control: Channel, output: Output) -> int:
+            if pid := os.fork():
+                return pid
+            os.close(output.reader)  # or it would not see that this process ended
+            os.environ.update(variables or {})
+            _be_zygote(self.serve, control, output.writer)
+
         with self._lock:
-            self._begin(partial(_Fork, self, dict(variables or {})))
+            self._begin(forked)
 
     def fork(self, output: Sink | None = None, *, serve: str = "") -> Child:
         """Return a new child; starts the zygote first if it is not there.
@@ -426,7 +433,7 @@ class Zygote(_Server):
             try:
                 return self._forked(output, serve)
             except ZygoteError:
-                if self._process is not None or not worked:
+                if self.pid is not None or not worked:
                     raise
             # It worked before and died since: one new start.
             return self._forked(output, serve)
@@ -440,7 +447,7 @@ class Zygote(_Server):
     def close(self) -> None:
         """End the zygote and every child of it, at once."""
         with self._lock:
-            if self._process is None:
+            if self.pid is None:
                 return
             self._control.close()
             # One that nobody waited for has no children, and may be busy importing.
@@ -455,25 +462,21 @@ class Zygote(_Server):
         self.start()
         return self
 
-    def _begin(
-        self,
-        begin: "Callable[[socket.socket, Output], subprocess.Popen[bytes] | _Fork]",
-    ) -> None:
+    def _begin(self, begin: Callable[[Channel, Output], int]) -> None:
         # No thread while this process may be forked.
         self._output = Output(self._sink, "the zygote", drain=False)
         ours, theirs = socket.socketpair()
         self._control, self._is_ready = Channel(ours, pickled=self.pickled), False
         _zygotes.add(self)
         with theirs:
-            self._process = begin(theirs, self._output)
+            control = Channel(theirs, pickled=self.pickled)
+            self.pid = begin(control, self._output)
         self._output.close_writer()
 
-    def _executed(
-        self, control: socket.socket, output: Output
-    ) -> "subprocess.Popen[bytes]":
+    def _executed(self, control: Channel, output: Output) -> int:
         # -P keeps the working directory, which holds users' files, off sys.path.
         words = [self._python, "-P", "-m", _ZYGOTE, str(control.fileno())]
-        return subprocess.Popen(
+        self._started = subprocess.Popen(
             [*words, str(self.pickled), self.serve, self._preload],
             env=self._env,
             stdin=subprocess.DEVNULL,
@@ -484,6 +487,7 @@ class Zygote(_Server):
             # identifies which processes came from it.
             start_new_session=True,
         )
+        return self._started.pid
 
     def _ask(self, request: Message, descriptors: Sequence[int] = ()) -> Message:
         with self._lock:
@@ -524,57 +528,32 @@ class Zygote(_Server):
 
     def _reap(self, seconds: float) -> int:
         """Reap the process, killed after `seconds`, and kill all it left."""
-        process, self._process, self._is_ready = self._process, None, False
-        assert process is not None
+        pid, self.pid, self._is_ready = self.pid, None, False
+        assert pid is not None
         self._control.close()
         deadline = time.monotonic() + seconds
-        while not _has_ended(process.pid) and time.monotonic() < deadline:
+        while not _has_ended(pid) and time.monotonic() < deadline:
             time.sleep(0.002)
-        process.kill()
-        while not _has_ended(process.pid):
+        wire.kill(pid)
+        while not _has_ended(pid):
             time.sleep(0.002)
         # Not reaped yet, so the number of its session belongs to no one else.
         killed: set[int] = set()
         for _ in range(SWEEPS):
-            new = set(wire.session_of(process.pid)) - killed
-            for pid in new:
-                wire.kill(pid)
+            new = set(wire.session_of(pid)) - killed
+            for each in new:
+                wire.kill(each)
             killed |= new
             if not new:
                 break
-        code = process.wait()
+        try:
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        except ChildProcessError:  # a user's file has the system reap children
+            code = -signal.SIGKILL
+        if self._started is not None:
+            self._started.returncode, self._started = code, None
         self._output.finish()
         return code
-
-
-class _Fork:
-    """A zygote that is a fork of this process; see `subprocess.Popen`."""
-
-    def __init__(
-        self,
-        zygote: Zygote,
-        variables: Mapping[str, str],
-        control: socket.socket,
-        output: Output,
-    ) -> None:
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(output.reader)  # or it would not see that this process ended
-            os.environ.update(variables)
-            _be_zygote(
-                zygote.serve, Channel(control, pickled=zygote.pickled), output.writer
-            )
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        wire.kill(self.pid)
-
-    def wait(self) -> int:
-        """Return the exit status, once there is one."""
-        try:
-            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        except ChildProcessError:  # a user's file has the system reap children
-            return -signal.SIGKILL
 
 
 def _be_zygote(serve: str, control: Channel, output: int) -> NoReturn:
