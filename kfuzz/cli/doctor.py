@@ -16,8 +16,8 @@ from kfuzz.core.errors import ALWAYS_OPEN, KfuzzError
 from kfuzz.core.features import needed
 from kfuzz.core.finding import version_of
 from kfuzz.core.home import with_home
-from kfuzz.execution.processes import ChildDied, Zygote
-from kfuzz.execution.processes.wire import Message
+from kfuzz.execution.processes.child import Zygote
+from kfuzz.execution.processes.wire import ChildDied, Message
 from kfuzz.report.text import one_line, shown_path
 from kfuzz.store.corpus import Corpus
 

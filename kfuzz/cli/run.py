@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import typer
 
 from kfuzz.cli.project import UNSAID, Effective, Project, open_project
-from kfuzz.cli.settings import FRESH, SETTINGS, every_option, run_config
+from kfuzz.cli.settings import SETTINGS, every_option, run_config
 from kfuzz.cli.streams import (
     Outcome,
     code_of,
@@ -32,12 +33,15 @@ from kfuzz.core.errors import (
     trace_text,
 )
 from kfuzz.core.event import Event, Exited, KernelFinished
-from kfuzz.core.features import needed
+from kfuzz.core.features import hook, needed
 from kfuzz.core.finding import ATEN
-from kfuzz.engine.config import RunConfig
+from kfuzz.engine.config import Engine, RunConfig
+from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
+from kfuzz.engine.workers.zygotes import Home, home_of
 from kfuzz.execution.device.backends import environment_for, guess
-from kfuzz.execution.processes.child import OwnProcess
+from kfuzz.execution.processes import forking
+from kfuzz.execution.processes.child import OwnProcess, obey, work
 from kfuzz.store.files import keep_proof
 from kfuzz.targets import load as imports
 from kfuzz.targets.load import resolve
@@ -74,7 +78,6 @@ def run(**given: Any) -> int:
         project.corpus,
         targets=targets,
         started=started,
-        keep_inputs=settings["seed"] == FRESH,
     )
     if settings.chosen["max-time"].source != UNSAID:
         config = replace(config, import_seconds=config.budget.max_time)
@@ -201,7 +204,7 @@ def _command(targets: list[str], settings: Effective) -> str:
 # The command line imports no torch and no user's file: it has its first line out while
 # the other process imports both, and is there to say what an import did that ended it.
 
-_MODULE: Final = "kfuzz.cli.searching"
+_ENTRY: Final = "kfuzz.cli.run:searching"
 # An import handles no signal; a search needs longer, and is waited for.
 STOP_SECONDS: Final = 3.0
 # From the last event to the end of the process.
@@ -234,11 +237,8 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
     for target in config.targets:
         resolve(target)  # what is mistyped is said at once
     # Ctrl-C is this process's to obey.
-    with OwnProcess(_MODULE, _environment(config), start_new_session=True) as process:
-        try:
-            process.send(config)
-        except OSError:
-            raise _ended(process, target=False) from None
+    with OwnProcess(_ENTRY, _environment(config), start_new_session=True) as process:
+        process.send(config)
         yield from _heard(process, config, stop)
         process.ended(END_SECONDS)
 
@@ -255,50 +255,67 @@ def _heard(
     process: OwnProcess, config: RunConfig, stop: threading.Event
 ) -> Iterator[Event]:
     """Yield the events as they come; raise what the process raised, or its end."""
-    importing, target, began, asked = True, "", time.monotonic(), False
-    while True:
-        try:
-            if stop.is_set() and not asked:
-                asked, began = True, time.monotonic()
-                process.send("stop")
-            message = process.receive() if process.ready(LOOK_SECONDS) else None
-        except (EOFError, OSError):
-            ended = importing and (target or " ".join(config.targets))
-            raise _ended(process, ended) from None
-        match message:
-            case ("event", event):
-                importing = False
-                yield event
-            case ("importing", str(target)):
-                began = began if asked else time.monotonic()
-            case ("raised", error):
-                raise error
-            case "end":
-                return
-            case _ if importing and asked and _since(began) > STOP_SECONDS:
-                raise KeyboardInterrupt
-            case _ if target and _since(began) > imports.limit():
-                raise imports.overdue(target, imports.limit())
+    importing, target, began = True, "", time.monotonic()
+    asked: float | None = None
+    try:
+        for message in process.messages(stop, LOOK_SECONDS):
+            now = time.monotonic()
+            if stop.is_set() and asked is None:
+                asked = now
+            match message:
+                case ("item", event):
+                    importing = False
+                    yield event
+                case ("importing", str(target)):
+                    began = now
+                case _ if importing and asked and now - asked > STOP_SECONDS:
+                    raise KeyboardInterrupt
+                case _ if target and now - began > imports.limit():
+                    raise imports.overdue(target, imports.limit())
+    except EOFError:
+        how = process.ended(END_SECONDS)
+        if importing:
+            where = target or " ".join(config.targets)
+            raise imports.ended(where, how) from None
+        raise HarnessError(
+            f"the process that searches ended: {how}",
+            fix="What was found is in the corpus, `kfuzz corpus list` shows it",
+        ) from None
 
 
-def _since(moment: float) -> float:
-    return time.monotonic() - moment
+def searching(connection: Connection) -> None:
+    """Be the process that searches."""
+    work(connection, _searched, portable)
 
 
-def _ended(process: OwnProcess, target: str | Literal[False]) -> Exception:
-    """Return what is said where the process ended before its last event.
+def _searched(connection: Connection, stop: threading.Event) -> Iterator[Event]:
+    """Search as the first message says, and yield what happens."""
+    config: RunConfig = connection.recv()
 
-    Args:
-        process: the process.
-        target: what it was importing; False where it was searching.
-    """
-    how = process.ended(END_SECONDS)
-    if target is not False:
-        return imports.ended(target, how)
-    return HarnessError(
-        f"the process that searches ended: {how}",
-        fix="What was found is in the corpus, `kfuzz corpus list` shows it",
-    )
+    def tell(target: str) -> None:
+        with suppress(OSError):
+            connection.send(("importing", target))
+
+    imports.tell(tell)
+    imports.limit_to(config.import_seconds)
+    if config.engine is Engine.HYPOTHESIS:
+        zygotes.begin_here(config.device, homes(config))
+    else:
+        forking.keep_bytecode()
+    obey(connection, stop)
+    from kfuzz.engine.search import campaign
+
+    yield from campaign.run(config, stop=stop, prover=hook("prover"))
+
+
+def homes(config: RunConfig) -> list[Home]:
+    """Return what the targets of a run have children import, if it is at hand."""
+    found: dict[Home, None] = {}
+    for target in config.targets:
+        with suppress(KfuzzError):  # the run says so
+            for source in resolve(target):
+                found[home_of(source, config.root)] = None
+    return list(found)
 
 
 def portable(error: BaseException) -> Any:

@@ -16,7 +16,6 @@ import signal
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from hypothesis.strategies import SearchStrategy
@@ -106,53 +105,35 @@ _SIGNALS: Final = (
 
 
 class CoverageWorker(Worker):
-    """Answers "explore", "draw" and "try" besides what every child answers."""
+    """Draws cases and judges them besides what every child does."""
 
     def __init__(self) -> None:
         super().__init__()
         self._explorer: Explorer | None = None
         self._case: Case | None = None
 
-    def __call__(self, message: dict[str, Any]) -> Reply:
-        """Answer one request."""
-        match message["do"]:
-            case "explore":
-                return self._explore(message)
-            case "draw":
-                return self._draw()
-            case "try":
-                return self._try()
-            case _:
-                return super().__call__(message)
-
-    def _explore(self, message: dict[str, Any]) -> Reply:
+    def explore(self, folders: list[str], seed: int) -> Reply:
+        """Start libFuzzer; see `Explorer.start`."""
         evaluator = self._need()
         sizes = named_sizes(evaluator.kernel)
         drawn = strategy_of(evaluator.kernel, evaluator.setting.budget, sizes=sizes)
         assert drawn is not None  # it has been drawn from
         self._explorer = Explorer(drawn)
         instrumented = self._explorer.instrument(own_functions(evaluator.kernel))
-        self._explorer.start(
-            [Path(folder) for folder in message["folders"]],
-            features=Path(message["features"]),
-            seed=message["seed"],
-        )
+        self._explorer.start(folders, seed=seed)
         return {"functions": instrumented}
 
-    def _draw(self) -> Reply:
+    def draw(self) -> Reply:
+        """Draw the next case, None if there are no more."""
         assert self._explorer is not None
         self._case = self._explorer.draw()
-        if self._case is None:
-            return {"case": None, "seeding": False}
-        return {"case": encode(self._case), "seeding": self._explorer.seeding}
+        return {"case": self._case}
 
-    def _try(self) -> Reply:
+    def attempt(self) -> Reply:
+        """Judge the case that was drawn last."""
         assert self._explorer is not None
         assert self._case is not None
-        case = encode(self._case)
-        reply = super().__call__(
-            {"do": "judge", "case": case, "depth": str(Depth.SEARCH)}
-        )
+        reply = self.judge(self._case, Depth.SEARCH)
         self._explorer.go_on()
         return reply
 
@@ -162,9 +143,6 @@ class Explorer:
 
     Args:
         cases: the strategy that bytes are turned into cases by.
-
-    Attributes:
-        seeding: whether the inputs given at the start are still being run.
     """
 
     def __init__(self, cases: SearchStrategy[Case]) -> None:
@@ -182,10 +160,9 @@ class Explorer:
             queue.SimpleQueue()
         )
         self._tried: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.seeding = True
 
     def instrument(self, functions: list[Any]) -> int:
-        """Have functions tell which of their branches run; return how many do."""
+        """Have functions report which of their branches run; return how many do."""
         done = 0
         for function in functions:
             # Bytecode that atheris cannot rewrite runs as it is.
@@ -196,23 +173,21 @@ class Explorer:
         self._atheris.instrument_func(lambda: None)
         return done
 
-    def start(self, folders: list[Path], *, features: Path, seed: int) -> None:
+    def start(self, folders: list[str], *, seed: int) -> None:
         """Start libFuzzer.
 
         Args:
             folders: inputs to begin with; those that reach something new are written
                 to the first.
-            features: gets a file for each input that is worth keeping, by its name.
             seed: of libFuzzer's own choices.
         """
         arguments = [
             "kfuzz",
-            *(str(folder) for folder in folders),
+            *folders,
             f"-seed={seed % (2**31 - 1) + 1}",
-            f"-features_dir={features}",
             f"-max_len={MOST_BYTES}",
             "-len_control=0",
-            # How often a branch runs follows from the size, and tells little more.
+            # How often a branch runs follows from the size, and shows little more.
             "-use_counters=0",
             # One change from what reached something: a second one mostly loses it.
             "-mutate_depth=1",
@@ -221,7 +196,7 @@ class Explorer:
             # The campaign watches time, memory and the end of the process.
             "-timeout=0",
             f"-report_slow_units={_NEVER}",
-            f"-artifact_prefix={features.parent}/",
+            f"-artifact_prefix={folders[0]}.",
             "-rss_limit_mb=0",
             "-malloc_limit_mb=0",
             "-detect_leaks=0",
@@ -290,11 +265,9 @@ class Explorer:
         self._tried.get()
 
     def _mutate(self, data: bytes, most: int, seed: int) -> bytes:
-        self.seeding = False
         return self._mutator.mutate(data, most, seed)
 
     def _cross(self, data: bytes, other: bytes, most: int, seed: int) -> bytes:
-        self.seeding = False
         return self._mutator.cross(data, other, most, seed)
 
 

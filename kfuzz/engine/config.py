@@ -46,8 +46,6 @@ class RunConfig:
         probes: share of the cases that get the sampled probes.
         replay: whether the findings stored for the kernels are replayed first.
         calibration: what `kfuzz calibrate` printed; None for what is kept of others.
-        keep_inputs: whether a guide begins with the inputs that earlier runs kept, and
-            keeps its own: what is drawn then depends on them too.
         prove: whether kernels are proved meanwhile, where a solver is installed; None
             leaves that to what proves them.
         also_compile: GPUs for which what kernels launch is also compiled, by the names
@@ -76,7 +74,6 @@ class RunConfig:
     burst: int = MEMBERS
     engine: Engine = Engine.HYPOTHESIS
     jobs: int | None = None
-    keep_inputs: bool = False
     probes: float = 1 / SECOND_CALL_SHARE
     replay: bool = False
     calibration: Path | None = None

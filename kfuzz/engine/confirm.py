@@ -21,8 +21,13 @@ from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import Fate, explain, offset_lines
 from kfuzz.engine.reduce import kept, reduce_case
-from kfuzz.engine.workers.children import ENDS_CHILD, is_beside_page, is_fault, is_flush
-from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.runner import (
+    ENDS_CHILD,
+    Runner,
+    is_beside_page,
+    is_fault,
+    is_flush,
+)
 from kfuzz.execution.values.fills import HOST, in_domain, pinned, refitted
 from kfuzz.execution.values.items import is_shared
 from kfuzz.store.life import enter

@@ -29,9 +29,8 @@ from kfuzz.core.home import with_home
 from kfuzz.core.verdict import ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult, Sanitized
 from kfuzz.engine.confirm import is_by_chance, process
-from kfuzz.engine.workers.children import is_beside_page
 from kfuzz.engine.workers.jobs import Halt, Stopped, in_order, processors
-from kfuzz.engine.workers.runner import Runner, keep_sound, runner_of
+from kfuzz.engine.workers.runner import Runner, is_beside_page, keep_sound, runner_of
 from kfuzz.engine.workers.zygotes import Backend, home_of
 from kfuzz.evaluation.sanitized import PROGRAM
 from kfuzz.execution.device import sanitizer

@@ -1,36 +1,34 @@
 """Whether what a case launches builds for GPUs that are not here.
 
 The kernel is called in a process whose Triton compiles, on tensors without memory, and
-its launches are compiled for each GPU. Run as `python -m kfuzz.evaluation.building`; it
-is sent what is to be loaded, then cases.
+its launches are compiled for each GPU. That process is
+sent what is to be loaded, then cases.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.evidence import Builds, Misfit
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.launches.building import (
-    LOOK,
     NotCompiledError,
-    Process,
     UnknownTargetError,
-    end,
+    beside,
     misfit,
     said,
-    served,
     source_of,
 )
 from kfuzz.execution.launches.capture import NotCapturedError, capture
 from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
+from kfuzz.execution.processes.child import OwnProcess
 from kfuzz.targets.load import load, requested
 
-_PROGRAM: Final = "kfuzz.evaluation.building"
+_ENTRY: Final = "kfuzz.evaluation.building:serve"
 LIMIT_SECONDS: Final = 60.0
 """For the launches of one case and all targets, and for loading the kernel."""
 _LOST: Final = 2
@@ -46,7 +44,7 @@ class Builder:
 
     def __init__(self, opened: Mapping[str, Any]) -> None:
         self._request = opened
-        self._process: Process | None = None
+        self._process: OwnProcess | None = None
         self._lost: list[str] = []
 
     def __call__(self, case: Case, step: Callable[[], None]) -> Builds:
@@ -61,26 +59,14 @@ class Builder:
         with at_work():
             try:
                 if self._process is None:
-                    self._process = Process(_PROGRAM, interpret=False)
+                    self._process = beside(_ENTRY, interpret=False)
                     self._process.send(self._request)
-                self._process.send(case)
-                for _ in range(int(LIMIT_SECONDS / LOOK)):
-                    step()
-                    if self._process.ready():
-                        told: Builds = self._process.receive()
-                        return told
-                why = f"it is not compiled within {LIMIT_SECONDS:.0f} s"
-            except (EOFError, OSError):
-                why = "the process that compiles ended"
-        self.close()
-        self._lost.append(why)
-        return Builds(why)
-
-    def close(self) -> None:
-        """End the process, if there is one."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+                told: Builds = self._process.ask(case, LIMIT_SECONDS, step)
+                return told
+            except HarnessError as error:
+                self._process = None
+                self._lost.append(f"the process that compiles {error.what}")
+        return Builds(self._lost[-1])
 
 
 class Compiling:
@@ -139,9 +125,8 @@ class Compiling:
         return self._known[key]
 
 
-def main() -> None:
+def serve(connection: Connection) -> None:
     """Load what the first message names; then compile what is sent."""
-    connection = served()
     request = connection.recv()
     try:
         [loaded] = load(requested(request), root=Path(request["root"]))
@@ -152,9 +137,3 @@ def main() -> None:
     compiling = Compiling(loaded.kernel)
     while True:
         connection.send(compiling.built(connection.recv()))
-
-
-if __name__ == "__main__":
-    with suppress(EOFError, OSError):
-        main()
-    end()

@@ -1,15 +1,9 @@
-"""One rank of a kernel beside an all-reduce, and starting both.
-
-Run as `python -m kfuzz.evaluation.collective REQUEST RANK FOLDER PARENT`; prints a JSON
-document.
-"""
+"""One rank of a kernel beside an all-reduce, and starting both."""
 
 import datetime
-import json
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,13 +12,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.evidence import Collected, Torn
-from kfuzz.core.codec import decode, encode
+from kfuzz.contracts.evidence import Collected
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.core.verdict import named
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
-from kfuzz.execution import parent
 from kfuzz.execution.calls.tuners import held
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.backends import backend_of
@@ -33,7 +25,7 @@ from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import SEED, logical_values, seeded
 from kfuzz.targets.load import load, requested
 
-PROGRAM: Final = "kfuzz.evaluation.collective"
+ENTRY: Final = "kfuzz.evaluation.collective:serve"
 
 # What every NCCL reduces.
 _REDUCED: Final = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -53,36 +45,14 @@ def probe(opened: Mapping[str, Any], case: Case, step: Callable[[], None]) -> Co
     seen = max((text.count(",") + 1 for text in beside.values()), default=1)
     if reason := collectives.unavailable(seen):
         return Collected(reason)
-    request = {**opened, "case": encode(case)}
-
-    def command(rank: int, folder: Path) -> Sequence[str]:
-        asked = folder / "request.json"
-        if not asked.exists():
-            asked.write_text(json.dumps(request))
-        words = [str(asked), str(rank), str(folder)]
-        return [sys.executable, *parent.bound(PROGRAM), *words]
-
-    return told(collectives.run_ranks(command, step=step, beside=beside))
-
-
-def told(outputs: Sequence[str]) -> Collected:
-    """Return what both ranks said together."""
-    if len(outputs) != RANKS:
+    made: list[Collected] = collectives.run_ranks(
+        ENTRY, (opened, case), step=step, beside=beside
+    )
+    if not made:
         return Collected("the two processes did not finish")
-    said = []
-    for output in outputs:
-        lines = output.strip().splitlines()  # a user's file may print, too
-        try:
-            said.append(json.loads(lines[-1]) if lines else {})
-        except ValueError:
-            said.append({})
-    if any("torn" not in s for s in said):
-        reasons = [s["reason"] for s in said if "reason" in s]
-        return Collected(reasons[0] if reasons else "a process printed nothing")
-    found = next((s["torn"] for s in said if s["torn"]), None)
-    if found is None:
-        return Collected()
-    return Collected(torn=Torn(**{**found, "index": tuple(found["index"])}))
+    return next((m for m in made if m.reason), None) or next(
+        (m for m in made if m.torn is not None), Collected()
+    )
 
 
 def caller(
@@ -113,39 +83,32 @@ def caller(
     return call
 
 
-def run(request: Mapping[str, Any], rank: int, folder: Path) -> dict[str, Any]:
-    """Do what a request asks; return what is to be printed."""
-    source = requested(request)
+def serve(connection: Connection) -> None:
+    """Be one rank."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):  # a user's file may print, and NCCL does
+        os.dup2(null, descriptor)
+    (opened, case), rank, folder = connection.recv()
+    connection.send(run(opened, case, rank, Path(folder)))
+
+
+def run(opened: Mapping[str, Any], case: Case, rank: int, folder: Path) -> Collected:
+    """Return what one rank sees."""
+    source = requested(opened)
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl", init_method=f"file://{folder / 'store'}", rank=rank, world_size=RANKS,
         timeout=datetime.timedelta(seconds=LIMIT_SECONDS), device_id=device,
     )  # fmt: skip
-    kernel = load(source, root=Path(request["root"]))[0].kernel
+    kernel = load(source, root=Path(opened["root"]))[0].kernel
     if kernel.declaration.out or kernel.declaration.inplace:
-        return {"reason": "its results share memory with its arguments"}
-    case = decode(Case, request["case"], "case")
+        return Collected("its results share memory with its arguments")
     with seeded(device, SEED):
         call = caller(kernel, case, device)
         first = call(0)
         if any(y.dtype not in _REDUCED for y in first.values()):
-            return {"reason": "NCCL sums no such results"}
+            return Collected("NCCL sums no such results")
         if not all(y.is_contiguous() for y in first.values()):
-            return {"reason": "NCCL sums contiguous results only"}
-        torn = compared(call, device)
-    return {"torn": None if torn is None else asdict(torn)}
-
-
-def main(arguments: list[str]) -> None:
-    """Run one rank and print what it says."""
-    asked, rank, folder = arguments
-    said = run(json.loads(Path(asked).read_text()), int(rank), Path(folder))
-    sys.stdout.write(json.dumps(said) + "\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
-    # To tear NCCL down takes longer than the probe, and may wait for the other.
-    os._exit(0)
+            return Collected("NCCL sums contiguous results only")
+        return Collected(torn=compared(call, device))

@@ -15,7 +15,6 @@ import torch
 from kfuzz.contracts.evidence import Collected
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Burst, Depth, SizeBudget
-from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.diagnosis import Builder
@@ -37,9 +36,9 @@ from kfuzz.execution.processes.wire import limit_memory
 from kfuzz.targets.load import load, meets_gpu, requested
 from kfuzz.targets.triton_free import is_triton_free
 
-# Bytes of the pulse; its first byte counts kernel calls modulo 256, its second says who
+# Bytes of the pulse; its first byte counts kernel calls modulo 256, its second who
 # has the process, as a `Holder`, its third counts, modulo 256, what shows that an
-# interpreted call gets on, its fourth says whether something is being compiled. What
+# interpreted call gets on, its fourth whether something is being compiled. What
 # follows in its file are stacks, written when the signal comes.
 PULSE_BYTES: Final = 8
 CALL_BYTES: Final = 2
@@ -62,49 +61,46 @@ class Worker:
         self._meets_gpu = False
 
     def __call__(self, message: dict[str, Any]) -> Reply:
-        """Answer one request."""
+        """Answer a request: "do" names a method, all else are its arguments."""
+        given = dict(message)
         simulated.meet(self._meets_gpu)
         try:
-            return self._answered(message)
+            answer: Reply = getattr(self, given.pop("do"))(**given)
+            return answer
         finally:  # whatever else runs in this process meets none
             simulated.meet(False)
 
-    def _answered(self, message: dict[str, Any]) -> Reply:
-        match message["do"]:
-            case "open":
-                return self._open(message)
-            case "judge":
-                case = decode(Case, message["case"], "case")
-                evaluator = self._need()
-                self._phases.begin()
-                report = evaluator.judge(case, Depth(message["depth"]))
-                reply = {"report": encode(report), "spent": evaluator.spent}
-                return {**reply, "spending": encode(self._phases.end())}
-            case "screen":
-                burst = decode(Burst, message["burst"], "burst")
-                self._phases.begin()
-                screened = self._prefiltering().screen(burst)
-                return {
-                    "screened": encode(screened),
-                    "spending": encode(self._phases.end()),
-                }
-            case "pin":
-                case = decode(Case, message["case"], "case")
-                return {"case": encode(self._need().pin(case))}
-            case "observe":
-                case, evaluator = decode(Case, message["case"], "case"), self._need()
-                observed = observe(evaluator, case, message["times"])
-                reply = {"observed": encode(observed), "spent": evaluator.spent}
-                return reply
-            case other:
-                raise ValueError(f"unknown request {other!r}")
+    def judge(self, case: Case, depth: Depth) -> Reply:
+        """Run and judge a case."""
+        evaluator = self._need()
+        self._phases.begin()
+        report = evaluator.judge(case, depth)
+        spending = self._phases.end()
+        return {"report": report, "spent": evaluator.spent, "spending": spending}
+
+    def screen(self, burst: Burst) -> Reply:
+        """Prefilter a batch."""
+        self._phases.begin()
+        screened = self._prefiltering().screen(burst)
+        return {"screened": screened, "spending": self._phases.end()}
+
+    def pin(self, case: Case) -> Reply:
+        """Make all values of a case explicit."""
+        return {"case": self._need().pin(case)}
+
+    def observe(self, case: Case, times: int) -> Reply:
+        """Run a case some times, and judge nothing."""
+        evaluator = self._need()
+        observed = observe(evaluator, case, times)
+        return {"observed": observed, "spent": evaluator.spent}
 
     def adopt(self, evaluator: Evaluator) -> None:
         """Serve a kernel that is loaded."""
         self._evaluator = evaluator
         self._meets_gpu = interpreting() and not is_triton_free(evaluator.kernel)
 
-    def _open(self, message: dict[str, Any]) -> Reply:
+    def open(self, **message: Any) -> Reply:
+        """Load a kernel and get ready to call it."""
         source = requested(message)
         device = torch.device(message["device"])
         backend = backend_of(device)
@@ -201,17 +197,14 @@ def prepare(message: dict[str, Any]) -> Reply:
     Args:
         message: what "open" is given, with an empty name.
 
-    Returns:
-        {"problem": why it cannot be imported, "" where it can}.
+    Raises:
+        KfuzzError: if it cannot be imported.
     """
     source = requested(message)
     torch.set_num_threads(1)  # a pool of threads would hang its children
-    try:
-        with nullcontext() if meets_gpu(source) else answered_apart():
-            load(source, root=Path(message["root"]))
-    except KfuzzError as error:
-        return {"problem": str(error)}
-    return {"problem": ""}
+    with nullcontext() if meets_gpu(source) else answered_apart():
+        load(source, root=Path(message["root"]))
+    return {}
 
 
 def serve() -> Worker:

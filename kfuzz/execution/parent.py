@@ -1,14 +1,13 @@
 """A process that ends with the one that started it.
 
-    python -m kfuzz.execution.parent PARENT MODULE …
+    python -m kfuzz.execution.parent PARENT MODULE:FUNCTION CONNECTION
 
-runs a module as a program so, from before its first import on: until a process has
-asked for it, the end of its parent goes unnoticed, and imports take seconds.
+has a function serve a connection so, from before its first import on: until a process
+has asked for it, the end of its parent goes unnoticed, and imports take seconds.
 """
 
 import ctypes
 import os
-import runpy
 import signal
 import sys
 from typing import Final
@@ -43,15 +42,11 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
-def bound(module: str) -> list[str]:
-    """Return the arguments of Python for a module that ends with this process.
-
-    Only the thread that starts it counts: it must not end before this process.
-    """
-    return ["-m", __name__, str(os.getpid()), module]
-
-
 if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
-    del sys.argv[:2]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    starter, entry, descriptor = sys.argv[1:]
+    end_with(int(starter))
+    del sys.argv[1:]  # users' files may look
+
+    from kfuzz.execution.processes.child import enter
+
+    enter(entry, int(descriptor))

@@ -202,7 +202,7 @@ def _forked(config: RunConfig, prepared: Callable[[], None]) -> Callable[[int], 
 
 def _search(config: RunConfig, tells: int) -> None:
     """Search as the process `kfuzz.cli.searching` does."""
-    from kfuzz.cli.searching import homes
+    from kfuzz.cli.run import homes
     from kfuzz.core.errors import StorageError
     from kfuzz.engine.search import campaign
     from kfuzz.engine.workers import zygotes
@@ -507,10 +507,10 @@ def run(folder: Path, asked: argparse.Namespace) -> Figures:
 
 def _load() -> None:
     """Import what a search needs, once: no operation of torch, no thread."""
-    from kfuzz.cli import searching  # noqa: F401
+    from kfuzz.cli import run  # noqa: F401
     from kfuzz.engine.search import campaign  # noqa: F401
     from kfuzz.execution.device.backends import guess
-    from kfuzz.execution.processes import load_modules
+    from kfuzz.execution.processes.forking import load_modules
 
     os.environ["TRITON_INTERPRET"] = "1"
     backend = guess("cpu")

@@ -25,7 +25,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.engine.workers import children as waiting
+from kfuzz.engine.workers import runner as waiting
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner

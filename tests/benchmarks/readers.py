@@ -43,7 +43,6 @@ from kfuzz.core.event import KernelProof, Proven, ProvenProperty
 from kfuzz.core.finding import Finding, Fingerprint
 from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.cuda.code import kernels, prototype
-from kfuzz.engine.atheris import KeptInputs
 from kfuzz.engine.atheris_child import MOST_BYTES, Mutator, padded
 from kfuzz.features.judge.adapters import flashinfer
 from kfuzz.features.judge.adapters.kernelbot import task_of
@@ -248,12 +247,6 @@ def _project(path: Path) -> None:
     Effective({}, read_config(path.parent), {})
 
 
-def _inputs(path: Path) -> None:
-    kept = KeptInputs(path.parent, "k", "k", "cpu")
-    kept.folder = path.parent
-    kept.shortest(None)
-
-
 def _recording(changed: str) -> Callable[[], dict[str, bytes]]:
     """Return what makes a recording of which the header or its kernel is changed."""
 
@@ -367,7 +360,6 @@ READERS: Final = (
     Reader("events of a run", _events, _use_events),
     Reader("a monitor's state", _counts, lambda p: total(read_counts(p))),
     Reader("pyproject.toml", lambda: {"pyproject.toml": PROJECT}, _project),
-    Reader("kept inputs", lambda: {"ab" * 20: b"\x01" * 30}, _inputs),
     Reader("a proof", lambda: _document("proof", PROOF), _proof),
     Reader("task.yml", _posed, lambda p: ast.parse(task_of(p.parent).reference)),
     Reader("a definition", _defined, _definition),

@@ -1,6 +1,5 @@
 """Coverage-guided search: changing bytes, keeping inputs, reading a kernel's code."""
 
-import hashlib
 import importlib.util
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 from kfuzz.core.budget import Scale
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
-from kfuzz.engine.atheris import KeptInputs, require
+from kfuzz.engine.atheris import require
 from kfuzz.engine.atheris_child import padded
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
@@ -21,10 +20,6 @@ from tests.helpers.budgets import SIZE_BUDGETS
 
 ROOT = Path(__file__).parents[2]
 BRANCHES = "tests.helpers.branching"
-
-
-def _name(data: bytes) -> str:
-    return hashlib.sha1(data).hexdigest()
 
 
 def _config(**changes: object) -> RunConfig:
@@ -63,21 +58,6 @@ def test_what_a_case_read_gives_that_case() -> None:
     assert read is not None
     assert target(padded(read)) == read
     assert found[0] == found[1]
-
-
-def test_inputs_that_others_stand_for_are_dropped(tmp_path: Path) -> None:
-    kept = KeptInputs(tmp_path, "k", "file.py::k", "cpu")
-    first = {_name(data): data for data in (b"one", b"two", b"four")}
-    kept.merge(first, set(first))
-    assert kept.shortest(None) == sorted(
-        first.values(), key=lambda d: (len(d), _name(d))
-    )
-    assert [len(data) for data in kept.shortest(2)] == [3, 3]
-    # A run began with two of them and came upon another one.
-    ran = {_name(data): data for data in (b"one", b"two", b"new")}
-    kept.merge(ran, {_name(b"one"), _name(b"new"), _name(b"not run")})
-    assert set(kept.shortest(None)) == {b"one", b"new", b"four"}
-    assert (tmp_path / ".inputs" / ".gitignore").read_text() == "*\n"
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 import pytest
 
 from kfuzz.core.verdict import Kind
-from kfuzz.engine.workers.children import death_report, hang_report, is_hang
-from kfuzz.execution.processes import ChildDied
+from kfuzz.engine.workers.runner import death_report, hang_report, is_hang
+from kfuzz.execution.processes.wire import ChildDied
 
 STACK = 'Thread 0x1 (most recent call first):\n  File "{}", line 7 in {}\n'
 

@@ -11,7 +11,6 @@ import pytest
 from kfuzz.contracts.classes import calls as k_liv_01
 from kfuzz.contracts.suite import judge
 from kfuzz.core.budget import Depth
-from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case, Edge, TensorSpec
 from kfuzz.core.verdict import (
     Allocation,
@@ -58,11 +57,11 @@ class Child:
         elif message["do"] == "pin":
             self.reply = {"case": message["case"]}
         else:
-            report = self.model(decode(Case, message["case"], "case"))
+            report = self.model(message["case"])
             spent = report.failure is not None and (
                 report.failure.kind is Kind.DEVICE_FAULT
             )
-            self.reply = {"report": encode(report), "spent": spent}
+            self.reply = {"report": report, "spent": spent}
 
     def wait(self, timeout: float | None) -> dict[str, Any]:
         return self.reply

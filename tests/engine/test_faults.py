@@ -6,7 +6,7 @@ import pytest
 
 from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
 from kfuzz.core.verdict import Allocation, CaseReport, Failure, Kind, Verdict
-from kfuzz.engine.workers.children import Answer, answer_of, is_flush, locate, measure
+from kfuzz.engine.workers.runner import Answer, answer_of, is_flush, locate, measure
 
 ALIGNMENT = 16
 

@@ -11,7 +11,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Kind
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import campaign
-from kfuzz.engine.workers import children as running
+from kfuzz.engine.workers import runner as running
 from kfuzz.execution.interpreter.watch import interpreting
 
 pytestmark = pytest.mark.skipif(

@@ -10,24 +10,23 @@ import pytest
 
 from kfuzz.cli.streams import ExitCode, code_of
 from kfuzz.core.budget import Budget, Burst, Depth, Screened
-from kfuzz.core.codec import encode
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import WITNESS_CHILDREN, WITNESSES, confirm
 from kfuzz.engine.search import campaign
-from kfuzz.engine.workers import children as running
+from kfuzz.engine.workers import runner as running
 from kfuzz.engine.workers.children import Children, Place, Served
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout
+from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn", 2))})
 WELL = {"device": "fake", "ailment": ""}
 SICK = {"ailment": "CUDA error: unspecified launch failure"}
-CLEAN = {"report": encode(CaseReport({})), "spent": False}
-SPENT = {"report": encode(CaseReport({})), "spent": True}
+CLEAN = {"report": CaseReport({}), "spent": False}
+SPENT = {"report": CaseReport({}), "spent": True}
 DIED = ChildDied(1, exit_code=1, signal_name=None, output_tail="")
 RAISED = ChildRaised(1, "RuntimeError", "CUDA error: device-side assert", "")
 
@@ -227,8 +226,8 @@ def test_a_run_whose_device_is_gone_exits_5_and_says_so(
     assert len(asked) == 3  # one that worked, one that did not, and a fresh one
 
 
-SCREENED = {"screened": encode(Screened(passed=3)), "branches": None}
-REFUSED = {"report": encode(CaseReport({}, refusal="no")), "spent": False}
+SCREENED = {"screened": Screened(passed=3), "branches": None}
+REFUSED = {"report": CaseReport({}, refusal="no"), "spent": False}
 
 
 def test_the_answer_to_a_burst_is_nobody_else_s() -> None:
@@ -284,7 +283,7 @@ def test_a_call_that_hangs_at_times_is_noted_and_slows_nothing(
 
 
 def test_a_child_that_ended_between_requests_is_nobody_s_fault_in_pinning() -> None:
-    pinned = {"case": encode(CASE)}
+    pinned = {"case": CASE}
     zoo = Zoo([WELL, CLEAN], [WELL, pinned], [WELL, DIED])
     runner = runner_of(zoo, "cpu")
     runner.judge(CASE, Depth.SEARCH)

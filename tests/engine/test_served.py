@@ -9,7 +9,7 @@ from kfuzz.engine.workers.children import CompilesLong, Served, new_pulse
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.evaluation.worker import CALL_BYTES, COMPILING_BYTE
 from kfuzz.execution.calls.compiling import Holder
-from kfuzz.execution.processes import ChildTimeout
+from kfuzz.execution.processes.wire import ChildTimeout
 
 
 class Silent:

@@ -141,7 +141,7 @@ BROKEN = CaseReport({}, error="out of memory")
 
 
 def replies(report: CaseReport) -> list[Any]:
-    return [WELL, {"report": encode(report), "spent": False}]
+    return [WELL, {"report": report, "spent": False}]
 
 
 @pytest.mark.parametrize(

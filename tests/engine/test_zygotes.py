@@ -63,7 +63,7 @@ def test_what_was_expected_is_taken_and_a_wrong_guess_ended(
     pid = first.zygote.pid
     first.give_back()
     zygotes.expect("interpret")
-    guess = zygotes.waiting()[-1].zygote.pid
+    guess = zygotes._waiting[-1].zygote.pid
     assert guess != pid
     again = lend()
     assert again.zygote.pid == pid

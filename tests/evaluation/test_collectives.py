@@ -1,10 +1,9 @@
 """Collectives: what two processes say, that none outlives its call, and the verdict."""
 
-import sys
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,30 +22,40 @@ CASE = Case({"x": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn"
 TORN = Torn("y", (1, 2), 3, 0.5, 0.25, of=132)
 
 
-def python(text: str) -> Callable[[int, Path], Sequence[str]]:
-    return lambda rank, folder: [sys.executable, "-c", text, str(rank), str(folder)]
+def ran(folder: Path, text: str, **options: Any) -> list[Any]:
+    """Return what ranks reply that serve as a text says."""
+    (folder / "ranks_of_a_test.py").write_text(text)
+    path = {"PYTHONPATH": str(folder)}
+    return run_ranks("ranks_of_a_test:serve", "asked", beside=path, **options)
 
 
-def test_both_ranks_are_heard() -> None:
+def test_both_ranks_are_heard(tmp_path: Path) -> None:
     beats: list[None] = []
-    text = "import sys; print('rank', sys.argv[1])"
-    made = run_ranks(python(text), step=lambda: beats.append(None), beside={})
-    assert [m.strip() for m in made] == ["rank 0", "rank 1"]
+    text = (
+        "def serve(connection):\n"
+        "    request, rank, folder = connection.recv()\n"
+        "    connection.send(f'{request}: rank {rank}')\n"
+    )
+    made = ran(tmp_path, text, step=lambda: beats.append(None))
+    assert made == ["asked: rank 0", "asked: rank 1"]
+    assert beats
 
 
 @pytest.mark.parametrize("failing", ["sys.exit(3)", "time.sleep(600)"])
 def test_no_rank_outlives_the_call(failing: str, tmp_path: Path) -> None:
     text = (
         "import os, subprocess, sys, time\n"
-        "helper = subprocess.Popen(['sleep', '600'])\n"
-        f"log = open('{tmp_path}/' + sys.argv[1], 'w')\n"
-        "log.write(f'{os.getpid()} {helper.pid}')\n"
-        "log.close()\n"
-        f"if sys.argv[1] == '0': {failing}\n"
-        "time.sleep(600)\n"
+        "def serve(connection):\n"
+        "    request, rank, folder = connection.recv()\n"
+        "    helper = subprocess.Popen(['sleep', '600'])\n"
+        f"    log = open(f'{tmp_path}/{{rank}}.pids', 'w')\n"
+        "    log.write(f'{os.getpid()} {helper.pid}')\n"
+        "    log.close()\n"
+        f"    if rank == 0: {failing}\n"
+        "    time.sleep(600)\n"
     )  # fmt: skip
-    assert run_ranks(python(text), step=lambda: None, beside={}, limit=3.0) == []
-    pids = [int(p) for f in tmp_path.iterdir() for p in f.read_text().split()]
+    assert ran(tmp_path, text, step=lambda: None, limit=3.0) == []
+    pids = [int(p) for f in tmp_path.glob("*.pids") for p in f.read_text().split()]
     assert pids
     deadline = time.monotonic() + 10
     while any(map(alive, pids)) and time.monotonic() < deadline:

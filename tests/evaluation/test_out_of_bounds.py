@@ -11,7 +11,6 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
-from kfuzz.core.codec import encode
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.engine.workers.runner import Runner
@@ -207,7 +206,7 @@ def test_a_child_whose_device_is_lost_is_not_used_again() -> None:
     worker = Worker()
     evaluator = bench_of(refusing, ops.embedding)
     worker.adopt(evaluator)
-    message = {"do": "judge", "case": encode(lookup(9)), "depth": "full"}
+    message = {"do": "judge", "case": lookup(9), "depth": Depth.FULL}
     assert worker(message)["spent"] is False  # on the CPU an exception is harmless
 
     class Peer:

@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IMPORTING = """
 import sys
-from kfuzz.execution.processes import bytecode
-bytecode.keep()
+from kfuzz.execution.processes import forking
+forking.keep_bytecode()
 sys.path.insert(0, sys.argv[1])
 import vessel
 print(vessel.__cached__, vessel.READ)

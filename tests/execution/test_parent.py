@@ -9,40 +9,42 @@ from pathlib import Path
 
 import pytest
 
+from kfuzz.execution.processes.child import OwnProcess
+
 ROOT = Path(__file__).parents[2]
 STARTS = """
-import subprocess, sys, time
-from kfuzz.execution import parent
-process = subprocess.Popen([sys.executable, *parent.bound("{module}")])
+import os, time
+from kfuzz.execution.processes.child import OwnProcess
+process = OwnProcess("{module}:serve", os.environ)
 print(process.pid, flush=True)
 time.sleep(3600)
 """
 ZYGOTES = """
 import time
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 zygotes = [Zygote("tests.helpers.processes_serving:serve", env={}) for _ in range(2)]
 for zygote in zygotes:
     zygote.start_here()
 children = [zygote.fork() for zygote in zygotes]  # both are ready
-print(*(zygote._running.pid for zygote in zygotes), flush=True)
+print(*(zygote.pid for zygote in zygotes), flush=True)
 time.sleep(3600)
 """
 
 
-def test_a_module_runs_as_a_program_with_its_arguments(tmp_path: Path) -> None:
-    (tmp_path / "said.py").write_text(
-        "import sys\nif __name__ == '__main__':\n    print(sys.argv[1:])\n"
+def test_a_function_serves_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "says.py").write_text(
+        "def serve(connection):\n    connection.send(connection.recv() + 1)\n"
     )
-    words = ["-m", "kfuzz.execution.parent", str(os.getpid()), "said", "a", "b"]
-    done = subprocess.run(
-        [sys.executable, *words], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert (done.stdout, done.returncode) == ("['a', 'b']\n", 0)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with OwnProcess("says:serve", os.environ) as process:
+        assert process.ask(2, 30.0) == 3
+        assert process.ended(30.0) == "exit code 0"
 
 
 def test_nothing_runs_once_the_parent_has_ended(tmp_path: Path) -> None:
-    words = ["-m", "kfuzz.execution.parent", str(os.getppid()), "this"]
+    words = ["-m", "kfuzz.execution.parent", str(os.getppid()), "this:serve", "0"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True)
     assert (done.stdout, done.returncode) == (b"", 1)
 
@@ -71,7 +73,7 @@ def test_it_ends_however_early_its_parent_is_killed(
     (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(3600)\n")
     starts = subprocess.Popen(
         [sys.executable, "-c", STARTS.format(module="sleeps")], cwd=tmp_path, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert starts.stdout is not None
     pid = int(starts.stdout.readline())

@@ -6,13 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kfuzz.execution.processes import (
-    ChildDied,
-    ChildRaised,
-    Template,
-    Zygote,
-    ZygoteError,
-)
+from kfuzz.execution.processes.child import Template, Zygote
+from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ZygoteError
 from tests.execution.test_processes import PATIENCE, all_gone, ask, new_zygote
 
 

@@ -68,7 +68,7 @@ from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import keep_sound, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
 from kfuzz.execution.device import collectives
-from kfuzz.execution.processes import Child
+from kfuzz.execution.processes.child import Child
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all

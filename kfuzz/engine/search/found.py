@@ -18,8 +18,8 @@ from kfuzz.core.verdict import CaseReport, Kind, State
 from kfuzz.engine.confirm import CONFIRMATIONS, process, recorded
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.search.schedule import RunClock
-from kfuzz.engine.workers.children import HANG_SECONDS
 from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.engine.workers.runner import HANG_SECONDS
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import covering, enter, merged, under
 

@@ -29,7 +29,7 @@ from kfuzz.core.verdict import (
     Verdict,
     output_of,
 )
-from kfuzz.engine.workers.children import lost_memory
+from kfuzz.engine.workers.runner import lost_memory
 from kfuzz.strategies.layouts import layout_name
 
 # Above this a row no longer fits the widest usual block.

@@ -29,9 +29,9 @@ from kfuzz.engine.confirm import CONFIRMATIONS
 from kfuzz.engine.search.case_drawing import batches_of, groups_of, search_round
 from kfuzz.engine.search.plan import Pace, wanted
 from kfuzz.engine.search.record import DIAGNOSABLE, Ledger, Record, families_of
-from kfuzz.engine.workers.children import ENDS_CHILD, CompilesLong, charged, is_fault
+from kfuzz.engine.workers.children import CompilesLong
 from kfuzz.engine.workers.jobs import Halt, Stopped
-from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.runner import ENDS_CHILD, Runner, charged, is_fault
 from kfuzz.engine.workers.zygotes import runs_on
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED

@@ -10,10 +10,12 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from kfuzz.execution.processes.wire import control_groups
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks whether the run is over."""
@@ -167,27 +169,22 @@ other in four minutes, with a device that was mostly idle, 14 had fewer than 500
 """
 PROCESSORS_EACH: Final = 4
 """For each of them: the campaign, a child that judges, and those that confirm."""
-_GROUPS: Final = Path("/sys/fs/cgroup")
-_OWN_GROUP: Final = Path("/proc/self/cgroup")
 _QUOTA: Final = re.compile(r"([1-9]\d*) ([1-9]\d*)")
 
 
-def processors(*, groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> int:
+def processors(**groups: Path) -> int:
     """Return how many processors this process keeps busy at most, at least 1.
 
     Those that it may run on, or what its control group's quota comes to, if that is
     less: a container that has two of 64 may run on all, a little.
+
+    Args:
+        groups: where to look, see `control_groups`.
     """
-    quota = min(_quotas(groups, own), default=math.inf)
+    quota = math.inf
+    for folder in control_groups(**groups):
+        with contextlib.suppress(OSError):  # "max" is no quota
+            if found := _QUOTA.match((folder / "cpu.max").read_text()):
+                quota = min(quota, int(found[1]) / int(found[2]))
     allowed = len(os.sched_getaffinity(0))
     return max(allowed if quota >= allowed else math.ceil(quota), 1)
-
-
-def _quotas(groups: Path, own: Path) -> Iterator[float]:
-    """Yield the quotas of the control groups around this process, in processors."""
-    with contextlib.suppress(OSError):
-        inner = groups / own.read_text().partition("::")[2].strip().lstrip("/")
-        for folder in (inner, *inner.parents):
-            told = folder / "cpu.max"  # "max" is no quota
-            if told.is_file() and (found := _QUOTA.match(told.read_text())):
-                yield int(found[1]) / int(found[2])

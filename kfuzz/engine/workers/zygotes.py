@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
@@ -28,23 +28,17 @@ from kfuzz.execution.device.backends import (
     guess,
     resolve,
 )
-from kfuzz.execution.processes import (
-    Child,
+from kfuzz.execution.processes import forking
+from kfuzz.execution.processes.child import Child, Template, Zygote, held, unforkable
+from kfuzz.execution.processes.forking import load_modules
+from kfuzz.execution.processes.wire import (
     ChildDied,
-    ChildRaised,
     ChildTimeout,
-    Message,
-    Template,
-    Zygote,
+    Once,
     ZygoteError,
-    forking,
-    held,
-    load_modules,
-    unforkable,
+    to_stderr,
 )
-from kfuzz.execution.processes.wire import Once, to_stderr
-from kfuzz.targets import load
-from kfuzz.targets.load import Source
+from kfuzz.targets.load import Source, ended, limit, overdue, request_for
 from kfuzz.targets.triton_free import is_triton_free
 
 # The templates of a run: each user's file is imported once, children fork from there.
@@ -56,195 +50,95 @@ OPEN_SECONDS: Final = 300.0
 """Importing a user's file and, on a device, creating a context."""
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(NamedTuple):
     """What a template imports.
 
     Attributes:
-        file: the file's path, "" where it is a module.
-        module: the module's dotted name, "" where it is a file.
+        source: the file or module.
         root: the project.
     """
 
-    file: str
-    module: str
-    root: str
+    source: Source
+    root: Path
 
 
 def home_of(source: Source, root: Path) -> Home:
     """Return what a template has to import for the kernels of a source."""
-    return Home(str(source.file or ""), source.module, str(root))
+    return Home(replace(source, only=()), root)
 
 
-def prepare(home: Home) -> bool:
-    """Import a file in this process, as a template does; return whether that went."""
-    imports: Any = forking.resolve(PREPARE)
-    return not imports(_message(home))["problem"]
-
-
-def _message(home: Home) -> Message:
-    return {"cwd": os.getcwd(), **asdict(home), "name": ""}
-
-
-class Templates:
-    """Templates of one zygote, by what they import.
-
-    Args:
-        zygote: what they are forked from.
-        output: takes what they and their children print.
-    """
-
-    def __init__(self, zygote: Zygote, output: Callable[[bytes], None]) -> None:
-        self._zygote = zygote
-        self._output = output
-        self._lock = threading.Lock()
-        self._begun: dict[Home, _Begun] = {}
-
-    def adopt(self, home: Home, made: Template | Zygote | None, why: str = "") -> None:
-        """Take as a file's template what has imported it; or say why there is none."""
-        with self._lock:
-            begun = self._begun[home] = _Begun(home.file or home.module)
-            begun.why, begun.template = why, made
-            begun.made += [] if made is None else [made]
-            begun.over.set()
-
-    def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
-        """Have a file imported in a process of its own, and wait until that is done.
-
-        What it raises is not told: whoever imports it then meets it again.
-
-        Raises:
-            BindingError: the import ended its process, or did not end in time.
-            Stopped: the run is over.
-        """
-        begun = self._of(home, expired)
-        if begun.broken is not None:
-            raise begun.broken
-
-    def give_up(self, home: Home, why: str) -> None:
-        """Have children import a file by themselves; those that there are go on."""
-        if (begun := self.known(home)) is not None:
-            begun.why, begun.template = why, None
-
-    def fork(
-        self,
-        home: Home,
-        output: Callable[[bytes], None],
-        expired: Callable[[], bool] = lambda: False,
-    ) -> Child:
-        """Return a child that has imported a file, or is to import it by itself.
-
-        Raises:
-            Stopped: the run is over.
-            ZygoteError: none can be had.
-        """
-        template = self._of(home, expired).template
-        if template is not None:
-            try:
-                return template.fork(output)
-            except ZygoteError as error:
-                self.give_up(home, str(error.what))
-        return self._zygote.fork(output)
-
-    def known(self, home: Home) -> "_Begun | None":
-        """Return what is known now of the template of a file, if one was begun."""
-        return self._begun.get(home)
-
-    def _of(self, home: Home, expired: Callable[[], bool]) -> "_Begun":
-        """Return the template of a file once its import is over.
-
-        Raises:
-            Stopped: the run is over.
-        """
-        with self._lock:
-            if (begun := self._begun.get(home)) is None:
-                begun = self._begun[home] = _Begun(home.file or home.module)
-                begun.begin(
-                    partial(
-                        Template, self._zygote, PREPARE, _message(home),
-                        output=self._output,
-                    )
-                )  # fmt: skip
-        while not begun.over.wait(LOOK_SECONDS):
-            if expired():
-                raise Stopped
-        return begun
-
-    def close(self) -> None:
-        """End them and their children."""
-        with self._lock:
-            for begun in self._begun.values():
-                begun.close()
-            self._begun.clear()
-
-
-class _Begun:
-    """A template that is being made, was made, or cannot be.
-
-    Args:
-        target: what it imports.
+class Import:
+    """The import of a user's file in a template, which its children are forked from.
 
     Attributes:
         template: what children are forked from; None where there is none.
-        made: what is to be ended.
-        over: whether the import is.
-        why: why there is none, as far as that is worth telling.
-        broken: what is said of an import that ended its process, or does not end.
+        why: why there is none, as far as that is worth reporting.
+        broken: what is reported of an import that ended its process, or does not end.
+        is_over: whether the import is.
+        lock: held by who waits for it.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, home: Home) -> None:
         self.template: Template | Zygote | None = None
-        self.made: list[Template | Zygote] = []
-        self.over = threading.Event()
         self.why = ""
         self.broken: BindingError | None = None
-        self._target = target
-        self._closed = False
+        self.is_over = False
+        self.lock = threading.Lock()
+        self._home = home
+        self._made: Template | Zygote | None = None
 
-    def begin(self, make: Callable[[], Template]) -> None:
-        """Make one, while the caller goes on."""
-        until = time.monotonic() + load.limit()
-        threading.Thread(target=self._import, args=(make, until), daemon=True).start()
+    def adopt(self, made: Zygote | None, why: str) -> None:
+        """Take what has imported it already; or say why there is none."""
+        self.template = self._made = made
+        self.why, self.is_over = why, True
+
+    def give_up(self, why: str) -> None:
+        """Have children import it by themselves; those that there are go on."""
+        self.why, self.template = why, None
 
     def close(self) -> None:
-        """End it, or keep it from coming to be."""
-        self._closed = True
-        self.over.set()
-        while self.made:
-            self.made.pop().close()
+        """End the template and its children."""
+        if self._made is not None:
+            self._made.close()
 
-    def _import(self, make: Callable[[], Template], until: float) -> None:
-        """Make the template; what goes wrong its children meet again by themselves."""
+    def run(
+        self,
+        zygote: Zygote,
+        output: Callable[[bytes], None],
+        expired: Callable[[], bool],
+    ) -> None:
+        """Make the template; what goes wrong its children meet again by themselves.
+
+        Raises:
+            Stopped: the run is over.
+        """
+        source, root = self._home
+        target, until = str(source.file or source.module), time.monotonic() + limit()
         try:
-            template = make()
-            self.made.append(template)
-            if self._imported(template, until):
-                self.template = template
+            request = request_for(source, root)
+            made = self._made = Template(zygote, PREPARE, request, output=output)
+            while True:
+                try:
+                    reply = made.wait(LOOK_SECONDS)
+                    break
+                except ChildTimeout:
+                    if expired():
+                        raise Stopped from None
+                    if time.monotonic() >= until:
+                        raise overdue(target, limit()) from None
+            self.why = str(reply["unforkable"])
+            self.template = None if self.why else made
+        except ChildDied as died:
+            how = died.signal_name or f"exit code {died.exit_code}"
+            self.broken = ended(target, how)
+        except BindingError as late:
+            self.broken = late
         except (KfuzzError, OSError):
-            return
+            pass
         finally:
-            self.over.set()
-            if self._closed:
+            if self.template is None:
                 self.close()
-
-    def _imported(self, template: Template, until: float) -> bool:
-        while not self._closed and time.monotonic() < until:
-            try:
-                told = template.wait(LOOK_SECONDS)
-            except ChildTimeout:
-                continue
-            except ChildDied as died:
-                how = died.signal_name or f"exit code {died.exit_code}"
-                self.broken = load.ended(self._target, how)
-                return False
-            except (ChildRaised, ZygoteError):
-                return False
-            self.why = str(told["unforkable"])
-            return not self.why and not told["made"]["problem"]
-        if not self._closed:
-            self.broken = load.overdue(self._target, load.limit())
-            template.close()
-        return False
+        self.is_over = True
 
 
 SERVE: Final = "kfuzz.evaluation.worker:serve"
@@ -259,7 +153,7 @@ class Lent:
 
     Attributes:
         zygote: the zygote.
-        templates: what has imported users' files, for the campaign.
+        imports: what has imported users' files, for the campaign.
         guessed: whether it was begun before anyone asked for it.
     """
 
@@ -282,7 +176,7 @@ class Lent:
             here: whether it is a fork of this process.
         """
         self.guessed = guessed
-        self.output: Callable[[bytes], None] = _to_stderr
+        self.output: Callable[[bytes], None] = to_stderr
         self._key = _key(backend, serve, device)
         self._seen = backend.only([device], os.environ)
         self.new = partial(
@@ -291,13 +185,31 @@ class Lent:
             env=environment_for(backend, os.environ, device),
             preload=backend.preload,
             output=self._told,
+            pickled=True,
         )
         self.zygote = self.new()
         if here:
             self.zygote.start_here(self._seen)
         else:
             self.zygote.start()
-        self.templates = Templates(self.zygote, self._told)
+        self.imports: dict[Home, Import] = {}
+
+    def imported(self, home: Home, expired: Callable[[], bool]) -> Import:
+        """Return the import of a file once it is over, begun if it was not yet.
+
+        Raises:
+            Stopped: the run is over.
+        """
+        begun = self.imports.setdefault(home, Import(home))
+        while not begun.lock.acquire(timeout=LOOK_SECONDS):
+            if expired():
+                raise Stopped
+        try:
+            if not begun.is_over:
+                begun.run(self.zygote, self._told, expired)
+        finally:
+            begun.lock.release()
+        return begun
 
     def again(self) -> Zygote:
         """Return another such zygote, a fork of this process as it is now."""
@@ -335,8 +247,9 @@ class Lent:
 
     def give_back(self) -> None:
         """End its children, and keep it for whoever asks next."""
-        self.output, self.guessed = _to_stderr, False
-        self.templates.close()  # a file may be another by the next campaign
+        self.output, self.guessed = to_stderr, False
+        while self.imports:  # a file may be another by the next campaign
+            self.imports.popitem()[1].close()
         self.zygote.end_children()
         _waiting.append(self)
         while len(_waiting) > KEPT:
@@ -359,11 +272,16 @@ def begin_here(device: str, homes: Sequence[Home]) -> None:
     _waiting.append(lent)
     if len(homes) != 1:
         return
-    before = held()
-    with lent.sight():
-        imported = prepare(homes[0])
-    why = unforkable(before)
-    lent.templates.adopt(homes[0], lent.again() if imported and not why else None, why)
+    before, [home] = held(), homes
+    begun = lent.imports[home] = Import(home)
+    prepare: Any = forking.resolve(PREPARE)
+    try:
+        with lent.sight():
+            prepare(request_for(*home))
+        why = unforkable(before)
+        begun.adopt(None if why else lent.again(), why)
+    except KfuzzError:  # whoever imports it meets that again
+        begun.adopt(None, "")
 
 
 def expect(device: str) -> None:
@@ -392,10 +310,9 @@ def lend(
         output: takes what it and its children print.
     """
     found = next((w for w in _waiting if w.fits(backend, serve, device)), None)
-    for lent in list(_waiting):
-        if lent is found or lent.guessed:
-            _waiting.remove(lent)
-        if lent is not found and lent.guessed:
+    for lent in [w for w in _waiting if w is found or w.guessed]:
+        _waiting.remove(lent)
+        if lent is not found:
             lent.zygote.close()
     made = found or Lent(backend, serve, device=device)
     made.output = output
@@ -410,15 +327,6 @@ def _key(
     for name in _OF_THIS_PROCESS:
         env.pop(name, None)
     return backend.name, serve, backend.only([device], os.environ), env
-
-
-def _to_stderr(data: bytes) -> None:
-    os.write(2, data)
-
-
-def waiting() -> tuple[Lent, ...]:
-    """Return the zygotes that nobody has, the one that waits longest first."""
-    return tuple(_waiting)
 
 
 def end_all() -> None:
@@ -486,7 +394,7 @@ class Backend:
 
     def fork(
         self,
-        quiet: Callable[[], bool] | None = None,
+        quiet: Callable[[], bool] = lambda: False,
         *,
         device: str = "",
         home: Home | None = None,
@@ -508,10 +416,19 @@ class Backend:
         """
         assert self.isolated
         lent = self._of(device or self.devices[0])
-        output = self._forward if quiet is None else _unless(quiet, self._forward)
-        if home is None or lent.zygote.serve != SERVE:
-            return lent.zygote.fork(output, serve=serve)
-        return lent.templates.fork(home, output, expired)
+
+        def output(data: bytes) -> None:
+            if not quiet():
+                self._forward(data)
+
+        if home is not None and lent.zygote.serve == SERVE:
+            begun = lent.imported(home, expired)
+            if begun.template is not None:
+                try:
+                    return begun.template.fork(output)
+                except ZygoteError as error:
+                    begun.give_up(error.what)
+        return lent.zygote.fork(output, serve=serve)
 
     def use(self, devices: tuple[str, ...]) -> None:
         """Divide kernels among these devices only."""
@@ -533,31 +450,33 @@ class Backend:
         return self._of(device or self.devices[0]).new()
 
     def require_import(self, home: Home, expired: Callable[[], bool]) -> None:
-        """Have a file imported in a process of its own first; see `Templates`.
+        """Have a file imported in a process of its own, and wait until that is done.
+
+        What it raises is not reported: whoever imports it then meets it again.
 
         Raises:
-            BindingError: that ended its process, or did not end.
+            BindingError: that ended its process, or did not end in time.
             Stopped: the run is over.
         """
         if self.isolated and self._serve == SERVE:
-            first = self._of(self.devices[0])
-            first.templates.require_import(home, expired)
+            begun = self._of(self.devices[0]).imported(home, expired)
+            if begun.broken is not None:
+                raise begun.broken
 
     def shares(self, home: Home, device: str = "") -> bool:
         """Whether children of a file come from one that imported it."""
         lent = self._lent.get(device or self.devices[0])
-        begun = None if lent is None else lent.templates.known(home)
+        begun = None if lent is None else lent.imports.get(home)
         return begun is not None and begun.template is not None
 
     def distrust(self, home: Home, why: str) -> None:
         """Have children import a file by themselves from now on."""
-        for lent in self._all():
-            lent.templates.give_up(home, why)
+        for begun in self._imports(home):
+            begun.give_up(why)
 
     def unshared(self, home: Home) -> str:
         """Return why each child imports a file by itself, "" where none does."""
-        every = (lent.templates.known(home) for lent in self._all())
-        return next((begun.why for begun in every if begun and begun.why), "")
+        return next((begun.why for begun in self._imports(home) if begun.why), "")
 
     def beside(self, device: str) -> dict[str, str]:
         """Return variables under which a process sees a device and then the others."""
@@ -573,9 +492,10 @@ class Backend:
                 )
             return self._lent[device]
 
-    def _all(self) -> list[Lent]:
+    def _imports(self, home: Home) -> list[Import]:
         with self._lending:
-            return list(self._lent.values())
+            every = [lent.imports.get(home) for lent in self._lent.values()]
+        return [begun for begun in every if begun is not None]
 
     def _forward(self, data: bytes) -> None:
         if not self.quiet:
@@ -586,9 +506,3 @@ class Backend:
         with self._lending:
             while self._lent:
                 self._lent.popitem()[1].give_back()
-
-
-def _unless(
-    quiet: Callable[[], bool], forward: Callable[[bytes], None]
-) -> Callable[[bytes], None]:
-    return lambda data: None if quiet() else forward(data)

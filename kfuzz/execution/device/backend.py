@@ -194,7 +194,7 @@ class DeviceBackend:
         alignment=64,
     )
     preload: tuple[str, ...] = (
-        "kfuzz.execution.processes.bytecode:keep",
+        "kfuzz.execution.processes.forking:keep_bytecode",
         "torch",
         "triton",
     )

@@ -8,21 +8,18 @@ rounded addition, whichever way NCCL takes, so that equal bits are what is to be
 """
 
 import os
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from kfuzz.contracts.evidence import Torn
-from kfuzz.core.home import with_home
-from kfuzz.execution.processes.child import in_group
+from kfuzz.execution.processes.child import LOOK, OwnProcess
 
 RANKS: Final = 2
 STEPS: Final = 6
@@ -33,8 +30,6 @@ USUAL_SECONDS: Final = 10.0
 
 LIMIT_SECONDS: Final = 120.0
 """For both, on a machine that is busy."""
-
-_LOOK_SECONDS: Final = 0.1
 
 
 def unavailable(devices: int) -> str:
@@ -47,46 +42,50 @@ def unavailable(devices: int) -> str:
 
 
 def run_ranks(
-    command: Callable[[int, Path], Sequence[str]],
+    entry: str,
+    request: object,
     *,
     step: Callable[[], None],
     beside: Mapping[str, str],
     limit: float = LIMIT_SECONDS,
-) -> list[str]:
-    """Run a process for each rank and return what each printed; none outlives it.
+) -> list[Any]:
+    """Have a process for each rank answer a request; none outlives it.
 
     Args:
-        command: the command line of a rank, given a folder that both share.
+        entry: what a rank serves, see `OwnProcess`: it is sent the request, its number
+            and a folder that both share.
+        request: the request.
         step: called several times a second, for a watchdog.
         beside: variables under which a rank sees both GPUs.
         limit: seconds for both.
 
     Returns:
-        The outputs; empty if a rank failed or did not end in time.
+        The replies; empty if a rank failed or did not reply in time.
     """
-    with tempfile.TemporaryDirectory(prefix="kfuzz-collective-") as name:
-        folder = Path(name)
-        # Multicast is left off: not every machine that has NVLink can set it up.
-        env = with_home({**os.environ, **beside, "NCCL_NVLS_ENABLE": "0"})
-        with ExitStack() as stack:
-            processes = []
-            for rank in range(RANKS):
-                log = stack.enter_context(_log(folder, rank).open("wb"))
-                words, nowhere = command(rank, folder), subprocess.DEVNULL
-                started = in_group(words, env=env, stdout=log, stderr=nowhere)
-                processes.append(stack.enter_context(started))
-            deadline = time.monotonic() + limit
-            while any(p.poll() != 0 for p in processes):
-                # One that failed leaves the other waiting for it.
-                if any(p.poll() for p in processes) or time.monotonic() >= deadline:
+    # Multicast is left off: not every machine that has NVLink can set it up.
+    env = {**os.environ, **beside, "NCCL_NVLS_ENABLE": "0"}
+    replies: dict[int, Any] = {}
+    with ExitStack() as stack:
+        prefix = "kfuzz-collective-"
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix))
+        ranks = [
+            stack.enter_context(OwnProcess(entry, env, start_new_session=True))
+            for _ in range(RANKS)
+        ]
+        for rank, process in enumerate(ranks):
+            process.send((request, rank, folder))
+        deadline = time.monotonic() + limit
+        try:
+            while len(replies) < RANKS:
+                if time.monotonic() >= deadline:
                     return []
                 step()
-                time.sleep(_LOOK_SECONDS)
-        return [_log(folder, rank).read_text() for rank in range(RANKS)]
-
-
-def _log(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.txt"
+                for rank, process in enumerate(ranks):
+                    if rank not in replies and process.ready(LOOK):
+                        replies[rank] = process.receive()
+        except (EOFError, OSError):  # one that failed leaves the other waiting for it
+            return []
+    return [replies[rank] for rank in range(RANKS)]
 
 
 def compared(

@@ -16,7 +16,7 @@ from kfuzz.execution.launches.capture import (
     TensorArgument,
 )
 from kfuzz.execution.launches.gpu_targets import THREADS, GpuTarget
-from kfuzz.execution.processes.child import OwnProcess, end, served
+from kfuzz.execution.processes.child import OwnProcess
 
 # GPUs that kernels are compiled for without running there, and what these allow.
 
@@ -146,39 +146,25 @@ def said(error: BaseException) -> str:
 
 # A process of kfuzz's own, whose Triton compiles, or one whose Triton interprets.
 
-__all__ = ["LOOK", "Process", "end", "served"]
-
-LOOK: Final = 0.05
-"""Seconds between two looks at a process that is waited for."""
 # Against one search that has no processor to spare it gets a tenth of one.
 _NICE: Final = 10
 
 
-class Process(OwnProcess):
-    """A process that works beside a search.
+def beside(entry: str, *, interpret: bool, idle: bool = False) -> OwnProcess:
+    """Start a process that works beside a search.
 
     Args:
-        module: that it runs; its `main` takes the messages with `served`.
+        entry: as for `OwnProcess`.
         interpret: whether its Triton interprets kernels.
         idle: whether it runs on what others leave of the processors.
     """
-
-    def __init__(self, module: str, *, interpret: bool, idle: bool = False) -> None:
-        own = {"TRITON_INTERPRET": str(int(interpret)), "OMP_NUM_THREADS": "1"}
-        # Ctrl-C is its parent's to obey. A session of its own would get a share of the
-        # processors of its own.
-        super().__init__(
-            module, {**os.environ, **own}, python=("-W", "ignore"), process_group=0
-        )
-        if idle:
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self.pid, _NICE)
-
-    def send(self, message: object) -> None:
-        """Send a message; nothing where the process has ended."""
+    own = {"TRITON_INTERPRET": str(int(interpret)), "OMP_NUM_THREADS": "1"}
+    # Ctrl-C is its parent's to obey. A session of its own would get a share of the
+    # processors of its own.
+    process = OwnProcess(
+        entry, {**os.environ, **own}, python=("-W", "ignore"), process_group=0
+    )
+    if idle:
         with suppress(OSError):
-            super().send(message)
-
-    def ready(self, seconds: float = LOOK) -> bool:
-        """Return whether a message is there within some seconds; see `OwnProcess`."""
-        return super().ready(seconds)
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+    return process

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import faulthandler
 import gc
+import importlib._bootstrap_external as external
 import os
 import resource
 import select
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import HarnessError, class_name, message_of, trace_text
 from kfuzz.execution import parent
@@ -30,27 +31,17 @@ from kfuzz.execution.processes.wire import (
     WireClosed,
     WireError,
 )
+from kfuzz.store.files import cache_folder
 
-
-@runtime_checkable
-class Attendant(Protocol):
-    """What serves a connection by itself instead of answering through a handler."""
-
-    def __call__(self, message: Message) -> Message:
-        """Answer nothing; it is there so that it passes for a handler."""
-
-    def attend(self, channel: Channel) -> None:
-        """Answer requests until the connection closes."""
-
-
-Serve = Callable[[], Handler]
+Serve = Callable[[], Any]
+"""Gives a handler, or what attends to the connection itself: `attend(channel)`."""
 
 # Both are for people; an exception whose text is a printed tensor is cut.
 MESSAGE_CHARACTERS = 4_000
 TRACEBACK_CHARACTERS = 32_000
 
 
-def resolve(serve: str) -> Serve:
+def resolve(serve: str) -> Callable[..., Any]:
     """Return the function that "package.module:function" names.
 
     Raises:
@@ -95,24 +86,15 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def named(serve: str) -> Handler:
-    """Return what the function gives that "package.module:function" names.
-
-    Raises:
-        HarnessError, ImportError: as `resolve`.
-    """
-    return resolve(serve)()
-
-
-def start(serve: Serve) -> Handler:
-    """Return the handler, or one that repeats the error that `serve` raised."""
+def start(serve: Serve) -> Any:
+    """Return what `serve` gives, or a handler that raises the error that it raised."""
     try:
         return serve()
     except BaseException as error:  # `sys.exit` in a user's file included
-        told = _describe(error)
+        raised = error
 
         def failed(message: Message) -> Message:
-            raise _Told(told)
+            raise raised
 
         return failed
 
@@ -120,7 +102,7 @@ def start(serve: Serve) -> Handler:
 def answer(
     handler: Handler, message: Message, *, interruptible: bool = False
 ) -> Message:
-    """Return the envelope that tells how the handler took `message`.
+    """Return the envelope that reports how the handler took `message`.
 
     Args:
         handler: called with `message`.
@@ -137,14 +119,20 @@ def answer(
 
 def refusal(error: BaseException) -> Message:
     """Return the envelope for an exception."""
-    return {"raised": error.told if isinstance(error, _Told) else _describe(error)}
+    return {
+        "raised": {
+            "type": class_name(error),
+            "message": message_of(error)[:MESSAGE_CHARACTERS],
+            "traceback": trace_text(error)[-TRACEBACK_CHARACTERS:],
+        }
+    }
 
 
 def unwrap(envelope: Message, pid: int) -> Message:
     """Return the reply in an envelope.
 
     Raises:
-        ChildRaised: it tells of an exception.
+        ChildRaised: it reports an exception.
         HarnessError: it is no envelope.
     """
     match envelope:
@@ -164,22 +152,6 @@ def unwrap(envelope: Message, pid: int) -> Message:
             )
 
 
-class _Told(Exception):
-    """An exception described earlier."""
-
-    def __init__(self, told: Message) -> None:
-        self.told = told
-        super().__init__()
-
-
-def _describe(error: BaseException) -> Message:
-    return {
-        "type": class_name(error),
-        "message": message_of(error)[:MESSAGE_CHARACTERS],
-        "traceback": trace_text(error)[-TRACEBACK_CHARACTERS:],
-    }
-
-
 # The child's side: what a process does between its fork and its end.
 
 # From <stdio.h> of glibc and musl: line buffering.
@@ -194,28 +166,23 @@ EXIT_DESCRIPTORS = 74
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def run(serve: Serve, sock: socket.socket, output: int, zygote: int) -> NoReturn:
-    """Answer requests on `sock` until it closes, then end the process.
+def run(serve: Serve, channel: Channel, output: int, zygote: int) -> NoReturn:
+    """Answer requests on `channel` until it closes, then end the process.
 
     Args:
-        serve: called once; gives the handler; an `Attendant` is given the
-            connection itself.
-        sock: the child's end of its own connection to the campaign.
+        serve: called once.
+        channel: the child's end of its own connection to the campaign.
         output: descriptor that becomes 1 and 2.
         zygote: pid of the process that forked this one.
     """
     code = _EXIT_SOFTWARE
     try:
         _settle(output, zygote)
-        channel = Channel(sock)
         # A process forked by the code under test must not hold the connection:
         # the campaign would not see that this one died.
         os.register_at_fork(after_in_child=channel.close)
         handler = start(serve)
-        if isinstance(handler, Attendant):
-            handler.attend(channel)
-        else:
-            _answer_all(channel, handler)
+        getattr(handler, "attend", partial(_answer_all, handler))(channel)
         code = 0
     except WireClosed as closed:
         gone = isinstance(closed.__cause__, OSError) and closed.__cause__.errno
@@ -246,7 +213,7 @@ def _settle(output: int, zygote: int) -> None:
     faulthandler.enable(file=2)
 
 
-def _answer_all(channel: Channel, handler: Handler) -> NoReturn:
+def _answer_all(handler: Handler, channel: Channel) -> NoReturn:
     """Answer requests; raises `WireClosed` once there can be no more."""
     while True:
         message = channel.receive()
@@ -257,7 +224,7 @@ def _answer_all(channel: Channel, handler: Handler) -> NoReturn:
             channel.send(envelope)
         except WireClosed:
             raise
-        except WireError as error:  # the reply is not JSON, or too long
+        except WireError as error:  # the reply cannot be written, or is too long
             channel.send(refusal(error))
 
 
@@ -284,17 +251,14 @@ class Forking:
     """The forking loop and its books: which children live, how others ended.
 
     Args:
-        control: to the campaign.
-        serve: what children serve that are asked for without a word of it.
-        told: returns what is sent for a reply.
+        control: to the campaign; children speak as it does.
+        serve: "module:function", what children serve unless a request names another.
     """
 
-    def __init__(
-        self, control: Channel, serve: Serve, told: Callable[[Message], Message]
-    ) -> None:
+    def __init__(self, control: Channel, serve: str) -> None:
         self._control = control
+        resolve(serve)  # imports it before any child is forked
         self._serve = serve
-        self._told = told
         self._pid = os.getpid()
         self._alive: set[int] = set()
         self._ended: dict[int, int] = {}
@@ -319,13 +283,13 @@ class Forking:
         poll = select.poll()
         poll.register(self._control.fileno(), select.POLLIN)
         try:
-            self._control.send(greeting)
+            self._control.send({"reply": greeting})
             while True:
                 if poll.poll(REAP_MILLISECONDS if self._alive else None):
                     request = self._control.receive()
                     reply = self._obey(request)
-                    number = request.get("number")
-                    self._control.send(self._told({**reply, "number": number}))
+                    reply["number"] = request.get("number")
+                    self._control.send({"reply": reply})
                 self._reap()
         except WireError:
             self._end()
@@ -333,7 +297,7 @@ class Forking:
     def _obey(self, request: Message) -> Message:
         match request:
             case {"do": "fork"}:
-                return self._fork(request.get("serve", ""))
+                return self._fork(request.get("serve") or self._serve)
             case {"do": "status", "pid": int(pid)}:
                 self._reap()
                 return {"exit": self._ended.pop(pid, None)}
@@ -345,10 +309,7 @@ class Forking:
                 return {"error": f"unknown request {request!r}"}
 
     def _fork(self, serve: str) -> Message:
-        _, descriptors, _, _ = socket.recv_fds(
-            self._control.socket, 1, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-        )
-        connection, output = descriptors
+        connection, output = self._control.receive_descriptors(DESCRIPTORS, None)
         try:
             pid = os.fork()
         except OSError as error:
@@ -360,8 +321,8 @@ class Forking:
             if self._on_child is not None:
                 signal.signal(signal.SIGCHLD, self._on_child)
             sock = socket.socket(fileno=connection)
-            served = partial(named, serve) if serve else self._serve
-            run(served, sock, output, self._pid)
+            channel = Channel(sock, pickled=self._control.pickled)
+            run(lambda: resolve(serve)(), channel, output, self._pid)
         os.close(connection)
         os.close(output)
         # On both sides, so that the group exists whichever runs first.
@@ -419,3 +380,68 @@ def _group(pid: int) -> int:
         return os.getpgid(pid)
     except OSError:
         return 0
+
+
+# Bytecode kept in kfuzz's cache where Python itself keeps none.
+#
+# An installation that cannot be written to, or an environment that forbids bytecode,
+# has every process compile every source anew: for large libraries that takes longer
+# than all else that importing them does.
+
+# The function by which Python's importer names the file of a source's bytecode.
+_NAME: Final = "cache_from_source"
+
+
+def keep_bytecode() -> None:
+    """Have this process, and those forked from it, find and leave bytecode there.
+
+    Bytecode that lies beside its source is used as ever, and what may be written
+    there is.
+    """
+    named = getattr(external, _NAME, None)
+    if named is None or hasattr(named, "kept_in"):
+        return
+    try:
+        folder = str(cache_folder("bytecode"))
+    except OSError:
+        return
+    setattr(external, _NAME, _kept(named, folder, forbidden=sys.dont_write_bytecode))
+    sys.dont_write_bytecode = False  # what is written goes to that folder
+
+
+def _kept(
+    named: Callable[..., str], folder: str, *, forbidden: bool
+) -> Callable[..., str]:
+    """Return a function that names the file of a source's bytecode.
+
+    Args:
+        named: Python's own.
+        folder: where it lies, by the path of its source, if not beside that.
+        forbidden: whether nothing may be written beside sources.
+    """
+
+    def kept(path: Any, *args: Any, **options: Any) -> str:
+        own = named(path, *args, **options)
+        if os.path.exists(own) or (not forbidden and _is_writable(own)):
+            return own
+        return os.path.join(folder, os.path.abspath(own).lstrip(os.sep) + _age(path))
+
+    kept.kept_in = folder  # type: ignore[attr-defined]
+    return kept
+
+
+def _age(source: Any) -> str:
+    """Return what distinguishes two forms of a source, within a second too."""
+    try:
+        found = os.stat(source)
+    except (OSError, TypeError, ValueError):
+        return ""
+    return f".{found.st_mtime_ns}.{found.st_size}"
+
+
+def _is_writable(file: str) -> bool:
+    """Whether a file can be made, with the folder that it is to lie in."""
+    folder = os.path.dirname(file)
+    if not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK)

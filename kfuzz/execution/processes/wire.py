@@ -1,22 +1,23 @@
-"""Length-prefixed JSON frames over a stream socket.
+"""Length-prefixed frames over a stream socket.
 
-A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON holding
-one object. Both ends are Python's `json`, so NaN and infinities pass through.
+A frame is a 4-byte big-endian length and that many bytes that hold one dictionary:
+JSON, of which a stranger may send what it likes, or a pickle between processes of
+kfuzz's own, which run with the user's rights as it is.
 """
 
 import contextlib
 import fcntl
 import json
 import os
+import pickle
 import resource
-import select
 import signal
 import socket
 import struct
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -47,16 +48,19 @@ class WireTimeout(WireError):
     """No whole frame arrived, or could be sent, in time."""
 
 
-def encode(message: Message) -> bytes:
-    """Return `message` as JSON text.
+def encode(message: Message, *, pickled: bool) -> bytes:
+    """Return what a frame holds.
 
     Raises:
-        WireError: it is not JSON, or longer than `MAX_FRAME_BYTES`.
+        WireError: it cannot be written, or is longer than `MAX_FRAME_BYTES`.
     """
     try:
-        body = json.dumps(message, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise WireError(f"the message cannot be written as JSON: {error}") from error
+        if pickled:
+            body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        else:
+            body = json.dumps(message, separators=(",", ":")).encode()
+    except Exception as error:
+        raise WireError(f"the message cannot be written: {error}") from error
     if len(body) > MAX_FRAME_BYTES:
         raise WireError(
             f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}"
@@ -64,18 +68,18 @@ def encode(message: Message) -> bytes:
     return body
 
 
-def decode(body: bytes) -> Message:
-    """Return the JSON object in `body`.
+def decode(body: bytes, *, pickled: bool) -> Message:
+    """Return the dictionary that a frame holds.
 
     Raises:
-        WireError: it is not JSON, or not an object.
+        WireError: it holds none.
     """
     try:
-        message = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"a frame does not hold JSON: {error}") from error
+        message = pickle.loads(body) if pickled else json.loads(body)
+    except Exception as error:
+        raise WireError(f"a frame cannot be read: {error}") from error
     if not isinstance(message, dict):
-        raise WireError(f"a frame holds {type(message).__name__}, not an object")
+        raise WireError(f"a frame holds {type(message).__name__}, no dictionary")
     return message
 
 
@@ -88,9 +92,17 @@ class Channel:
     Args:
         sock: the socket.
         limit: longest frame that is taken, in bytes.
+        pickled: whether messages are pickled: both ends are kfuzz's own.
     """
 
-    def __init__(self, sock: socket.socket, limit: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        limit: int = MAX_FRAME_BYTES,
+        *,
+        pickled: bool = False,
+    ) -> None:
+        self.pickled = pickled
         self._sock = sock
         self._limit = limit
         self._arrived = bytearray()
@@ -108,18 +120,23 @@ class Channel:
         """Send one message; after `WireTimeout` the channel is of no further use.
 
         Args:
-            message: a JSON object.
+            message: what the other end is to have.
             timeout: seconds for the whole frame; None waits for ever.
 
         Raises:
-            WireError: not JSON or too long; nothing was sent.
+            WireError: it cannot be written, or is too long; nothing was sent.
             WireClosed: the other end is gone.
             WireTimeout: the other end does not read.
         """
-        body = encode(message)
+        body = encode(message, pickled=self.pickled)
+        with self._sending(timeout):
+            self._sock.sendall(_HEADER.pack(len(body)) + body)
+
+    @contextlib.contextmanager
+    def _sending(self, timeout: float | None) -> Iterator[None]:
         try:
             self._sock.settimeout(timeout)
-            self._sock.sendall(_HEADER.pack(len(body)) + body)
+            yield
         except (TimeoutError, BlockingIOError) as error:
             raise WireTimeout(f"the other end did not read for {timeout} s") from error
         except OSError as error:
@@ -147,7 +164,7 @@ class Channel:
         self._fill(_HEADER.size + size, deadline)
         body = bytes(self._arrived[_HEADER.size :])
         self._arrived.clear()
-        return decode(body)
+        return decode(body, pickled=self.pickled)
 
     def _fill(self, size: int, deadline: float | None) -> None:
         while (missing := size - len(self._arrived)) > 0:
@@ -166,7 +183,7 @@ class Channel:
             self._arrived += piece
 
     def send_descriptors(self, descriptors: Sequence[int], timeout: float) -> None:
-        """Hand file descriptors to the other end, after the message that says so.
+        """Hand file descriptors to the other end, after a message that announces them.
 
         Args:
             descriptors: some; the other end gets copies of its own.
@@ -176,13 +193,8 @@ class Channel:
             WireClosed: the other end is gone.
             WireTimeout: the other end does not read.
         """
-        try:
-            self._sock.settimeout(timeout)
+        with self._sending(timeout):
             socket.send_fds(self._sock, [b"\0"], list(descriptors))
-        except (TimeoutError, BlockingIOError) as error:
-            raise WireTimeout(f"the other end did not read for {timeout} s") from error
-        except OSError as error:
-            raise WireClosed(f"the other end is gone: {error}") from error
 
     def receive_descriptors(self, count: int, timeout: float | None) -> list[int]:
         """Return the descriptors that follow the message read last; the caller's.
@@ -226,7 +238,7 @@ FORWARD_BYTES = 256 << 10
 # largest size an ordinary user may ask for, and it cuts the wake-ups of a flood.
 PIPE_BYTES = 1 << 20
 
-# Different lines told apart, in all; later ones are passed on each time.
+# Different lines distinguished, in all; later ones are passed on each time.
 MAX_SEEN = 1 << 17
 
 # After a process is gone, how long to wait for its last bytes: a stray process
@@ -273,12 +285,12 @@ class Once:
 
 
 class Output:
-    """A pipe whose reading end a daemon thread empties, once it is told to.
+    """A pipe whose reading end a daemon thread empties, once it is started.
 
     Attributes:
         writer: the end to hand to the process; close it with `close_writer`.
         reader: the other end, this process's alone.
-        name: whose output it is, for the line that says that more is dropped.
+        name: whose output it is, for the line that reports that more is dropped.
         taken: bytes that it has printed so far.
     """
 
@@ -288,11 +300,9 @@ class Output:
         self.taken = 0
         self._tail = b""
         self._forwarded = 0
-        self._finished = False
         self.reader, self.writer = os.pipe()
         with contextlib.suppress(OSError):
             fcntl.fcntl(self.reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(
             target=self._drain, name=f"output of {name}", daemon=True
         )
@@ -316,30 +326,18 @@ class Output:
             self.writer = -1
 
     def finish(self) -> None:
-        """Take what is still in the pipe and end the thread; bounded in time."""
-        if self._finished:
-            return
-        self._finished = True
+        """Take what is still in the pipe; bounded in time.
+
+        The thread ends once nobody can write any more.
+        """
         self.close_writer()
         self.drain()
         self._thread.join(FINISH_SECONDS)
-        os.eventfd_write(self._stop, 1)
-        # A sink that blocks may hold the thread: leave it the descriptors then.
-        self._thread.join(FINISH_SECONDS)
-        if not self._thread.is_alive():
-            os.close(self.reader)
-            os.close(self._stop)
 
     def _drain(self) -> None:
-        poll = select.poll()
-        poll.register(self.reader, select.POLLIN)
-        poll.register(self._stop, select.POLLIN)
-        while self._stop not in (ready := dict(poll.poll())):
-            if self.reader in ready:
-                piece = os.read(self.reader, PIPE_BYTES)
-                if not piece:
-                    return
-                self._take(piece)
+        while piece := os.read(self.reader, PIPE_BYTES):
+            self._take(piece)
+        os.close(self.reader)
 
     def _take(self, piece: bytes) -> None:
         self.taken += len(piece)
@@ -369,8 +367,6 @@ VARIABLE: Final = "KFUZZ_CHILD_MEMORY"
 SHARE: Final = 0.5
 """Part of the free memory that one child may take: others run beside it."""
 
-_CGROUPS: Final = Path("/sys/fs/cgroup")
-
 
 def limit_memory() -> None:
     """Limit what this process may allocate from now on; best effort."""
@@ -389,7 +385,7 @@ def limit_memory() -> None:
 def allowance() -> int | None:
     """Return how many bytes a child may take, None for no limit.
 
-    What `VARIABLE` says, else a share of what the machine, or the control group that
+    What `VARIABLE` gives, else a share of what the machine, or the control group that
     this process lies in, has left.
     """
     given = os.environ.get(VARIABLE, "")
@@ -409,26 +405,24 @@ def _kilobytes(path: Path, label: str) -> int | None:
     return None
 
 
+def control_groups(
+    groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> list[Path]:
+    """Return the folders of this process's control group (v2) and of those above."""
+    with contextlib.suppress(OSError):
+        inner = groups / own.read_text().partition("::")[2].strip().lstrip("/")
+        # In a container the path may be the host's, which is not mounted here.
+        return [g for g in (inner, *inner.parents) if g.is_relative_to(groups)]
+    return []
+
+
 def _left_in_group() -> int | None:
     """Return the least that this process's control group and those above have left."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            if number == "0":
-                folder, most, now = _CGROUPS, "memory.max", "memory.current"
-            elif "memory" in controllers.split(","):
-                folder = _CGROUPS / "memory"
-                most, now = "memory.limit_in_bytes", "memory.usage_in_bytes"
-            else:
-                continue
-            group = folder / path.lstrip("/")
-            # In a container the path may be the host's, which is not mounted here.
-            groups = [g for g in (group, *group.parents) if g.is_relative_to(folder)]
-            left = [_left(g / most, g / now, g / "memory.stat") for g in groups]
-            found = [n for n in left if n is not None]
-            if found:
-                return min(found)
-    return None
+    left = [
+        _left(g / "memory.max", g / "memory.current", g / "memory.stat")
+        for g in control_groups()
+    ]
+    return min((n for n in left if n is not None), default=None)
 
 
 def _left(most: Path, now: Path, stat: Path) -> int | None:
@@ -534,7 +528,7 @@ def _parent(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[1])
 
 
-# What can go wrong in a child, told apart: late, dead, raised; and the zygote.
+# What can go wrong in a child, distinguished: late, dead, raised; and the zygote.
 
 # macOS raises the second where Linux raises the first.
 FAULT_SIGNALS: Final = (signal.SIGSEGV.name, signal.SIGBUS.name)

@@ -5,7 +5,6 @@ torch operation (an OpenMP pool in the parent makes torch hang in every forked
 child), no call into torch.cuda, no user's file, no thread.
 """
 
-import argparse
 import contextlib
 import fcntl
 import os
@@ -26,27 +25,27 @@ PRELOAD_SECONDS = 180
 
 
 def main() -> None:
-    """Run a zygote; the campaign is its only caller."""
-    parser = argparse.ArgumentParser(prog="kfuzz.execution.processes.zygote")
-    parser.add_argument("--control", type=int, required=True)
-    parser.add_argument("--serve", required=True)
-    parser.add_argument("--preload", default="")
-    arguments = parser.parse_args()
+    """Run a zygote; the campaign is its only caller.
 
-    os.set_inheritable(arguments.control, False)
+    Arguments: the descriptor of its connection, whether messages are pickled, what
+    children serve, what it loads.
+    """
+    descriptor = int(sys.argv[1])
+    pickled, serve, preload = sys.argv[2:]
+    os.set_inheritable(descriptor, False)
     # Ctrl-C is the campaign's to obey; children inherit this.
     ignore_interrupts()
     signal.alarm(PRELOAD_SECONDS)
+    control = Channel(socket.socket(fileno=descriptor), pickled=pickled == "True")
     try:
-        with _ending_with(arguments.control):
-            forking.load_modules(filter(None, arguments.preload.split(",")))
-            serve = forking.resolve(arguments.serve)
+        with _ending_with(descriptor):
+            forking.load_modules(filter(None, preload.split(",")))
+            server = Forking(control, serve)
     except (ImportError, HarnessError) as error:  # a person reads this: one line
         sys.exit(f"{type(error).__name__}: {error}")
     signal.alarm(0)
 
-    control = Channel(socket.socket(fileno=arguments.control))
-    Forking(control, serve, lambda reply: reply).run({"ready": True})
+    server.run({"ready": True})
     # Nothing is worth tidying up, and with torch loaded that takes a third of a
     # second, for which the campaign would wait.
     os._exit(0)

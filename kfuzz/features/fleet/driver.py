@@ -523,4 +523,4 @@ def block_seed(seed: int, block: int) -> int:
 
 def _portable(config: RunConfig) -> RunConfig:
     """Return a configuration without what has a meaning on this machine alone."""
-    return replace(config, started=None, calibration=None, keep_inputs=False)
+    return replace(config, started=None, calibration=None)

@@ -3,7 +3,6 @@
 All machines of a run have the same versions, and trust one another as Ray's do.
 """
 
-import contextlib
 import functools
 import hashlib
 import heapq
@@ -19,12 +18,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kfuzz.cli.run import portable
+from kfuzz.cli.run import events, portable
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
@@ -33,11 +34,14 @@ from kfuzz.core.errors import (
     NothingToRunError,
     UsageError,
 )
-from kfuzz.core.event import FindingSaved, Notice, Progress
-from kfuzz.core.finding import Finding, Target, version_of
+from kfuzz.core.event import FindingReplayed, FindingSaved, Notice, Progress
+from kfuzz.core.finding import ATEN, Finding, Target, version_of
 from kfuzz.core.home import HOME
 from kfuzz.engine.config import RunConfig
-from kfuzz.execution.processes.child import OwnProcess
+from kfuzz.execution.device.backends import environment_for, guess, resolve
+from kfuzz.execution.processes.child import OwnProcess, obey, work
+from kfuzz.store.corpus import Corpus
+from kfuzz.store.entry import read_entry
 
 CALIBRATION: Final = "calibration.json"
 """The file of a unit's own folder that `RunConfig.calibration` then names."""
@@ -184,7 +188,7 @@ def _source_hash() -> str:
 # It keeps what its units report until the driver has taken it. It is the same whatever
 # carries its calls.
 
-_MODULE: Final = "kfuzz.features.fleet.process"
+_ENTRY: Final = "kfuzz.features.fleet.worker:unit"
 CANARIES: Final = 2
 """Canaries in a row that fail before a device judges no more."""
 LEASE_SECONDS: Final = 300.0
@@ -312,7 +316,7 @@ class Worker:
         """Yield what a process reports that does a piece of work."""
         folder = tempfile.mkdtemp(prefix="kfuzz-unit-")
         try:
-            with OwnProcess(_MODULE, os.environ, start_new_session=True) as process:
+            with OwnProcess(_ENTRY, os.environ, start_new_session=True) as process:
                 process.send((work, self._root, folder))
                 yield from self._heard(process, stop, most)
         finally:
@@ -321,31 +325,116 @@ class Worker:
     def _heard(
         self, process: OwnProcess, stop: threading.Event, most: float | None
     ) -> Iterator[Any]:
-        began, asked = time.monotonic(), False
-        while True:
-            now = time.monotonic()
-            if now - self._asked > LEASE_SECONDS and most is None:
-                raise HarnessError("the driver asks no more")
-            if most is not None and now - began > most:
-                raise HarnessError(f"nothing came of it in {most:.0f} s")
-            if stop.is_set() and not asked:
-                asked = True
-                with contextlib.suppress(OSError):
-                    process.send("stop")
-            try:
-                if not process.ready(_LOOK_SECONDS):
-                    continue
-                kind, value = process.receive()
-            except (EOFError, OSError):
-                how = process.ended()
-                raise HarnessError(f"the process of a unit ended: {how}") from None
-            match kind:
-                case "item":
-                    yield value
-                case "raised":
-                    raise value
-                case _:
-                    return
+        began = time.monotonic()
+        try:
+            for message in process.messages(stop, _LOOK_SECONDS):
+                now = time.monotonic()
+                if now - self._asked > LEASE_SECONDS and most is None:
+                    raise HarnessError("the driver asks no more")
+                if most is not None and now - began > most:
+                    raise HarnessError(f"nothing came of it in {most:.0f} s")
+                if message is not None:
+                    yield message[1]
+        except EOFError:
+            how = process.ended()
+            raise HarnessError(f"the process of a unit ended: {how}") from None
+
+
+# The process of one unit: it gets what to do, and reports what comes of it.
+
+
+def unit(connection: Connection) -> None:
+    """Be the process of one unit."""
+    work(connection, _performed, portable)
+
+
+def _performed(connection: Connection, stop: threading.Event) -> Iterator[Any]:
+    """Do as the first message says, and yield what comes of it."""
+    asked, root, folder = connection.recv()
+    os.chdir(root)
+    obey(connection, stop)
+    yield from perform(asked, Path.cwd(), Path(folder), stop)
+
+
+def perform(
+    work: Work, root: Path, folder: Path, stop: threading.Event
+) -> Iterator[Any]:
+    """Yield what comes of a piece of work.
+
+    Args:
+        work: the work.
+        root: the project, as it lies on this machine; the working folder.
+        folder: an empty one, for this alone.
+        stop: ends it soon, once set.
+    """
+    match work:
+        case Survey():
+            yield _survey(work, root)
+        case Search():
+            for event in events(_placed(work, root, folder), stop=stop):
+                yield _happened(event)
+        case str() as device:
+            yield _tried(device)
+
+
+def _survey(work: Survey, root: Path) -> Surveyed:
+    config = work.config
+    backend = guess(config.device)
+    if backend is not None:  # Triton reads its variables as it is imported
+        os.environ.update(environment_for(backend, os.environ))
+    from kfuzz.engine.search.preconditions import named_apart
+    from kfuzz.engine.search.schedule import outside_of
+    from kfuzz.targets.load import load_all
+
+    on, _ = resolve(config.device)
+    loaded = named_apart(
+        load_all(config.targets, root=root), lambda name: work.homes.get(name, ()), root
+    )
+    places = []
+    for kernel in loaded:
+        source, name = kernel.source, kernel.kernel.name
+        if source.file is not None:
+            target = f"{os.path.relpath(source.file, root)}::{name}"
+        elif source.module.startswith(ATEN):
+            target = source.module  # names its overloads together
+        else:
+            target = f"{source.module}:{name}"
+        places.append(Place(kernel.node_id, target, name, kernel.alias))
+    return Surveyed(on.name, tuple(places), outside_of(loaded))
+
+
+def _placed(work: Search, root: Path, folder: Path) -> RunConfig:
+    """Return the campaign's configuration, with folders of this machine."""
+    corpus = Corpus(folder / "corpus")
+    for finding in work.stored:
+        corpus.save(finding)
+    calibration = None
+    if work.calibration is not None:
+        calibration = folder / CALIBRATION
+        calibration.write_bytes(work.calibration)
+    return replace(
+        work.config, root=root, corpus=corpus.root, calibration=calibration,
+        started=None,
+    )  # fmt: skip
+
+
+def _happened(event: Any) -> tuple[Any, Finding | None]:
+    """Return an event with the finding that it speaks of, as stored."""
+    match event:
+        case FindingSaved():
+            return event, event.finding
+        case FindingReplayed(path=path) if event.id:
+            return event, read_entry(Path(path))
+    return event, None
+
+
+def _tried(device: str) -> tuple[str, str]:
+    from kfuzz.engine.workers.runner import tried
+    from kfuzz.engine.workers.zygotes import Backend
+
+    with closing(Backend(device)) as backend:
+        uuid, ailment, _ = tried(backend, backend.devices[0])
+    return ailment, uuid
 
 
 # Units of a run on workers, each done at least once, whatever is lost.

@@ -19,9 +19,9 @@ from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure
 from kfuzz.engine.config import ReplayConfig
-from kfuzz.engine.workers.children import Place, is_hang
+from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.runner import Runner
+from kfuzz.engine.workers.runner import Runner, is_hang
 from kfuzz.execution.device.backends import BACKENDS, resolve
 from kfuzz.features.judge.candidate import Candidate
 from kfuzz.features.judge.case_judging import SHAPES, Judged

@@ -6,27 +6,26 @@ their contract this process gathers the evidence itself.
 
 import os
 import pickle
-import signal
 import threading
-from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
-from kfuzz.core.errors import HarnessError
+from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.execution.processes.child import OwnProcess
 from kfuzz.features.monitor.seen import Seen, TensorCopy
 from kfuzz.features.monitor.subjects import Judged, Outside, Subject, is_plain
+from kfuzz.targets.load import Source, load
 
 # Monitored functions by file, module where that is one of a package, and name: what the
 # child looks up.
 SUBJECTS: Final[dict[tuple[str, str, str], Subject]] = {}
 
-CHILD: Final = "kfuzz.features.monitor.child"
+CHILD: Final = "kfuzz.features.monitor.process:serve"
 # The first answer takes the imports and a kernel's build, a minute at times. Beyond
 # twice that the child hangs; meanwhile calls wait, and are dropped if too many do.
 ANSWER_SECONDS = 120.0
-# What is killed ends at once, but where its driver holds it; that is not waited for.
-_REAP_SECONDS: Final = 5.0
 
 
 class JudgeProcess:
@@ -45,7 +44,7 @@ class JudgeProcess:
         """Return what came of a call; None if the child found that it conforms.
 
         Raises:
-            Outside: if the contract says nothing of it.
+            Outside: if the contract does not cover it.
             HarnessError: if the child ended, gave no answer for `ANSWER_SECONDS`, or
                 what it called raised; the next call has another child then.
             Exception: whatever a reference raises here.
@@ -74,27 +73,17 @@ class JudgeProcess:
         if child is None:
             child = OwnProcess(CHILD, os.environ, start_new_session=True)
             self._child = child
-        what = f"gave no answer for {ANSWER_SECONDS:g} s"
         try:
-            child.send(request)
-            if child.ready(ANSWER_SECONDS):
-                return child.receive()
-        except (OSError, EOFError):
-            what = f"ended: {child.ended(_REAP_SECONDS)}"
-        self._child = None
-        child.close()
-        raise HarnessError(f"the judging process {what}")
+            return child.ask(request, ANSWER_SECONDS)
+        except HarnessError as error:
+            self._child = None
+            raise HarnessError(f"the judging process {error.what}") from None
 
     def close(self) -> None:
-        """End the child; a thread that waits for its answer reads its end."""
+        """End the child; a thread that waits for its answer meets its end."""
         self._is_closed = True
-        child = self._child
-        if child is None:
-            return
-        with suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGKILL)
-        if self._asking.acquire(blocking=False):  # else it is ended by who asks
-            child.close()
+        if self._child is not None:
+            self._child.close()
 
 
 def _portable(seen: Seen) -> Seen:
@@ -109,3 +98,51 @@ def _portable(seen: Seen) -> Seen:
         tensors={name: alone(x) for name, x in seen.tensors.items()},
         returned=replace(returned, leaves=tuple(map(alone, returned.leaves))),
     )
+
+
+# What runs in the judging process.
+
+# Below whatever the monitored process does.
+_NICE: Final = 5
+
+
+def serve(connection: Connection) -> None:
+    """Answer requests until there are no more."""
+    import torch
+
+    os.nice(_NICE)
+    torch.set_num_threads(1)
+    while True:
+        home, call = connection.recv()
+        try:
+            answer = _answered(_found(*home), call)
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
+            answer = ("error", f"{type(error).__name__}: {text}")
+        connection.send(answer)
+
+
+def _answered(subject: Subject | None, call: bytes) -> tuple[str, Any]:
+    """Return whether a call keeps its contract, None where that cannot be said here."""
+    try:
+        # It may be of a class that this process cannot import.
+        seen = None if subject is None else pickle.loads(call)
+    except Exception:
+        seen = None
+    if subject is None or seen is None:
+        return "conforms", None
+    try:
+        return "conforms", subject.judge(seen).report.failure is None
+    except Outside as error:
+        return "outside", str(error)
+
+
+def _found(file: str, module: str, name: str) -> Subject | None:
+    """Return a monitored function, imported if need be; None if there is none."""
+    if not any(home[0] == file for home in SUBJECTS):
+        source = Source(module=module) if module else Source(file=Path(file))
+        try:
+            load(source, root=Path.cwd())
+        except KfuzzError:
+            return None
+    return SUBJECTS.get((file, module, name))

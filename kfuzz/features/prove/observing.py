@@ -24,7 +24,7 @@ from kfuzz.core.recipe import Case, poison_of
 from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter import watch
-from kfuzz.execution.launches.building import LOOK, Process
+from kfuzz.execution.launches.building import beside
 from kfuzz.execution.launches.capture import (
     UNKNOWN,
     Captured,
@@ -34,13 +34,14 @@ from kfuzz.execution.launches.capture import (
     TensorArgument,
     sizes_of,
 )
+from kfuzz.execution.processes.child import LOOK
 from kfuzz.features.prove.ir.values import ATOMIC, LOAD, STORE
 
 if TYPE_CHECKING:
     from kfuzz.features.prove.sampling import Watch
 
 
-MODULE: Final = "kfuzz.features.prove.worker"
+ENTRY: Final = "kfuzz.features.prove.worker:serve"
 _AT_ONCE: Final = 8
 
 
@@ -104,7 +105,7 @@ class Proving:
         self._broken: dict[str, str] = {}
         self._asked = self._done = False
         self._lock = threading.RLock()
-        self._process = Process(MODULE, interpret=False, idle=idle)
+        self._process = beside(ENTRY, interpret=False, idle=idle)
         self._process.send(task)
 
     def outcome(

@@ -13,11 +13,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Final
 
+from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.launches.building import Process, end, served
+from kfuzz.execution.launches.building import beside
 from kfuzz.execution.launches.capture import NotCapturedError, capture
-from kfuzz.features.prove.observing import MODULE, Observed, Outcome, Task, observe
+from kfuzz.features.prove.observing import ENTRY, Observed, Outcome, Task, observe
 from kfuzz.features.prove.proving import KernelProver, nothing
 from kfuzz.features.prove.sampling import Watch
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -113,7 +114,7 @@ class Observer:
     """The process that runs kernels in the interpreter, begun when it is needed."""
 
     def __init__(self, task: Task) -> None:
-        self._process = Process(MODULE, interpret=True)
+        self._process = beside(ENTRY, interpret=True)
         self._process.send(task)
         self._lost = False
         self.close = self._process.close
@@ -122,22 +123,20 @@ class Observer:
         """Return what runs cases of a kernel; it returns None where that fails."""
 
         def observe(case: Case) -> list[Observed] | None:
-            if self._lost:
-                return None
-            self._process.send((node_id, case))
-            with suppress(EOFError, OSError):
-                if self._process.ready(_OBSERVE_SECONDS):
-                    made: list[Observed] | None = self._process.receive()
+            if not self._lost:
+                try:
+                    reply = self._process.ask((node_id, case), _OBSERVE_SECONDS)
+                    made: list[Observed] | None = reply
                     return made
-            self._lost = True
+                except HarnessError:
+                    self._lost = True
             return None
 
         return observe
 
 
-def main() -> None:
+def serve(connection: Connection) -> None:
     """Prove, or observe, what the first message names, and send what comes of it."""
-    connection = served()
     task: Task = connection.recv()
     try:
         loaded = load_all(task.targets, root=task.root)
@@ -156,9 +155,3 @@ def main() -> None:
         except Exception:  # whatever a kernel raises: it rejects the case
             made = None
         connection.send(made)
-
-
-if __name__ == "__main__":
-    with suppress(EOFError, OSError):
-        main()
-    end()

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from kfuzz.contracts.witnesses.roster import Entry
 from kfuzz.core.statement import Role
-from kfuzz.execution.processes import ChildDied, ChildRaised, Zygote
+from kfuzz.execution.processes.child import Zygote
+from kfuzz.execution.processes.wire import ChildDied, ChildRaised
 from tests.benchmarks.mutants.in_child import COMPARE, STARTS, Comparison
 from tests.benchmarks.mutants.specimens import SPECIMENS
 from tests.benchmarks.peers import PEERS

@@ -17,7 +17,8 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import campaign
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import BACKENDS, environment_for
-from kfuzz.execution.processes import ChildDied, ChildRaised, ChildTimeout, Zygote
+from kfuzz.execution.processes.child import Zygote
+from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
 from kfuzz.targets.load import LoadedKernel, Source, load
 from tests.benchmarks.peers.budgeted import LONGEST_MESSAGE, warm_up
 from tests.benchmarks.peers.serving import SERVE

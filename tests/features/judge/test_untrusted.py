@@ -502,3 +502,9 @@ def test_what_holds_is_told_for_each_way(zygote: Zygote) -> None:
                 assert not subjects & lacking
             elif way == "watched":
                 assert subjects <= lacking
+
+
+def test_what_a_stranger_may_speak_for_is_never_unpickled() -> None:
+    with zygote_for("cpu") as zygote:
+        assert not zygote.pickled
+        assert not zygote._control.pickled

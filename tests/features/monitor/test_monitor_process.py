@@ -133,10 +133,9 @@ def test_a_process_judges_what_it_can_import(tmp_path: Any) -> None:
 
 # Stands where the judging child does: answers that calls conform, once `hangs` is gone.
 CHILD = """
-import contextlib, os, pathlib, time
-from kfuzz.execution.processes.child import served
-here, connection = pathlib.Path({folder!r}), served()
-with contextlib.suppress(EOFError):
+import os, pathlib, time
+here = pathlib.Path({folder!r})
+def serve(connection):
     while connection.recv():
         if (here / "hangs").exists():
             (here / "part").write_text(str(os.getpid()))
@@ -151,7 +150,7 @@ def apart(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a module of one monitored function, judged by a child as above."""
     (tmp_path / "child_that_hangs.py").write_text(CHILD.format(folder=str(tmp_path)))
     kfuzz.monitor.start(process=True)
-    monkeypatch.setattr(process, "CHILD", "child_that_hangs")
+    monkeypatch.setattr(process, "CHILD", "child_that_hangs:serve")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path)
     (tmp_path / "hanging.py").write_text(

@@ -32,9 +32,8 @@ from kfuzz.core.statement import (
 )
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.workers.children import charged, is_fault
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors
-from kfuzz.engine.workers.runner import keep_sound, runner_of
+from kfuzz.engine.workers.runner import charged, is_fault, keep_sound, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
@@ -45,7 +44,8 @@ from kfuzz.execution.device.backends import (
     resolve,
     sharing,
 )
-from kfuzz.execution.processes import Child, ChildDied, ChildRaised, ChildTimeout
+from kfuzz.execution.processes.child import Child
+from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
 from kfuzz.report.text import Section, text_page
 from kfuzz.targets.load import LoadedKernel, Source, project_root
 
