@@ -12,7 +12,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import End, Entry, Measures, OutputSpec
+from kfuzz.core.errors import End, Entry, Measures
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -45,7 +45,7 @@ def x() -> torch.Tensor:
 
 
 def assert_honest(box: Sandbox) -> None:
-    called = box.call([x()], {}, [OutputSpec((32, 32), "float32")])
+    called = box.call([x()], {})
     assert called.returned is not None, (called, box.containment)
     assert called.returned.value.device == torch.device(DEVICE)
     assert torch.equal(called.returned.value, torch.relu(x()))

@@ -67,6 +67,8 @@ class Zygote(Closing):
         output: takes what the zygote and its children print, from daemon threads
             and up to a cap for each; None writes it to file descriptor 2.
         prefix: another path of `sys.prefix`, which Python is started by.
+        program: what Python reads from its standard input in place of the module
+            `zygote`, given that module's arguments; it finds kfuzz by itself.
     """
 
     def __init__(
@@ -77,13 +79,16 @@ class Zygote(Closing):
         preload: Sequence[str] = (),
         output: Sink | None = None,
         prefix: str = sys.prefix,
+        program: Callable[[Sequence[str]], str] | None = None,
     ) -> None:
         old = "|".join(map(re.escape, {sys.prefix, os.path.realpath(sys.prefix)}))
         moved = partial(re.compile(rf"({old})(?=[/:]|$)").sub, lambda _: prefix)
-        self._env = {name: moved(value) for name, value in with_home(env).items()}
+        env = env if program else with_home(env)
+        self._env = {name: moved(value) for name, value in env.items()}
         self._python = moved(sys.executable)
         self.serve = serve
         self._preload = tuple(preload)
+        self._program = program
         self._sink = output
         self._running: _Running | None = None
         # A child keeps the warden of its own zygote, not of the next one.
@@ -159,14 +164,14 @@ class Zygote(Closing):
     def _executed(
         self, control: socket.socket, output: int, kept: Sequence[int]
     ) -> "_Process":
+        given = ["--control", str(control.fileno()), "--serve", self.serve]
+        given += ["--preload", ",".join(self._preload)]
         # -P keeps the working directory, which holds users' files, off sys.path.
-        command = [self._python, "-P", "-m", _MODULE]
-        command += ["--control", str(control.fileno()), "--serve", self.serve]
-        command += ["--preload", ",".join(self._preload)]
-        return subprocess.Popen(
-            command,
+        command = [] if self._program else ["-P", "-m", _MODULE, *given]
+        process = subprocess.Popen(
+            [self._python, *command],
             env=self._env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if self._program else subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             pass_fds=[control.fileno()],
@@ -174,6 +179,10 @@ class Zygote(Closing):
             # which processes came from it.
             start_new_session=True,
         )
+        if self._program and process.stdin:
+            with contextlib.suppress(OSError), process.stdin as program:
+                program.write(self._program(given).encode())
+        return process
 
     def _stop(self) -> None:
         if self._running is not None:

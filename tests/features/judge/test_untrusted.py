@@ -16,7 +16,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import End, Entry, Measures, Mode, OutputSpec
+from kfuzz.core.errors import End, Entry, Measures, Mode
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -92,7 +92,7 @@ def test_an_honest_kernel_answers_however_it_is_contained(
     with sandbox(zygote, "honest", way=way) as box:
         for scale in (1, -2):
             x = data() * scale
-            called = box.call([x], {}, [OutputSpec(SHAPE, "float32")])
+            called = box.call([x], {})
             assert called.returned is not None, called
             assert torch.equal(called.returned.value, torch.relu(x))
             assert not called.returned.late

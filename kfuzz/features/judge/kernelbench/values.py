@@ -29,8 +29,6 @@ from kfuzz.features.judge.kernelbench.problem import (
     Slot,
     converted,
     interval_of,
-    results,
-    unchanged,
 )
 from kfuzz.features.judge.kernelbench.structures import are_compatible
 
@@ -181,8 +179,8 @@ class _Asked:
             tensors.append(torch.empty(shape, dtype=dtype, device="meta"))
         assert self._model is not None
         try:
-            with torch.no_grad(), torch.device("meta"), unchanged(self._model):
-                made = results(self._model(*self.form.arguments(tensors)))
+            with torch.device("meta"):
+                made = self.form.call(self._model, tensors)
             taken = all(isinstance(x, torch.Tensor) for x in made)
         except Exception:
             taken = False
@@ -224,8 +222,7 @@ def runs(
         fill = 1 if sample.kind == "float" else integers.get(sample.name, 0)
         tensors.append(torch.full(shape, fill, dtype=getattr(torch, sample.dtype)))
     try:
-        with torch.no_grad(), unchanged(model):
-            model(*form.arguments(tensors))
+        form.call(model, tensors)
     except Exception:
         return False
     return True
@@ -580,8 +577,7 @@ class Values:
 
         def runs(given: Mapping[str, Tensor]) -> tuple[Any, ...] | None:
             try:
-                with torch.no_grad(), unchanged(model):
-                    return results(model(*self._form.arguments(list(given.values()))))
+                return self._form.call(model, list(given.values()))
             except Exception:
                 return None
 

@@ -5,6 +5,7 @@ field is checked for its type and range before it is used, and what fails is `Br
 """
 
 import fcntl
+import io
 import math
 import os
 import weakref
@@ -12,11 +13,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from mmap import mmap
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.memory.placement import region_of
@@ -203,7 +206,7 @@ def raw(tensor: Tensor) -> Tensor:
 def received(channel: Channel) -> Iterator[tuple[Message, list[int]]]:
     """Wait for a message; give it with its descriptors, which are closed afterwards."""
     message = channel.receive()
-    count = int(message.get("descriptors", 0))
+    count = int(message.get("given", 0))
     given = channel.receive_descriptors(count, None) if count else []
     try:
         yield message, given
@@ -212,50 +215,26 @@ def received(channel: Channel) -> Iterator[tuple[Message, list[int]]]:
             os.close(descriptor)
 
 
-def plain_to_wire(value: Any, tensors: list[Tensor] | None = None) -> Any:
-    """Return plain data as JSON can hold it.
-
-    Args:
-        value: the data.
-        tensors: takes the tensors among them, which are named by their place; None
-            where there may be none.
+def packed(value: Any) -> Carrier:
+    """Return plain data with tensors, in shared memory to be closed.
 
     Raises:
-        TypeError: a value is none of None, bool, int, float, str, dtype, and lists,
-            tuples and mappings of these.
+        OSError: there is no memory for them.
+        Exception: a value cannot be passed to another process.
     """
-    if isinstance(value, Tensor) and tensors is not None:
-        tensors.append(value.detach())
-        return {"given": len(tensors) - 1}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, torch.dtype):
-        return {"dtype": str(value).removeprefix("torch.")}
-    if isinstance(value, tuple | torch.Size):
-        return {"tuple": [plain_to_wire(v, tensors) for v in value]}
-    if isinstance(value, Sequence):
-        return [plain_to_wire(v, tensors) for v in value]
-    if isinstance(value, dict):
-        pairs = [
-            [plain_to_wire(k), plain_to_wire(v, tensors)] for k, v in value.items()
-        ]
-        return {"pairs": pairs}
-    raise TypeError(f"{type(value).__name__} cannot be passed to a child")
+    plain = pytree.tree_map_only(Tensor, lambda x: x.detach().cpu().clone(), value)
+    data = io.BytesIO()
+    torch.save(plain, data)
+    memory = Carrier("tensors", data.tell())
+    memory.write(0, torch.frombuffer(data.getbuffer(), dtype=torch.uint8))
+    return memory
 
 
-def plain_from_wire(value: Any, tensors: Sequence[Tensor] = ()) -> Any:
-    """Return what `plain_to_wire` was given, with the tensors that it took."""
-    if isinstance(value, list):
-        return [plain_from_wire(v, tensors) for v in value]
-    if not isinstance(value, dict):
-        return value
-    if "dtype" in value:
-        return getattr(torch, value["dtype"])
-    if "given" in value:
-        return tensors[value["given"]]
-    if "tuple" in value:
-        return tuple(plain_from_wire(v, tensors) for v in value["tuple"])
-    return {plain_from_wire(k): plain_from_wire(v, tensors) for k, v in value["pairs"]}
+def unpacked(descriptor: int, device: torch.device) -> Any:
+    """Return what `packed` was given: plain data alone, its tensors on a device."""
+    with mmap(descriptor, 0) as memory:
+        value = torch.load(io.BytesIO(memory), map_location="cpu", weights_only=True)
+    return pytree.tree_map_only(Tensor, lambda x: x.to(device), value)
 
 
 class ArgumentRooms:

@@ -25,8 +25,11 @@ from kfuzz.execution.device.backends import resolve
 from kfuzz.execution.processes import Zygote
 from kfuzz.execution.processes.wire import Message
 from kfuzz.features.judge.candidate import Candidate
-from kfuzz.features.judge.kernelbench.audit import Problem, open_problem
-from kfuzz.features.judge.kernelbench.operator import Reference
+from kfuzz.features.judge.kernelbench.reference import (
+    PosedProblem,
+    Reference,
+    open_problem,
+)
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
 from kfuzz.features.judge.sandbox import Sandbox, zygote_for
@@ -56,7 +59,7 @@ class Worker:
         # Where the next candidate is to be built: a child gets ready there meanwhile.
         self._ahead: Sandbox | None = None
         self._reference: Path | None = None
-        self._problem: Problem | None = None
+        self._problem: PosedProblem | None = None
 
     def __call__(self, message: Message) -> Message:
         """Answer one request.
