@@ -33,7 +33,7 @@ from kfuzz.features.judge.kernelbench.problem import SEED, results
 from kfuzz.features.judge.kernelbench.reference import Reference, misses
 from kfuzz.features.judge.kernelbench.values import OWN
 from kfuzz.features.judge.outcome import ELSEWHERE, OTHER_VALUES, WATCHED, Coverage
-from kfuzz.features.judge.sandbox import Opened, RemoteKernel, Sandbox
+from kfuzz.features.judge.sandbox import Built, RemoteKernel, Sandbox
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.wire import raw
 from kfuzz.numerics.accumulation import identical, same_bits
@@ -200,8 +200,9 @@ class Candidate:
                 f"it cannot be built: {raised.type}: {raised.message}",
                 where=str(self._entry.path),
             )
-        self.weights = self._matched(opened)
-        self.same_names = set(opened.state) == set(self._weights) == set(opened.loaded)
+        built = opened.built
+        self.weights = self._matched(built)
+        self.same_names = set(built.state) == set(self._weights) == set(built.loaded)
 
     def __call__(self, *tensors: Tensor) -> Any:
         """Call it in its child; see `RemoteKernel`."""
@@ -234,19 +235,19 @@ class Candidate:
         """End the child."""
         self.sandbox.close()
 
-    def _matched(self, opened: Opened) -> str:
+    def _matched(self, built: Built) -> str:
         """Say how it came to the reference's weights.
 
         Raises:
             KfuzzError: if some are nowhere in it.
         """
-        wanted, loaded = self._weights, set(opened.loaded)
+        wanted, loaded = self._weights, set(built.loaded)
         if not wanted:
             return "the reference has none"
         text = f"{len(loaded)} of {len(wanted)} loaded by name and shape"
         if len(loaded) == len(wanted):
             return text
-        if lacking := [n for n in wanted if n not in {*loaded, *opened.alike}]:
+        if lacking := [n for n in wanted if n not in {*loaded, *built.alike}]:
             raise KfuzzError(
                 f"its weights are not the reference's: {', '.join(lacking)} can "
                 "neither be loaded by name and shape nor be found among those that "

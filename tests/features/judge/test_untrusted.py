@@ -404,9 +404,9 @@ def test_a_module_is_built_with_weights_mode_and_fixed_arguments(
     )  # fmt: skip
     with Sandbox(entry, device="cpu", limits=LIMITS, zygote=zygote) as box:
         opened = box.start()
-        assert opened.loaded == ("weight",)
-        assert set(opened.state) == {"weight", "bias"}
-        assert opened.alike == ("absent",)
+        assert opened.built.loaded == ("weight",)
+        assert set(opened.built.state) == {"weight", "bias"}
+        assert opened.built.alike == ("absent",)
         x, y = torch.ones(2, 4), torch.full((2, 4), 10.0)
         called = box.call([x, y], {})
         assert called.returned is not None, called

@@ -16,7 +16,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -242,53 +242,37 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What importing the file and building what it defines came to.
+class Built:
+    """What a file's class was built to, or its function.
 
     Attributes:
-        raised: the exception that it ended with, None if there was none.
-        ended: how the child came to its end instead of answering, else None.
         state: names of the parameters and buffers of a module.
         loaded: names of those that the entry's weights were loaded into.
         alike: names of the other weights that it holds all the same, elsewhere.
     """
 
-    raised: Raised | None = None
-    ended: Ended | None = None
     state: tuple[str, ...] = ()
     loaded: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
 
 
-def read_opened(answer: dict[str, Any] | Ended) -> Opened:
-    """Return what an answer says; one that is none counts as an end."""
-    if isinstance(answer, Ended):
-        return Opened(ended=answer)
-    try:
-        if "raised" in answer:
-            return Opened(raised=read_exception(answer["raised"]))
-        told = [answer[part] for part in ("state", "loaded", "alike")]
-        return Opened(None, None, *(tuple(str(n)[:500] for n in t) for t in told))
-    except (Broken, KeyError, TypeError) as error:
-        text = f"does not report what it built: {error}"
-        return Opened(ended=Ended(End.PROTOCOL, "protocol", text))
-
-
 @dataclass(frozen=True)
 class Called:
-    """What one call came to: an answer, an exception or an end.
+    """What one request came to: an answer, an exception or an end.
 
     Attributes:
-        returned: what it returned, in the campaign's memory; None if it did not.
+        returned: what a call returned, in the campaign's memory; None if it did not.
         raised: the exception that left it.
         ended: how the child came to its end; the next call has a fresh one.
         seconds: from the request to the answer, by the campaign's clock.
+        built: what importing the file and building what it defines gave.
     """
 
     returned: Returned | None = None
     raised: Raised | None = None
     ended: Ended | None = None
     seconds: float = 0.0
+    built: Built = field(default_factory=Built)
 
     @property
     def spoilt(self) -> bool:
@@ -298,40 +282,37 @@ class Called:
         return lost or self.ended is not None
 
 
-def read_called(
-    answer: dict[str, Any],
-    rooms: ArgumentRooms,
-    carried: Carrier,
-    results: Carrier,
-    tensors: Sequence[Tensor],
-    device: torch.device,
-    given: Given,
+def _read(
+    answer: dict[str, Any] | Ended, made: Callable[[dict[str, Any]], Called]
 ) -> Called:
     """Return what an answer says; one that is none counts as an end.
 
     Args:
-        answer: the child's.
-        rooms: the arguments' memory, into which is copied what the kernel left.
-        carried: that memory as the child has it.
-        results: the elements of results.
-        tensors: the arguments.
-        device: where results are to lie.
-        given: earlier results.
+        answer: the child's, or how it ended.
+        made: reads one that is no exception.
 
     Raises:
         torch.OutOfMemoryError: the campaign has no memory for the results.
     """
+    if isinstance(answer, Ended):
+        return Called(ended=answer)
     try:
         if "raised" in answer:
             return Called(raised=read_exception(answer["raised"]))
-        rooms.read(carried)
-        return Called(returned=returned(answer, results, tensors, device, given))
+        return made(answer)
     except torch.OutOfMemoryError:
         raise
     # A dtype without a size, or strides that overlap: whatever torch says of those.
-    except (Broken, ArithmeticError, OSError, RuntimeError, TypeError, ValueError) as e:
-        text = f"does not report what it returned: {e}"
+    except (
+        Broken, ArithmeticError, KeyError, OSError, RuntimeError, TypeError, ValueError,
+    ) as error:  # fmt: skip
+        text = f"does not report what it built or returned: {error}"
         return Called(ended=Ended(End.PROTOCOL, "protocol", text))
+
+
+def _built(answer: dict[str, Any]) -> Called:
+    told = [answer[part] for part in ("state", "loaded", "alike")]
+    return Called(built=Built(*(tuple(str(n)[:500] for n in t) for t in told)))
 
 
 _INSIDE: Final = "kfuzz.features.judge.sandbox.inside"
@@ -433,7 +414,7 @@ class Sandbox(Closing):
         self._kept: Kept | None = None
         # Children that get ready meanwhile.
         self._spares: list[Kept] = []
-        self._opened: Opened | None = None
+        self._opened: Called | None = None
         self._containment: Containment | None = None
         self._called_before = False
         self._first_took = 0.0
@@ -461,7 +442,7 @@ class Sandbox(Closing):
         """Whether the present child has answered a call."""
         return self.alive and self._called_before
 
-    def start(self) -> Opened:
+    def start(self) -> Called:
         """Return how the entry opens, in the present child or a fresh one.
 
         Raises:
@@ -476,7 +457,7 @@ class Sandbox(Closing):
         if not kept.asked:
             with self._opening(self._entry) as asked:
                 kept.ask_ahead(asked)
-        opened = read_opened(kept.answer(self.limits.open_seconds))
+        opened = _read(kept.answer(self.limits.open_seconds), _built)
         self._called_before = False
         if opened.ended is not None:
             self.fresh()
@@ -511,10 +492,8 @@ class Sandbox(Closing):
             OSError: there is no shared memory.
         """
         opened = self.start()
-        if opened.ended is not None:
-            return Called(ended=opened.ended)
-        if opened.raised is not None:
-            return Called(raised=opened.raised)
+        if opened.ended is not None or opened.raised is not None:
+            return opened
         assert self._kept is not None
         tensors = [*tensors, *named.values()]
         rooms = ArgumentRooms(tensors, self.limits.result_bytes)
@@ -551,9 +530,13 @@ class Sandbox(Closing):
             if not self._called_before:
                 self._first_took = max(self._first_took, seconds)
             self._called_before = True
-            called = read_called(
-                answer, rooms, carried, results, tensors, self.device, self._given
-            )
+
+            def made(answer: dict[str, Any]) -> Called:
+                rooms.read(carried)
+                given = self._given
+                return Called(returned(answer, results, tensors, self.device, given))
+
+            called = _read(answer, made)
             if called.spoilt:
                 self.fresh()
             return replace(called, seconds=seconds)

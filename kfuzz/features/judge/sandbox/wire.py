@@ -149,10 +149,6 @@ class Geometry:
         # .data starts a version counter of its own.
         return made.data
 
-    def told(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
-
     @classmethod
     def read(cls, told: object) -> "Geometry":
         """Return the geometry that was told.
@@ -278,7 +274,7 @@ class ArgumentRooms:
                 self._parts.append(part)
                 self.told.append([*key, self.nbytes])
                 self.nbytes += page_up(part.numel())
-            self.tensors.append([Geometry.of(tensor).told(), known[key], base, stop])
+            self.tensors.append([asdict(Geometry.of(tensor)), known[key], base, stop])
 
     def write(self, carrier: Carrier) -> None:
         """Copy all parts to shared memory."""
@@ -464,7 +460,7 @@ def told_results(
         if each.layout is not torch.strided or each.is_quantized:
             item["layout"] = "quantized" if each.is_quantized else item["layout"]
             continue
-        item["geometry"] = Geometry.of(each).told()
+        item["geometry"] = asdict(Geometry.of(each))
         item["device"] = each.device.type
         if each.device.type == "meta":
             continue

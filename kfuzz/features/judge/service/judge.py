@@ -109,41 +109,18 @@ class Task:
         return source + _MODULE.format(built=BUILT, entry=self.entry, given=given)
 
 
-def task_of(
-    problem: "str | Path | Task",
-    inputs: Mapping[str, Any] | None = None,
-    *,
-    entry: str = BUILT,
-    **claims: Any,
-) -> Task:
-    """Return a task.
-
-    Args:
-        problem: a reference's file or text, or the name of an operator; a task stays.
-        inputs: of an operator: its tensors as texts such as "float32[64, 1000]", its
-            scalars as values.
-        entry: as `Task` has it.
-        claims: what candidates declare.
-
-    Raises:
-        UsageError: if there is no such file or operator, or it does not have such
-            inputs.
-        BindingError: if a declaration is unknown or impossible.
-        DecodeError: if the file cannot be read.
-    """
-    if isinstance(problem, Task):
-        return problem
+def _reference_of(problem: str | Path, inputs: Mapping[str, Any]) -> str:
+    """Return the text of a reference; arguments and exceptions as of `Judge.task`."""
     text = str(problem)
     if isinstance(problem, str) and "\n" in text:
-        return Task(text, entry, claims)
+        return text
     if os.path.isfile(text):
-        return Task(read_source(Path(text)), entry, claims)
+        return read_source(Path(text))
     if text in OPERATORS:
-        posed(text, inputs or {})  # or it is rejected here
-        parts = (
-            f"Model, get_inputs, get_init_inputs = posed({text!r}, {inputs or {}!r})"
-        )
-        return Task(f"from {__name__} import posed\n\n{parts}\n", entry, claims)
+        posed(text, inputs)  # or it is rejected here
+        parts = "Model, get_inputs, get_init_inputs"
+        made = f"{parts} = posed({text!r}, {dict(inputs)!r})"
+        return f"from {__name__} import posed\n\n{made}\n"
     if isinstance(problem, Path) or text.endswith(".py"):
         raise UsageError("no such file", where=text, fix="check the path")
     raise UsageError(f"no operator {text!r:.60}", fix=suggestion(text, OPERATORS))
@@ -462,10 +439,12 @@ class Judge(Closing):
             UsageError: if there is no such file or operator, or it does not have such
                 inputs.
             BindingError: if a declaration is unknown or impossible.
+            DecodeError: if the file cannot be read.
         """
-        usual = self._usual
-        claims = {**usual.claims, **claims}
-        return task_of(problem, inputs, entry=entry or usual.entry, **claims)
+        if isinstance(problem, Task):
+            return problem
+        usual, text = self._usual, _reference_of(problem, inputs or {})
+        return Task(text, entry or usual.entry, {**usual.claims, **claims})
 
     def judge(
         self,

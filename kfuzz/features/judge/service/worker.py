@@ -39,11 +39,6 @@ from kfuzz.report.json_report import finding_summary
 
 # The part of a GPU's memory that candidates may have, all of them together.
 _CANDIDATES_SHARE: Final = 0.5
-_RULINGS: Final = {
-    Verdict.CONFORMS: Ruling.CONFORMS,
-    Verdict.VIOLATES: Ruling.VIOLATES,
-    Verdict.UNDER_SPECIFIED: Ruling.UNDER_SPECIFIED,
-}
 
 
 class Worker:
@@ -198,7 +193,7 @@ class Worker:
 def _answer(made: Judgement, *, keeps: bool) -> Message:
     """Return a judgement as the campaign's side of this process reads it."""
     charged = [f for f in made.findings if f.state in CHARGED]
-    ruling = _RULINGS.get(made.verdict, Ruling.ERROR)
+    ruling = Ruling(str(made.verdict))
     if made.cut_off:
         ruling = Ruling.TIME_OUT
     elif ruling is Ruling.VIOLATES and made.on_finite is Verdict.CONFORMS:
