@@ -33,8 +33,8 @@ from kfuzz.features.judge.kernelbench.problem import SEED, results
 from kfuzz.features.judge.kernelbench.reference import Reference, misses
 from kfuzz.features.judge.kernelbench.values import OWN
 from kfuzz.features.judge.outcome import ELSEWHERE, OTHER_VALUES, WATCHED, Coverage
-from kfuzz.features.judge.sandbox import Built, RemoteKernel, Sandbox
 from kfuzz.features.judge.sandbox.contain import Limits
+from kfuzz.features.judge.sandbox.sandbox import Built, RemoteKernel, Sandbox
 from kfuzz.features.judge.sandbox.wire import raw
 from kfuzz.numerics.accumulation import identical, same_bits
 from kfuzz.store.files import StoredTensor, dump

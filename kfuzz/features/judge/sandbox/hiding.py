@@ -9,7 +9,6 @@ standard input, so that no argument names anything. Then it imports the process 
 children are forked from, under the other name.
 """
 
-import ast
 import contextlib
 import faulthandler
 import gc
@@ -20,7 +19,7 @@ import re
 import signal
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -75,11 +74,9 @@ class _Loader(SourceFileLoader):
         name = f"{fullname.replace('.', '/')}.py"
         lines = text.splitlines(keepends=True)
         linecache.cache[name] = len(text), None, lines, name  # which Triton looks up
-        tree = ast.parse(text)
-        for function in ast.walk(tree):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                _FINDER.late += filter(_imports_ours, ast.walk(function))
-        return compile(tree, name, "exec")
+        code = compile(text, name, "exec")
+        _FINDER.late += _imports(code)
+        return code
 
 
 class _Finder:
@@ -87,12 +84,12 @@ class _Finder:
 
     Attributes:
         home: the folder that the package lies in.
-        late: import statements in functions of the modules that were loaded.
+        late: what functions of the modules that were loaded import, or may.
     """
 
     def __init__(self) -> None:
         self.home = ""
-        self.late: list[ast.AST] = []
+        self.late: list[str] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: object = None
@@ -119,15 +116,18 @@ _FINDER: Final = _Finder()
 def load_all() -> None:
     """Import what functions of this package's modules import as they are called."""
     while _FINDER.late:
-        statement: Any = _FINDER.late.pop()
         with contextlib.suppress(ImportError):
-            exec(compile(ast.Module([statement], []), "<string>", "exec"), {})
+            import_module(_FINDER.late.pop())
 
 
-def _imports_ours(node: ast.AST) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return _is_ours(node.module or "")
-    return isinstance(node, ast.Import) and any(_is_ours(a.name) for a in node.names)
+def _imports(code: types.CodeType) -> Iterator[str]:
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            for name in inner.co_names:
+                if name.startswith(f"{ALIAS}."):
+                    yield name
+                    yield from (f"{name}.{other}" for other in inner.co_names)
+            yield from _imports(inner)
 
 
 def _is_ours(name: str) -> bool:

@@ -35,6 +35,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from kfuzz.core.errors import Mode
 from kfuzz.execution.calls.results import raised_by
@@ -145,10 +146,13 @@ class Candidate:
 
     def _open(self, message: Message, given: Sequence[int]) -> Message:
         device, seed = self._device, int(message["seed"])
-        args, kwargs, weights, fixed = unpacked(given[0], device)
+        args, kwargs, weights, fixed = unpacked(given[0])
         if not backend_of(device).has.on_host:
             share = float(message["device_share"])
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
+        args, kwargs = pytree.tree_map_only(
+            Tensor, lambda x: x.to(device), (args, kwargs)
+        )
         torch.manual_seed(seed)
         path = Path(message["path"])
         simulated.meet(interpreting() and not imports_none(path))

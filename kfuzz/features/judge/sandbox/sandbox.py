@@ -688,11 +688,9 @@ class Sandbox(Closing):
             "constants_drawn": entry.constants_drawn,
             "device_share": share * self.limits.device_share,
         }
-        given = (tuple(entry.args), entry.kwargs, entry.weights, entry.fixed)
-        with packed(
-            tuple(dict(x) if isinstance(x, Mapping) else x for x in given)
-        ) as m:
-            yield Asked(request, self.limits.open_seconds, [m.descriptor])
+        given = tuple(entry.args), entry.kwargs, entry.weights, entry.fixed
+        with packed(given) as memory:
+            yield Asked(request, self.limits.open_seconds, [memory])
 
 
 def _clear(

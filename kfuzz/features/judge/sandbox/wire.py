@@ -5,7 +5,6 @@ field is checked for its type and range before it is used, and what fails is `Br
 """
 
 import fcntl
-import io
 import math
 import os
 import weakref
@@ -19,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.memory.placement import region_of
@@ -211,26 +209,41 @@ def received(channel: Channel) -> Iterator[tuple[Message, list[int]]]:
             os.close(descriptor)
 
 
-def packed(value: Any) -> Carrier:
-    """Return plain data with tensors, in shared memory to be closed.
+@contextmanager
+def packed(value: Any) -> Iterator[int]:
+    """Give a descriptor of shared memory with plain data and tensors.
 
     Raises:
         OSError: there is no memory for them.
         Exception: a value cannot be passed to another process.
     """
-    plain = pytree.tree_map_only(Tensor, lambda x: x.detach().cpu().clone(), value)
-    data = io.BytesIO()
-    torch.save(plain, data)
-    memory = Carrier("tensors", data.tell())
-    memory.write(0, torch.frombuffer(data.getbuffer(), dtype=torch.uint8))
-    return memory
+    with open(os.memfd_create("tensors", os.MFD_CLOEXEC), "w+b") as memory:
+        torch.save(_plain(value), memory)
+        memory.flush()
+        yield memory.fileno()
 
 
-def unpacked(descriptor: int, device: torch.device) -> Any:
-    """Return what `packed` was given: plain data alone, its tensors on a device."""
+def unpacked(descriptor: int) -> Any:
+    """Return what `packed` was given, plain data alone, its tensors on the CPU."""
     with mmap(descriptor, 0) as memory:
-        value = torch.load(io.BytesIO(memory), map_location="cpu", weights_only=True)
-    return pytree.tree_map_only(Tensor, lambda x: x.to(device), value)
+        return torch.load(memory, map_location="cpu", weights_only=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return data of plain types alone."""
+    if isinstance(value, Tensor):
+        x = value.detach().cpu()
+        return x if x.nbytes == x.untyped_storage().nbytes() else x.clone()
+    if isinstance(value, Mapping):
+        return {_plain(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(map(_plain, value))
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 class ArgumentRooms:

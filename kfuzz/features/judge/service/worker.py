@@ -32,8 +32,8 @@ from kfuzz.features.judge.kernelbench.reference import (
 )
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
-from kfuzz.features.judge.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.contain import Limits
+from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.service.judge import Ruling
 from kfuzz.report.json_report import finding_summary
 
