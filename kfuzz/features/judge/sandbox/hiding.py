@@ -159,6 +159,7 @@ def hide() -> None:
             space.update(dict.fromkeys(_PATHS), __spec__=ModuleSpec(name, None))
             if "__path__" in space:
                 space["__path__"] = []
+    _FINDER.home = ""
     linecache.clearcache()
     known: Any = inspect
     for files in (known.modulesbyfile, known._filesbymodname):
