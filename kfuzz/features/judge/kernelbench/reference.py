@@ -257,12 +257,7 @@ class Reference:
     @property
     def least_elements(self) -> int:
         """The elements of the largest tensor where every dimension is least."""
-        restriction = ShapeClass(self.shapes.shape_class)
-        sizes = dict(self.shapes.sizes)
-        for name in self.shapes.free:
-            least, _, modulus, _ = restriction.bounds(name)
-            sizes[name] = max(-(-least // modulus) * modulus, modulus)
-        sizes = restriction.settled(sizes, {})
+        sizes = self.shapes.at_least({})
         return max(math.prod(sizes[axis] for axis in axes) for axes in self.shapes.axes)
 
     def adapted(self, case: Case) -> Case:
@@ -476,7 +471,7 @@ class Auditor:
             name
             for name in data
             if (others := self._others(name))
-            and not any(map(self._differs(first), others))
+            and not any(self._differs(first, values) for values in others)
         ]
         if len(dull) == len(data):
             return ["its result is the same for every input"]
@@ -509,14 +504,11 @@ class Auditor:
         made = [inputs.fitted({**data, name: other}) for other in changed]
         return [values for values in made if not torch.equal(values[name], x)]
 
-    def _differs(self, first: Sequence[Any]) -> Callable[[Mapping[str, Tensor]], bool]:
-        def differs(values: Mapping[str, Tensor]) -> bool:
-            try:
-                return not _same(first, self._run(values))
-            except Exception:  # outside its domain: it looks at it
-                return True
-
-        return differs
+    def _differs(self, first: Sequence[Any], values: Mapping[str, Tensor]) -> bool:
+        try:
+            return not _same(first, self._run(values))
+        except Exception:  # outside its domain: it looks at it
+            return True
 
     def _differs_with(
         self, parameters: Mapping[str, Tensor], first: Sequence[Any]

@@ -68,6 +68,14 @@ class Shapes:
         """All rules as one."""
         return " and ".join(self.rules)
 
+    def at_least(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Return the least sizes that the rules allow, none below what is wanted."""
+        restriction, sizes = ShapeClass(self.shape_class), dict(self.sizes)
+        for name in self.free:
+            least, _, modulus, _ = restriction.bounds(name)
+            sizes[name] = -(-max(wanted.get(name, 1), least) // modulus) * modulus
+        return restriction.settled(sizes, {})
+
 
 def shapes_of(form: Form, inputs: Inputs | None = None) -> Shapes:
     """Return at which shapes a reference runs, as far as asking it tells.
@@ -190,14 +198,9 @@ class _Asked:
 
 def small_sizes(shapes: Shapes, scale: int = 1) -> dict[str, int] | None:
     """Return small sizes, different where they may be; None if none are found."""
-    restriction = ShapeClass(shapes.shape_class)
-    sizes = dict(shapes.sizes)
-    for i, name in enumerate(shapes.free):
-        least, _, modulus, _ = restriction.bounds(name)
-        wanted = max(_SMALL[i % len(_SMALL)] * scale, least)
-        sizes[name] = -(-wanted // modulus) * modulus
-    sizes = restriction.settled(sizes, {})
-    return sizes if restriction.admits(sizes) else None
+    small = enumerate(shapes.free)
+    sizes = shapes.at_least({n: _SMALL[i % len(_SMALL)] * scale for i, n in small})
+    return sizes if ShapeClass(shapes.shape_class).admits(sizes) else None
 
 
 def runs(
