@@ -852,7 +852,8 @@ def reference_bounds(
     formats: Sequence[str],
     tf32: frozenset[str] = frozenset(),
     narrowed: Callable[..., Any] | None = None,
-    computed: Callable[..., Any] | None = None,
+    computed: Callable[..., Any],
+    arguments: Sequence[str],
     dtypes: Sequence[torch.dtype] = (),
 ) -> dict[str, Acceptance]:
     """Return what is accepted of each result of a reference, by its shadow.
@@ -868,7 +869,8 @@ def reference_bounds(
         formats: in which each result is stored.
         tf32: as of `shadowed`.
         narrowed: likewise.
-        computed: the reference for integers as int64, where some are narrower.
+        computed: the reference for integers as int64.
+        arguments: data types of its arguments.
         dtypes: of the results, as of `open_to_wider`.
     """
     bounds = {
@@ -885,9 +887,29 @@ def reference_bounds(
             replace(a, undecidable=a.undecidable | a.reference.isnan()) for a in found
         ]
     accepted = dict(zip(names, found, strict=True))
-    if computed is None:
+    if NARROW.isdisjoint(arguments):
         return accepted
     return open_to_wider(accepted, computed, problem, dtypes)
+
+
+def in_own_types(
+    tensors: Sequence[Tensor], dtypes: Sequence[str], main: str = ""
+) -> list[Tensor]:
+    """Return what an oracle is given in the data types of a reference's arguments.
+
+    Args:
+        tensors: in float64 and int64.
+        dtypes: of the arguments; "" for the main one.
+        main: the main floating one; "" for floating numbers as they are.
+    """
+    made = []
+    for x, name in zip(tensors, dtypes, strict=False):
+        if main and x.is_floating_point():
+            x = x.to(getattr(torch, name or main))
+        elif name and DTYPES[name].kind != "float":
+            x = x.to(getattr(torch, name))
+        made.append(x)
+    return made
 
 
 def name_of(function: Any) -> str:

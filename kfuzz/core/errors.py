@@ -167,19 +167,6 @@ class Entry:
     constants_drawn: bool = False
 
 
-@dataclass(frozen=True)
-class OutputSpec:
-    """Size and type of a tensor that a child may hand over.
-
-    Attributes:
-        shape: sizes.
-        dtype: torch's name of the element type, such as "float32".
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
 class End(StrEnum):
     """How a child came to its end.
 

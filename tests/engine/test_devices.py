@@ -115,7 +115,7 @@ def test_a_fault_of_either_device_is_found(
 
 @pytest.mark.usefixtures("two")
 def test_a_candidate_sees_its_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    sandbox = pytest.importorskip("kfuzz.features.judge.sandbox")
+    sandbox = pytest.importorskip("kfuzz.features.judge.sandbox.sandbox")
     """Else a kernel launched without a word on its device runs on the first one."""
     made = mock.Mock()
     monkeypatch.setattr("kfuzz.features.judge.sandbox.sandbox.Zygote", made)

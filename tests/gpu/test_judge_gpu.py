@@ -12,7 +12,7 @@ import torch
 
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.processes import Zygote
-from kfuzz.features.judge.sandbox import zygote_for
+from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from tests.features.judge.judging import ROOT, judged
 from tests.features.judge.test_pairs import CHEATS, HONEST, PAIRS, PARTS, cheat
 

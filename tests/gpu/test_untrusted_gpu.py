@@ -12,13 +12,13 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import End, Entry, Measures, OutputSpec
+from kfuzz.core.errors import End, Entry, Measures
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes import Zygote
-from kfuzz.features.judge.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.contain import Limits
+from kfuzz.features.judge.sandbox.sandbox import RemoteKernel, Sandbox, zygote_for
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import x_case
 
@@ -45,7 +45,7 @@ def x() -> torch.Tensor:
 
 
 def assert_honest(box: Sandbox) -> None:
-    called = box.call([x()], {}, [OutputSpec((32, 32), "float32")])
+    called = box.call([x()], {})
     assert called.returned is not None, (called, box.containment)
     assert called.returned.value.device == torch.device(DEVICE)
     assert torch.equal(called.returned.value, torch.relu(x()))

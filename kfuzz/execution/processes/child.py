@@ -366,6 +366,8 @@ class Zygote(_Server):
         prefix: another path of `sys.prefix`, which Python is started by.
         pickled: whether messages are pickled, for children that no stranger can speak
             for.
+        program: what Python reads from its standard input in place of the module
+            `zygote`, given that module's arguments; it finds kfuzz by itself.
 
     Attributes:
         pid: its process id, None if none is running.
@@ -380,11 +382,14 @@ class Zygote(_Server):
         output: Sink | None = None,
         prefix: str = sys.prefix,
         pickled: bool = False,
+        program: Callable[[Sequence[str]], str] | None = None,
     ) -> None:
         super().__init__(output, pickled=pickled)
         old = "|".join(map(re.escape, {sys.prefix, os.path.realpath(sys.prefix)}))
         moved = partial(re.compile(rf"({old})(?=[/:]|$)").sub, lambda _: prefix)
-        self._env = {name: moved(value) for name, value in with_home(env).items()}
+        env = env if program else with_home(env)
+        self._env = {name: moved(value) for name, value in env.items()}
+        self._program = program
         self._python = moved(sys.executable)
         self.serve = serve
         self._preload = ",".join(preload)
@@ -474,12 +479,13 @@ class Zygote(_Server):
         self._output.close_writer()
 
     def _executed(self, control: Channel, output: Output) -> int:
+        given = [str(control.fileno()), str(self.pickled), self.serve, self._preload]
         # -P keeps the working directory, which holds users' files, off sys.path.
-        words = [self._python, "-P", "-m", _ZYGOTE, str(control.fileno())]
+        words = [] if self._program else ["-P", "-m", _ZYGOTE, *given]
         self._started = subprocess.Popen(
-            [*words, str(self.pickled), self.serve, self._preload],
+            [self._python, *words],
             env=self._env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if self._program else subprocess.DEVNULL,
             stdout=output.writer,
             stderr=output.writer,
             pass_fds=[control.fileno()],
@@ -487,6 +493,9 @@ class Zygote(_Server):
             # identifies which processes came from it.
             start_new_session=True,
         )
+        if self._program and self._started.stdin:
+            with contextlib.suppress(OSError), self._started.stdin as program:
+                program.write(self._program(given).encode())
         return self._started.pid
 
     def _ask(self, request: Message, descriptors: Sequence[int] = ()) -> Message:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from kfuzz.contracts.binding import Arguments as Taken
 from kfuzz.contracts.binding import BoundKernel, match_signature
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import NARROW, reference, reference_bounds
+from kfuzz.contracts.oracle import in_own_types, reference, reference_bounds
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
@@ -284,7 +284,7 @@ class _Binder:
 # Functions held to a plain reference, under the running-error shadow.
 #
 # A reference is any function in plain torch that takes what the monitored one takes,
-# nested structures too. It runs in float64, and each of its results is admitted within
+# nested structures too. It runs in float64, and each of its results is accepted within
 # four times the bound that its own steps give in the function's arithmetic; see
 # `kfuzz/numerics/README.md`.
 
@@ -406,7 +406,7 @@ class Reference:
             results: how many results are tensors; of another number than names they
                 have others.
             known: what the reference gives in its own arithmetic for the call that is
-                judged, if nothing else is to be admitted; floating tensors.
+                judged, if nothing else is to be accepted; floating tensors.
 
         Raises:
             Outside: if no argument is a floating tensor, or no result a tensor.
@@ -432,7 +432,7 @@ class Reference:
         inputs.update({n: ScalarParameter(v, ()) for n, v in self.scalars.items()})
         self.operator = Operator(
             subject.operator_name, inputs=inputs, oracle=self._oracle,
-            error_model=self._admitted, outputs=outputs, ranks=range(MAX_RANK + 1),
+            error_model=self._accepted, outputs=outputs, ranks=range(MAX_RANK + 1),
             dtypes=FLOATS, defaults=declaration,
         )  # fmt: skip
 
@@ -494,7 +494,8 @@ class Reference:
         self, *tensors: Tensor, narrows: Declaration | None = None, **scalars: Any
     ) -> tuple[Tensor, ...]:
         """The reference that was given, in float64; of narrow scalars if asked for."""
-        return self._computed(*self._typed(tensors, None), narrows=narrows, **scalars)
+        typed = in_own_types(tensors, [*self.dtypes.values()])
+        return self._computed(*typed, narrows=narrows, **scalars)
 
     def _computed(
         self, *tensors: Tensor, narrows: Declaration | None = None, **scalars: Any
@@ -502,21 +503,8 @@ class Reference:
         found = self.outcome(tensors, scalars, narrows=narrows)
         return tuple(map(_as_oracle, found.tensors))
 
-    def _typed(
-        self, tensors: Sequence[Tensor], main: torch.dtype | None
-    ) -> list[Tensor]:
-        """Return arguments in dtypes of their own; floats in one where it is given."""
-        made = []
-        for x, name in zip(tensors, self.dtypes.values(), strict=False):
-            if name and DTYPES[name].kind != "float":
-                x = x.to(getattr(torch, name))
-            elif main is not None and x.is_floating_point():
-                x = x.to(getattr(torch, name) if name else main)
-            made.append(x)
-        return made
-
-    def _admitted(self, problem: Problem) -> dict[str, Acceptance]:
-        """Return what is admitted of each result of one member, by the shadow.
+    def _accepted(self, problem: Problem) -> dict[str, Acceptance]:
+        """Return what is accepted of each result of one member, by the shadow.
 
         In the formats that the reference gives in its own arithmetic.
         """
@@ -528,7 +516,8 @@ class Reference:
                 for name, x in known
             }  # fmt: skip
         values = [x[0] for x in problem.tensors.values()]
-        typed = self._typed(values, problem.format.dtype)
+        own = [*self.dtypes.values()]
+        typed = in_own_types(values, own, problem.format.name)
         native = self.native(typed, problem.scalars)
         names = self.operator.outputs
         formats = [problem.output.name] * len(names)
@@ -547,7 +536,7 @@ class Reference:
         return reference_bounds(
             problem, self._oracle, names, name=self.operator.name, formats=formats,
             tf32=tf32, narrowed=narrowed, dtypes=dtypes,
-            computed=self._computed if NARROW & {*self.dtypes.values()} else None,
+            computed=self._computed, arguments=own,
         )  # fmt: skip
 
 
@@ -559,7 +548,7 @@ def _as_oracle(x: Tensor) -> Tensor:
     return x if x.is_floating_point() or x.is_complex() else x.to(torch.int64)
 
 
-def misfit(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None:
+def mismatch(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | None:
     """Return what is wrong with the type or dtype of a result, None if nothing.
 
     Args:
@@ -724,7 +713,7 @@ class ReferenceSubject(Subject):
                 what = f"the reference overwrites {name}: declare inplace={name!r}"
                 raise Outside(what)
             made = Reference(self, seen, len(native.tensors))
-            metadata = misfit(seen, native, made.operator.outputs)
+            metadata = mismatch(seen, native, made.operator.outputs)
             # A call that did to the bit what the reference does, of which no more is
             # asked, needs no bound, which costs many passes over the data.
             stored = {dtype_name(x.dtype) for x in native.tensors} <= FORMATS.keys()

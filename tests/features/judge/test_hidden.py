@@ -12,7 +12,7 @@ import torch
 
 from kfuzz.core.errors import Entry, Measures
 from kfuzz.execution.processes import Zygote
-from kfuzz.features.judge.sandbox import Sandbox, zygote_for
+from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.service import worker as service
 
 WAYS = {"all": Measures(), "landlock": Measures(namespaces=False)}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kfuzz.core.verdict import Verdict
-from kfuzz.features.judge.sandbox import zygote_for
+from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from tests.features.judge.judging import judged
 
 REFERENCE = """

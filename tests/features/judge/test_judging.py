@@ -15,7 +15,7 @@ from kfuzz.core.errors import Containment
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.features.judge.candidate import FILE, Recording
-from kfuzz.features.judge.kernelbench.operator import Reference
+from kfuzz.features.judge.kernelbench.reference import Reference
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
 from kfuzz.features.judge.sandbox.contain import Limits

@@ -4,21 +4,25 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
+from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.oracle import accept, compare_all, pose
+from kfuzz.core.budget import Depth
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
+from kfuzz.evaluation.evaluator import setting_of
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.features.judge.case_judging import bound, claims_of
-from kfuzz.features.judge.kernelbench import operator as kernelbench_operator
-from kfuzz.features.judge.kernelbench.audit import Problem, open_problem
-from kfuzz.features.judge.kernelbench.operator import Reference, RowsJudge
+from kfuzz.features.judge.candidate import CandidateEvaluator, bound, claims_of
 from kfuzz.features.judge.kernelbench.problem import Form, results
+from kfuzz.features.judge.kernelbench.reference import (
+    PosedProblem,
+    Reference,
+    open_problem,
+)
 from kfuzz.features.judge.kernelbench.values import (
     OWN,
     SHIFTED,
@@ -26,6 +30,7 @@ from kfuzz.features.judge.kernelbench.values import (
     Shapes,
     shapes_of,
 )
+from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
 
@@ -56,7 +61,7 @@ class Files:
     def shapes(self, forward: str, inputs: str, **more: str) -> Shapes:
         return shapes_of(Form(self.write(forward, inputs, **more), CPU))
 
-    def problem(self, forward: str, inputs: str, **more: str) -> Problem:
+    def problem(self, forward: str, inputs: str, **more: str) -> PosedProblem:
         return open_problem(self.write(forward, inputs, **more), "cpu")
 
     def reference(self, forward: str, inputs: str, **more: str) -> Reference:
@@ -311,8 +316,7 @@ def test_a_file_that_is_not_of_the_form_says_what_it_lacks(
 def limit_oracles(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
     """Have oracles be made at once of so many elements at most."""
     limits = replace(backend_of(CPU).limits, oracle_elements=elements)
-    known = SimpleNamespace(limits=limits)
-    monkeypatch.setattr(kernelbench_operator, "backend_of", lambda device: known)
+    monkeypatch.setattr(backend_of(CPU), "limits", limits)
 
 
 def test_a_shape_too_large_for_its_oracle_has_a_smaller_one_in_its_place(
@@ -337,12 +341,13 @@ def test_rows_of_a_large_shape_are_judged(
     limit_oracles(monkeypatch, 1 << 10)
     reference = files.reference("return x.relu()", "torch.rand(64, 256) - 0.5")
     case = reference.case("form", 5, whole=True)
-    values = reference.values.of(case)
     claims = claims_of(reference)
+    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)
 
     def says(function: Callable[[Tensor], Tensor]) -> str | None:
         kernel = bound(function, reference, "it", claims)
-        failure = RowsJudge(kernel, reference, case).report(values).failure
+        judge = CandidateEvaluator(kernel, setting, reference)
+        failure = judge.judge(case, Depth.BASE).failure
         return None if failure is None else failure.contract
 
     assert says(torch.relu) is None

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.core.verdict import CaseReport, Failure, Kind
-from kfuzz.features.judge.case_judging import Recorded, long_run
+from kfuzz.features.judge.candidate import Recorded, long_run
 from kfuzz.features.judge.sandbox.meeting import Circumstances
 
 WRONG = Failure("K-VAL-01", Kind.VALUE, "wrong")

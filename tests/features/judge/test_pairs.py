@@ -16,7 +16,7 @@ from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.features.judge import procedure as engine
 from kfuzz.features.judge.candidate import Candidate
-from kfuzz.features.judge.sandbox import zygote_for
+from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from tests.features.judge.judging import judged
 from tests.helpers.tiers import sampled
 

@@ -19,9 +19,8 @@ from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.execution.processes import wire as table
 from kfuzz.features.judge.adapters.rewards import judge_with
 from kfuzz.features.judge.service import judge as service
-from kfuzz.features.judge.service.judge import REWARDS, Ruling, Score
+from kfuzz.features.judge.service.judge import REWARDS, Ruling, Score, Task
 from kfuzz.features.judge.service.server import MOST_BYTES, serving
-from kfuzz.features.judge.service.task import Task
 from tests.features.judge.judging import SERVED
 
 PAIRS = Path(__file__).with_name("pairs")

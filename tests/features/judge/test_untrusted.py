@@ -16,13 +16,13 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import End, Entry, Measures, Mode, OutputSpec
+from kfuzz.core.errors import End, Entry, Measures, Mode
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes import Zygote
-from kfuzz.features.judge.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.contain import MIB, Limits
+from kfuzz.features.judge.sandbox.sandbox import RemoteKernel, Sandbox, zygote_for
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import x_case
 
@@ -92,7 +92,7 @@ def test_an_honest_kernel_answers_however_it_is_contained(
     with sandbox(zygote, "honest", way=way) as box:
         for scale in (1, -2):
             x = data() * scale
-            called = box.call([x], {}, [OutputSpec(SHAPE, "float32")])
+            called = box.call([x], {})
             assert called.returned is not None, called
             assert torch.equal(called.returned.value, torch.relu(x))
             assert not called.returned.late
@@ -404,9 +404,9 @@ def test_a_module_is_built_with_weights_mode_and_fixed_arguments(
     )  # fmt: skip
     with Sandbox(entry, device="cpu", limits=LIMITS, zygote=zygote) as box:
         opened = box.start()
-        assert opened.loaded == ("weight",)
-        assert set(opened.state) == {"weight", "bias"}
-        assert opened.alike == ("absent",)
+        assert opened.built.loaded == ("weight",)
+        assert set(opened.built.state) == {"weight", "bias"}
+        assert opened.built.alike == ("absent",)
         x, y = torch.ones(2, 4), torch.full((2, 4), 10.0)
         called = box.call([x, y], {})
         assert called.returned is not None, called

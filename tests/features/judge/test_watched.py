@@ -7,7 +7,7 @@ import pytest
 
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
-from kfuzz.features.judge.sandbox import zygote_for
+from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from tests.features.judge.judging import judged
 from tests.helpers.tiers import usual
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.features.judge.service.judge import Judge, Score
-from kfuzz.features.judge.service.task import Task
+from kfuzz.features.judge.service.judge import Judge, Score, Task
 from kfuzz.store import files
 from kfuzz.store.entry import MAX_BYTES, read_entry
 from kfuzz.store.files import read_plain

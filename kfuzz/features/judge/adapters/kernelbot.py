@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import KfuzzError, UsageError
-from kfuzz.features.judge.service.judge import Judge, Ruling, Score
-from kfuzz.features.judge.service.task import Task
+from kfuzz.features.judge.service.judge import Judge, Ruling, Score, Task
 from kfuzz.store.files import read_source
 
 _SUBMISSION: Final = "@SUBMISSION@"

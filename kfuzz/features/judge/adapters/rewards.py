@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from kfuzz.core.errors import DecodeError, UsageError
-from kfuzz.features.judge.service.judge import Judge
-from kfuzz.features.judge.service.task import Task
+from kfuzz.features.judge.service.judge import Judge, Task
 from kfuzz.store import files
 
 # One judge for a process, for interfaces that have no place to keep one.

@@ -167,6 +167,11 @@ class Form:
         given.update(zip((s.position for s in self.samples), tensors, strict=True))
         return [given[i] for i in range(len(given))]
 
+    def call(self, model: nn.Module, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return what a copy of the model gives on tensors; its buffers stay."""
+        with torch.no_grad(), unchanged(model):
+            return results(model(*self.arguments(tensors)))
+
     def double(self) -> nn.Module:
         """Return a copy of the model whose every number is float64, exactly."""
         return converted(copy.deepcopy(self.model), lambda x: x.to(torch.float64))

@@ -29,8 +29,6 @@ from kfuzz.features.judge.kernelbench.problem import (
     Slot,
     converted,
     interval_of,
-    results,
-    unchanged,
 )
 from kfuzz.features.judge.kernelbench.structures import are_compatible
 
@@ -69,6 +67,14 @@ class Shapes:
     def shape_class(self) -> str:
         """All rules as one."""
         return " and ".join(self.rules)
+
+    def at_least(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Return the least sizes that the rules allow, none below what is wanted."""
+        restriction, sizes = ShapeClass(self.shape_class), dict(self.sizes)
+        for name in self.free:
+            least, _, modulus, _ = restriction.bounds(name)
+            sizes[name] = -(-max(wanted.get(name, 1), least) // modulus) * modulus
+        return restriction.settled(sizes, {})
 
 
 def shapes_of(form: Form, inputs: Inputs | None = None) -> Shapes:
@@ -181,8 +187,8 @@ class _Asked:
             tensors.append(torch.empty(shape, dtype=dtype, device="meta"))
         assert self._model is not None
         try:
-            with torch.no_grad(), torch.device("meta"), unchanged(self._model):
-                made = results(self._model(*self.form.arguments(tensors)))
+            with torch.device("meta"):
+                made = self.form.call(self._model, tensors)
             taken = all(isinstance(x, torch.Tensor) for x in made)
         except Exception:
             taken = False
@@ -192,14 +198,9 @@ class _Asked:
 
 def small_sizes(shapes: Shapes, scale: int = 1) -> dict[str, int] | None:
     """Return small sizes, different where they may be; None if none are found."""
-    restriction = ShapeClass(shapes.shape_class)
-    sizes = dict(shapes.sizes)
-    for i, name in enumerate(shapes.free):
-        least, _, modulus, _ = restriction.bounds(name)
-        wanted = max(_SMALL[i % len(_SMALL)] * scale, least)
-        sizes[name] = -(-wanted // modulus) * modulus
-    sizes = restriction.settled(sizes, {})
-    return sizes if restriction.admits(sizes) else None
+    small = enumerate(shapes.free)
+    sizes = shapes.at_least({n: _SMALL[i % len(_SMALL)] * scale for i, n in small})
+    return sizes if ShapeClass(shapes.shape_class).admits(sizes) else None
 
 
 def runs(
@@ -224,8 +225,7 @@ def runs(
         fill = 1 if sample.kind == "float" else integers.get(sample.name, 0)
         tensors.append(torch.full(shape, fill, dtype=getattr(torch, sample.dtype)))
     try:
-        with torch.no_grad(), unchanged(model):
-            model(*form.arguments(tensors))
+        form.call(model, tensors)
     except Exception:
         return False
     return True
@@ -580,8 +580,7 @@ class Values:
 
         def runs(given: Mapping[str, Tensor]) -> tuple[Any, ...] | None:
             try:
-                with torch.no_grad(), unchanged(model):
-                    return results(model(*self._form.arguments(list(given.values()))))
+                return self._form.call(model, list(given.values()))
             except Exception:
                 return None
 

@@ -1,12 +1,1 @@
 """Foreign code in contained children, judged by the bytes that it returns."""
-
-from kfuzz.features.judge.sandbox.sandbox import (
-    Called,
-    Opened,
-    RemoteKernel,
-    Sandbox,
-    zygote_for,
-)
-from kfuzz.features.judge.sandbox.wire import Returned
-
-__all__ = ["Called", "Opened", "RemoteKernel", "Returned", "Sandbox", "zygote_for"]

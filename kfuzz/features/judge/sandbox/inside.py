@@ -35,6 +35,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from kfuzz.core.errors import Mode
 from kfuzz.execution.calls.results import raised_by
@@ -54,10 +55,10 @@ from kfuzz.features.judge.sandbox.wire import (
     PAGE,
     Geometry,
     Held,
-    plain_from_wire,
     raw,
     received,
     told_results,
+    unpacked,
 )
 from kfuzz.targets.triton_free import imports_none
 
@@ -81,10 +82,10 @@ _collect: Final = gc.collect
 
 
 def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
-    """Answer the keeper until it closes the connection.
+    """Answer the supervisor until it closes the connection.
 
     Args:
-        channel: to the keeper.
+        channel: to the supervisor.
         facts: what contains this process.
         device: torch's name of where calls run.
     """
@@ -145,12 +146,13 @@ class Candidate:
 
     def _open(self, message: Message, given: Sequence[int]) -> Message:
         device, seed = self._device, int(message["seed"])
-        tensors, names = self._tensors(message["tensors"], given), message["names"]
-        weights = dict(zip(names, tensors[: len(names)], strict=True))
-        passed = [x.to(device) for x in tensors[len(names) :]]
+        args, kwargs, weights, fixed = unpacked(given[0])
         if not backend_of(device).has.on_host:
             share = float(message["device_share"])
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
+        args, kwargs = pytree.tree_map_only(
+            Tensor, lambda x: x.to(device), (args, kwargs)
+        )
         torch.manual_seed(seed)
         path = Path(message["path"])
         simulated.meet(interpreting() and not imports_none(path))
@@ -162,8 +164,6 @@ class Candidate:
                 raise AttributeError(what)
             target = found
             if isinstance(found, type):
-                args = plain_from_wire(message["args"], passed)
-                kwargs = plain_from_wire(message["kwargs"], passed)
                 torch.manual_seed(seed)
                 with drawn_constants(drawn=bool(message["constants_drawn"])):
                     target = found(*args, **kwargs)
@@ -177,8 +177,7 @@ class Candidate:
             state = _state_of(target)
             loaded = _load(state, weights)
             alike = _alike(state, weights, loaded)
-        self._target = target
-        self._fixed = {int(k): plain_from_wire(v) for k, v in message["fixed"]}
+        self._target, self._fixed = target, fixed
         return {"state": list(state), "loaded": loaded, "alike": alike}
 
     def _call(self, message: Message, given: Sequence[int]) -> Message:
@@ -208,11 +207,10 @@ class Candidate:
             made = Geometry.read(geometry)
             tensors.append(made.over(storage, device))
             given_as.append(_Given(tensors[-1], made.over(room, device)))
-        scalars = plain_from_wire(message["scalars"])
         poison = Poison(message["poison"])
         names = message["named"]
         positional: list[Any] = tensors[: len(tensors) - len(names)]
-        scalars.update(zip(names, tensors[len(positional) :], strict=True))
+        named = dict(zip(names, tensors[len(positional) :], strict=True))
         for position, value in sorted(self._fixed.items()):
             positional.insert(position, value)
         around = surroundings_of(device)
@@ -230,7 +228,7 @@ class Candidate:
                     if not message["around"]["bare"]:
                         watching.enter_context(allocations)
                         watching.enter_context(triton_launches(launches))
-                    return target(*positional, **scalars)
+                    return target(*positional, **named)
 
             returned, left = self._met(message["around"], call)
             _untrace()
@@ -241,7 +239,7 @@ class Candidate:
             given_as.clear()
             tensors.clear()
             positional.clear()
-            scalars.clear()
+            named.clear()
             _collect(0)
             for room, storage in own:
                 if room.nbytes() == storage.nbytes():
@@ -308,21 +306,6 @@ class Candidate:
                 with torch.no_grad():
                     returned = call()
         return returned, tuple(left)
-
-    @staticmethod
-    def _tensors(listed: Sequence[Any], given: Sequence[int]) -> list[Tensor]:
-        """Return tensors that were handed over, on the CPU."""
-        if not listed:
-            return []
-        [memory] = _mapped(given)
-        made = []
-        for geometry, offset in listed:
-            shape = Geometry.read(geometry)
-            part = memory[offset : offset + shape.nbytes]
-            flat = torch.empty(shape.nbytes, dtype=_BYTES)
-            flat.copy_(part)
-            made.append(flat.view(shape.torch_dtype).reshape(shape.shape))
-        return made
 
 
 class Blocks:

@@ -1,10 +1,10 @@
-"""The keeper: between the campaign and foreign code.
+"""The supervisor: between the campaign and foreign code.
 
 It is forked from the zygote and never imports the foreign file. It starts the process
 that does, passes requests on, measures what that takes, ends it at a limit, and tells
 the campaign either its answer, unread but for its size and form, or its end. By
-tracing or killing its keeper a hostile process gains no more than it has already: to
-answer what it likes, or not to answer.
+tracing or killing its supervisor a hostile process gains no more than it has already:
+to answer what it likes, or not to answer.
 """
 
 import _thread
@@ -77,7 +77,7 @@ _FAILED: Final = 70  # sysexits.h EX_SOFTWARE
 
 
 class Keeper:
-    """Keeps one process of foreign code for the campaign; the zygote's children do."""
+    """Supervises one process of foreign code; the zygote's children do."""
 
     def __init__(self) -> None:
         self._tenant: Tenant | None = None
@@ -87,14 +87,24 @@ class Keeper:
         raise NotImplementedError
 
     def attend(self, channel: Channel) -> None:
-        """Answer the campaign until it closes the connection, then end everything."""
+        """Answer the campaign until it closes the connection, then end everything.
+
+        A message asks to start the process, or for something of it, or for both.
+        """
         contain.prctl(contain.PR_SET_DUMPABLE, 0)
         contain.prctl(contain.PR_SET_CHILD_SUBREAPER, 1)
         try:
             while True:
                 self._idle(channel)
+                reply = {}
                 with received(channel) as (message, given):
-                    reply = self._obey(message, given)
+                    if "start" in message:
+                        reply["start"] = self._start(message["start"])
+                    if "request" in message:
+                        assert self._tenant is not None
+                        reply["request"] = self._tenant.exchange(
+                            message["request"], given, message["seconds"]
+                        )
                 channel.send({"reply": reply})
         except WireError:  # the campaign is gone
             pass
@@ -108,16 +118,6 @@ class Keeper:
             if self._tenant.poll([channel.fileno()]):
                 return
             self._tenant.look()
-
-    def _obey(self, message: Message, given: list[int]) -> Message:
-        if message["do"] == "start":
-            told, first = self._start(message), message["first"]
-            if first is not None and "answer" in told:
-                told["answer"]["first"] = self._obey({"do": "ask", **first}, given)
-            return told
-        if self._tenant is None:
-            raise HarnessError("nothing is started", where="supervisor")
-        return self._tenant.exchange(message["ask"], given, message["seconds"])
 
     def _start(self, message: Message) -> Message:
         limits, gpu = Limits(**message["limits"]), bool(message["gpu"])
@@ -162,7 +162,7 @@ class Tenant:
     Attributes:
         channel: the connection to it.
         printed: bytes that it printed so far.
-        facts: what contains it as far as its keeper knows.
+        facts: what contains it as far as its supervisor knows.
         ended: how it came to its end, None while it lives.
     """
 
@@ -239,7 +239,8 @@ class Tenant:
         deadline = time.monotonic() + seconds
         self._watch.begin()
         try:
-            self.channel.send({**ask, "number": self._number}, SEND_SECONDS)
+            own = {"number": self._number, "given": len(given)}
+            self.channel.send({**ask, **own}, SEND_SECONDS)
             if given:
                 self.channel.send_descriptors(given, SEND_SECONDS)
         except WireTimeout:
@@ -394,7 +395,7 @@ def _kill_all(pids: list[int]) -> None:
 def _become(
     sock: socket.socket, run: Callable[[Channel, Facts], NoReturn], facts: Facts
 ) -> NoReturn:
-    """Be the tenant: forget what the keeper had open, and run."""
+    """Be the tenant: forget what the supervisor had open, and run."""
     try:
         contain.prctl(contain.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()

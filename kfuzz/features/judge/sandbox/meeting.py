@@ -9,7 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -62,12 +62,6 @@ class Surroundings:
     bare: bool = False
     grad: bool = False
     threads: int = 1
-
-    def told(self) -> dict[str, Any]:
-        """Return it as plain data, without the pause, which is the campaign's."""
-        fields = asdict(self)
-        del fields["pause"]
-        return fields
 
 
 PLAIN: Final = Surroundings()

@@ -1,4 +1,4 @@
-"""`Sandbox`: foreign code behind a keeper, for a campaign that never imports it.
+"""`Sandbox`: foreign code behind a supervisor, for a campaign that never imports it.
 
 What is and what is not contained is told by `Sandbox.containment`, measured on this
 machine; what the code can and cannot do to a verdict stands in `inside`.
@@ -15,8 +15,8 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -35,8 +35,8 @@ from kfuzz.core.errors import (
     KernelEnded,
     KfuzzError,
     Measures,
-    OutputSpec,
 )
+from kfuzz.core.home import HOME
 from kfuzz.execution.calls.results import RaisedElsewhere
 from kfuzz.execution.device.backends import named
 from kfuzz.execution.memory.allocations import GuardedAllocations
@@ -52,7 +52,7 @@ from kfuzz.features.judge.sandbox.contain import (
     open_to_others,
     scrubbed,
 )
-from kfuzz.features.judge.sandbox.hiding import NAMED
+from kfuzz.features.judge.sandbox.hiding import NAMED, program
 from kfuzz.features.judge.sandbox.keeper import SERVE
 from kfuzz.features.judge.sandbox.meeting import PLAIN, Circumstances, Surroundings
 from kfuzz.features.judge.sandbox.wire import (
@@ -60,12 +60,9 @@ from kfuzz.features.judge.sandbox.wire import (
     ArgumentRooms,
     Broken,
     Carrier,
-    Geometry,
     Given,
     Returned,
-    page_up,
-    plain_to_wire,
-    raw,
+    packed,
     read_exception,
     returned,
     stand_in,
@@ -99,7 +96,7 @@ class Phases:
 
 
 GRACE_SECONDS: Final = 40.0
-"""How much later than its child the keeper answers at most: it has to end it first."""
+"""How much later than a child its supervisor answers: it has to end it first."""
 
 
 class Asked(NamedTuple):
@@ -113,17 +110,11 @@ class Asked(NamedTuple):
 
     request: Mapping[str, Any]
     seconds: float
-    given: Sequence[int] = ()
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """It as its keeper takes it."""
-        count = {"descriptors": len(self.given)}
-        return {"ask": {**self.request, **count}, "seconds": self.seconds, **count}
+    given: Sequence[int]
 
 
 class Kept:
-    """A child behind its keeper.
+    """A child behind its supervisor.
 
     Attributes:
         ended: how it came to its end, None while it lives.
@@ -140,7 +131,7 @@ class Kept:
         Args:
             zygote: what it is forked from.
             scratch: a folder of its own, made here.
-            start: what the keeper has to know of it besides.
+            start: what the supervisor has to know of it besides.
             first: what it is asked as soon as it is ready; `answer` returns the answer.
 
         Raises:
@@ -148,22 +139,28 @@ class Kept:
         """
         self.ended: Ended | None = None
         self.facts: Facts | None = None
-        given = () if first is None else first.given
         self.asked = first is not None
-        self._start_seconds = float(start["limits"]["open_seconds"])
-        self._start_seconds += first.seconds if first else 0.0
-        self._answered: dict[str, Any] | None = None
+        self._seconds = float(start["limits"]["open_seconds"])
+        self._seconds += first.seconds if first else 0.0
+        self._reply: dict[str, Any] = {}
         self._scratch = scratch
         self._wrong: str | None = None
         self._killed = killed_for_memory()
         scratch.mkdir(parents=True)
         Path(start["cache"]).mkdir(parents=True, exist_ok=True)
         self._child: Child = zygote.fork()
-        ask = None if first is None else first.message
-        own = {"scratch": str(scratch), "first": ask, "descriptors": len(given)}
-        self._child.send({"do": "start", **start, **own})
-        if given:
-            self._child.send_descriptors(given)
+        self._send({"start": {**start, "scratch": str(scratch)}}, first)
+
+    def _send(self, message: Mapping[str, Any], asked: Asked | None) -> None:
+        """Send the supervisor a message that may have a request to the child in it."""
+        ask: Mapping[str, Any] = asked._asdict() if asked else {}
+        given = ask.get("given", ())
+        try:
+            self._child.send({**message, **ask, "given": len(given)})
+            if given:
+                self._child.send_descriptors(given)
+        except (ChildDied, ChildTimeout, ZygoteError) as fault:
+            self._lost(fault)
 
     def ready(self) -> str:
         """Wait until it is contained; return why its device does not work, or ""."""
@@ -172,14 +169,13 @@ class Kept:
         return self._wrong
 
     def _started(self) -> str:
-        answer = self._received(self._start_seconds)
+        answer = self._answer("start", self._seconds)
         if isinstance(answer, Ended):
             return f"the child {answer.text} ({answer.output.strip()[-500:]})"
         if answer.get("ailment"):
             return str(answer["ailment"])
         if "facts" not in answer:
             raise HarnessError(f"the child does not start: {answer}")
-        self._answered = answer.pop("first", None)
         facts = dict(answer["facts"])
         self.facts = Facts(**{**facts, "limits": tuple(facts["limits"])})
         return ""
@@ -188,32 +184,21 @@ class Kept:
         """Return the child's answer, or the end that came instead.
 
         Raises:
-            HarnessError: the keeper itself failed.
+            HarnessError: the supervisor itself failed.
         """
         self.ask_ahead(asked)
         return self.answer(asked.seconds)
 
     def ask_ahead(self, asked: Asked) -> None:
         """Ask a child that is ready without waiting for its answer."""
-        if self.ended is not None:
-            return
-        self.asked = True
-        try:
-            self._child.send({"do": "ask", **asked.message})
-            if asked.given:
-                self._child.send_descriptors(asked.given)
-        except (ChildDied, ChildTimeout, ZygoteError) as fault:
-            self._lost(fault)
+        if self.ended is None:
+            self.asked = True
+            self._send({}, asked)
 
     def answer(self, seconds: float) -> dict[str, Any] | Ended:
         """Return the answer to what was asked ahead, as `ask` does."""
         self.asked = False
-        if self.ended is not None:
-            return self.ended
-        if self._answered is None:
-            return self._received(seconds)
-        reply, self._answered = self._answered, None
-        return self._read(reply)
+        return self._answer("request", seconds)
 
     def close(self) -> None:
         """End it and remove its scratch folder."""
@@ -221,16 +206,18 @@ class Kept:
             self._child.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _received(self, seconds: float) -> dict[str, Any] | Ended:
-        try:
-            reply = self._child.wait(seconds + GRACE_SECONDS)
-        except (ChildDied, ChildTimeout, ZygoteError) as fault:
-            return self._lost(fault)
-        except ChildRaised as raised:
-            raise HarnessError(f"the supervisor failed: {raised.what}") from None
-        return self._read(reply)
-
-    def _read(self, reply: dict[str, Any]) -> dict[str, Any] | Ended:
+    def _answer(self, part: str, seconds: float) -> dict[str, Any] | Ended:
+        """Return the answer to a part of the last message."""
+        if self.ended is None and part not in self._reply:
+            try:
+                self._reply = self._child.wait(seconds + GRACE_SECONDS)
+            except (ChildDied, ChildTimeout, ZygoteError) as fault:
+                self._lost(fault)
+            except ChildRaised as raised:
+                raise HarnessError(f"the supervisor failed: {raised.what}") from None
+        if self.ended is not None:
+            return self.ended
+        reply = self._reply.pop(part)
         if "ended" in reply:
             told = reply["ended"]
             self.ended = Ended(
@@ -240,108 +227,52 @@ class Kept:
         answer: dict[str, Any] = reply["answer"]
         return answer
 
-    def _lost(self, fault: Exception) -> Ended:
-        """Return what is to be said of a child whose keeper is gone.
+    def _lost(self, fault: Exception) -> None:
+        """Note the end of a child whose supervisor is gone.
 
-        A keeper does not end by itself: its child found and ended it, unless the system
-        ran out of memory meanwhile.
+        A supervisor does not end by itself: its child found and ended it, unless the
+        system ran out of memory meanwhile.
         """
         tail = getattr(fault, "output_tail", "")
+        text = f"ends its supervisor process ({fault})"
+        self.ended = Ended(End.CRASH, "supervisor ended", text, tail)
         if killed_for_memory() > self._killed:
             text = "ends as the system kills processes for want of memory"
             self.ended = Ended(End.MEMORY, "machine", text, tail)
-            return self.ended
-        text = f"ends its supervisor process ({fault})"
-        self.ended = Ended(End.CRASH, "supervisor ended", text, tail)
-        return self.ended
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What importing the file and building what it defines came to.
+class Built:
+    """What a file's class was built to, or its function.
 
     Attributes:
-        raised: the exception that it ended with, None if there was none.
-        ended: how the child came to its end instead of answering, else None.
         state: names of the parameters and buffers of a module.
         loaded: names of those that the entry's weights were loaded into.
         alike: names of the other weights that it holds all the same, elsewhere.
     """
 
-    raised: Raised | None = None
-    ended: Ended | None = None
     state: tuple[str, ...] = ()
     loaded: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
 
 
-def open_request(entry: Entry) -> tuple[dict[str, Any], Carrier | None]:
-    """Return what to ask to have an entry opened, and its tensors, to be closed.
-
-    Raises:
-        TypeError: an argument of the constructor is no plain data.
-        OSError: there is no memory for the tensors.
-    """
-    given: list[torch.Tensor] = []
-    args = plain_to_wire(tuple(entry.args), given)
-    kwargs = plain_to_wire(dict(entry.kwargs), given)
-    tensors = [*entry.weights.values(), *given]
-    listed: list[tuple[dict[str, Any], int]] = []
-    at = 0
-    for tensor in tensors:
-        geometry = Geometry.of(tensor)
-        listed.append((geometry.told(), at))
-        at += page_up(geometry.nbytes)
-    request = {
-        "do": "open",
-        "path": str(entry.path.resolve()),
-        "build": entry.build,
-        "args": args,
-        "kwargs": kwargs,
-        "seed": entry.seed,
-        "mode": str(entry.mode),
-        "constants_drawn": entry.constants_drawn,
-        "names": list(entry.weights),
-        "tensors": listed,
-        "fixed": [[k, plain_to_wire(v)] for k, v in sorted(entry.fixed.items())],
-    }
-    if not listed:
-        return request, None
-    memory = Carrier("tensors", at)
-    for (_, offset), tensor in zip(listed, tensors, strict=True):
-        memory.write(offset, raw(tensor))
-    return request, memory
-
-
-def read_opened(answer: dict[str, Any] | Ended) -> Opened:
-    """Return what an answer says; one that is none counts as an end."""
-    if isinstance(answer, Ended):
-        return Opened(ended=answer)
-    try:
-        if "raised" in answer:
-            return Opened(raised=read_exception(answer["raised"]))
-        told = [answer[part] for part in ("state", "loaded", "alike")]
-        return Opened(None, None, *(tuple(str(n)[:500] for n in t) for t in told))
-    except (Broken, KeyError, TypeError) as error:
-        text = f"does not report what it built: {error}"
-        return Opened(ended=Ended(End.PROTOCOL, "protocol", text))
-
-
 @dataclass(frozen=True)
 class Called:
-    """What one call came to: an answer, an exception or an end.
+    """What one request came to: an answer, an exception or an end.
 
     Attributes:
-        returned: what it returned, in the campaign's memory; None if it did not.
+        returned: what a call returned, in the campaign's memory; None if it did not.
         raised: the exception that left it.
         ended: how the child came to its end; the next call has a fresh one.
         seconds: from the request to the answer, by the campaign's clock.
+        built: what importing the file and building what it defines gave.
     """
 
     returned: Returned | None = None
     raised: Raised | None = None
     ended: Ended | None = None
     seconds: float = 0.0
+    built: Built = field(default_factory=Built)
 
     @property
     def spoilt(self) -> bool:
@@ -351,40 +282,37 @@ class Called:
         return lost or self.ended is not None
 
 
-def read_called(
-    answer: dict[str, Any],
-    rooms: ArgumentRooms,
-    carried: Carrier,
-    results: Carrier,
-    tensors: Sequence[Tensor],
-    device: torch.device,
-    given: Given,
+def _read(
+    answer: dict[str, Any] | Ended, made: Callable[[dict[str, Any]], Called]
 ) -> Called:
     """Return what an answer says; one that is none counts as an end.
 
     Args:
-        answer: the child's.
-        rooms: the arguments' memory, into which is copied what the kernel left.
-        carried: that memory as the child has it.
-        results: the elements of results.
-        tensors: the arguments.
-        device: where results are to lie.
-        given: earlier results.
+        answer: the child's, or how it ended.
+        made: reads one that is no exception.
 
     Raises:
         torch.OutOfMemoryError: the campaign has no memory for the results.
     """
+    if isinstance(answer, Ended):
+        return Called(ended=answer)
     try:
         if "raised" in answer:
             return Called(raised=read_exception(answer["raised"]))
-        rooms.read(carried)
-        return Called(returned=returned(answer, results, tensors, device, given))
+        return made(answer)
     except torch.OutOfMemoryError:
         raise
     # A dtype without a size, or strides that overlap: whatever torch says of those.
-    except (Broken, ArithmeticError, OSError, RuntimeError, TypeError, ValueError) as e:
-        text = f"does not report what it returned: {e}"
+    except (
+        Broken, ArithmeticError, KeyError, OSError, RuntimeError, TypeError, ValueError,
+    ) as error:  # fmt: skip
+        text = f"does not report what it built or returned: {error}"
         return Called(ended=Ended(End.PROTOCOL, "protocol", text))
+
+
+def _built(answer: dict[str, Any]) -> Called:
+    told = [answer[part] for part in ("state", "loaded", "alike")]
+    return Called(built=Built(*(tuple(str(n)[:500] for n in t) for t in told)))
 
 
 _INSIDE: Final = "kfuzz.features.judge.sandbox.inside"
@@ -413,7 +341,7 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     env = scrubbed(os.environ, added={**backend.environment, **seen})
     begin = partial(
         Zygote, SERVE, env=env, preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
-        output=output,
+        output=output, program=partial(program, HOME),
     )  # fmt: skip
     if NAMED not in sys.prefix:
         return begin()
@@ -486,7 +414,7 @@ class Sandbox(Closing):
         self._kept: Kept | None = None
         # Children that get ready meanwhile.
         self._spares: list[Kept] = []
-        self._opened: Opened | None = None
+        self._opened: Called | None = None
         self._containment: Containment | None = None
         self._called_before = False
         self._first_took = 0.0
@@ -514,7 +442,7 @@ class Sandbox(Closing):
         """Whether the present child has answered a call."""
         return self.alive and self._called_before
 
-    def start(self) -> Opened:
+    def start(self) -> Called:
         """Return how the entry opens, in the present child or a fresh one.
 
         Raises:
@@ -529,7 +457,7 @@ class Sandbox(Closing):
         if not kept.asked:
             with self._opening(self._entry) as asked:
                 kept.ask_ahead(asked)
-        opened = read_opened(kept.answer(self.limits.open_seconds))
+        opened = _read(kept.answer(self.limits.open_seconds), _built)
         self._called_before = False
         if opened.ended is not None:
             self.fresh()
@@ -540,10 +468,8 @@ class Sandbox(Closing):
     def call(
         self,
         tensors: Sequence[Tensor],
-        scalars: Mapping[str, Any],
-        outputs: Sequence[OutputSpec] | None = None,
+        named: Mapping[str, Tensor],
         *,
-        named: Mapping[str, Tensor] | None = None,
         poison: Poison = Poison.NAN,
         around: Surroundings = PLAIN,
         predicted: float = 0.0,
@@ -554,11 +480,9 @@ class Sandbox(Closing):
         with its whole storage; each keeps strides, offset and alignment.
 
         Args:
-            tensors: the arguments, on `device`.
-            scalars: the keywords, as `Entry` describes plain data.
-            outputs: what it may return; memory for that many bytes is shared. None for
-                a multiple of what it is given.
-            named: tensors that are passed by keyword.
+            tensors: the arguments, on `device`; memory for a multiple of their bytes is
+                shared for results.
+            named: those that are passed by keyword.
             poison: what memory holds that it allocates.
             around: what surrounds the call.
             predicted: seconds that the call is expected to take.
@@ -568,15 +492,13 @@ class Sandbox(Closing):
             OSError: there is no shared memory.
         """
         opened = self.start()
-        if opened.ended is not None:
-            return Called(ended=opened.ended)
-        if opened.raised is not None:
-            return Called(raised=opened.raised)
+        if opened.ended is not None or opened.raised is not None:
+            return opened
         assert self._kept is not None
-        named = named or {}
         tensors = [*tensors, *named.values()]
         rooms = ArgumentRooms(tensors, self.limits.result_bytes)
-        nbytes = self._capacity(rooms.nbytes, outputs)
+        most = max(_SMALL_RESULTS, _RESULT_FACTOR * rooms.nbytes)
+        nbytes = min(most, self.limits.result_bytes)
         with (
             Carrier("arguments", rooms.nbytes) as carried,
             Carrier("results", nbytes) as results,
@@ -587,9 +509,8 @@ class Sandbox(Closing):
                 "rooms": rooms.told,
                 "tensors": rooms.tensors,
                 "named": list(named),
-                "scalars": plain_to_wire(dict(scalars)),
                 "poison": str(poison),
-                "around": around.told(),
+                "around": asdict(around),
             }
             began = time.monotonic()
             patience = self.patience(predicted)
@@ -609,9 +530,13 @@ class Sandbox(Closing):
             if not self._called_before:
                 self._first_took = max(self._first_took, seconds)
             self._called_before = True
-            called = read_called(
-                answer, rooms, carried, results, tensors, self.device, self._given
-            )
+
+            def made(answer: dict[str, Any]) -> Called:
+                rooms.read(carried)
+                given = self._given
+                return Called(returned(answer, results, tensors, self.device, given))
+
+            called = _read(answer, made)
             if called.spoilt:
                 self.fresh()
             return replace(called, seconds=seconds)
@@ -754,18 +679,18 @@ class Sandbox(Closing):
             entry: the entry.
             share: of what a child may have of a device's memory.
         """
-        request, memory = open_request(entry)
-        request["device_share"] = share * self.limits.device_share
-        with memory or nullcontext():
-            given = [memory.descriptor] if memory else []
-            yield Asked(request, self.limits.open_seconds, given)
-
-    def _capacity(self, nbytes: int, outputs: Sequence[OutputSpec] | None) -> int:
-        if outputs is None:
-            most = max(_SMALL_RESULTS, _RESULT_FACTOR * nbytes)
-            return min(most, self.limits.result_bytes)
-        sizes = [Geometry(o.dtype, o.shape, (), 0).nbytes for o in outputs]
-        return sum(map(page_up, sizes))
+        request = {
+            "do": "open",
+            "path": str(entry.path.resolve()),
+            "build": entry.build,
+            "seed": entry.seed,
+            "mode": str(entry.mode),
+            "constants_drawn": entry.constants_drawn,
+            "device_share": share * self.limits.device_share,
+        }
+        given = tuple(entry.args), entry.kwargs, entry.weights, entry.fixed
+        with packed(given) as memory:
+            yield Asked(request, self.limits.open_seconds, [memory])
 
 
 def _clear(
@@ -782,8 +707,6 @@ def _clear(
 
 
 # `RemoteKernel`: foreign code in a child, callable like an implementation.
-
-Outputs = Callable[[Sequence[Tensor], Mapping[str, Any]], Sequence[OutputSpec] | None]
 
 _MOST_NAMES: Final = 256
 
@@ -804,7 +727,6 @@ class RemoteKernel:
 
     Args:
         sandbox: where the entry runs; the caller opens and closes it.
-        outputs: tells what a call may return; None for a bound by the arguments' size.
         nesting: how results are to be nested, as `results.nesting` says it.
         circumstances: draws what surrounds each call; fresh ones by default.
 
@@ -820,7 +742,6 @@ class RemoteKernel:
         self,
         sandbox: Sandbox,
         *,
-        outputs: Outputs | None = None,
         nesting: str = "",
         circumstances: Circumstances | None = None,
     ) -> None:
@@ -831,11 +752,10 @@ class RemoteKernel:
         self.calls = 0
         self.late = 0
         self.words: dict[str, dict[str, None]] = {name: {} for name in WORDS}
-        self._outputs = outputs
         # Calls that overlap in the campaign's threads take turns.
         self._lock = threading.Lock()
 
-    def __call__(self, *tensors: Tensor, **scalars: Any) -> Any:
+    def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
         """Call the kernel; returns what it returned, as tensors of kfuzz's own."""
         mode = _get_current_dispatch_mode()
         guarded = mode if isinstance(mode, GuardedAllocations) else None
@@ -843,7 +763,7 @@ class RemoteKernel:
         seed = torch.default_generator.initial_seed()
         first = not self.sandbox.warm
         with self._lock, torch._C._DisableTorchDispatch():
-            called = self._called(tensors, scalars, poison, seed)
+            called = self._called(tensors, named, poison, seed)
         returned = called.returned
         if returned is None:
             raise RaisedElsewhere(called.raised or Raised("Exception", "", ""))
@@ -867,7 +787,7 @@ class RemoteKernel:
     def _called(
         self,
         tensors: Sequence[Tensor],
-        scalars: Mapping[str, Any],
+        named: Mapping[str, Tensor],
         poison: Poison,
         seed: int,
     ) -> Called:
@@ -876,9 +796,6 @@ class RemoteKernel:
         Raises:
             KernelEnded: it ended instead of answering.
         """
-        outputs = None if self._outputs is None else self._outputs(tensors, scalars)
-        named = {k: v for k, v in scalars.items() if isinstance(v, Tensor)}
-        plain = {k: v for k, v in scalars.items() if k not in named}
         if not self.sandbox.alive:
             self.circumstances.renew()
         around = self.circumstances.of(seed, [*tensors, *named.values()])
@@ -886,8 +803,8 @@ class RemoteKernel:
         for attempt in range(2):
             try:
                 called = self.sandbox.call(
-                    tensors, plain, outputs, named=named,
-                    poison=poison, around=around, predicted=self.predicted,
+                    tensors, named, poison=poison, around=around,
+                    predicted=self.predicted,
                 )  # fmt: skip
             except (OSError, KfuzzError) as error:
                 text = f"cannot be called: {error}"

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from mmap import mmap
 from typing import Any, Final
 
 import numpy as np
@@ -146,10 +147,6 @@ class Geometry:
         # .data starts a version counter of its own.
         return made.data
 
-    def told(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
-
     @classmethod
     def read(cls, told: object) -> "Geometry":
         """Return the geometry that was told.
@@ -203,7 +200,7 @@ def raw(tensor: Tensor) -> Tensor:
 def received(channel: Channel) -> Iterator[tuple[Message, list[int]]]:
     """Wait for a message; give it with its descriptors, which are closed afterwards."""
     message = channel.receive()
-    count = int(message.get("descriptors", 0))
+    count = int(message.get("given", 0))
     given = channel.receive_descriptors(count, None) if count else []
     try:
         yield message, given
@@ -212,50 +209,41 @@ def received(channel: Channel) -> Iterator[tuple[Message, list[int]]]:
             os.close(descriptor)
 
 
-def plain_to_wire(value: Any, tensors: list[Tensor] | None = None) -> Any:
-    """Return plain data as JSON can hold it.
-
-    Args:
-        value: the data.
-        tensors: takes the tensors among them, which are named by their place; None
-            where there may be none.
+@contextmanager
+def packed(value: Any) -> Iterator[int]:
+    """Give a descriptor of shared memory with plain data and tensors.
 
     Raises:
-        TypeError: a value is none of None, bool, int, float, str, dtype, and lists,
-            tuples and mappings of these.
+        OSError: there is no memory for them.
+        Exception: a value cannot be passed to another process.
     """
-    if isinstance(value, Tensor) and tensors is not None:
-        tensors.append(value.detach())
-        return {"given": len(tensors) - 1}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, torch.dtype):
-        return {"dtype": str(value).removeprefix("torch.")}
-    if isinstance(value, tuple | torch.Size):
-        return {"tuple": [plain_to_wire(v, tensors) for v in value]}
-    if isinstance(value, Sequence):
-        return [plain_to_wire(v, tensors) for v in value]
-    if isinstance(value, dict):
-        pairs = [
-            [plain_to_wire(k), plain_to_wire(v, tensors)] for k, v in value.items()
-        ]
-        return {"pairs": pairs}
-    raise TypeError(f"{type(value).__name__} cannot be passed to a child")
+    with open(os.memfd_create("tensors", os.MFD_CLOEXEC), "w+b") as memory:
+        torch.save(_plain(value), memory)
+        memory.flush()
+        yield memory.fileno()
 
 
-def plain_from_wire(value: Any, tensors: Sequence[Tensor] = ()) -> Any:
-    """Return what `plain_to_wire` was given, with the tensors that it took."""
-    if isinstance(value, list):
-        return [plain_from_wire(v, tensors) for v in value]
-    if not isinstance(value, dict):
-        return value
-    if "dtype" in value:
-        return getattr(torch, value["dtype"])
-    if "given" in value:
-        return tensors[value["given"]]
-    if "tuple" in value:
-        return tuple(plain_from_wire(v, tensors) for v in value["tuple"])
-    return {plain_from_wire(k): plain_from_wire(v, tensors) for k, v in value["pairs"]}
+def unpacked(descriptor: int) -> Any:
+    """Return what `packed` was given, plain data alone, its tensors on the CPU."""
+    with mmap(descriptor, 0) as memory:
+        return torch.load(memory, map_location="cpu", weights_only=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return data of plain types alone."""
+    if isinstance(value, Tensor):
+        x = value.detach().cpu()
+        return x if x.nbytes == x.untyped_storage().nbytes() else x.clone()
+    if isinstance(value, Mapping):
+        return {_plain(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(map(_plain, value))
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 class ArgumentRooms:
@@ -299,7 +287,7 @@ class ArgumentRooms:
                 self._parts.append(part)
                 self.told.append([*key, self.nbytes])
                 self.nbytes += page_up(part.numel())
-            self.tensors.append([Geometry.of(tensor).told(), known[key], base, stop])
+            self.tensors.append([asdict(Geometry.of(tensor)), known[key], base, stop])
 
     def write(self, carrier: Carrier) -> None:
         """Copy all parts to shared memory."""
@@ -485,7 +473,7 @@ def told_results(
         if each.layout is not torch.strided or each.is_quantized:
             item["layout"] = "quantized" if each.is_quantized else item["layout"]
             continue
-        item["geometry"] = Geometry.of(each).told()
+        item["geometry"] = asdict(Geometry.of(each))
         item["device"] = each.device.type
         if each.device.type == "meta":
             continue

@@ -25,22 +25,20 @@ from kfuzz.execution.device.backends import resolve
 from kfuzz.execution.processes import Zygote
 from kfuzz.execution.processes.wire import Message
 from kfuzz.features.judge.candidate import Candidate
-from kfuzz.features.judge.kernelbench.audit import Problem, open_problem
-from kfuzz.features.judge.kernelbench.operator import Reference
+from kfuzz.features.judge.kernelbench.reference import (
+    PosedProblem,
+    Reference,
+    open_problem,
+)
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
-from kfuzz.features.judge.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.contain import Limits
+from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.service.judge import Ruling
 from kfuzz.report.json_report import finding_summary
 
 # The part of a GPU's memory that candidates may have, all of them together.
 _CANDIDATES_SHARE: Final = 0.5
-_RULINGS: Final = {
-    Verdict.CONFORMS: Ruling.CONFORMS,
-    Verdict.VIOLATES: Ruling.VIOLATES,
-    Verdict.UNDER_SPECIFIED: Ruling.UNDER_SPECIFIED,
-}
 
 
 class Worker:
@@ -56,7 +54,7 @@ class Worker:
         # Where the next candidate is to be built: a child gets ready there meanwhile.
         self._ahead: Sandbox | None = None
         self._reference: Path | None = None
-        self._problem: Problem | None = None
+        self._problem: PosedProblem | None = None
 
     def __call__(self, message: Message) -> Message:
         """Answer one request.
@@ -195,7 +193,7 @@ class Worker:
 def _answer(made: Judgement, *, keeps: bool) -> Message:
     """Return a judgement as the campaign's side of this process reads it."""
     charged = [f for f in made.findings if f.state in CHARGED]
-    ruling = _RULINGS.get(made.verdict, Ruling.ERROR)
+    ruling = Ruling(str(made.verdict))
     if made.cut_off:
         ruling = Ruling.TIME_OUT
     elif ruling is Ruling.VIOLATES and made.on_finite is Verdict.CONFORMS:

@@ -20,8 +20,8 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.features.judge import candidate as contained
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
-from kfuzz.features.judge.sandbox import zygote_for
 from kfuzz.features.judge.sandbox.contain import MIB, Limits
+from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from tests.features.judge.adversaries.bodies import (
     BODIES,
     ENDLESS,

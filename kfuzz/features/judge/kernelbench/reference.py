@@ -1,7 +1,8 @@
-"""What a problem is worth before anything is held against it.
+"""A reference in KernelBench's form as an operator, and what it is worth as a problem.
 
-A result that is the same for every input, that hides in its own rounding, or that the
-reference does not reach itself, tells no right candidate from a wrong one.
+The operator has the reference's domain, float64 oracle and values. A result that is the
+same for every input, that hides in its own rounding, or that the reference does not
+reach itself, tells no right candidate from a wrong one.
 """
 
 import math
@@ -11,20 +12,282 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from kfuzz.contracts.oracle import accept, compare_all, pose
-from kfuzz.core.declaration import Declaration
-from kfuzz.core.recipe import Case
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import (
+    accept,
+    compare_all,
+    in_own_types,
+    pose,
+    reference_bounds,
+)
+from kfuzz.core.declaration import Declaration, ShapeClass
+from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.random_streams import Purpose, is_sampled, stream
+from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values.fills import seeded
-from kfuzz.features.judge.kernelbench.operator import Reference
-from kfuzz.features.judge.kernelbench.problem import Form, inputs_of, results, unchanged
-from kfuzz.features.judge.kernelbench.values import OWN, shapes_of
+from kfuzz.features.judge.kernelbench.problem import (
+    Form,
+    Inputs,
+    Sample,
+    inputs_of,
+    results,
+    unchanged,
+)
+from kfuzz.features.judge.kernelbench.values import (
+    ENDS,
+    OWN,
+    SCALED,
+    Shapes,
+    Values,
+    shapes_of,
+)
 from kfuzz.features.judge.outcome import Audit
 from kfuzz.features.judge.sandbox.wire import nesting
-from kfuzz.numerics.acceptance import Acceptance
+from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.formats import FORMATS
+from kfuzz.strategies.parameters import TensorParameter
+
+
+class Reference:
+    """A reference as what kernels are held against.
+
+    Attributes:
+        form: the file.
+        shapes: the shapes that it takes.
+        outputs: names of its results.
+        formats: their dtypes.
+        values: makes the values of its arguments, and checks them.
+        operator: it as an operator, with its float64 oracle under the shadow.
+        home: the sizes at which it is asked first: the benchmarked ones, or smaller
+            ones in their place where an oracle of those would not fit.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        shapes: Shapes,
+        outputs: Sequence[Tensor],
+        name: str,
+        inputs: Inputs | None = None,
+    ) -> None:
+        """Make the operator.
+
+        Args:
+            form: the file.
+            shapes: the shapes that it takes.
+            outputs: its results at the benchmarked shape.
+            name: the operator's.
+            inputs: what its arguments have in common; nothing by default.
+        """
+        self.form = form
+        self.shapes = shapes
+        self.names = tuple(s.name for s in form.samples)
+        self._dtypes = [s.dtype for s in form.samples]
+        many = len(outputs) > 1
+        self.outputs = tuple(f"y{i}" if many else "y" for i in range(len(outputs)))
+        self.formats = tuple(str(y.dtype).removeprefix("torch.") for y in outputs)
+        self._double = form.double()
+        # The other model and its copy, once it was asked for, and which one is used.
+        self._other: tuple[nn.Module, nn.Module] | None = None
+        self._drawn_model = False
+        self.values = Values(form, shapes, inputs or Inputs())
+        self.home = self._home(max(y.numel() for y in outputs))
+        floats = [s.dtype for s in form.samples if s.kind == "float"]
+        self.dtype = floats[0]
+        self.operator = Operator(
+            name,
+            inputs={
+                s.name: TensorParameter(
+                    " ".join(axes), dtype="" if s.dtype == self.dtype else s.dtype
+                )
+                for s, axes in zip(form.samples, shapes.axes, strict=True)
+            },
+            oracle=self._oracle,
+            error_model=self._accepted,
+            outputs=self.outputs,
+            integers=tuple(
+                n
+                for n, f in zip(self.outputs, self.formats, strict=True)
+                if DTYPES[f].kind != "float"
+            ),
+            shape_class=shapes.shape_class,
+            dtypes=(self.dtype,),
+            defaults=Declaration(dtypes=(self.dtype,)),
+            within=self.values.changed,
+        )
+
+    def use_drawn(self, *, drawn: bool) -> None:
+        """Compute with the model in which constant weights are drawn, or as built.
+
+        Raises:
+            UsageError: if that model cannot be built.
+        """
+        if drawn is self._drawn_model:
+            return
+        if self._other is None:
+            kept = self.form.model
+            self.form.model = self.form.build(nn.Module, constants_drawn=True)
+            self._other = self.form.model, self.form.double()
+            self.form.model = kept
+        mine = self.form.model, self._double
+        (self.form.model, self._double), self._other = self._other, mine
+        self._drawn_model = drawn
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """Call the model itself, in its own arithmetic."""
+        self.values.require(tensors)
+        made = self.form.call(self.form.model, tensors)
+        return made if len(made) > 1 else made[0]
+
+    def _oracle(self, *tensors: Tensor) -> Any:
+        """The reference's own model, every weight and buffer in float64."""
+        return self._computed(*in_own_types(tensors, self._dtypes))
+
+    def _computed(self, *tensors: Tensor) -> Any:
+        return self.form.call(self._double, tensors)
+
+    def _accepted(self, problem: Problem) -> dict[str, Acceptance]:
+        """Return what is accepted of each output, by the running-error shadow."""
+        self.values.require([x[0] for x in problem.tensors.values()])
+        stored = next((f for f in self.formats if DTYPES[f].kind == "float"), "float32")
+        return reference_bounds(
+            replace(problem, output=FORMATS[stored]), self._oracle, self.outputs,
+            name=self.operator.name, formats=[stored] * len(self.outputs),
+            computed=self._computed, arguments=self._dtypes,
+        )  # fmt: skip
+
+    @property
+    def whole(self) -> bool:
+        """Whether the benchmarked shape is the one that is asked first."""
+        return self.home == dict(self.shapes.sizes)
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether an oracle of arguments of given sizes fits."""
+        every = (math.prod(sizes[a] for a in axes) for axes in self.shapes.axes)
+        return max(every) <= self._most
+
+    @property
+    def _most(self) -> int:
+        return backend_of(self.form.device).limits.oracle_elements
+
+    def _home(self, results: int) -> dict[str, int]:
+        """Return the benchmarked sizes, halved until an oracle fits."""
+        restriction = ShapeClass(self.shapes.shape_class)
+        sizes = dict(self.shapes.sizes)
+        whole = math.prod(sizes[name] for name in self.shapes.free)
+        while True:
+            given = (math.prod(sizes[a] for a in axes) for axes in self.shapes.axes)
+            left = math.prod(sizes[name] for name in self.shapes.free)
+            if max(*given, results * left // max(whole, 1), 1) <= self._most:
+                return sizes
+            smaller = {}
+            for name in self.shapes.free:
+                least, _, modulus, _ = restriction.bounds(name)
+                half = sizes[name] // 2 // modulus * modulus
+                if half >= max(least, 1):
+                    smaller[name] = half
+            if not smaller:
+                return sizes
+            largest = max(smaller, key=lambda name: sizes[name])
+            sizes = restriction.settled({**sizes, largest: smaller[largest]}, {})
+
+    def _shape(self, sample: Sample, *, whole: bool = False) -> tuple[int, ...]:
+        """Return the shape of a tensor at the sizes asked first, or the file's own."""
+        if whole:
+            return sample.shape
+        at = self.form.samples.index(sample)
+        return tuple(self.home[axis] for axis in self.shapes.axes[at])
+
+    def case(
+        self, family: str, seed: int, *, whole: bool = False, **others: str
+    ) -> Case:
+        """Return the benchmarked shape with values of a family.
+
+        Args:
+            family: of the floating arguments.
+            seed: of the first argument; integers have the file's own values.
+            whole: whether the shape is the file's own, however large.
+            others: families of single arguments instead.
+        """
+        tensors = {}
+        for i, (sample, axes) in enumerate(
+            zip(self.form.samples, self.shapes.axes, strict=True)
+        ):
+            own = family if self.values.is_drawn(sample) else OWN
+            chosen = others.get(sample.name, own)
+            # The file's own values belong together: one seed for all of them.
+            apart = 0 if chosen in SCALED else i << 32
+            shape = self._shape(sample, whole=whole)
+            strides = sample.strides if shape == sample.shape else None
+            tensors[sample.name] = TensorSpec(
+                shape, axes, sample.dtype, strides, fill=Fill(chosen, seed + apart)
+            )
+        return Case(tensors, config=0)
+
+    def is_benchmarked(self, case: Case) -> bool:
+        """Whether a case has the benchmarked shape, or the one in its place."""
+        samples = list(zip(self.form.samples, case.tensors.values(), strict=True))
+        return any(
+            all(self._shape(s, whole=whole) == spec.shape for s, spec in samples)
+            for whole in (False, True)
+        )
+
+    def is_own(self, case: Case) -> bool:
+        """Whether a case has the file's own values, scaled at most."""
+        fills = [s.fill for s in case.tensors.values()]
+        return all(f is not None and f.family in SCALED for f in fills)
+
+    def resized(self, case: Case) -> Case:
+        """Return a case at the benchmarked shape, in the file's own layouts."""
+        tensors = {
+            name: replace(
+                spec, shape=self._shape(s), offset=0, plants=(),
+                strides=s.strides if self._shape(s) == s.shape else None,
+            )
+            for s, (name, spec) in zip(
+                self.form.samples, case.tensors.items(), strict=True
+            )
+        }  # fmt: skip
+        return replace(case, tensors=tensors)
+
+    @property
+    def least_elements(self) -> int:
+        """The elements of the largest tensor where every dimension is least."""
+        sizes = self.shapes.at_least({})
+        return max(math.prod(sizes[axis] for axis in axes) for axes in self.shapes.axes)
+
+    def adapted(self, case: Case) -> Case:
+        """Return a drawn case with integers, truth values and such as the file's own.
+
+        Of every four cases one has the file's own floating values as well.
+        """
+        tensors, own = {}, is_sampled(case.seed, Purpose.OWN_VALUES, 1 / 4)
+        for sample, (name, spec) in zip(
+            self.form.samples, case.tensors.items(), strict=True
+        ):
+            assert spec.fill is not None
+            family, seed = spec.fill.family, spec.fill.seed
+            if not self.values.is_drawn(sample):
+                turn = stream(seed, Purpose.INTEGER_ENDS) % 8
+                ends = sample.kind in ("int", "uint") and turn < len(ENDS)
+                ends = ends and not self.values.inputs.is_fixed(name)
+                family = ENDS[turn] if ends else OWN
+            elif own:
+                family = OWN
+            else:
+                tensors[name] = spec
+                continue
+            tensors[name] = replace(
+                spec, fill=Fill(family, case.seed if own else seed), plants=()
+            )
+        return replace(case, tensors=tensors, config=0)
+
+
+# What a problem is worth before anything is held against it.
 
 # Kinds of element that results may have; others have no acceptance.
 JUDGED: Final = (
@@ -68,14 +331,14 @@ def outputs_of(form: Form) -> tuple[tuple[Tensor, ...], str]:
     return made, ""
 
 
-class Problem(NamedTuple):
+class PosedProblem(NamedTuple):
     """What a problem is worth, and its reference; None where it decides nothing."""
 
     audit: Audit
     reference: Reference | None
 
 
-def open_problem(path: Path, device: str, text: str | None = None) -> Problem:
+def open_problem(path: Path, device: str, text: str | None = None) -> PosedProblem:
     """Load a reference and audit it.
 
     The device becomes torch's current one: a reference, too, may ask for no other.
@@ -92,15 +355,15 @@ def open_problem(path: Path, device: str, text: str | None = None) -> Problem:
     form = Form(path, torch.device(device), text)
     made, why = outputs_of(form)
     if why:
-        return Problem(Audit(faults=(why,)), None)
+        return PosedProblem(Audit(faults=(why,)), None)
     inputs = inputs_of(form)
     reference = Reference(form, shapes_of(form, inputs), made, path.stem, inputs)
     form.first = ()
     if not reference.fits(reference.home):
         why = "its tensors are too large for an oracle, and no smaller shape is taken"
-        return Problem(Audit(faults=(why,)), None)
+        return PosedProblem(Audit(faults=(why,)), None)
     audit = Auditor(reference, lambda seed: reference.case(OWN, seed)).audit()
-    return Problem(audit, reference)
+    return PosedProblem(audit, reference)
 
 
 class Auditor:
@@ -208,7 +471,7 @@ class Auditor:
             name
             for name in data
             if (others := self._others(name))
-            and not any(map(self._differs(first), others))
+            and not any(self._differs(first, values) for values in others)
         ]
         if len(dull) == len(data):
             return ["its result is the same for every input"]
@@ -241,14 +504,11 @@ class Auditor:
         made = [inputs.fitted({**data, name: other}) for other in changed]
         return [values for values in made if not torch.equal(values[name], x)]
 
-    def _differs(self, first: Sequence[Any]) -> Callable[[Mapping[str, Tensor]], bool]:
-        def differs(values: Mapping[str, Tensor]) -> bool:
-            try:
-                return not _same(first, self._run(values))
-            except Exception:  # outside its domain: it looks at it
-                return True
-
-        return differs
+    def _differs(self, first: Sequence[Any], values: Mapping[str, Tensor]) -> bool:
+        try:
+            return not _same(first, self._run(values))
+        except Exception:  # outside its domain: it looks at it
+            return True
 
     def _differs_with(
         self, parameters: Mapping[str, Tensor], first: Sequence[Any]
