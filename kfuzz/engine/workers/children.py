@@ -46,8 +46,7 @@ from kfuzz.evaluation.worker import (
     Worker,
 )
 from kfuzz.execution.calls.compiling import Holder
-from kfuzz.execution.device.backend import Capabilities
-from kfuzz.execution.device.backends import BACKENDS
+from kfuzz.execution.device.backends import BACKENDS, Capabilities
 from kfuzz.execution.memory.allocations import EDGE_ALIGNMENT
 from kfuzz.execution.processes import (
     Child,

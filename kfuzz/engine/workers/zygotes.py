@@ -20,9 +20,9 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
-from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import (
     BACKENDS,
+    DeviceBackend,
     environment_for,
     first_of,
     guess,

@@ -35,7 +35,6 @@ from kfuzz.execution.memory.fences import Pool
 from kfuzz.execution.memory.placement import ROW_BYTES
 from kfuzz.execution.memory.poison import ALTERNATING, Poison, poison_bytes
 from kfuzz.execution.memory.slots import Arena, PoisonedSlot, Rows
-from kfuzz.numerics.formats import Footprint
 from kfuzz.numerics.run import AllocationTouch
 
 EDGE_ALIGNMENT: Final = 256
@@ -339,8 +338,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._edges is not None:
             found = self._edges.take(len(self._allocations), nbytes, guard)
         block, slot = found or self._in_block(tensor.device, nbytes, guard)
-        rows = Rows(block, (slot,))
-        guarded = PoisonedSlot(rows, tensor.dtype, (self.poison,))
+        rows = Rows(block)
+        guarded = PoisonedSlot(rows, slot, tensor.dtype, (self.poison,))
         storage = rows.storage(0, slot)
         if keep:
             storage[:keep].copy_(old[:keep])
@@ -743,8 +742,8 @@ class Prepared:
             slot = next_slot(
                 memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=False
             )
-            rows = Rows(memory, (slot,), need // pitch, pitch)
-            self._guarded.append(PoisonedSlot(rows, made.dtype, poisons))
+            rows = Rows(memory, need // pitch, pitch)
+            self._guarded.append(PoisonedSlot(rows, slot, made.dtype, poisons))
             form = made.dtype, made.shape, made.stride(), 0
             tensors = rows.tensors(self._isolated, slot, form)
         self.columns.append(rows)  # views of it are looked at from here on
@@ -812,82 +811,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, list):
         return [_copied(item) for item in value]
     return tuple(_copied(item) for item in value) if isinstance(value, tuple) else value
-
-
-# Views that end past a item's memory, which a storage of its own would refuse.
-
-OVERREACH: Final = "a view past the end of its memory"
-"""Why an item is suspect that makes such a view."""
-
-# What makes a tensor of any part of a storage.
-_OF_STORAGE: Final[tuple[tuple[Any, str], ...]] = (
-    (Tensor, "as_strided"),
-    (Tensor, "as_strided_"),
-    (Tensor, "set_"),
-    (torch, "as_strided"),
-    (torch, "as_strided_"),
-)
-
-
-class Overreach:
-    """Notes such views, as far as Python makes them, until its context ends.
-
-    Items share a storage, which such a view need not leave.
-
-    Attributes:
-        seen: whether one has been made; whoever calls the kernel sets it back.
-        first: storages in which items have parts from the beginning.
-        later: those that have come since.
-    """
-
-    def __init__(self, *shared: Rows) -> None:
-        """Note nothing yet.
-
-        Args:
-            shared: storages in which items have parts from the beginning.
-        """
-        self.seen = False
-        self.first = shared
-        self.later: Sequence[Rows] = ()
-        self._patches = Patches()
-        self._begun = False
-
-    def begin(self) -> None:
-        """Note such views from now on until the context ends.
-
-        Not before a kernel's first call has imported what it does: other libraries
-        keep tables of torch's functions.
-        """
-        if not self._begun:
-            self._begun = True
-            for owner, name in _OF_STORAGE:
-                self._patches.set(owner, name, self._noting(getattr(owner, name)))
-
-    def __enter__(self) -> "Overreach":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._patches.undo()
-
-    def _noting(self, true: Callable[..., Any]) -> Callable[..., Any]:
-        def noting(*args: Any, **kwargs: Any) -> Any:
-            made = true(*args, **kwargs)
-            if type(made) is Tensor and self._is_past(made):
-                self.seen = True
-            return made
-
-        return noting
-
-    def _is_past(self, made: Tensor) -> bool:
-        """Whether a tensor ends elsewhere than in what it begins in."""
-        if made.layout is not torch.strided or not made.numel():
-            return False
-        try:
-            place = made.untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError):  # a wrapper's, as vmap makes
-            return False
-        for shared in (*self.first, *self.later):
-            if shared.low == place:
-                footprint = Footprint.of(made)
-                return not shared.holds(footprint.address, footprint.stop)
-        return False

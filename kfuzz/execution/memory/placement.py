@@ -239,9 +239,8 @@ class Dense:
                 compared.
         """
         self.placed = {argument.name: (argument, slot) for argument, slot in placed}
-        slots = tuple(slot for _, slot in placed)
-        self.rows = Rows(memory, slots, items, pitch)
-        self._snapshot = Rows(snapshot, slots, items, pitch)
+        self.rows = Rows(memory, items, pitch)
+        self._snapshot = Rows(snapshot, items, pitch)
         self._first, self._last = within
         self._now = self.rows.columns(*within, torch.int64)
         self._was = self._snapshot.columns(*within, torch.int64)
@@ -321,7 +320,7 @@ class Sparse:
     def __init__(self, argument: Argument, around: Poison, arena: Arena) -> None:
         self._windows = Windows(argument, around, arena.device)
         slot = self._windows.slot
-        self.rows = Rows(self._windows.memory, (slot,))
+        self.rows = Rows(self._windows.memory)
         self.placed = {argument.name: (argument, slot)}
 
     def elements(self, name: str) -> Tensor:

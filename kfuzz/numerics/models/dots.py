@@ -4,13 +4,19 @@ All are matrix products of finite operands in float64, with a bound on what a
 correct kernel may add to them, and classes found without doing the arithmetic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.acceptance import NAN, Acceptance, Problem
+from kfuzz.numerics.acceptance import (
+    NAN,
+    Acceptance,
+    Problem,
+    SumClasses,
+    sum_classes,
+)
 from kfuzz.numerics.accumulation import (
     U32,
     U64,
@@ -23,7 +29,6 @@ from kfuzz.numerics.accumulation import (
     products_exactly,
     zero,
 )
-from kfuzz.numerics.specials import SumClasses, sum_classes
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,21 @@ class Dots:
 
     def reshaped(self, *shape: int) -> "Dots":
         """Return the sums in another shape."""
-        c = self.classes
-        classes = SumClasses(*(getattr(c, f.name).reshape(shape) for f in fields(c)))
-        own = ("value", "magnitude", "error", "admitted")
-        parts = {n: getattr(self, n).reshape(shape) for n in own}
-        return replace(self, **parts, classes=classes)
+        return _mapped(lambda x: x.reshape(shape), self)
+
+
+def _mapped(change: Callable[..., Tensor], *parts: Dots) -> Dots:
+    """Return sums of which each tensor is made of those of other sums."""
+
+    def made(of: Sequence[object], name: str) -> Tensor:
+        return change(*(getattr(each, name) for each in of))
+
+    classes = [part.classes for part in parts]
+    own = ("value", "magnitude", "error", "admitted")
+    return Dots(
+        **{name: made(parts, name) for name in own},
+        classes=SumClasses(*(made(classes, f.name) for f in fields(SumClasses))),
+    )
 
 
 def dots(
@@ -92,111 +107,29 @@ def dots(
     acc = problem.accumulation
     flush = problem.flushes
     floor = acc.operand_floor(problem.format, flush=flush)
-    left, right = _Operand.of(a, floor), _Operand.of(b, floor)
-    special, vanishes = _met(left, right)
-
-    def of(chosen: list[int] | None) -> Dots:
-        """Return the sums of some members, None for all."""
-        some = range(len(special)) if chosen is None else chosen
-        index = None if chosen is None else torch.tensor(chosen, device=a.device)
-        return _dots(
-            problem, acc, left.members(index), right.members(index),
-            _of(addend, index, a), _of(present, index, a), flush=flush, floor=floor,
-            special=any(special[n] for n in some),
-            vanishes=any(vanishes[n] for n in some),
-        )  # fmt: skip
-
-    # Further matrix products for those alone that need them; on a GPU, where a burst's
-    # products take less than asking for them, for all.
-    hard = [n for n in range(len(special)) if special[n] or vanishes[n]]
-    if a.is_cuda or len(hard) in (0, len(special)):
-        return of(None)
-    plain = sorted(set(range(len(special))) - set(hard))
-    order = torch.tensor(plain + hard, device=a.device).argsort()
-    return _joined(of(plain), of(hard), order)
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """One side of a product; all of one shape.
-
-    Attributes:
-        raw: float64, as it is.
-        finite: 0 in place of what is not.
-        size: the magnitude of `finite`.
-        small: bool, where it may vanish.
-    """
-
-    raw: Tensor
-    finite: Tensor
-    size: Tensor
-    small: Tensor
-
-    @staticmethod
-    def of(raw: Tensor, floor: float) -> "_Operand":
-        """Prepare an operand that vanishes below a magnitude."""
-        finite = finite_or_zero(raw)
-        size = finite.abs()
-        return _Operand(raw, finite, size, _small(size, floor))
-
-    def members(self, index: Tensor | None) -> "_Operand":
-        """Return some members, None for all."""
-        if index is None:
-            return self
-        return _Operand(*(getattr(self, f.name)[index] for f in fields(self)))
-
-
-def _of(x: Tensor | None, index: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return some members of what is broadcast to the operands, None for all."""
-    if x is None or index is None or x.dim() < like.dim() or x.shape[0] == 1:
-        return x
-    return x[index]
-
-
-def _joined(one: Dots, other: Dots, order: Tensor) -> Dots:
-    """Return the sums of all members, those of both put in order."""
-
-    def both(name: str, of: object, rest: object) -> Tensor:
-        joined: Tensor = torch.cat((getattr(of, name), getattr(rest, name)))[order]
-        return joined
-
-    classes = SumClasses(
-        *(both(f.name, one.classes, other.classes) for f in fields(SumClasses))
-    )
-    rest = ("value", "magnitude", "error", "admitted")
-    return Dots(**{n: both(n, one, other) for n in rest}, classes=classes)
-
-
-def _dots(
-    problem: Problem,
-    acc: Accumulation,
-    a: _Operand,
-    b: _Operand,
-    addend: Tensor | None,
-    present: Tensor | None,
-    *,
-    flush: bool,
-    floor: float,
-    special: bool,
-    vanishes: bool,
-) -> Dots:
-    """Return what `dots` does.
-
-    Args:
-        problem: format of the data and declaration.
-        acc: the declared accumulation.
-        a: left operand.
-        b: right operand.
-        addend: one more term.
-        present: where `b` is no padding.
-        flush: whether subnormals may vanish.
-        floor: magnitude below which an operand may.
-        special: whether any operand is NaN or infinite.
-        vanishes: whether any may vanish.
-    """
-    terms = a.raw.shape[-1] + (addend is not None)
-    value, magnitude = a.finite @ b.finite, a.size @ b.size
-    none = zero(a.raw)
+    finite_a, finite_b = finite_or_zero(a), finite_or_zero(b)
+    size_a, size_b = finite_a.abs(), finite_b.abs()
+    small_a, small_b = _small(size_a, floor), _small(size_b, floor)
+    special, vanishes = _met(~is_finite(a), ~is_finite(b)), _met(small_a, small_b)
+    # On either depend further matrix products: for those members alone that need them;
+    # on a GPU, where a batch's take less than asking for them, for all.
+    if not a.is_cuda:
+        hard = special | vanishes
+        halves = [of.nonzero().flatten() for of in (~hard, hard)]
+        if all(map(len, halves)):
+            made = [
+                dots(
+                    problem, a[i], b[i],
+                    addend=_of(addend, i, a), present=_of(present, i, a),
+                )
+                for i in halves
+            ]  # fmt: skip
+            order = torch.cat(halves).argsort()
+            return _mapped(lambda *x: torch.cat(x)[order], *made)
+    is_special, any_vanish = torch.stack((special.any(), vanishes.any())).tolist()
+    terms = a.shape[-1] + (addend is not None)
+    value, magnitude = finite_a @ finite_b, size_a @ size_b
+    none = zero(a)
     extra = none
     if addend is not None:
         extra = finite_or_zero(addend)
@@ -204,17 +137,17 @@ def _dots(
     coefficient = acc.products(terms, problem.format) + gamma(terms, U64)
     error = coefficient * magnitude + acc.lost(terms + 1, flush=flush)
     lossy = []
-    if vanishes:
-        lossy = [a.small.any(-1, keepdim=True), b.small.any(-2, keepdim=True)]
-        lost_a = torch.where(a.small, a.size, none)
-        lost_b = torch.where(b.small, b.size, none)
-        error = error + (lost_a @ b.size + a.size @ lost_b)
+    if any_vanish:
+        lossy = [small_a.any(-1, keepdim=True), small_b.any(-2, keepdim=True)]
+        lost_a = torch.where(small_a, size_a, none)
+        lost_b = torch.where(small_b, size_b, none)
+        error = error + (lost_a @ size_b + size_a @ lost_b)
     if floor and addend is not None:
         small = _small(extra.abs(), floor)
         lossy.append(small)
         error = error + torch.where(small, extra.abs(), none)
     exact = _exact(
-        a.finite, b.finite, extra, magnitude, problem, acc, lossy, flush=flush
+        finite_a, finite_b, extra, magnitude, problem, acc, lossy, flush=flush
     )
     error = torch.where(exact, none, error)
 
@@ -224,14 +157,16 @@ def _dots(
     overflows = can_overflow(positive, negative, terms, acc)
     limit = acc.operand_limit(problem.format)
     if problem.format.max_finite > limit:
-        overflows = overflows | (a.size > limit).any(-1, keepdim=True)
-        overflows = overflows | (b.size > limit).any(-2, keepdim=True)
-    classes, loose = _classes(a.raw, b.raw, addend, present, overflows, special=special)
+        overflows = overflows | (size_a > limit).any(-1, keepdim=True)
+        overflows = overflows | (size_b > limit).any(-2, keepdim=True)
+    classes, loose = classes_of_products(
+        a, b, addend, present, overflows, special=is_special
+    )
     admitted = classes.admitted
-    if special:
-        inf_a, inf_b = torch.isinf(a.raw), torch.isinf(b.raw)
+    if is_special:
+        inf_a, inf_b = torch.isinf(a), torch.isinf(b)
         if floor:  # what may vanish meets an infinity: 0 * Inf is NaN
-            loose = loose | _meets((a.small, inf_a), (inf_b, b.small))
+            loose = loose | meets((small_a, inf_a), (inf_b, small_b))
         if acc.splits(problem.format):
             # The low part of Inf as two TF32 numbers is Inf - Inf.
             loose = loose | inf_a.any(-1, keepdim=True) | inf_b.any(-2, keepdim=True)
@@ -261,28 +196,24 @@ def rounded_before(problem: Problem, made: Dots, addend: Tensor) -> Dots:
     return replace(made, error=error, classes=classes)
 
 
+def _of(x: Tensor | None, index: Tensor, like: Tensor) -> Tensor | None:
+    """Return some members of what is broadcast to the operands."""
+    return x if x is None or x.dim() < like.dim() or x.shape[0] == 1 else x[index]
+
+
+def _met(left: Tensor, right: Tensor) -> Tensor:
+    """Return which members a mask of either operand holds for.
+
+    One entry where the operands do not share a leading dimension of members.
+    """
+    if left.dim() == right.dim() > 2 and left.shape[0] == right.shape[0]:
+        return left.flatten(1).any(1) | right.flatten(1).any(1)
+    return (left.any() | right.any()).reshape(1)
+
+
 def _small(size: Tensor, floor: float) -> Tensor:
     """Return where magnitudes are below `floor` and not 0."""
     return (size != 0) & (size < floor)
-
-
-def _met(a: _Operand, b: _Operand) -> tuple[list[bool], list[bool]]:
-    """Return which members hold a NaN or infinite operand, and which one that vanishes.
-
-    On either depend further matrix products; a device is waited for once.
-
-    Returns:
-        One entry each where the operands do not share a leading dimension of members.
-    """
-    left, right = a.raw, b.raw
-    apart = left.dim() == right.dim() > 2 and left.shape[0] == right.shape[0]
-
-    def each(mask: Tensor) -> Tensor:
-        return mask.flatten(1).any(1) if apart else mask.any().reshape(1)
-
-    special = each(~is_finite(left)) | each(~is_finite(right))
-    found = torch.stack((special, each(a.small) | each(b.small))).tolist()
-    return found[0], found[1]
 
 
 def _exact(
@@ -306,7 +237,7 @@ def _exact(
     return exact
 
 
-def _meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+def meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
     """Return in which sums some term has what both masks of a pair say.
 
     Args:
@@ -316,14 +247,14 @@ def _meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
     return meet(torch.cat(tuple(left), -1), torch.cat(tuple(right), -2))
 
 
-def _classes(
+def classes_of_products(
     a: Tensor,
     b: Tensor,
     addend: Tensor | None,
     present: Tensor | None,
     overflows: Tensor,
     *,
-    special: bool,
+    special: bool = True,
 ) -> tuple[SumClasses, Tensor]:
     """Return the classes of the sums, and where NaN is admitted besides.
 
@@ -338,15 +269,15 @@ def _classes(
         there = there.expand_as(b)
         every_a = torch.ones_like(a, dtype=torch.bool)
         inf_a, inf_b, zero_b = a.abs() == inf, b.abs() == inf, (b == 0) & there
-        nan = _meets(
+        nan = meets(
             (a.isnan(), every_a, a == 0, inf_a), (there, b.isnan(), inf_b, zero_b)
         )
         left = (a == inf, a == -inf, a > 0, a < 0)
         up, down, top, bottom = b > 0, b < 0, b == inf, b == -inf
-        plus = _meets(left, (up, down, top, bottom))
-        minus = _meets(left, (down, up, bottom, top))
+        plus = meets(left, (up, down, top, bottom))
+        minus = meets(left, (down, up, bottom, top))
         if present is not None:
-            loose = _meets((~is_finite(a),), (~there,))
+            loose = meets((~is_finite(a),), (~there,))
     if addend is not None:
         nan = nan | addend.isnan()
         plus = plus | (addend == float("inf"))

@@ -38,6 +38,8 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "addcdiv": lambda x, a, b, *, value=1: _in_any_order(
         x + value * (a / b), value * a
     ),
+    "var": lambda x, dim=None, **options: var_mean(x, dim, **options)[0],
+    "std": lambda x, dim=None, **options: var_mean(x, dim, **options)[0].sqrt(),
     "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
     # Squared differences: each, their mean or their sum.
     "mse_loss": lambda a, b, reduction=1: _reduced((a - b) * (a - b), reduction),
@@ -52,10 +54,6 @@ def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:
         reach = torch.maximum(reach, size.expand(made.shape))
     none = torch.zeros_like(made)
     return Widened(made, none, none, reach)
-
-
-for _name, _chain in CHAINS.items():
-    composite(_name)(_chain)
 
 
 @composite("gelu")
@@ -137,7 +135,7 @@ def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> 
 @composite("aminmax")
 def aminmax(x: Tensor, *, dim: Any = None, keepdim: bool = False) -> Any:
     """Least and greatest."""
-    dims = list(range(x.dim())) if dim is None else dim
+    dims = _all(x, dim)
     return x.amin(dims, keepdim=keepdim), x.amax(dims, keepdim=keepdim)
 
 
@@ -213,7 +211,7 @@ def log_softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
 @composite("logsumexp")
 def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """`max + log(sum exp(x - max))`, the maximum 0 where it is infinite."""
-    dims = [dim] if isinstance(dim, int) else list(dim) or list(range(x.dim()))
+    dims = _all(x, dim)
     if any(x.shape[d] == 0 for d in dims):
         return x.exp().sum(dims, keepdim).log()
     top = x.amax(dims, keepdim=True)
@@ -222,6 +220,13 @@ def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     if keepdim:
         return made
     return made.sum(dims) if not x.dim() else _without(made, dims)
+
+
+def _all(x: Tensor, dim: Any) -> list[int]:
+    """Return the dimensions that a reduction is over."""
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return list(range(x.dim()))
+    return [dim] if isinstance(dim, int) else list(dim)
 
 
 def _without(x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -233,9 +238,7 @@ def _without(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 def _moments(x: Tensor, dims: Any, less: float) -> tuple[Tensor, Tensor]:
     """Return mean and variance, kept dimensions, in two passes."""
-    if dims is None or (isinstance(dims, list | tuple) and not dims):
-        dims = list(range(x.dim()))
-    dims = [dims] if isinstance(dims, int) else list(dims)
+    dims = _all(x, dims)
     n = math.prod(x.shape[d] for d in dims)
     mean = x.mean(dims, keepdim=True)
     centred = x - mean
@@ -253,22 +256,8 @@ def var_mean(
     mean, variance = _moments(x, dim, 1 if correction is None else correction)
     if keepdim:
         return variance, mean
-    dims = list(range(x.dim())) if dim is None or dim == [] else dim
-    dims = [dims] if isinstance(dims, int) else dims
+    dims = _all(x, dim)
     return _without(variance, dims), _without(mean, dims)
-
-
-@composite("var")
-def var(x: Tensor, dim: Any = None, **options: Any) -> Tensor:
-    """Variance in two passes."""
-    return var_mean(x, dim, **options)[0]  # type: ignore[no-any-return]
-
-
-@composite("std")
-def std(x: Tensor, dim: Any = None, **options: Any) -> Tensor:
-    """Root of the variance."""
-    variance: Tensor = var_mean(x, dim, **options)[0]
-    return variance.sqrt()
 
 
 @composite("std_mean")
@@ -284,7 +273,7 @@ def vector_norm(
 ) -> Tensor:
     """Norms of order 1, 2 and infinity."""
     ord = 2 if ord is None else ord
-    dims = list(range(x.dim())) if dim is None or dim == [] else dim
+    dims = _all(x, dim)
     if ord == 2:
         return (x * x).sum(dims, keepdim=keepdim).sqrt()
     if ord == 1:
@@ -458,15 +447,8 @@ STEPS_OF_ATEN: Final[dict[str, Callable[..., Any]]] = {
         (x > -3) & (x < 3), g / 6, torch.zeros_like(g)
     ),
 }
-for _name, _chain in STEPS_OF_ATEN.items():
+for _name, _chain in (CHAINS | STEPS_OF_ATEN).items():
     composite(_name)(_chain)
-
-
-def _all(x: Tensor, dim: Any) -> list[int]:
-    """Return the dimensions that a reduction is over."""
-    if dim is None or (isinstance(dim, list | tuple) and not dim):
-        return list(range(x.dim()))
-    return [dim] if isinstance(dim, int) else list(dim)
 
 
 @composite("nan_to_num")
@@ -551,19 +533,13 @@ def binary_cross_entropy(
     """-(y log x + (1 - y) log(1 - x)), each logarithm at least -100."""
     some, none = x.log().clamp(min=-100), (-x).log1p().clamp(min=-100)
     made = (y - 1) * none - y * some
-    made = made if weight is None else made * weight
-    if not reduction:
-        return made
-    return made.mean() if reduction == 1 else made.sum()
+    return _reduced(made if weight is None else made * weight, reduction)
 
 
 @composite("soft_margin_loss")
 def soft_margin_loss(x: Tensor, y: Tensor, reduction: int = 1) -> Tensor:
     """log(1 + exp(-x y)), which overflows where x y is far below 0."""
-    made = (-y * x).exp().log1p()
-    if not reduction:
-        return made
-    return made.mean() if reduction == 1 else made.sum()
+    return _reduced((-y * x).exp().log1p(), reduction)
 
 
 @composite("linalg_cross")
