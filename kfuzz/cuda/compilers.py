@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
@@ -68,22 +68,6 @@ class Binary:
 
     code: bytes
     names: Mapping[str, str] = field(default_factory=dict)
-
-
-class Compiler(Protocol):
-    """One compiler."""
-
-    name: str
-
-    def version(self) -> str:
-        """Return what tells it from another version of it."""
-
-    def build(self, unit: Unit, architecture: str) -> Binary:
-        """Return what a source compiles to on one processor.
-
-        Raises:
-            BuildError: with the compiler's own words and the line.
-        """
 
 
 class Nvrtc:
@@ -192,6 +176,9 @@ class Hipcc(Toolchain):
         told = "--offload-arch" in " ".join(unit.options)
         own = () if told else (f"--offload-arch={architecture}",)
         return Binary(_run(self.name, self.program, unit, ("--genco", *own)))
+
+
+Compiler = Nvrtc | Nvcc | Hipcc
 
 
 @cache

@@ -603,19 +603,14 @@ def _import_file(path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        with imported(str(path)), _told_of_exits(), uncollected():
+        with _importing(str(path)):
             spec.loader.exec_module(module)
-    except KfuzzError as error:
+    except BaseException as error:  # Ctrl-C leaves half of a module too
         _forget(name)
-        if str(path) not in error.where:  # of a call that the file makes
+        # Of a call that the file makes.
+        if isinstance(error, KfuzzError) and str(path) not in error.where:
             made = f"{path}{_line_in(error, str(path))}"
             error.where = f"{made}: {error.where}" if error.where else made
-        raise
-    except (Exception, SystemExit) as error:
-        _forget(name)
-        raise _import_failure(error, str(path)) from error
-    except BaseException:  # Ctrl-C leaves half of a module too
-        _forget(name)
         raise
     return module
 
@@ -623,25 +618,33 @@ def _import_file(path: Path) -> ModuleType:
 def _import_name(module: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        with imported(module), _told_of_exits(), uncollected():
+    with _importing(module):
+        try:
             return importlib.import_module(module)
-    except KfuzzError:
-        raise
-    except ModuleNotFoundError as error:
-        if error.name and module.startswith(error.name):
+        except ModuleNotFoundError as error:
+            if not (error.name and module.startswith(error.name)):
+                raise
             raise UsageError(
                 f"no module or file {error.name!r}",
                 where=module,
                 fix="run from the folder that holds it, or give a path",
             ) from None
-        raise _import_failure(error, module) from error
-    except (Exception, SystemExit) as error:
-        raise _import_failure(error, module) from error
 
 
 @contextmanager
-def _told_of_exits() -> Iterator[None]:
+def _importing(where: str) -> Iterator[None]:
+    """Import in the block; report what it raises as that of the import."""
+    try:
+        with imported(where), _exits_raise(), uncollected():
+            yield
+    except KfuzzError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _import_failure(error, where) from error
+
+
+@contextmanager
+def _exits_raise() -> Iterator[None]:
     """Make os._exit raise SystemExit meanwhile, as sys.exit does.
 
     It would end kfuzz, with the user's exit code and without a word. What the user

@@ -49,42 +49,6 @@ EDGE_TOTAL_BYTES: Final = 1 << 30
 """Fenced memory of one call; past this much, allocations lie between guard zones."""
 
 
-class OwnEdges:
-    """Gives the allocations of one call, in order, memory at an edge.
-
-    Args:
-        edge: which of them lie there; its `argument` has to be "".
-        pool: where the memory comes from.
-    """
-
-    def __init__(self, edge: Edge, pool: Pool) -> None:
-        self.edge = edge
-        self._pool = pool
-        self._total = 0
-
-    def take(self, number: int, nbytes: int, guard: int) -> tuple[Tensor, Slot] | None:
-        """Return where an allocation lies beside a fence, None if it does not.
-
-        Args:
-            number: of the allocation, counted from 0.
-            nbytes: size of its storage.
-            guard: width of the guard zone on its other side.
-        """
-        edge = self.edge
-        if edge.argument or edge.allocation not in (None, number):
-            return None
-        need = rounded(nbytes + guard + edge.slack + 2 * EDGE_ALIGNMENT)
-        if number >= EDGE_ALLOCATIONS or self._total + need > EDGE_TOTAL_BYTES:
-            return None
-        try:
-            room = self._pool.take(need, readable=edge.readable)
-        except HarnessError:  # no fault of the kernel, whose call this is
-            return None
-        self._total += need
-        slot = edge_slot(edge, room, nbytes, guard, alignment=EDGE_ALIGNMENT)
-        return room.memory, slot
-
-
 # A kernel's own allocations: poisoned, and between guard zones.
 
 BLOCK_BYTES: Final = 256 * 1024
@@ -152,7 +116,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     goes, so a write through a stale pointer is still seen.
 
     At an edge on a device each of the first allocations has memory of its own, which
-    a page that faults follows or precedes (`OwnEdges`).
+    a page that faults follows or precedes.
 
     Limits: what C++ code allocates within an operator, what torch.compile
     generates, and `UntypedStorage` constructors are below the mode and go
@@ -198,9 +162,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._block: Tensor | None = None
         self._used = 0
         self._total = 0
-        self._edges = None
-        if edge is not None and pool is not None:
-            self._edges = OwnEdges(edge, pool)
+        self._edge = None if pool is None else edge
+        self._pool = pool
+        self._at_edge = 0  # bytes
 
     def __torch_dispatch__(
         self,
@@ -280,7 +244,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def beside(self) -> Allocation | None:
         """Return the one allocation that was to lie at the edge, if it was made."""
-        number = None if self._edges is None else self._edges.edge.allocation
+        number = None if self._edge is None else self._edge.allocation
         if number is None or number >= len(self._allocations):
             return None
         made = self._allocations[number]
@@ -334,9 +298,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.unguarded += 1
             return
         self._total += room
-        found = None
-        if self._edges is not None:
-            found = self._edges.take(len(self._allocations), nbytes, guard)
+        found = self._beside_fence(nbytes, guard)
         block, slot = found or self._in_block(tensor.device, nbytes, guard)
         rows = Rows(block)
         guarded = PoisonedSlot(rows, slot, tensor.dtype, (self.poison,))
@@ -352,6 +314,23 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._owned[storage.data_ptr()] = made
         self._allocations.append(made)
         tensor.set_(storage, tensor.storage_offset(), shape, tensor.stride())
+
+    def _beside_fence(self, nbytes: int, guard: int) -> tuple[Tensor, Slot] | None:
+        """Return where the next allocation lies beside a fence, None if it does not."""
+        edge, number = self._edge, len(self._allocations)
+        if edge is None or edge.argument or edge.allocation not in (None, number):
+            return None
+        need = rounded(nbytes + guard + edge.slack + 2 * EDGE_ALIGNMENT)
+        if number >= EDGE_ALLOCATIONS or self._at_edge + need > EDGE_TOTAL_BYTES:
+            return None
+        assert self._pool is not None
+        try:
+            room = self._pool.take(need, readable=edge.readable)
+        except HarnessError:  # no fault of the kernel, whose call this is
+            return None
+        self._at_edge += need
+        slot = edge_slot(edge, room, nbytes, guard, alignment=EDGE_ALIGNMENT)
+        return room.memory, slot
 
     def _in_block(
         self, device: torch.device, nbytes: int, guard: int
@@ -619,35 +598,25 @@ class Prepared:
         return torch.stack(found).any(0)[: self._items]
 
     def _replacement(self, name: str, true: Function, of_tensor: bool) -> Function:
-        # All in one function each: every call of the kernel goes through it.
+        # All in one function: every call of the kernel goes through it.
         sequence = self._sequence
 
-        def of_sizes(*args: Any, **kwargs: Any) -> Any:
+        def allocate(*args: Any, **kwargs: Any) -> Any:
             at = self.at
             if at < self.count:
                 made = sequence[at]
-                if made.name is name and args == made.args and kwargs == made.kwargs:
-                    self.at = at + 1
-                    given = made.tensors
-                    return true(*args, **kwargs) if given is None else given[self.row]
-            return self._other(name, true, of_tensor, args, kwargs)
-
-        def like_tensor(*args: Any, **kwargs: Any) -> Any:
-            at = self.at
-            if at < self.count and args:
-                made = sequence[at]
                 if (
                     made.name is name
-                    and made.like == _form(args[0])
-                    and args[1:] == made.args
+                    and args[of_tensor:] == made.args
                     and kwargs == made.kwargs
+                    and (not of_tensor or (args and made.like == _form(args[0])))
                 ):
                     self.at = at + 1
                     given = made.tensors
                     return true(*args, **kwargs) if given is None else given[self.row]
             return self._other(name, true, of_tensor, args, kwargs)
 
-        return like_tensor if of_tensor else of_sizes
+        return allocate
 
     def _noting(self, name: str, true: Function) -> Function:
         """Return a function by which memory may come another way than recorded."""
@@ -679,12 +648,15 @@ class Prepared:
             self.sound = False
         if watch.inside or not self.sound:
             return true(*args, **kwargs)
-        with _Inside(watch):
+        watch.inside += 1  # what allocates now is no matter of the kernel's
+        try:
             made = true(*args, **kwargs)
             try:
                 given = self._noted(name, of_tensor, args, kwargs, made)
-            except RuntimeError as error:  # kfuzz's own: no matter of the kernel's
+            except RuntimeError as error:  # kfuzz's own
                 self.sound, self.error, given = False, error, made
+        finally:
+            watch.inside -= 1
         if not self.sound:
             watch.guard(made)
         return given
@@ -774,19 +746,6 @@ class _Watch(GuardedAllocations):  # type: ignore[no-untyped-call]
     def saw(self) -> bool:
         """Whether any memory came another way."""
         return bool(self.made or self.unguarded or self.grown)
-
-
-class _Inside:
-    """A context in which what allocates is no matter of the kernel's."""
-
-    def __init__(self, watch: _Watch) -> None:
-        self._watch = watch
-
-    def __enter__(self) -> None:
-        self._watch.inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._watch.inside -= 1
 
 
 def _form(like: Any) -> tuple[Any, ...] | None:
