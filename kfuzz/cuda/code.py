@@ -254,7 +254,7 @@ def packed(prototype: Prototype | None, values: Sequence[Any], name: str) -> lis
         name: of the kernel, for error messages.
 
     Raises:
-        TypeError: if one is not what the kernel takes, or its type cannot be told.
+        TypeError: if one is not what the kernel takes, or its type is not known.
         OverflowError: if a number is too large for its type.
     """
     declared = None if prototype is None else prototype.parameters
@@ -431,8 +431,8 @@ class Device:
     def architecture(self) -> str:
         """Return what compilers call its processor: "sm_90", "gfx90a"."""
         if self.hip:
-            told = torch.cuda.get_device_properties(self._device)
-            return str(told.gcnArchName).partition(":")[0]
+            properties = torch.cuda.get_device_properties(self._device)
+            return str(properties.gcnArchName).partition(":")[0]
         major, minor = torch.cuda.get_device_capability(self._device)
         return f"sm_{major}{minor}"
 
@@ -487,8 +487,10 @@ def _kernel(process: int, index: int, source: str, name: str) -> Kernel:
 
 def largest_shared(device: torch.device) -> int:
     """Return the most bytes of shared memory that a block of a GPU can ask for."""
-    told: Any = torch.cuda.get_device_properties(device)
-    return int(getattr(told, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES))
+    properties: Any = torch.cuda.get_device_properties(device)
+    return int(
+        getattr(properties, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES)
+    )
 
 
 def three(sizes: Sizes) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""What an operator's error model admits for a case, element by element."""
+"""What an operator's error model accepts for a case, element by element."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -224,7 +224,7 @@ def around(
 
 
 def whole(problem: Problem, values: Tensor) -> Acceptance:
-    """Return the acceptance of integers or truth values: every one is told apart.
+    """Return the acceptance of integers or truth values: each is distinguished.
 
     Args:
         problem: the inputs and the declaration.

@@ -651,7 +651,7 @@ def _counting() -> Callable[[], int]:
 
 @contextmanager
 def _compiling() -> Iterator[Callable[[], int]]:
-    """Give a block what tells how often torch has compiled in it."""
+    """Give a block a function that returns how often torch has compiled in it."""
     from kfuzz.execution.calls.compiling import at_work
 
     if not _counting.cache_info().currsize:
@@ -664,7 +664,7 @@ def _compiling() -> Iterator[Callable[[], int]]:
 
 
 def _environment() -> None:
-    """Have torch's compiler keep its files in kfuzz's cache, unless told where."""
+    """Have torch's compiler keep its files in kfuzz's cache, unless one is set."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         try:

@@ -44,7 +44,7 @@ from kfuzz.store.files import MOST_SOURCE, read_plain
 from kfuzz.targets.cuda_source import CudaSource
 from kfuzz.targets.triton_free import imports_none
 
-# Where kernels live, told from files as they lie there: nothing is imported.
+# Where kernels live, known from files as they lie there: nothing is imported.
 #
 # Entries of a corpus name homes, and strangers write entries too; what is imported is
 # what targets name.
@@ -157,10 +157,10 @@ def _name_given(node: ast.expr, otherwise: str) -> str:
     return otherwise
 
 
-# Which of a user's files is being imported, and who is told of it.
+# Which of a user's files is being imported, and who is notified of it.
 #
 # An import runs a stranger's code: it may end its process, or not end at all. Who
-# watches that process is told when one begins and when it is over.
+# watches that process is notified when one begins and when it is over.
 
 SECONDS: Final = 300.0
 """How long an import may take: as long as a child may take to open."""
@@ -172,7 +172,7 @@ long to import, and so does a context of a GPU."""
 
 # The innermost last.
 _under_way: Final[list[str]] = []
-# Who is told, and in which process: a fork's imports are another's to watch.
+# Who is notified, and in which process: a fork's imports are another's to watch.
 _told: tuple[Callable[[str], None], int] | None = None
 # Of the run.
 _seconds = math.inf
@@ -235,10 +235,10 @@ def importing() -> str | None:
     return _under_way[-1] if _under_way else None
 
 
-def tell(told: Callable[[str], None]) -> None:
-    """Have each import of this process told: the target as it begins, "" at its end."""
+def tell(listener: Callable[[str], None]) -> None:
+    """Have each import of this process reported: the target, then "" at its end."""
     global _told
-    _told = (told, os.getpid())
+    _told = (listener, os.getpid())
 
 
 @contextmanager
@@ -346,7 +346,7 @@ class LoadedKernel:
     def full_name(self) -> str:
         """Its name behind that of its file or module: "kernels.two.softmax".
 
-        A file outside the project is told from others by a hash of its path.
+        A file outside the project is distinguished by a hash of its path.
         """
         home = self.target.module or self.target.file.removesuffix(".py")
         if (file := self._file_outside) is not None:

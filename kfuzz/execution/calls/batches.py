@@ -42,7 +42,7 @@ UNCHECKED: Final = "unchecked launch"
 """How the reason begins for which every item is suspect that one has failed."""
 
 STEP_SECONDS: Final = 0.01
-"""Time after which the watchdog is told that another call begins."""
+"""Time after which the watchdog is notified that another call begins."""
 
 ISOLATED: Final = 4
 """Items of a batch, item 0 among them, whose memory is as that of a case alone:

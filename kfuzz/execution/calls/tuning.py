@@ -100,7 +100,7 @@ def install(
         tuner: `triton.runtime.autotuner.Autotuner`.
         chosen: returns the number of the configuration, modulo how many there are.
         measuring: returns the block in which they measure, None where they do not.
-        note: told which one ran, in words, and of how many.
+        note: called with which one ran, in words, and of how many.
         patches: takes what is replaced.
     """
     prune, bench = tuner.prune_configs, tuner._bench

@@ -590,7 +590,7 @@ class Gpu(DeviceBackend):
         try:
             self.wait(device)
         except RuntimeError:
-            try:  # an error that does not last is told once
+            try:  # an error that does not last is reported once
                 self.wait(device)
             except RuntimeError as error:
                 return fault_name(error)
@@ -875,15 +875,16 @@ def _answer(message: Message) -> Message:
 
     device = torch.device(message["device"])
     backend = backend_of(device)
-    told: Message = {"uuid": "", "unfenced": "", "passed": False}
+    answer: Message = {"uuid": "", "unfenced": "", "passed": False}
     ailment = backend.ailment(device) or _miscounts(device)
     if not ailment:
         found = torch.cuda.get_device_properties(device)
-        told["uuid"] = str(getattr(found, "uuid", "")) or found.name
-        told["unfenced"] = backend.unfenced(device)
-    if not ailment and not told["unfenced"]:
-        told["passed"] = not load_past_the_end(device)  # the last: it ends the context
-    return {**told, "ailment": ailment}
+        answer["uuid"] = str(getattr(found, "uuid", "")) or found.name
+        answer["unfenced"] = backend.unfenced(device)
+    if not ailment and not answer["unfenced"]:
+        # The last: it ends the context.
+        answer["passed"] = not load_past_the_end(device)
+    return {**answer, "ailment": ailment}
 
 
 def _miscounts(device: "torch.device") -> str:

@@ -67,7 +67,7 @@ def install(module: Any, flag: Flag, patches: Patches) -> None:
 
     Args:
         module: `triton.runtime.interpreter`, which must be `correctable`.
-        flag: told why a kernel's results mean nothing, where they do not.
+        flag: called with why a kernel's results mean nothing, where they do not.
         patches: takes what is replaced.
     """
     builder = module.InterpreterBuilder
@@ -314,7 +314,7 @@ def tree_reductions_install(
 
     Args:
         module: `triton.runtime.interpreter`.
-        flag: told why results mean nothing, where they do not.
+        flag: called with why results mean nothing, where they do not.
         patches: takes what is replaced.
     """
 

@@ -323,7 +323,7 @@ class Races:
         self._now = 0
         self._starts: list[int] = []
         self._stamps: dict[Region, _Stamps] = {}
-        # What each atomic's address has been told: per program, in the order of
+        # What each atomic's address orders: per program, in the order of
         # execution, up to when its stores come before.
         self._clocks: dict[int | Region, NDArray[np.int32]] = {}
         self._known = np.zeros(programs, np.int32)
@@ -399,18 +399,18 @@ class Races:
             self.acquire([region, *keys])
         self._now += 1
         number = len(self._starts) - 1
-        told = self._known.copy()
-        told[number] = self._now
+        clock = self._known.copy()
+        clock[number] = self._now
         for key in keys:
             before = self._clocks.get(key)
-            self._clocks[key] = told if before is None else np.maximum(before, told)
+            self._clocks[key] = clock if before is None else np.maximum(before, clock)
 
     def read(self, address: int) -> None:
         """Record a load of one element: what polls an atomic's result follows it."""
         self.acquire([address])
 
     def acquire(self, keys: Iterable[int | Region]) -> None:
-        """Come after what the given addresses and regions have been told."""
+        """Come after what the given addresses and regions order."""
         for key in keys:
             if key in self._clocks:
                 np.maximum(self._known, self._clocks[key], out=self._known)

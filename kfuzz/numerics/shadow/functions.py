@@ -173,9 +173,9 @@ def _mul(call: Call) -> Outcome:
     limited = any_of(a.read(steps), b.read(steps), _overflowing(call.out, reach, steps))
     if a.number is None and b.number is None and not steps.own:
         limited = any_of(limited, _vanishing(a, steps), _vanishing(b, steps))
-    told = ~(a.left_out(steps) | b.left_out(steps))
+    counted = ~(a.left_out(steps) | b.left_out(steps))
     return finished(
-        call.out, made, _sure_sign(a) & _sure_sign(b) & told, limited,
+        call.out, made, _sure_sign(a) & _sure_sign(b) & counted, limited,
         nonnegative=square or (a.shade.nonnegative and b.shade.nonnegative),
         reach=reach,
     )  # fmt: skip
