@@ -28,7 +28,9 @@ from kfuzz.numerics.models import (
     ordering, quantization, recurrence, sampling, scaled,
 )
 from kfuzz.numerics.models.attention import attend, attend_with_lse, visible
-from kfuzz.numerics.models.dots import convolved, dots, Dots, merged, rounded_before
+from kfuzz.numerics.models.dots import (
+    convolved, dots, Dots, merged, rounded_before, widened,
+)
 from kfuzz.numerics.models.functions import (
     DIVISION_ERROR, activated, at_the_limit, doubling_overflows, elementwise, exp,
     expm1, gated, gelu, gelu_tanh, gelu_tanh_argument, limit_classes, log, log1p_exp,
@@ -41,7 +43,6 @@ from kfuzz.numerics.models.norms import (
 from kfuzz.numerics.models.sums import (
     exponentials, product, resolved, scattered_sums, selected,
 )
-from kfuzz.numerics.models.winograd import widened
 from kfuzz.numerics.shadow.mode import shadowed
 
 Accepted = dict[str, Acceptance]

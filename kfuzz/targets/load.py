@@ -42,7 +42,7 @@ from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.processes.forking import uncollected
 from kfuzz.store.files import MOST_SOURCE, read_plain
 from kfuzz.targets.cuda_source import CudaSource
-from kfuzz.targets.triton_free import imports_none
+from kfuzz.targets.own_code import imports_none
 
 # Where kernels live, known from files as they lie there: nothing is imported.
 #

@@ -45,7 +45,7 @@ from kfuzz.execution.processes import (
 from kfuzz.execution.processes.wire import Once, to_stderr
 from kfuzz.targets import load
 from kfuzz.targets.load import Source
-from kfuzz.targets.triton_free import is_triton_free
+from kfuzz.targets.own_code import is_triton_free
 
 # The templates of a run: each user's file is imported once, children fork from there.
 #
