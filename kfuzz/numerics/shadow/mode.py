@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -139,7 +140,7 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
                 self.unknown.setdefault(name)
             return run()
         if name in COMPOSITES:
-            return self._composed(name, run, args, kwargs)
+            return self._composed(func, name, run, args, kwargs)
         call = Call(
             self.steps, name, _named(func, args, kwargs), run, self.shade,
             again=lambda named: func(*_ordered(func, named)[0],
@@ -186,15 +187,17 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
 
     def _composed(
         self,
+        func: Any,
         name: str,
         run: Callable[[], Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
+        chain: Any = COMPOSITES[name] or decomposition_table.get(func)
         try:
             with self:
-                made = COMPOSITES[name](*args, **kwargs)
-        except (NoRule, TypeError):
+                made = chain(*args, **kwargs)
+        except Exception:  # what the operator itself raises, it raises there
             return self._lost(name, run())
         several = isinstance(made, tuple)
         results = [self._widened(x) for x in (made if several else (made,))]
