@@ -208,7 +208,7 @@ class _Batch:
             if not self._goes_on(left):
                 return None
             if number > 0 and to_record and not has_traced():
-                prepared = Prepared(self.arena, number, len(left), self.isolated)
+                prepared = Prepared(self.device, number, len(left), self.isolated)
                 with prepared:
                     returned: dict[int, object] = {}
                     if not self._recorded_call(prepared, returned):

@@ -34,7 +34,7 @@ from kfuzz.execution.memory.changes import (
 from kfuzz.execution.memory.fences import Pool
 from kfuzz.execution.memory.placement import ROW_BYTES
 from kfuzz.execution.memory.poison import ALTERNATING, Poison, poison_bytes
-from kfuzz.execution.memory.slots import Arena, PoisonedSlot, Rows
+from kfuzz.execution.memory.slots import PoisonedSlot, Rows
 from kfuzz.numerics.run import AllocationTouch
 
 EDGE_ALIGNMENT: Final = 256
@@ -525,12 +525,16 @@ class Prepared:
     """
 
     def __init__(
-        self, arena: Arena, first: int, items: int, isolated: Collection[int] = ()
+        self,
+        device: torch.device,
+        first: int,
+        items: int,
+        isolated: Collection[int] = (),
     ) -> None:
         """Prepare nothing yet.
 
         Args:
-            arena: where memory comes from.
+            device: where memory is made.
             first: number of the first item.
             items: how many.
             isolated: numbers of items whose memory is a storage of its own each; the
@@ -544,7 +548,7 @@ class Prepared:
         self._poisons = ALTERNATING[first % 2 :] + ALTERNATING[: first % 2]
         self.sound = True
         self.error: Exception | None = None
-        self._arena = arena
+        self._device = device
         self._items = items
         self._isolated = {0, *(n - first for n in isolated if n >= first)}
         self._usual: set[str] = set()
@@ -552,7 +556,6 @@ class Prepared:
         self._bytes = 0
         self._watch: _Watch | None = None
         self._patches = Patches()
-        arena.shed(2 * TOTAL_BYTES)  # sizes are rounded up to powers of two
 
     def __enter__(self) -> "Prepared":
         try:
@@ -576,7 +579,7 @@ class Prepared:
         where memory was to be guarded that came another way: from C++, from a
         constructor, by growing, from another thread.
         """
-        self._watch = _Watch(self._arena.device, self._poisons[0])
+        self._watch = _Watch(self._device, self._poisons[0])
         return self._watch
 
     def recorded(self) -> None:
@@ -685,7 +688,7 @@ class Prepared:
         if not _plain((args, tuple(kwargs.values()))):
             return made
         tensors = None
-        if is_guarded(made, self._arena.device) and not kwargs.get("pin_memory"):
+        if is_guarded(made, self._device) and not kwargs.get("pin_memory"):
             tensors = self._column(made)
             if tensors is None:
                 return made
@@ -701,8 +704,8 @@ class Prepared:
         Returns:
             The tensor of each item.
         """
-        arena, nbytes = self._arena, made.untyped_storage().nbytes()
-        guard, align = guard_bytes(nbytes), alignment_on(arena.device)
+        nbytes = made.untyped_storage().nbytes()
+        guard, align = guard_bytes(nbytes), alignment_on(self._device)
         pitch = up(max(slot_room(nbytes, guard, align), 1), ROW_BYTES)
         poisons = self._poisons
         need = up(self._items, len(poisons)) * pitch
@@ -710,7 +713,8 @@ class Prepared:
         if self._bytes > TOTAL_BYTES:
             return None
         with torch._C._DisableTorchDispatch():  # it costs each call as much again
-            memory = arena.own(len(self.columns), need)[:need]
+            # What a kernel still holds of an earlier batch's is not given again.
+            memory = raw_memory(need, self._device)
             slot = next_slot(
                 memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=False
             )

@@ -209,7 +209,6 @@ class Arena:
         self.live = raw_memory(0, self.device)
         self.snapshot = raw_memory(0, self.device)
         self._fenced: dict[int, tuple[Fenced, Tensor, bool]] = {}
-        self._own: list[_Own] = []
 
     def reserve(self, nbytes: int) -> None:
         """Make room for a placement; invalidates the one before.
@@ -253,50 +252,6 @@ class Arena:
             snapshot = torch.empty_like(buffer.memory)
             self._fenced[number] = buffer, snapshot, readable
         return buffer, snapshot
-
-    def shed(self, limit: int) -> None:
-        """Give back what is kept for a kernel's allocations if it is more than that."""
-        if sum(own.memory.numel() for own in self._own) > limit:
-            self._own.clear()
-
-    def own(self, number: int, nbytes: int) -> Tensor:
-        """Return memory for one of a kernel's own allocations, for a whole batch.
-
-        What a kernel still holds from an earlier batch is not used again: its owner
-        may rely on it, as caches do.
-
-        Args:
-            number: of the allocation in a call; each has memory of its own.
-            nbytes: least size.
-        """
-        while len(self._own) <= number:
-            self._own.append(_Own(raw_memory(0, self.device)))
-        own = self._own[number]
-        if nbytes > own.memory.numel() or not own.alone:
-            del own  # given back before more is taken
-            self._own[number] = _Own(raw_memory(0, self.device))
-            size = 1 << (nbytes - 1).bit_length()
-            self._own[number] = own = _Own(raw_memory(size, self.device))
-        return own.memory
-
-
-class _Own:
-    """Memory for one allocation of a kernel, and who held it when it was made."""
-
-    def __init__(self, memory: Tensor) -> None:
-        self.memory = memory
-        self._holders = _holders(memory)
-
-    @property
-    def alone(self) -> bool:
-        """Whether nobody else holds it; not, if this torch does not tell."""
-        return self._holders is not None and _holders(self.memory) == self._holders
-
-
-def _holders(memory: Tensor) -> int | None:
-    """Return how many objects hold a storage; None if this torch does not tell."""
-    count = getattr(torch._C, "_storage_Use_Count", None)
-    return None if count is None else int(count(memory.untyped_storage()._cdata))
 
 
 # Destinations: memory that a kernel is given for its results.
