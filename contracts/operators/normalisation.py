@@ -45,7 +45,7 @@ def accept_add_rms_norm(problem: nm.Problem) -> nm.Accepted:
     stored = [nm.round_to(h, problem.output, mode) for mode in modes]
     held = torch.stack([nm.finite_or_zero(t) for t in (h, *stored)])
     rows = nm.Interval(held.amin(0) - lost, held.amax(0) + lost)
-    y = nm.rms.rms_scaled(problem, h, rows, weight)
+    y = nm.rms_scaled(problem, h, rows, weight)
     # A sum that is finite and stored as an infinity spoils the row of some kernels.
     overflows = torch.stack([torch.isinf(t) for t in stored]).any(0)
     beyond = (overflows & torch.isfinite(h)).any(-1, True)
@@ -452,7 +452,7 @@ def reference_rms_norm(x: Any, weight: Any = None, *, eps: float) -> Any:
 def accept_rms_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return x r g with r = (mean x^2 + eps)^-1/2 as an interval.
 
-    See `kfuzz.numerics.models.rms`. Where it is declared that x r is rounded to the
+    See `kfuzz.numerics.models.norms`. Where it is declared that x r is rounded to the
     data's format before it meets the weight, as in Llama's reference model, that
     rounding is admitted too.
     """
@@ -460,7 +460,7 @@ def accept_rms_norm(problem: nm.Problem) -> nm.Acceptance:
     weight = nm.row_parameter(problem, "weight", x, default=1.0)
     stored = problem.declaration.algorithm == CAST_FIRST
     held = nm.Interval.exact(nm.finite_or_zero(x))
-    return nm.rms.rms_scaled(problem, x, held, weight, stored=stored)
+    return nm.rms_scaled(problem, x, held, weight, stored=stored)
 
 
 rms_norm = defined(

@@ -4,7 +4,6 @@ import ctypes
 import math
 import os
 import re
-import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -57,7 +56,6 @@ _WORDS: Final = (
     "double",
 )
 _DEPTH: Final = 8  # of names for names
-_IN_NAMES: Final = string.ascii_letters + string.digits + "_"
 # What a name may stand for; longer ones are none of the basic types.
 _NAMED: Final = r"[\w:\s]{1,200}+"
 
@@ -136,69 +134,32 @@ def _without_comments(source: str) -> str:
     return re.sub(r"^[ \t]*#[^\n]*", "", text, flags=re.MULTILINE)
 
 
+# `__launch_bounds__(256, max(1, 2))` and the like, which stand before a name.
+_ATTRIBUTE: Final = re.compile(r"\b(?:__\w+__|alignas)\s*\((?:[^()]|\([^()]*\))*+\)")
+_STATEMENT: Final = re.compile(r"([^;{}]*+)([;{}]|\Z)")
+_PLAIN: Final = re.compile(r'extern\s*"C"')
+
+
 def _globals(text: str) -> Iterator[Prototype]:
-    names, closings = _other_names(text), _closings(text, "()")
-    blocks = list(_plain_blocks(text))
-    end = 0  # of the last one's parameters: none is declared among them
-    for met in re.finditer(r"\b__global__\b", text):
-        if met.start() < end:
-            continue
-        head = _name_after(text, met.end(), closings)
-        if head is None:
-            continue
-        name, opening = head
-        closing = closings.get(opening)
-        if closing is None:
-            continue
-        start = max(end, *(text.rfind(c, end, met.start()) + 1 for c in ";{}"))
-        before, end = text[start:opening], closing + 1
-        plain = 'extern "C"' in re.sub(r"\s+", " ", before)
-        plain = plain or any(a <= met.start() < b for a, b in blocks)
-        inner = text[opening + 1 : closing].strip()
-        parts = [] if inner in ("", "void") else list(_parts(inner))
-        made: tuple[Parameter, ...] | None = tuple(_parameter(p, names) for p in parts)
-        if re.search(r"\btemplate\s*<", before):
-            made, plain = None, False
-        yield Prototype(name, made, plain)
-
-
-def _name_after(
-    text: str, start: int, closings: dict[int, int]
-) -> tuple[str, int] | None:
-    """Return the function declared after `__global__`, and where its list opens."""
-    at = start
-    while (opening := text.find("(", at)) >= 0:
-        if re.search(r"[;{}]", text[at:opening]):
-            return None
-        before = text[at:opening].rstrip()
-        word = before[len(before.rstrip(_IN_NAMES)) :]
-        attribute = word.startswith("__") and word.endswith("__")  # __launch_bounds__
-        if word and not attribute and word != "alignas":
-            return word, opening
-        if opening not in closings:
-            return None
-        at = closings[opening] + 1
-    return None
-
-
-def _closings(text: str, brackets: str) -> dict[int, int]:
-    """Return where brackets of one kind are closed, by where they open."""
-    made, open_ones = {}, list[int]()
-    for met in re.finditer(f"[{brackets}]", text):
-        if met[0] == brackets[0]:
-            open_ones.append(met.start())
-        elif open_ones:
-            made[open_ones.pop()] = met.start()
-    return made
-
-
-def _plain_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the blocks after `extern "C"`."""
-    found = list(re.finditer(r'extern\s*"C"\s*\{', text))
-    closings = _closings(text, "{}") if found else {}
-    for met in found:
-        if (closing := closings.get(met.end() - 1)) is not None:
-            yield met.end(), closing
+    """Yield what is declared between one end of a statement or block and the next."""
+    names, plain_blocks = _other_names(text), list[bool]()
+    for met in _STATEMENT.finditer(_ATTRIBUTE.sub(" ", text)):
+        before, there, after = met[1].partition("__global__")
+        head, opened, inner = after.partition("(")
+        inner, closed, _ = inner.rpartition(")")
+        words = re.findall(r"\w+", head)
+        if there and opened and closed and words and not words[-1].startswith("__"):
+            plain = any(plain_blocks) or bool(_PLAIN.search(before + head))
+            inner = "" if inner.strip() == "void" else inner.strip()
+            parts = [_parameter(p, names) for p in _parts(inner) if p]
+            if re.search(r"\btemplate\s*<", before):
+                yield Prototype(words[-1], None, plain=False)
+            else:
+                yield Prototype(words[-1], tuple(parts), plain)
+        if met[2] == "{":
+            plain_blocks.append(met[1].rstrip().endswith('"C"'))
+        elif met[2] == "}" and plain_blocks:
+            plain_blocks.pop()
 
 
 def _parts(inner: str) -> Iterator[str]:
@@ -293,7 +254,7 @@ def packed(prototype: Prototype | None, values: Sequence[Any], name: str) -> lis
         name: of the kernel, for error messages.
 
     Raises:
-        TypeError: if one is not what the kernel takes, or its type cannot be told.
+        TypeError: if one is not what the kernel takes, or its type is not known.
         OverflowError: if a number is too large for its type.
     """
     declared = None if prototype is None else prototype.parameters
@@ -470,8 +431,8 @@ class Device:
     def architecture(self) -> str:
         """Return what compilers call its processor: "sm_90", "gfx90a"."""
         if self.hip:
-            told = torch.cuda.get_device_properties(self._device)
-            return str(told.gcnArchName).partition(":")[0]
+            properties = torch.cuda.get_device_properties(self._device)
+            return str(properties.gcnArchName).partition(":")[0]
         major, minor = torch.cuda.get_device_capability(self._device)
         return f"sm_{major}{minor}"
 
@@ -526,8 +487,10 @@ def _kernel(process: int, index: int, source: str, name: str) -> Kernel:
 
 def largest_shared(device: torch.device) -> int:
     """Return the most bytes of shared memory that a block of a GPU can ask for."""
-    told: Any = torch.cuda.get_device_properties(device)
-    return int(getattr(told, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES))
+    properties: Any = torch.cuda.get_device_properties(device)
+    return int(
+        getattr(properties, "shared_memory_per_block_optin", DEFAULT_SHARED_BYTES)
+    )
 
 
 def three(sizes: Sizes) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
@@ -68,22 +68,6 @@ class Binary:
 
     code: bytes
     names: Mapping[str, str] = field(default_factory=dict)
-
-
-class Compiler(Protocol):
-    """One compiler."""
-
-    name: str
-
-    def version(self) -> str:
-        """Return what tells it from another version of it."""
-
-    def build(self, unit: Unit, architecture: str) -> Binary:
-        """Return what a source compiles to on one processor.
-
-        Raises:
-            BuildError: with the compiler's own words and the line.
-        """
 
 
 class Nvrtc:
@@ -189,9 +173,12 @@ class Hipcc(Toolchain):
                 fix='declare it extern "C" __global__, a template by a function that '
                 "calls it",
             )
-        told = "--offload-arch" in " ".join(unit.options)
-        own = () if told else (f"--offload-arch={architecture}",)
+        named = "--offload-arch" in " ".join(unit.options)
+        own = () if named else (f"--offload-arch={architecture}",)
         return Binary(_run(self.name, self.program, unit, ("--genco", *own)))
+
+
+Compiler = Nvrtc | Nvcc | Hipcc
 
 
 @cache
@@ -357,13 +344,13 @@ def _found(program: str, *variables: str) -> str | None:
 @cache
 def _version(program: str) -> str:
     try:
-        told = subprocess.run(
+        printed = subprocess.run(
             [program, "--version"],
             stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
         ).stdout  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{program} cannot be run: {error}") from None
-    return f"{program} {told.decode(errors='replace')}"
+    return f"{program} {printed.decode(errors='replace')}"
 
 
 # Builds of CUDA C++, kept on disk by all that they depend on.
@@ -495,9 +482,9 @@ def _read(path: Path | None) -> Binary | None:
         return None
     try:
         head, _, code = path.read_bytes().partition(b"\n")
-        told = files.loads(head)
-        whole = hashlib.sha256(code).hexdigest() == told["sha256"]
-        return Binary(code, dict(told["names"])) if whole else None
+        facts = files.loads(head)
+        whole = hashlib.sha256(code).hexdigest() == facts["sha256"]
+        return Binary(code, dict(facts["names"])) if whole else None
     except (OSError, DecodeError, ValueError, KeyError, TypeError):
         return None
 
@@ -506,10 +493,10 @@ def _keep(path: Path | None, made: Binary) -> None:
     """Keep a build; a disk that is full keeps none."""
     if path is None:
         return
-    told = {"sha256": hashlib.sha256(made.code).hexdigest(), "names": dict(made.names)}
+    facts = {"sha256": hashlib.sha256(made.code).hexdigest(), "names": dict(made.names)}
     try:
         replace_file(
-            path, json.dumps(told).encode() + b"\n" + made.code, prefix=".new-"
+            path, json.dumps(facts).encode() + b"\n" + made.code, prefix=".new-"
         )
     except OSError:
         return

@@ -33,7 +33,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError, class_name, message_of
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Scalar, is_dtype, poison_of
 from kfuzz.execution.calls.results import PLAIN, Held, Invocation, Manner, execute
-from kfuzz.execution.calls.tuners import held
+from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.memory.slots import Arena

@@ -17,7 +17,7 @@ from kfuzz.core.recipe import Case, config_of
 from kfuzz.core.verdict import named
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.evaluation.sanitized import placed
-from kfuzz.execution.calls.tuners import held
+from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device import collectives
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.collectives import LIMIT_SECONDS, RANKS, compared

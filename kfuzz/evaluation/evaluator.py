@@ -51,7 +51,7 @@ from kfuzz.evaluation.probes import further_steps
 from kfuzz.evaluation.probes.calls import is_due, second_data, shortened
 from kfuzz.evaluation.probes.repeats import judge_repeated
 from kfuzz.execution.calls.results import Manner
-from kfuzz.execution.calls.tuners import held
+from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device.backends import backend_of, is_lost
 from kfuzz.execution.device.surroundings import Company, surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting, watch

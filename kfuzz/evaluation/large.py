@@ -41,7 +41,7 @@ from kfuzz.evaluation.probes.repeats import axis_of_rows, batch_axis
 from kfuzz.execution.calls import batches
 from kfuzz.execution.calls.batches import LargePlacement
 from kfuzz.execution.calls.results import read_results
-from kfuzz.execution.calls.tuners import held
+from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.poison import fill_poison
 from kfuzz.execution.values.fills import can_stretch, logical_values, stretch

@@ -21,7 +21,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, TensorSpec, config_of
 from kfuzz.evaluation.calling import keywords_of
 from kfuzz.execution.calls.results import raised_by
-from kfuzz.execution.calls.tuners import held
+from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import watch
 from kfuzz.execution.values.fills import SEED, logical_values, seeded

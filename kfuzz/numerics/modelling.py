@@ -12,7 +12,8 @@ from torch import Tensor
 
 from kfuzz.numerics.acceptance import (
     FINITE, NAN, NEGATIVE_INF, POSITIVE_INF, Acceptance, Problem, around, between,
-    classes_of, moved, reshaped, undecided_at_infinities,
+    classes_of, intermediate_unit, moved, reshaped, sum_classes, terms_classes,
+    undecided_at_infinities,
 )
 from kfuzz.numerics.accumulation import (
     EXP_ARGUMENT, U64, Accumulation, can_overflow, code, finite_or_zero, fits_exactly,
@@ -24,24 +25,25 @@ from kfuzz.numerics.intervals import (
     added_classes, Arithmetic, enclosed, Interval, product_classes,
 )
 from kfuzz.numerics.models import (
-    ordering, quantization, recurrence, rms, sampling, scaled,
+    ordering, quantization, recurrence, sampling, scaled,
 )
 from kfuzz.numerics.models.attention import attend, attend_with_lse, visible
-from kfuzz.numerics.models.dots import convolved, dots, Dots, merged, rounded_before
+from kfuzz.numerics.models.dots import (
+    convolved, dots, Dots, merged, rounded_before, widened,
+)
 from kfuzz.numerics.models.functions import (
     DIVISION_ERROR, activated, at_the_limit, doubling_overflows, elementwise, exp,
     expm1, gated, gelu, gelu_tanh, gelu_tanh_argument, limit_classes, log, log1p_exp,
     sigmoid, sigmoid_by_tanh, silu, silu_by_tanh, tanh, tanh_by_exp,
 )
 from kfuzz.numerics.models.norms import (
-    affine, inverse_root, moments, normalised, row_parameter, RowArithmetic,
+    affine, inverse_root, moments, normalised, rms_scaled, row_parameter,
+    RowArithmetic,
 )
 from kfuzz.numerics.models.sums import (
     exponentials, product, resolved, scattered_sums, selected,
 )
-from kfuzz.numerics.models.winograd import widened
 from kfuzz.numerics.shadow.mode import shadowed
-from kfuzz.numerics.specials import intermediate_unit, sum_classes, terms_classes
 
 Accepted = dict[str, Acceptance]
 Tensors = Mapping[str, Tensor]

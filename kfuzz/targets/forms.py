@@ -262,7 +262,7 @@ def _parameters_of_grid(
 
 # `kfuzz.module`: a `torch.nn.Module` as a function of its inputs and parameters.
 
-# Modules kept, one for each size, dtype and device.
+# Modules kept, one for each thread, size, dtype and device.
 _KEPT: Final = 64
 _SEED: Final = 0
 
@@ -371,8 +371,7 @@ class _Function:
         self._taken = taken
         self._scalars = scalars
         self._sizes = sizes
-        self._kept: dict[object, list[torch.nn.Module]] = {}  # those not in use
-        self._lock = threading.Lock()
+        self._kept: dict[object, torch.nn.Module] = {}
         self.__name__ = form.__name__
         self.__wrapped__ = code
         kinds = inspect.Parameter
@@ -393,8 +392,8 @@ class _Function:
         swapped = {parameters[name]: given[name] for name in parameters}
         inputs = tuple(x for name, x in given.items() if name not in parameters)
         passed = {} if self._is_factory else scalars
-        with self._module(given, scalars) as made:
-            return functional_call(made, swapped, inputs, passed)
+        made = self._module(given, scalars)
+        return functional_call(made, swapped, inputs, passed)
 
     @property
     def _is_factory(self) -> bool:
@@ -403,14 +402,12 @@ class _Function:
 
         return not isinstance(self._form._source, torch.nn.Module)
 
-    @contextmanager
     def _module(
         self, given: Mapping[str, "Tensor"], scalars: Mapping[str, Any]
-    ) -> Iterator["torch.nn.Module"]:
-        """Give the block the module for sizes, scalars, dtype and device of a call.
+    ) -> "torch.nn.Module":
+        """Return the module for sizes, scalars, dtype and device of a call.
 
-        No other call has it meanwhile: parameters are swapped in the module itself,
-        and calls may overlap.
+        Each thread has its own: parameters are swapped in the module itself.
         """
         found: dict[str, int] = {}
         for name, x in given.items():
@@ -419,16 +416,14 @@ class _Function:
         lead = next((x for x in given.values() if x.is_floating_point()), None)
         place = None if lead is None else (lead.device, lead.dtype)
         own = scalars if self._is_factory else {}
-        key = (tuple(sizes.items()), tuple(own.items()), place)
-        with self._lock:
-            if key not in self._kept and len(self._kept) >= _KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            idle = self._kept.setdefault(key, [])
-            made = idle.pop() if idle else self._made({**sizes, **own}, lead)
-        try:
-            yield made
-        finally:
-            idle.append(made)
+        thread = threading.get_ident()
+        key = (thread, tuple(sizes.items()), tuple(own.items()), place)
+        made = self._kept.get(key)
+        if made is None:
+            made = self._kept[key] = self._made({**sizes, **own}, lead)
+            for old in list(self._kept)[:-_KEPT]:
+                self._kept.pop(old, None)
+        return made
 
     def _made(
         self, keywords: Mapping[str, Any], lead: "Tensor | None"
@@ -656,7 +651,7 @@ def _counting() -> Callable[[], int]:
 
 @contextmanager
 def _compiling() -> Iterator[Callable[[], int]]:
-    """Give a block what tells how often torch has compiled in it."""
+    """Give a block a function that returns how often torch has compiled in it."""
     from kfuzz.execution.calls.compiling import at_work
 
     if not _counting.cache_info().currsize:
@@ -669,7 +664,7 @@ def _compiling() -> Iterator[Callable[[], int]]:
 
 
 def _environment() -> None:
-    """Have torch's compiler keep its files in kfuzz's cache, unless told where."""
+    """Have torch's compiler keep its files in kfuzz's cache, unless one is set."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         try:

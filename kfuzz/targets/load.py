@@ -42,9 +42,9 @@ from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.processes.forking import uncollected
 from kfuzz.store.files import MOST_SOURCE, read_plain
 from kfuzz.targets.cuda_source import CudaSource
-from kfuzz.targets.triton_free import imports_none
+from kfuzz.targets.own_code import imports_none
 
-# Where kernels live, told from files as they lie there: nothing is imported.
+# Where kernels live, known from files as they lie there: nothing is imported.
 #
 # Entries of a corpus name homes, and strangers write entries too; what is imported is
 # what targets name.
@@ -157,10 +157,10 @@ def _name_given(node: ast.expr, otherwise: str) -> str:
     return otherwise
 
 
-# Which of a user's files is being imported, and who is told of it.
+# Which of a user's files is being imported, and who is notified of it.
 #
 # An import runs a stranger's code: it may end its process, or not end at all. Who
-# watches that process is told when one begins and when it is over.
+# watches that process is notified when one begins and when it is over.
 
 SECONDS: Final = 300.0
 """How long an import may take: as long as a child may take to open."""
@@ -172,7 +172,7 @@ long to import, and so does a context of a GPU."""
 
 # The innermost last.
 _under_way: Final[list[str]] = []
-# Who is told, and in which process: a fork's imports are another's to watch.
+# Who is notified, and in which process: a fork's imports are another's to watch.
 _told: tuple[Callable[[str], None], int] | None = None
 # Of the run.
 _seconds = math.inf
@@ -235,10 +235,10 @@ def importing() -> str | None:
     return _under_way[-1] if _under_way else None
 
 
-def tell(told: Callable[[str], None]) -> None:
-    """Have each import of this process told: the target as it begins, "" at its end."""
+def tell(listener: Callable[[str], None]) -> None:
+    """Have each import of this process reported: the target, then "" at its end."""
     global _told
-    _told = (told, os.getpid())
+    _told = (listener, os.getpid())
 
 
 @contextmanager
@@ -346,7 +346,7 @@ class LoadedKernel:
     def full_name(self) -> str:
         """Its name behind that of its file or module: "kernels.two.softmax".
 
-        A file outside the project is told from others by a hash of its path.
+        A file outside the project is distinguished by a hash of its path.
         """
         home = self.target.module or self.target.file.removesuffix(".py")
         if (file := self._file_outside) is not None:
@@ -603,19 +603,14 @@ def _import_file(path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        with imported(str(path)), _told_of_exits(), uncollected():
+        with _importing(str(path)):
             spec.loader.exec_module(module)
-    except KfuzzError as error:
+    except BaseException as error:  # Ctrl-C leaves half of a module too
         _forget(name)
-        if str(path) not in error.where:  # of a call that the file makes
+        # Of a call that the file makes.
+        if isinstance(error, KfuzzError) and str(path) not in error.where:
             made = f"{path}{_line_in(error, str(path))}"
             error.where = f"{made}: {error.where}" if error.where else made
-        raise
-    except (Exception, SystemExit) as error:
-        _forget(name)
-        raise _import_failure(error, str(path)) from error
-    except BaseException:  # Ctrl-C leaves half of a module too
-        _forget(name)
         raise
     return module
 
@@ -623,25 +618,33 @@ def _import_file(path: Path) -> ModuleType:
 def _import_name(module: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        with imported(module), _told_of_exits(), uncollected():
+    with _importing(module):
+        try:
             return importlib.import_module(module)
-    except KfuzzError:
-        raise
-    except ModuleNotFoundError as error:
-        if error.name and module.startswith(error.name):
+        except ModuleNotFoundError as error:
+            if not (error.name and module.startswith(error.name)):
+                raise
             raise UsageError(
                 f"no module or file {error.name!r}",
                 where=module,
                 fix="run from the folder that holds it, or give a path",
             ) from None
-        raise _import_failure(error, module) from error
-    except (Exception, SystemExit) as error:
-        raise _import_failure(error, module) from error
 
 
 @contextmanager
-def _told_of_exits() -> Iterator[None]:
+def _importing(where: str) -> Iterator[None]:
+    """Import in the block; report what it raises as that of the import."""
+    try:
+        with imported(where), _exits_raise(), uncollected():
+            yield
+    except KfuzzError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _import_failure(error, where) from error
+
+
+@contextmanager
+def _exits_raise() -> Iterator[None]:
     """Make os._exit raise SystemExit meanwhile, as sys.exit does.
 
     It would end kfuzz, with the user's exit code and without a word. What the user

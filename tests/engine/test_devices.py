@@ -16,8 +16,13 @@ from kfuzz.engine.replay import replay
 from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers import runner as canaries
 from kfuzz.engine.workers.zygotes import Backend
-from kfuzz.execution.device.backend import DeviceBackend
-from kfuzz.execution.device.backends import BACKENDS, CPU, GPU, environment_for
+from kfuzz.execution.device.backends import (
+    BACKENDS,
+    CPU,
+    GPU,
+    DeviceBackend,
+    environment_for,
+)
 from kfuzz.store.corpus import Corpus
 
 SEEN = "TWO_VISIBLE_DEVICES"

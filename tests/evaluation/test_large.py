@@ -20,7 +20,7 @@ from kfuzz.core.value_families import STRETCHED
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls import batches as large
-from kfuzz.execution.device.backend import DeviceBackend
+from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.values.fills import logical_values, stretch
 from kfuzz.strategies import tensors
 from tests.helpers.budgets import SIZE_BUDGETS

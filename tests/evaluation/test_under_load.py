@@ -27,7 +27,7 @@ from kfuzz.evaluation.probes.repeats import _COMPANY, with_loads
 from kfuzz.execution.calls import results as environment
 from kfuzz.execution.calls import results as raised
 from kfuzz.execution.calls import results as run
-from kfuzz.execution.device.backend import DeviceBackend
+from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run, UncheckedLaunch
 from tests.helpers.budgets import SIZE_BUDGETS

@@ -13,12 +13,12 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.preconditions import require
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.execution.device import backends
-from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import (
     BACKENDS,
     CPU,
     GPU,
     INTERPRET,
+    DeviceBackend,
     backend_of,
     environment_for,
     fault_of,

@@ -14,8 +14,7 @@ from triton.testing import do_bench, do_bench_cudagraph
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.core.errors import BindingError
-from kfuzz.execution.calls.tuners import held
-from kfuzz.execution.calls.tuning import Measuring
+from kfuzz.execution.calls.tuning import Measuring, held
 from kfuzz.execution.interpreter.watch import Launches, interpreting, watch
 
 pytestmark = pytest.mark.skipif(

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.testing import do_bench
 
-from kfuzz.execution.calls.tuners import held
+from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.interpreter.watch import watch
 
 pytestmark = pytest.mark.gpu

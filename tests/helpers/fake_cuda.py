@@ -10,7 +10,7 @@ import pytest
 from kfuzz.core.errors import HarnessError
 from kfuzz.cuda import compilers
 from kfuzz.cuda.compilers import Binary, Unit
-from kfuzz.execution.device.backend import DeviceBackend
+from kfuzz.execution.device.backends import DeviceBackend
 
 Launched = Callable[[Sequence[int], Sequence[int], Sequence[Any]], None]
 

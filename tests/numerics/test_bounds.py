@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kfuzz.numerics.acceptance import terms_classes
 from kfuzz.numerics.accumulation import (
     Accumulation,
     can_overflow,
@@ -20,7 +21,6 @@ from kfuzz.numerics.accumulation import (
     sum_error,
 )
 from kfuzz.numerics.formats import FORMATS, lowest_bit_exponent
-from kfuzz.numerics.specials import terms_classes
 
 SINGLE = Accumulation(FORMATS["float32"])
 HALF = Accumulation(FORMATS["float16"])

@@ -3,7 +3,7 @@
 Each family exists because it exposes a class of faults that random normal data hides.
 Strategies read from here what is drawn how often. `kfuzz.execution.values` makes the
 values: of a floating family from the row of a table that its formula gives, on the host
-(`formula`) and by a compiled kernel (`fused_kernel`); of the others from an expression.
+(`formula`) and by a compiled kernel (`fused_fills`); of the others from an expression.
 """
 
 from collections.abc import Mapping

@@ -31,7 +31,7 @@ from kfuzz.evaluation.bindings import (
     is_brought,
 )
 from kfuzz.evaluation.calling import broken, defined
-from kfuzz.execution.device.backend import DeviceBackend
+from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.memory import fences as pages
 from kfuzz.store.corpus import Corpus
 from kfuzz.targets.forms import Launch

@@ -35,7 +35,7 @@ from kfuzz.engine.workers.runner import ENDS_CHILD, Runner, charged, is_fault
 from kfuzz.engine.workers.zygotes import runs_on
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
-from kfuzz.execution.device.backend import Batches
+from kfuzz.execution.device.backends import Batches
 from kfuzz.execution.processes.wire import VARIABLE as MEMORY
 from kfuzz.strategies.values import allowed_families
 from kfuzz.targets.load import LoadedKernel

@@ -30,8 +30,7 @@ from kfuzz.evaluation.worker import (
     Worker,
 )
 from kfuzz.execution.calls.compiling import Holder
-from kfuzz.execution.device.backend import Capabilities
-from kfuzz.execution.device.backends import BACKENDS
+from kfuzz.execution.device.backends import BACKENDS, Capabilities
 from kfuzz.execution.processes.child import Child, InProcess, Zygote
 from kfuzz.execution.processes.wire import (
     ChildDied,

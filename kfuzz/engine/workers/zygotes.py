@@ -20,9 +20,9 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError, KfuzzError
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
-from kfuzz.execution.device.backend import DeviceBackend
 from kfuzz.execution.device.backends import (
     BACKENDS,
+    DeviceBackend,
     environment_for,
     first_of,
     guess,
@@ -39,7 +39,7 @@ from kfuzz.execution.processes.wire import (
     to_stderr,
 )
 from kfuzz.targets.load import Source, ended, limit, overdue, request_for
-from kfuzz.targets.triton_free import is_triton_free
+from kfuzz.targets.own_code import is_triton_free
 
 # The templates of a run: each user's file is imported once, children fork from there.
 #

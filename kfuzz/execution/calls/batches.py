@@ -24,12 +24,7 @@ from kfuzz.execution.calls.results import (
 from kfuzz.execution.device.backends import backend_of, fault_of
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import Launches, watch
-from kfuzz.execution.memory.allocations import (
-    OVERREACH,
-    GuardedAllocations,
-    Overreach,
-    Prepared,
-)
+from kfuzz.execution.memory.allocations import GuardedAllocations, Prepared
 from kfuzz.execution.memory.changes import (
     EXACT_BELOW,
     guard_bytes,
@@ -47,7 +42,7 @@ UNCHECKED: Final = "unchecked launch"
 """How the reason begins for which every item is suspect that one has failed."""
 
 STEP_SECONDS: Final = 0.01
-"""Time after which the watchdog is told that another call begins."""
+"""Time after which the watchdog is notified that another call begins."""
 
 ISOLATED: Final = 4
 """Items of a batch, item 0 among them, whose memory is as that of a case alone:
@@ -109,9 +104,9 @@ def run_batch(
     after it. Placement, guard zones, poison, the reading of results and what holds
     during a call are those of a case alone. Fresh memory holds the NaN poison for even
     items, the finite one for odd ones. Allocations are guarded as far as
-    `GuardedAllocations` does: by that mode in the first call, until batches have shown
-    that it is like the others; in these by prepared memory (`prepared`), where the
-    first of them shows that all comes through torch's Python functions.
+    `GuardedAllocations` does: by that mode in the first call; in the others by prepared
+    memory, where the first of them shows that all comes through torch's Python
+    functions.
 
     Nothing waits for the device unless a call raises. Whoever waits for it next should
     do so under `occupied.by_kernel` and look for a fault.
@@ -170,7 +165,6 @@ class _Batch:
         )  # fmt: skip
         self.results = BatchResults(asked, self.placement, self.device)
         self.arguments = list(zip(*self.placement.every.values(), strict=True))
-        self.overreach = Overreach(self.placement.rows)
         # Why items are suspect, and the calls that raised since the last that returned.
         self.suspects: dict[int, str] = {}
         self.in_a_row = 0
@@ -185,7 +179,6 @@ class _Batch:
             with (
                 watch(config=self.asked.config) as self.launches,
                 environment(self.device),
-                self.overreach,
             ):
                 prepared = self._calls()
                 self._check_unwatched()
@@ -204,8 +197,7 @@ class _Batch:
         """Call the kernel for all items, on prepared memory as soon as possible.
 
         The first call may import, compile and fill caches; what the second one
-        allocates is what the others will. Once batches have gone that way, the first
-        call is taken to be like the others, until it is not.
+        allocates is what the others will.
 
         Returns:
             The prepared memory, if there is any.
@@ -215,13 +207,8 @@ class _Batch:
             left = range(number, self.items)
             if not self._goes_on(left):
                 return None
-            early = number > 0 or bool(self.arena.settled)
-            replaces = early and not has_traced()
-            if replaces:
-                self.overreach.begin()
-            if to_record and replaces:
-                prepared = Prepared(self.arena, number, len(left), self.isolated)
-                self.overreach.later = prepared.columns
+            if number > 0 and to_record and not has_traced():
+                prepared = Prepared(self.device, number, len(left), self.isolated)
                 with prepared:
                     returned: dict[int, object] = {}
                     if not self._recorded_call(prepared, returned):
@@ -249,7 +236,6 @@ class _Batch:
     def _recorded_call(self, prepared: Prepared, returned: dict[int, object]) -> bool:
         """Call the first of the items to prepare for; return whether it returned."""
         number = prepared.first
-        self.overreach.seen = False
         try:
             made = attempt(
                 partial(self._call, number), self.device, prepared.recording()
@@ -271,7 +257,7 @@ class _Batch:
             Which to call again.
         """
         call, scalars, arguments = self.asked.call, self.asked.scalars, self.arguments
-        overreach, clock = self.overreach, time.perf_counter
+        clock = time.perf_counter
         first, count = prepared.first, prepared.count
         again: list[int] = []
         for number in range(first + 1, self.items):
@@ -284,13 +270,10 @@ class _Batch:
                 returned[number] = call(*arguments[number], **scalars)
             except BaseException as error:
                 self._returned(number, Call(raised=caught(error, self.device)))
-                overreach.seen = False
                 if prepared.at <= count:
                     continue
                 self.suspects.pop(number, None)  # until it is called as if alone
             self.in_a_row = 0
-            if overreach.seen:  # asked here, or it would cost a call for each item
-                self._returned(number, Call())
             if prepared.at != count:
                 again.append(number)
                 if len(again) > _DEVIATIONS:
@@ -298,15 +281,7 @@ class _Batch:
                     break
         for number in again:
             returned.pop(number, None)
-        self._settle(first, len(again) > _DEVIATIONS)
         return again
-
-    def _settle(self, first: int, failed: bool) -> None:
-        """Note whether the first call of the next batch may be recorded."""
-        if failed and first == 0:
-            self.arena.settled = False
-        elif not failed and self.arena.settled is None:
-            self.arena.settled = True
 
     def _call_again(self, again: Sequence[int]) -> None:
         """Call items under guard whose calls were not as recorded."""
@@ -320,7 +295,6 @@ class _Batch:
     def _guarded_call(self, number: int) -> None:
         """Call one item under the mode, and read what it returned."""
         guard = GuardedAllocations(self.device, ALTERNATING[number % 2])
-        self.overreach.seen = False
         made = attempt(partial(self._call, number), self.device, guard)
         self._check_unwatched()
         if self._returned(number, made):
@@ -347,9 +321,6 @@ class _Batch:
             self.suspects[number] = why
             return False
         self.in_a_row = 0
-        if self.overreach.seen:
-            self.overreach.seen = False
-            self.suspects[number] = OVERREACH
         if why := _described(made.unchecked):
             self.suspects[number] = why
         return True
@@ -476,10 +447,18 @@ class LargePlacement:
         self.elements: dict[str, Tensor] = {}
         for name, spec in specs.items():
             dtype: torch.dtype = getattr(torch, spec.dtype)
-            rows = _row(spec.numel * dtype.itemsize, dtype.itemsize, device, alignment)
-            self._guarded[name] = PoisonedSlot(rows, dtype, (poison,), zones_only=True)
+            nbytes, align = spec.numel * dtype.itemsize, max(alignment, dtype.itemsize)
+            guard, exact = guard_bytes(nbytes), align < EXACT_BELOW
+            memory = raw_memory(slot_room(nbytes, guard, align), device)
+            slot = next_slot(
+                memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=exact
+            )
+            guarded = PoisonedSlot(
+                Rows(memory), slot, dtype, (poison,), zones_only=True
+            )
             form = dtype, spec.shape, contiguous_strides(spec.shape), 0
-            self.tensors[name] = rows.isolated(0, rows.slots[0], form)
+            self._guarded[name] = guarded
+            self.tensors[name] = guarded.rows.isolated(0, slot, form)
             self.elements[name] = self.tensors[name].data.view(-1)
 
     def touches(self) -> list[Touch]:
@@ -489,16 +468,6 @@ class LargePlacement:
             for name, guarded in self._guarded.items()
             for stray in guarded.strays()
         ]
-
-
-def _row(nbytes: int, itemsize: int, device: torch.device, alignment: int) -> Rows:
-    """Return memory for one argument."""
-    align, guard = max(alignment, itemsize), guard_bytes(nbytes)
-    memory = raw_memory(slot_room(nbytes, guard, align), device)
-    slot = next_slot(
-        memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=align < EXACT_BELOW
-    )
-    return Rows(memory, (slot,))
 
 
 def fill_stretches(

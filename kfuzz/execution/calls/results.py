@@ -1,13 +1,16 @@
 """What a kernel returned, read in the form that its contract demands."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, cast
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeIs
 
 from kfuzz.core.errors import (
     BuildError,
@@ -80,8 +83,7 @@ class Invocation:
         return {**self.case.tensors, **places}
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """What a call gave.
 
     Attributes:
@@ -90,8 +92,8 @@ class Reading:
         problem: what is wrong with them.
     """
 
-    outputs: Mapping[str, Tensor] = field(default_factory=dict)
-    results: Mapping[str, Footprint] = field(default_factory=dict)
+    outputs: Mapping[str, Tensor] = MappingProxyType({})
+    results: Mapping[str, Footprint] = MappingProxyType({})
     problem: Metadata | None = None
 
 
@@ -146,7 +148,7 @@ def read_results(
         copy: whether to clone them; else they are as the kernel returned them.
     """
     if not expected:  # the oracle has no result here, and how many there are none says
-        return Reading({}, {}, None)
+        return Reading()
     problem = None
     own = {**memory, **inplace} if len(expected) > 1 else dict(memory)
     rest = [name for name in expected if name not in own]
@@ -174,7 +176,7 @@ def read_results(
             returned = given
     if problem is not None:
         return Reading(problem=problem)
-    return Reading(*read_outputs(returned, expected, device, copy=copy))
+    return read_outputs(returned, expected, device, copy=copy)
 
 
 def _completed(
@@ -204,7 +206,7 @@ def read_outputs(
     device: torch.device,
     *,
     copy: bool = True,
-) -> tuple[dict[str, Tensor], dict[str, Footprint], Metadata | None]:
+) -> Reading:
     """Return results by name and where they lay, or what is wrong with them.
 
     They are contiguous clones, or as they were returned.
@@ -212,18 +214,18 @@ def read_outputs(
     try:
         items = in_place(returned, expected)
     except OtherForm as other:
-        return {}, {}, Metadata(Kind.WRONG_TYPE, other.name, other.what)
+        return Reading(problem=Metadata(Kind.WRONG_TYPE, other.name, other.what))
     outputs, lay = {}, {}
     for name, item in items.items():
         problem = _problem(name, item, expected[name], device)
         if problem is not None:
-            return {}, {}, problem
+            return Reading(problem=problem)
         assert isinstance(item, Tensor)
         outputs[name] = item.detach()
         if copy:
             outputs[name] = item.detach().clone(memory_format=torch.contiguous_format)
         lay[name] = Footprint.of(item)
-    return outputs, lay, None
+    return Reading(outputs, lay)
 
 
 def _problem(
@@ -250,41 +252,6 @@ def _problem(
 
 EARLIER: Final = "returned memory of an earlier call"
 """Why an item failed whose result another call has written over."""
-
-# Results that lie elsewhere than all others are copied one by one up to here.
-_FEW: Final = 4
-
-
-@dataclass(frozen=True)
-class _Column:
-    """One output of many calls.
-
-    Attributes:
-        candidates: by item, what may be the result.
-        rows: the memory that the first one lies in; None for none of those known.
-        lined: items whose results have the right form and lie a pitch apart there.
-        loose: results of the right form that lie elsewhere.
-    """
-
-    candidates: Mapping[int, object]
-    rows: Rows | None
-    lined: set[int] = field(default_factory=set)
-    loose: dict[int, Tensor] = field(default_factory=dict)
-
-    def at(self, number: int) -> Tensor:
-        """Return the result of an item that is lined or loose."""
-        loose = self.loose.get(number)
-        return cast(Tensor, self.candidates[number]) if loose is None else loose
-
-    @property
-    def results(self) -> dict[int, Tensor]:
-        """Those that are lined or loose, by item."""
-        return {number: self.at(number) for number in self.lined} | self.loose
-
-    def drop(self, number: int) -> None:
-        """Take an item's result out."""
-        self.lined.discard(number)
-        self.loose.pop(number, None)
 
 
 class BatchResults:
@@ -341,26 +308,26 @@ class BatchResults:
         if self._in_arguments:
             known = (self._placement.rows,)
         columns = [
-            self._sorted(candidates, out, known)
-            for candidates, out in zip(
+            {n: x for n, x in items.items() if self._is_plain(x, out)}
+            for items, out in zip(
                 self._candidates(returned), self.outputs.values(), strict=True
             )
         ]
-        if not all(len(column.lined) == len(returned) for column in columns):
-            good = [column.lined | column.loose.keys() for column in columns]
-            for number in sorted(returned.keys() - set.intersection(*good)):
-                read = self._read(number, returned[number])
-                for name, column in zip(self.outputs, columns, strict=True):
-                    column.drop(number)
-                    if read:
-                        column.loose[number] = read[name]
-            if not self._in_arguments:
-                self._note_shared(columns)
+        plain = set.intersection(*map(set, columns))
+        for number in sorted(returned.keys() - plain):
+            read = self._read(number, returned[number])
+            for name, column in zip(self.outputs, columns, strict=True):
+                column.pop(number, None)
+                if read:
+                    column[number] = read[name]
+        strangers: list[int] = []
         for column, out in zip(columns, self.outputs.values(), strict=True):
-            for number in self.failed:
-                column.drop(number)
-            _copy(column, out)
-        return _strangers(columns, known)
+            places = {n: x.data_ptr() for n, x in column.items() if x.numel()}
+            if not self._in_arguments:
+                self._note_shared(places)
+            strangers += _strangers(places, known)
+            _copy({n: column[n] for n in column if n not in self.failed}, out)
+        return [number for number in strangers if number not in self.failed]
 
     def _candidates(self, returned: Mapping[int, object]) -> list[dict[int, object]]:
         """Return per output what may be the result of each item."""
@@ -372,59 +339,27 @@ class BatchResults:
                 if what is None or handed_back(what, [all_[number] for all_ in places])
             ]
             return [{number: all_[number] for number in handed} for all_ in places]
-        count = len(self.outputs)
-        if self._asked.inplace:
+        if self._asked.inplace:  # the only result
             own = self._placement.every[self._asked.inplace[0]]
             same = [n for n, w in returned.items() if w is None or w is own[n]]
-            first: list[dict[int, object]] = [{n: own[n] for n in same}]
-            return [*first, *({} for _ in range(count - 1))][:count]
+            return [{n: own[n] for n in same}]
         alike: dict[int, dict[str, object]] = {}
         for number, what in returned.items():
             with suppress(OtherForm):
                 alike[number] = in_place(what, self.outputs)
         return [{n: each[name] for n, each in alike.items()} for name in self.outputs]
 
-    def _sorted(
-        self, candidates: Mapping[int, object], out: Tensor, known: Sequence[Rows]
-    ) -> _Column:
-        """Return a column with what is of the right form beyond doubt."""
-        lead = next(iter(candidates.values()), None)
-        rows: Rows | None = None
-        origin, pitch = 0, 0
-        stride: tuple[int, ...] = ()
-        if isinstance(lead, Tensor) and lead.layout is torch.strided:
-            place = lead.data_ptr()
-            rows = next((r for r in known if r.low <= place < r.high), None)
-            if rows is not None and lead.numel():
-                first, pitch, stride = next(iter(candidates)), rows.pitch, lead.stride()
-                origin = place - first * pitch
-                last = Footprint.of(lead).stop + (max(candidates) - first) * pitch
-                if last > rows.high:  # not its own memory
-                    pitch = 0
-        column = _Column(candidates, rows)
-        shape, dtype, device = out.shape[1:], out.dtype, out.device
+    def _is_plain(self, item: object, out: Tensor) -> TypeIs[Tensor]:
+        """Whether an item is of the right form, and where a result may lie."""
         given = self._placement.rows
-        low, high = given.low, given.high
-        for number, item in candidates.items():
-            if not (
-                type(item) is Tensor
-                and item.layout is torch.strided
-                and item.dtype is dtype
-                and item.shape == shape
-                and item.device == device
-            ):
-                continue
-            place = item.data_ptr()
-            if (
-                pitch
-                and place == origin + number * pitch
-                and item.stride() == stride
-                and not item.is_neg()  # its memory holds other values than it has
-            ):
-                column.lined.add(number)
-            elif self._in_arguments or not low <= place < high:
-                column.loose[number] = item
-        return column
+        return (
+            type(item) is Tensor
+            and item.layout is torch.strided
+            and item.dtype is out.dtype
+            and item.shape == out.shape[1:]
+            and item.device == out.device
+            and (self._in_arguments or not given.low <= item.data_ptr() < given.high)
+        )
 
     def _read(self, number: int, returned: object) -> dict[str, Tensor]:
         """Return one item's results as they lie; none if something is wrong."""
@@ -450,52 +385,29 @@ class BatchResults:
                     return f"aliases: {output} shares memory with the input {name}"
         return ""
 
-    def _note_shared(self, columns: Sequence[_Column]) -> None:
+    def _note_shared(self, places: Mapping[int, int]) -> None:
         """Take those for failed that lie where another call's result does."""
-        for column in columns:
-            held = column.results.items()
-            places = {n: tensor.data_ptr() for n, tensor in held if tensor.numel()}
-            if len(set(places.values())) == len(places):
-                continue
-            at: dict[int, list[int]] = {}
-            for number, spot in places.items():
-                at.setdefault(spot, []).append(number)
-            for numbers in at.values():
-                if len(numbers) > 1:
-                    self.failed.update(dict.fromkeys(numbers, EARLIER))
+        count = Counter(places.values())
+        if len(count) < len(places):
+            shared = (number for number, at in places.items() if count[at] > 1)
+            self.failed.update(dict.fromkeys(shared, EARLIER))
 
 
-def _strangers(columns: Sequence[_Column], known: Sequence[Rows]) -> list[int]:
-    """Return the items of which a result lies nowhere known, unlike the first one's."""
-    return [
-        number
-        for column in columns
-        if column.rows is not None
-        for number, tensor in column.loose.items()
-        if tensor.numel()
-        and not any(rows.low <= tensor.data_ptr() < rows.high for rows in known)
-    ]
+def _strangers(places: Mapping[int, int], known: Sequence[Rows]) -> list[int]:
+    """Return the items whose results lie nowhere known, unlike the first one's."""
+
+    def lies(place: int) -> bool:
+        return any(rows.low <= place < rows.high for rows in known)
+
+    first = next(iter(places.values()), 0)
+    return [n for n, place in places.items() if not lies(place)] if lies(first) else []
 
 
-def _copy(column: _Column, out: Tensor) -> None:
-    """Copy results into one output, all at once where that is possible."""
-    if not out.numel():
-        return
-    if column.lined and column.rows is not None and len(column.loose) <= _FEW:
-        first, last = min(column.lined), max(column.lined)
-        lead, rows = column.at(first), column.rows
-        typed, size = rows.memory.view(lead.dtype), lead.element_size()
-        start = typed.storage_offset() + (lead.data_ptr() - rows.low) // size
-        shape = (last - first + 1, *lead.shape)
-        strides = (rows.pitch // size, *lead.stride())
-        # Rows of items that failed are copied along: they hold anything.
-        out[first : last + 1].copy_(typed.as_strided(shape, strides, start))
-        for number, tensor in column.loose.items():
-            out[number].copy_(tensor)
-        return
-    tensors = column.results
-    if tensors:
+def _copy(tensors: Mapping[int, Tensor], out: Tensor) -> None:
+    """Copy results into one output, all at once."""
+    if tensors and out.numel():
         first, last = min(tensors), max(tensors)
+        # Rows of items that failed hold anything.
         stand_in = tensors[first]
         every_one = [tensors.get(n, stand_in) for n in range(first, last + 1)]
         torch.stack(every_one, out=out[first : last + 1])

@@ -9,7 +9,7 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 from kfuzz.execution.calls.patches import Patches
@@ -100,7 +100,7 @@ def install(
         tuner: `triton.runtime.autotuner.Autotuner`.
         chosen: returns the number of the configuration, modulo how many there are.
         measuring: returns the block in which they measure, None where they do not.
-        note: told which one ran, in words, and of how many.
+        note: called with which one ran, in words, and of how many.
         patches: takes what is replaced.
     """
     prune, bench = tuner.prune_configs, tuner._bench
@@ -146,7 +146,8 @@ def install(
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         pruned = list(self.prune_configs(kwargs))
         first = chosen()
-        for turn in range(len(pruned)):
+
+        def attempt(turn: int) -> Any:
             config = pruned[(first + turn) % len(pruned)]
             self.nargs = dict(zip(self.arg_names, args, strict=False))
             # What follows the timing on a first call.
@@ -159,16 +160,13 @@ def install(
             self.configs = [config]
             try:
                 result = launch(self, *args, **kwargs)
-            except Exception as error:
-                if turn + 1 == len(pruned) or not declined(error):
-                    raise
-                continue
             finally:
                 self.configs = every
                 own.undo()
             note(str(config), len(pruned))
             return result
-        raise AssertionError("the last configuration returned or raised")
+
+        return _first_taken(attempt, len(pruned))
 
     def pruned(self: Any, kwargs: Any) -> Any:
         left, block = list(prune(self, kwargs)), measuring()
@@ -258,6 +256,17 @@ def _called(kernel: Callable[[], object], *_: object, **__: object) -> list[floa
     return [0.0] * 3
 
 
+def _first_taken(attempt: Callable[[int], Any], most: int) -> Any:
+    """Return what the first of several turns gives that is not refused, or the last."""
+    for turn in range(most - 1):
+        try:
+            return attempt(turn)
+        except Exception as error:
+            if not declined(error):
+                raise
+    return attempt(max(most - 1, 0))
+
+
 def declined(error: BaseException | None) -> bool:
     """Whether the compiler or the device refuses one configuration.
 
@@ -275,3 +284,50 @@ def declined(error: BaseException | None) -> bool:
             trace = trace.tb_next
         error = error.__cause__
     return False
+
+
+# Tuners that are none of Triton's, by what a binding names in `tuners=`.
+#
+# Lists of configurations hold the case's alone during a call, and what tuners cache is
+# empty: the configuration follows from the case.
+
+
+def held(call: Callable[..., Any], tuners: Sequence[Any]) -> Callable[..., Any]:
+    """Return a kernel's call in which its tuners have the case's configuration.
+
+    One that the compiler or the device refuses is passed over for the next.
+
+    Args:
+        call: the call.
+        tuners: as `BoundKernel.tuners`.
+    """
+    from kfuzz.execution.interpreter.watch import current  # it imports this module
+
+    if not tuners:
+        return call
+
+    def called(*args: Any, **named: Any) -> Any:
+        kept = [each.copy() for each in tuners]
+        lists = [each for each in kept if isinstance(each, list)]
+        most = max(map(len, lists), default=0)
+
+        def attempt(turn: int) -> Any:
+            ran = []
+            for own, every in zip(tuners, kept, strict=True):
+                own.clear()
+                if isinstance(own, list) and every:
+                    own.append(every[(current().tuned + turn) % len(every)])
+                    ran.append(str(own[0]))
+            try:
+                returned = call(*args, **named)
+                if most > 1:
+                    current().config, current().configs = ", ".join(ran), most
+                return returned
+            finally:
+                for own, every in zip(tuners, kept, strict=True):
+                    own.clear()
+                    own.extend(every) if isinstance(own, list) else own.update(every)
+
+        return _first_taken(attempt, most)
+
+    return called

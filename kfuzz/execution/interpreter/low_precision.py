@@ -17,12 +17,25 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter import low_precision_rounding as n
 
-FORMATS: Final = frozenset({"bf16", "fp8e4nv", "fp8e5"})
+Array = NDArray[Any]
+
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "fp8e4nv": np.dtype(ml_dtypes.float8_e4m3fn),
+    "fp8e5": np.dtype(ml_dtypes.float8_e5m2),
+}
+NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+_NAN_BITS: Final = {"bf16": 0x7FFF, "fp8e4nv": 0x7F, "fp8e5": 0x7F}
+_GREATEST: Final = {"fp8e4nv": 448.0, "fp8e5": 57344.0}
+# Integers from here on need more bits than float64 has.
+_EXACT_INTEGERS: Final = 2**53
+FORMATS: Final = frozenset(DTYPES)
 _NEEDED: Final = {
     "InterpreterBuilder": (
         "binary_op", "unary_op", "cast_impl", "create_fp_to_fp", "create_fma",
@@ -54,7 +67,7 @@ def install(module: Any, flag: Flag, patches: Patches) -> None:
 
     Args:
         module: `triton.runtime.interpreter`, which must be `correctable`.
-        flag: told why a kernel's results mean nothing, where they do not.
+        flag: called with why a kernel's results mean nothing, where they do not.
         patches: takes what is replaced.
     """
     builder = module.InterpreterBuilder
@@ -103,8 +116,8 @@ def _signed_zeros(op: Any, left: Any, right: Any, result: Any) -> Any:
 def _element_types(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def element_type(tt_dtype: Any) -> Any:
         name = getattr(getattr(tt_dtype, "element_ty", tt_dtype), "name", "")
-        if name in n.DTYPES and not tt_dtype.is_ptr():
-            return n.DTYPES[name]
+        if name in DTYPES and not tt_dtype.is_ptr():
+            return DTYPES[name]
         return original(tt_dtype)
 
     return element_type
@@ -115,7 +128,7 @@ class _RawMemory:
 
     def __init__(self, native: Any) -> None:
         self._native = native
-        self._bits = {d: np.dtype(f"u{d.itemsize}") for d in n.DTYPES.values()}
+        self._bits = {d: np.dtype(f"u{d.itemsize}") for d in DTYPES.values()}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
@@ -134,7 +147,7 @@ class _RawMemory:
         return self._native.store(pointers, bare, mask)
 
     def atomic_cas(self, pointers: Any, cmp: Any, value: Any, sem: Any) -> Any:
-        found = self._native.atomic_cas(pointers, n.raw(cmp), n.raw(value), sem)
+        found = self._native.atomic_cas(pointers, raw(cmp), raw(value), sem)
         return found.view(cmp.dtype)
 
 
@@ -143,7 +156,7 @@ class _Operations:
 
     def __init__(self, module: Any, flag: Flag) -> None:
         self._module, self._flag = module, flag
-        self._handle, self._names = module.TensorHandle, n.NAMES
+        self._handle, self._names = module.TensorHandle, NAMES
 
     def _name(self, *handles: Any) -> str:
         """Return the format among the operands; handles may misname theirs."""
@@ -156,9 +169,7 @@ class _Operations:
         self._flag(f"Triton has no GPU code for {what} in {name}")
 
     def get_bf16(self) -> Any:
-        return lambda _, value: self._handle(
-            n.constant(value), self._module.tl.bfloat16
-        )
+        return lambda _, value: self._handle(constant(value), self._module.tl.bfloat16)
 
     def binary_op(
         self, original: Any, builder: Any, lhs: Any, rhs: Any, op: Any
@@ -171,12 +182,12 @@ class _Operations:
             return made
         if name != "bf16":
             self._no_code(op.__name__, name)
-        left, right = n.widen(lhs.data), n.widen(rhs.data)
+        left, right = widen(lhs.data), widen(rhs.data)
         result = np.asarray(op(left, right))
         if result.dtype == np.bool_:
             return self._handle(result, self._module.tl.int1)
         result = _signed_zeros(op, left, right, result)
-        return self._handle(n.narrow(result, name), lhs.dtype.scalar)
+        return self._handle(narrow(result, name), lhs.dtype.scalar)
 
     def unary_op(self, original: Any, builder: Any, arg: Any, op: Any) -> Any:
         name = self._name(arg)
@@ -185,24 +196,24 @@ class _Operations:
         if name != "bf16" or op is not np.negative:
             self._no_code(op.__name__, name)
         if op is np.negative:  # flips one bit, of NaN too
-            bits = n.raw(arg.data)
+            bits = raw(arg.data)
             sign = bits.dtype.type(1 << (8 * bits.itemsize - 1))
             return self._handle((bits ^ sign).view(arg.data.dtype), arg.dtype)
-        result = op(n.widen(arg.data))
-        return self._handle(n.narrow(result, name), arg.dtype.scalar)
+        result = op(widen(arg.data))
+        return self._handle(narrow(result, name), arg.dtype.scalar)
 
     def cast_impl(self, original: Any, builder: Any, src: Any, dst_type: Any) -> Any:
         source, scalar = self._name(src), dst_type.scalar
         if scalar.name in FORMATS:
-            data = n.narrow(src.data, scalar.name)
+            data = narrow(src.data, scalar.name)
             # Only constants come here for 8 bits, and are folded if exact.
             if scalar.name != "bf16" and not np.array_equal(
-                n.widen(data), n.widen(src.data), equal_nan=True
+                widen(data), widen(src.data), equal_nan=True
             ):
                 self._no_code("an inexact constant", scalar.name)
             return self._handle(data, scalar)
         if source:
-            wide = self._handle(n.widen(src.data), self._module.tl.float32)
+            wide = self._handle(widen(src.data), self._module.tl.float32)
             return original(builder, wide, dst_type)
         return original(builder, src, dst_type)
 
@@ -215,7 +226,7 @@ class _Operations:
             if not single or scalar.name not in ("bf16", "fp16", "fp8e5"):
                 self._no_code("a cast towards zero", scalar.name)
                 return builder.cast_impl(src, dst_type)
-            return self._handle(n.toward_zero(src.data, scalar.name), scalar)
+            return self._handle(toward_zero(src.data, scalar.name), scalar)
         if scalar.name not in FORMATS:
             if source:
                 return builder.cast_impl(src, dst_type)
@@ -223,7 +234,7 @@ class _Operations:
         from_8_bits = source not in ("", "bf16")
         if scalar.name != "bf16" and (from_8_bits or src.data.dtype == np.float64):
             self._no_code(f"a cast from {source or 'fp64'}", scalar.name)
-        return self._handle(n.narrow(src.data, scalar.name), scalar)
+        return self._handle(narrow(src.data, scalar.name), scalar)
 
     def create_fma(self, original: Any, builder: Any, x: Any, y: Any, z: Any) -> Any:
         name = self._name(x, y, z)
@@ -232,7 +243,7 @@ class _Operations:
         if name != "bf16":
             self._no_code("fma", name)
             return original(builder, x, y, z)
-        result = n.fused_multiply_add(x.data, y.data, z.data)
+        result = fused_multiply_add(x.data, y.data, z.data)
         return self._handle(result, z.dtype.scalar)
 
     def create_clampf(
@@ -249,8 +260,8 @@ class _Operations:
     ) -> Any:
         if self._name(a, b):  # products are exact in float32
             single = self._module.tl.float32
-            a = self._handle(n.widen(a.data), single)
-            b = self._handle(n.widen(b.data), single)
+            a = self._handle(widen(a.data), single)
+            b = self._handle(widen(b.data), single)
         return original(builder, a, b, *others)
 
     def create_dot_scaled(self, original: Any, builder: Any, *operands: Any) -> Any:
@@ -284,8 +295,8 @@ class _Operations:
             where = ptr.data[index].reshape(1)
             before = memory.load(where, always, found[index].reshape(1), found.dtype)
             found[index] = before[0]
-            total = n.widen(before) + n.widen(val.data[index])
-            memory.store(where, n.narrow(total, name), always)
+            total = widen(before) + widen(val.data[index])
+            memory.store(where, narrow(total, name), always)
         return self._handle(found, val.dtype.scalar)
 
 
@@ -303,12 +314,12 @@ def tree_reductions_install(
 
     Args:
         module: `triton.runtime.interpreter`.
-        flag: told why results mean nothing, where they do not.
+        flag: called with why results mean nothing, where they do not.
         patches: takes what is replaced.
     """
 
     def checked(data: Any, what: str) -> str:
-        name = n.name_of(data)
+        name = name_of(data)
         if name not in ("", "bf16"):
             flag(f"Triton has no GPU code for {what} in {name}")
         return name
@@ -319,7 +330,7 @@ def tree_reductions_install(
         name = checked(value.handle.data, "sum")
         if not name:
             return original_sum(self, value)
-        data = n.widen(value.handle.data)
+        data = widen(value.handle.data)
         axis, kept = self.axis, [1] * data.ndim
         if axis is None:
             data = data.reshape(-1)
@@ -329,15 +340,15 @@ def tree_reductions_install(
             kept[axis] = 1
         while len(data) > 1:  # lane i adds lane i + half, as a butterfly does
             half = len(data) // 2
-            pairs = n.widen(n.narrow(data[:half] + data[half : 2 * half], name))
+            pairs = widen(narrow(data[:half] + data[half : 2 * half], name))
             data = np.concatenate([pairs, data[2 * half :]])
-        result = n.narrow(data[0].reshape(kept) if self.keep_dims else data[0], name)
+        result = narrow(data[0].reshape(kept) if self.keep_dims else data[0], name)
         return self.to_tensor(result, value.dtype)
 
     def min_max(self: Any, value: Any, *operations: Any, **named: Any) -> Any:
         value = value[0] if isinstance(value, tuple) else value
         if checked(value.handle.data, "comparison"):
-            data = n.widen(value.handle.data)
+            data = widen(value.handle.data)
             value = SimpleNamespace(
                 handle=SimpleNamespace(data=data), dtype=value.dtype
             )
@@ -348,13 +359,13 @@ def tree_reductions_install(
             name = checked(value.handle.data, "scan")
             if not name:
                 return original(self, value)
-            data = np.moveaxis(n.widen(value.handle.data), self.axis, 0)
+            data = np.moveaxis(widen(value.handle.data), self.axis, 0)
             reach = 1
             while reach < len(data):  # Kogge and Stone, as the lanes of a warp
-                further = n.widen(n.narrow(op(data[reach:], data[:-reach]), name))
+                further = widen(narrow(op(data[reach:], data[:-reach]), name))
                 data = np.concatenate([data[:reach], further])
                 reach *= 2
-            result = n.narrow(np.moveaxis(data, 0, self.axis), name)
+            result = narrow(np.moveaxis(data, 0, self.axis), name)
             return [self.to_tensor(result, value.dtype)]
 
         return scanned
@@ -378,3 +389,134 @@ def tree_reductions_install(
     patches.set(module.ReduceOps, "min_max", min_max)
     for name, op in (("cumsum", np.add), ("cumprod", np.multiply)):
         patches.set(module.ScanOps, name, scan(getattr(module.ScanOps, name), op))
+
+
+# Rounding to bfloat16 and 8-bit floats as NVIDIA GPUs do, on NumPy arrays.
+#
+# Triton names the formats: "bf16", "fp8e4nv" (e4m3fn) and "fp8e5" (e5m2). What is
+# imitated is the code that Triton 3.6 to 3.9 emit for compute capability 9.0, read
+# from their PTX: `cvt.rn` for bfloat16, `cvt.rn.satfinite` for the 8-bit formats (every
+# value beyond the greatest finite one, infinities too, becomes that one), NaN in
+# its canonical bits (PTX ISA, `cvt`).
+
+
+def name_of(data: Array) -> str:
+    """Return Triton's name of an array's format, "" for any other dtype."""
+    return NAMES.get(data.dtype, "")
+
+
+def raw(data: Array) -> Array:
+    """View a low-precision array as unsigned integers; others are returned."""
+    return data.view(f"u{data.itemsize}") if name_of(data) else data
+
+
+def widen(data: Array) -> Array:
+    """Return a low-precision array as float32, exactly; others are returned."""
+    return data.astype(np.float32) if name_of(data) else data
+
+
+def narrow(values: Array, name: str) -> Array:
+    """Round to nearest, ties to even, once.
+
+    Args:
+        values: bool, integers, or floats of any width, any shape.
+        name: a key of `DTYPES`.
+
+    Returns:
+        an array of `DTYPES[name]`.
+    """
+    wide = np.asarray(_as_float32(widen(np.asarray(values))))
+    if name in _GREATEST:
+        greatest = np.float32(_GREATEST[name])
+        wide = np.asarray(np.clip(wide, -greatest, greatest))
+    return _with_canonical_nan(wide.astype(DTYPES[name]), wide, name)
+
+
+def toward_zero(values: Array, name: str) -> Array:
+    """Round float32 values towards zero; infinities stay.
+
+    Args:
+        values: float32, any shape.
+        name: "bf16", "fp8e5" or "fp16".
+    """
+    if name == "bf16":
+        kept = (values.view(np.uint32) >> 16).astype(np.uint16)
+        return _with_canonical_nan(kept.view(DTYPES[name]), values, name)
+    half = values.astype(np.float16)
+    too_far = np.abs(half.astype(np.float32)) > np.abs(values)
+    half = np.where(too_far, np.nextafter(half, np.float16(0)), half)
+    if name == "fp16":
+        return half
+    kept = (half.view(np.uint16) >> 8).astype(np.uint8)  # the same exponents
+    return _with_canonical_nan(kept.view(DTYPES[name]), values, name)
+
+
+def constant(value: float) -> Array:
+    """Return the bfloat16 that Triton makes of a Python number, as (1,).
+
+    Triton prints the constant with six decimals and reads it back
+    (`std::to_string` in its builder), so 1e-7 becomes 0.
+    """
+    single = float(np.float32(value))
+    return narrow(np.array([float(f"{single:.6f}")]), "bf16")
+
+
+def fused_multiply_add(x: Array, y: Array, z: Array) -> Array:
+    """Return x*y + z in bfloat16 with one rounding."""
+    product = widen(x).astype(np.float64) * widen(y)  # 16 bits: exact
+    addend = widen(z).astype(np.float64)
+    total = product + addend
+    # Knuth's two-sum: total + lost is the exact sum.
+    virtual = total - product
+    lost = (product - (total - virtual)) + (addend - virtual)
+    return narrow(_sticky(total, lost), "bf16")
+
+
+def _with_canonical_nan(data: Array, source: Array, name: str) -> Array:
+    unknown = np.isnan(source)
+    if unknown.any():
+        raw(data)[unknown] = _NAN_BITS[name]
+    return data
+
+
+def _as_float32(values: Array) -> Array:
+    """Return float32 values that round further as the exact values would."""
+    kind, size = values.dtype.kind, values.itemsize
+    if kind in "iu" and size == 8:
+        values = _squeezed(values)
+    if kind == "f" and size <= 4:
+        return values.astype(np.float32)
+    exact = values.astype(np.float64)
+    single = exact.astype(np.float32)
+    lost = np.where(np.isfinite(exact), exact - single.astype(np.float64), 0.0)
+    return _sticky(single, lost)
+
+
+def _squeezed(values: Array) -> Array:
+    """Fold the last 12 bits of great integers into one, so that float64 holds them.
+
+    Narrow formats keep at most 8 bits: what they round to does not change.
+    """
+    last = values & values.dtype.type(0xFFF)
+    folded = (values ^ last) | np.where(last != 0, values.dtype.type(0x800), 0).astype(
+        values.dtype
+    )
+    below = values < _EXACT_INTEGERS
+    if values.dtype.kind == "i":
+        below &= values > -_EXACT_INTEGERS
+    return np.where(below, values, folded)
+
+
+def _sticky(rounded: Array, lost: Array) -> Array:
+    """Round to odd: of the neighbours of rounded + lost, the one with an odd bit.
+
+    A further rounding to a format with at least two bits less is then correct
+    (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    """
+    bits = rounded.view(f"i{rounded.itemsize}")
+    even = (bits & 1) == 0
+    towards = np.copysign(np.array(np.inf, rounded.dtype), lost.astype(rounded.dtype))
+    odd = np.nextafter(rounded, towards)
+    overflowed = np.isinf(rounded) & (lost != 0) & ~np.isnan(lost)
+    changed = ((lost != 0) & ~np.isnan(lost) & np.isfinite(rounded) & even) | overflowed
+    return np.where(changed, odd, rounded)

@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -241,71 +241,21 @@ Program = tuple[int, int, int]
 _OWN: Final = str(Path(__file__).parents[1]) + os.sep
 
 
-class AccessLog:
-    """The accesses so far, one per line, kind of access, memory and place there."""
+def _line() -> str:
+    """Return the line of the kernel that runs: the innermost of the user's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_OWN, _triton())):
+            return f"{_shown(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
-    def __init__(self) -> None:
-        self._entries: dict[tuple[str, str, str, str], Access] = {}
-        self._triton = ""
 
-    def accesses(self) -> tuple[Access, ...]:
-        """Return them in the order of first occurrence."""
-        return tuple(self._entries.values())
-
-    def add(
-        self,
-        access: str,
-        region: Region | None,
-        where: str,
-        offsets: NDArray[np.int64],
-        *,
-        program: Program | None = None,
-        other: Program | None = None,
-    ) -> None:
-        """Record what one operation of the running kernel does to one region.
-
-        Args:
-            access: "load", "store" or "atomic".
-            region: memory concerned; None where there is none.
-            where: as `Access.where` says.
-            offsets: byte offsets from the region's first byte, one per lane.
-            program: the running program.
-            other: the other party of a race.
-        """
-        count = int(np.unique(offsets).size)
-        argument, memory, offset, distance = "", "memory it was not given", 0, 0
-        if region is not None:
-            argument, memory = region.argument, region.memory
-            distances = _distances(region, where, offsets)
-            nearest = int(distances.argmin())
-            distance = int(distances[nearest])
-            offset = int(offsets[nearest]) // region.itemsize
-        line = self._line()
-        key = (line, access, memory, where)
-        known = self._entries.get(key)
-        if known is None:
-            self._entries[key] = Access(
-                access, argument, memory, where, distance, offset, count, program,
-                other, line,
-            )  # fmt: skip
-            return
-        if distance < known.distance:
-            known = replace(known, distance=distance, offset=offset)
-        self._entries[key] = replace(known, count=known.count + count)
-
-    def _line(self) -> str:
-        """Return the line of the kernel that runs: the innermost of the user's."""
-        if not self._triton:
-            module = sys.modules.get("triton")
-            place = getattr(module, "__file__", None)
-            self._triton = str(Path(place).parent) + os.sep if place else _OWN
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if not file.startswith((_OWN, self._triton)):
-                return f"{_shown(file)}:{frame.f_lineno}"
-            frame = frame.f_back
-        return ""
+@cache
+def _triton() -> str:
+    place = getattr(sys.modules.get("triton"), "__file__", None)
+    return str(Path(place).parent) + os.sep if place else _OWN
 
 
 def _shown(file: str) -> str:
@@ -373,7 +323,7 @@ class Races:
         self._now = 0
         self._starts: list[int] = []
         self._stamps: dict[Region, _Stamps] = {}
-        # What each atomic's address has been told: per program, in the order of
+        # What each atomic's address orders: per program, in the order of
         # execution, up to when its stores come before.
         self._clocks: dict[int | Region, NDArray[np.int32]] = {}
         self._known = np.zeros(programs, np.int32)
@@ -449,18 +399,18 @@ class Races:
             self.acquire([region, *keys])
         self._now += 1
         number = len(self._starts) - 1
-        told = self._known.copy()
-        told[number] = self._now
+        clock = self._known.copy()
+        clock[number] = self._now
         for key in keys:
             before = self._clocks.get(key)
-            self._clocks[key] = told if before is None else np.maximum(before, told)
+            self._clocks[key] = clock if before is None else np.maximum(before, clock)
 
     def read(self, address: int) -> None:
         """Record a load of one element: what polls an atomic's result follows it."""
         self.acquire([address])
 
     def acquire(self, keys: Iterable[int | Region]) -> None:
-        """Come after what the given addresses and regions have been told."""
+        """Come after what the given addresses and regions order."""
         for key in keys:
             if key in self._clocks:
                 np.maximum(self._known, self._clocks[key], out=self._known)
@@ -539,7 +489,8 @@ class AddressCheck:
         self.origin: int | None = None
         self.casts = False
         self._reach = reach
-        self._log = AccessLog()
+        # One per line, kind of access, memory and place there.
+        self._entries: dict[tuple[str, str, str, str], Access] = {}
         self._regions = Regions(())
         self._races = Races(1)
         self._order: list[Program] = []
@@ -549,7 +500,7 @@ class AddressCheck:
 
     def accesses(self) -> tuple[Access, ...]:
         """Return what was recorded, in the order of first occurrence."""
-        return self._log.accesses()
+        return tuple(self._entries.values())
 
     def launch(self, arguments: Iterable[Any], programs: int) -> None:
         """Begin a launch."""
@@ -764,8 +715,37 @@ class AddressCheck:
         offsets: NDArray[np.int64],
         other: Program | None = None,
     ) -> None:
+        """Record what one operation of the running kernel does to one region.
+
+        Args:
+            access: "load", "store" or "atomic".
+            region: memory concerned; None where there is none.
+            where: as `Access.where` says.
+            offsets: byte offsets from the region's first byte, one per lane.
+            other: the other party of a race.
+        """
+        count = int(np.unique(offsets).size)
+        argument, memory, offset, distance = "", "memory it was not given", 0, 0
+        if region is not None:
+            argument, memory = region.argument, region.memory
+            distances = _distances(region, where, offsets)
+            nearest = int(distances.argmin())
+            distance = int(distances[nearest])
+            offset = int(offsets[nearest]) // region.itemsize
+        line = _line()
         program = self._order[-1] if self._order else None
-        self._log.add(access, region, where, offsets, program=program, other=other)
+        known = self._entries.setdefault(
+            (line, access, memory, where),
+            Access(
+                access, argument, memory, where, distance, offset, 0, program, other,
+                line,
+            ),
+        )  # fmt: skip
+        if distance < known.distance:
+            known = replace(known, distance=distance, offset=offset)
+        self._entries[line, access, memory, where] = replace(
+            known, count=known.count + count
+        )
 
     def _poison(self, dtype: np.dtype[Any]) -> Any:
         """Return the poison of a NumPy dtype as one of its elements."""

@@ -411,7 +411,6 @@ _LAUNCHED: Final = ("triton.compiler.code_generator", "triton.experimental.gluon
 _INTERPRETED: Final = (
     "ml_dtypes",
     "triton.runtime.interpreter",
-    "kfuzz.execution.interpreter.low_precision_rounding",
     "kfuzz.execution.interpreter.low_precision",
 )
 _COMPILED: Final = ("cuda.bindings.nvrtc",)

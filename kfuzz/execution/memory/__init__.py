@@ -12,5 +12,5 @@ A kernel's own allocations have two guards, one as fast as the other is complete
 `allocations` is a dispatch mode that sees every operator, and costs more than most
 kernels; `prepared` hands out, in the calls of a batch, what the mode saw the first of
 them ask for (`constructors`: where torch's functions are found). Both fill and check
-the same slots. `overreach` notes views that leave the memory of their item.
+the same slots.
 """

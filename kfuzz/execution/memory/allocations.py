@@ -34,8 +34,7 @@ from kfuzz.execution.memory.changes import (
 from kfuzz.execution.memory.fences import Pool
 from kfuzz.execution.memory.placement import ROW_BYTES
 from kfuzz.execution.memory.poison import ALTERNATING, Poison, poison_bytes
-from kfuzz.execution.memory.slots import Arena, PoisonedSlot, Rows
-from kfuzz.numerics.formats import Footprint
+from kfuzz.execution.memory.slots import PoisonedSlot, Rows
 from kfuzz.numerics.run import AllocationTouch
 
 EDGE_ALIGNMENT: Final = 256
@@ -48,42 +47,6 @@ much as the device maps at once, 2 MiB."""
 
 EDGE_TOTAL_BYTES: Final = 1 << 30
 """Fenced memory of one call; past this much, allocations lie between guard zones."""
-
-
-class OwnEdges:
-    """Gives the allocations of one call, in order, memory at an edge.
-
-    Args:
-        edge: which of them lie there; its `argument` has to be "".
-        pool: where the memory comes from.
-    """
-
-    def __init__(self, edge: Edge, pool: Pool) -> None:
-        self.edge = edge
-        self._pool = pool
-        self._total = 0
-
-    def take(self, number: int, nbytes: int, guard: int) -> tuple[Tensor, Slot] | None:
-        """Return where an allocation lies beside a fence, None if it does not.
-
-        Args:
-            number: of the allocation, counted from 0.
-            nbytes: size of its storage.
-            guard: width of the guard zone on its other side.
-        """
-        edge = self.edge
-        if edge.argument or edge.allocation not in (None, number):
-            return None
-        need = rounded(nbytes + guard + edge.slack + 2 * EDGE_ALIGNMENT)
-        if number >= EDGE_ALLOCATIONS or self._total + need > EDGE_TOTAL_BYTES:
-            return None
-        try:
-            room = self._pool.take(need, readable=edge.readable)
-        except HarnessError:  # no fault of the kernel, whose call this is
-            return None
-        self._total += need
-        slot = edge_slot(edge, room, nbytes, guard, alignment=EDGE_ALIGNMENT)
-        return room.memory, slot
 
 
 # A kernel's own allocations: poisoned, and between guard zones.
@@ -153,7 +116,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     goes, so a write through a stale pointer is still seen.
 
     At an edge on a device each of the first allocations has memory of its own, which
-    a page that faults follows or precedes (`OwnEdges`).
+    a page that faults follows or precedes.
 
     Limits: what C++ code allocates within an operator, what torch.compile
     generates, and `UntypedStorage` constructors are below the mode and go
@@ -199,9 +162,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._block: Tensor | None = None
         self._used = 0
         self._total = 0
-        self._edges = None
-        if edge is not None and pool is not None:
-            self._edges = OwnEdges(edge, pool)
+        self._edge = None if pool is None else edge
+        self._pool = pool
+        self._at_edge = 0  # bytes
 
     def __torch_dispatch__(
         self,
@@ -281,7 +244,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def beside(self) -> Allocation | None:
         """Return the one allocation that was to lie at the edge, if it was made."""
-        number = None if self._edges is None else self._edges.edge.allocation
+        number = None if self._edge is None else self._edge.allocation
         if number is None or number >= len(self._allocations):
             return None
         made = self._allocations[number]
@@ -335,12 +298,10 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.unguarded += 1
             return
         self._total += room
-        found = None
-        if self._edges is not None:
-            found = self._edges.take(len(self._allocations), nbytes, guard)
+        found = self._beside_fence(nbytes, guard)
         block, slot = found or self._in_block(tensor.device, nbytes, guard)
-        rows = Rows(block, (slot,))
-        guarded = PoisonedSlot(rows, tensor.dtype, (self.poison,))
+        rows = Rows(block)
+        guarded = PoisonedSlot(rows, slot, tensor.dtype, (self.poison,))
         storage = rows.storage(0, slot)
         if keep:
             storage[:keep].copy_(old[:keep])
@@ -353,6 +314,23 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._owned[storage.data_ptr()] = made
         self._allocations.append(made)
         tensor.set_(storage, tensor.storage_offset(), shape, tensor.stride())
+
+    def _beside_fence(self, nbytes: int, guard: int) -> tuple[Tensor, Slot] | None:
+        """Return where the next allocation lies beside a fence, None if it does not."""
+        edge, number = self._edge, len(self._allocations)
+        if edge is None or edge.argument or edge.allocation not in (None, number):
+            return None
+        need = rounded(nbytes + guard + edge.slack + 2 * EDGE_ALIGNMENT)
+        if number >= EDGE_ALLOCATIONS or self._at_edge + need > EDGE_TOTAL_BYTES:
+            return None
+        assert self._pool is not None
+        try:
+            room = self._pool.take(need, readable=edge.readable)
+        except HarnessError:  # no fault of the kernel, whose call this is
+            return None
+        self._at_edge += need
+        slot = edge_slot(edge, room, nbytes, guard, alignment=EDGE_ALIGNMENT)
+        return room.memory, slot
 
     def _in_block(
         self, device: torch.device, nbytes: int, guard: int
@@ -547,12 +525,16 @@ class Prepared:
     """
 
     def __init__(
-        self, arena: Arena, first: int, items: int, isolated: Collection[int] = ()
+        self,
+        device: torch.device,
+        first: int,
+        items: int,
+        isolated: Collection[int] = (),
     ) -> None:
         """Prepare nothing yet.
 
         Args:
-            arena: where memory comes from.
+            device: where memory is made.
             first: number of the first item.
             items: how many.
             isolated: numbers of items whose memory is a storage of its own each; the
@@ -566,7 +548,7 @@ class Prepared:
         self._poisons = ALTERNATING[first % 2 :] + ALTERNATING[: first % 2]
         self.sound = True
         self.error: Exception | None = None
-        self._arena = arena
+        self._device = device
         self._items = items
         self._isolated = {0, *(n - first for n in isolated if n >= first)}
         self._usual: set[str] = set()
@@ -574,7 +556,6 @@ class Prepared:
         self._bytes = 0
         self._watch: _Watch | None = None
         self._patches = Patches()
-        arena.shed(2 * TOTAL_BYTES)  # sizes are rounded up to powers of two
 
     def __enter__(self) -> "Prepared":
         try:
@@ -598,7 +579,7 @@ class Prepared:
         where memory was to be guarded that came another way: from C++, from a
         constructor, by growing, from another thread.
         """
-        self._watch = _Watch(self._arena.device, self._poisons[0])
+        self._watch = _Watch(self._device, self._poisons[0])
         return self._watch
 
     def recorded(self) -> None:
@@ -620,35 +601,25 @@ class Prepared:
         return torch.stack(found).any(0)[: self._items]
 
     def _replacement(self, name: str, true: Function, of_tensor: bool) -> Function:
-        # All in one function each: every call of the kernel goes through it.
+        # All in one function: every call of the kernel goes through it.
         sequence = self._sequence
 
-        def of_sizes(*args: Any, **kwargs: Any) -> Any:
+        def allocate(*args: Any, **kwargs: Any) -> Any:
             at = self.at
             if at < self.count:
                 made = sequence[at]
-                if made.name is name and args == made.args and kwargs == made.kwargs:
-                    self.at = at + 1
-                    given = made.tensors
-                    return true(*args, **kwargs) if given is None else given[self.row]
-            return self._other(name, true, of_tensor, args, kwargs)
-
-        def like_tensor(*args: Any, **kwargs: Any) -> Any:
-            at = self.at
-            if at < self.count and args:
-                made = sequence[at]
                 if (
                     made.name is name
-                    and made.like == _form(args[0])
-                    and args[1:] == made.args
+                    and args[of_tensor:] == made.args
                     and kwargs == made.kwargs
+                    and (not of_tensor or (args and made.like == _form(args[0])))
                 ):
                     self.at = at + 1
                     given = made.tensors
                     return true(*args, **kwargs) if given is None else given[self.row]
             return self._other(name, true, of_tensor, args, kwargs)
 
-        return like_tensor if of_tensor else of_sizes
+        return allocate
 
     def _noting(self, name: str, true: Function) -> Function:
         """Return a function by which memory may come another way than recorded."""
@@ -680,12 +651,15 @@ class Prepared:
             self.sound = False
         if watch.inside or not self.sound:
             return true(*args, **kwargs)
-        with _Inside(watch):
+        watch.inside += 1  # what allocates now is no matter of the kernel's
+        try:
             made = true(*args, **kwargs)
             try:
                 given = self._noted(name, of_tensor, args, kwargs, made)
-            except RuntimeError as error:  # kfuzz's own: no matter of the kernel's
+            except RuntimeError as error:  # kfuzz's own
                 self.sound, self.error, given = False, error, made
+        finally:
+            watch.inside -= 1
         if not self.sound:
             watch.guard(made)
         return given
@@ -714,7 +688,7 @@ class Prepared:
         if not _plain((args, tuple(kwargs.values()))):
             return made
         tensors = None
-        if is_guarded(made, self._arena.device) and not kwargs.get("pin_memory"):
+        if is_guarded(made, self._device) and not kwargs.get("pin_memory"):
             tensors = self._column(made)
             if tensors is None:
                 return made
@@ -730,8 +704,8 @@ class Prepared:
         Returns:
             The tensor of each item.
         """
-        arena, nbytes = self._arena, made.untyped_storage().nbytes()
-        guard, align = guard_bytes(nbytes), alignment_on(arena.device)
+        nbytes = made.untyped_storage().nbytes()
+        guard, align = guard_bytes(nbytes), alignment_on(self._device)
         pitch = up(max(slot_room(nbytes, guard, align), 1), ROW_BYTES)
         poisons = self._poisons
         need = up(self._items, len(poisons)) * pitch
@@ -739,12 +713,13 @@ class Prepared:
         if self._bytes > TOTAL_BYTES:
             return None
         with torch._C._DisableTorchDispatch():  # it costs each call as much again
-            memory = arena.own(len(self.columns), need)[:need]
+            # What a kernel still holds of an earlier batch's is not given again.
+            memory = raw_memory(need, self._device)
             slot = next_slot(
                 memory.data_ptr(), 0, nbytes, guard, alignment=align, exact=False
             )
-            rows = Rows(memory, (slot,), need // pitch, pitch)
-            self._guarded.append(PoisonedSlot(rows, made.dtype, poisons))
+            rows = Rows(memory, need // pitch, pitch)
+            self._guarded.append(PoisonedSlot(rows, slot, made.dtype, poisons))
             form = made.dtype, made.shape, made.stride(), 0
             tensors = rows.tensors(self._isolated, slot, form)
         self.columns.append(rows)  # views of it are looked at from here on
@@ -777,19 +752,6 @@ class _Watch(GuardedAllocations):  # type: ignore[no-untyped-call]
         return bool(self.made or self.unguarded or self.grown)
 
 
-class _Inside:
-    """A context in which what allocates is no matter of the kernel's."""
-
-    def __init__(self, watch: _Watch) -> None:
-        self._watch = watch
-
-    def __enter__(self) -> None:
-        self._watch.inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._watch.inside -= 1
-
-
 def _form(like: Any) -> tuple[Any, ...] | None:
     """Return what decides what is made like a tensor; None of anything else."""
     if (
@@ -812,82 +774,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, list):
         return [_copied(item) for item in value]
     return tuple(_copied(item) for item in value) if isinstance(value, tuple) else value
-
-
-# Views that end past a item's memory, which a storage of its own would refuse.
-
-OVERREACH: Final = "a view past the end of its memory"
-"""Why an item is suspect that makes such a view."""
-
-# What makes a tensor of any part of a storage.
-_OF_STORAGE: Final[tuple[tuple[Any, str], ...]] = (
-    (Tensor, "as_strided"),
-    (Tensor, "as_strided_"),
-    (Tensor, "set_"),
-    (torch, "as_strided"),
-    (torch, "as_strided_"),
-)
-
-
-class Overreach:
-    """Notes such views, as far as Python makes them, until its context ends.
-
-    Items share a storage, which such a view need not leave.
-
-    Attributes:
-        seen: whether one has been made; whoever calls the kernel sets it back.
-        first: storages in which items have parts from the beginning.
-        later: those that have come since.
-    """
-
-    def __init__(self, *shared: Rows) -> None:
-        """Note nothing yet.
-
-        Args:
-            shared: storages in which items have parts from the beginning.
-        """
-        self.seen = False
-        self.first = shared
-        self.later: Sequence[Rows] = ()
-        self._patches = Patches()
-        self._begun = False
-
-    def begin(self) -> None:
-        """Note such views from now on until the context ends.
-
-        Not before a kernel's first call has imported what it does: other libraries
-        keep tables of torch's functions.
-        """
-        if not self._begun:
-            self._begun = True
-            for owner, name in _OF_STORAGE:
-                self._patches.set(owner, name, self._noting(getattr(owner, name)))
-
-    def __enter__(self) -> "Overreach":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._patches.undo()
-
-    def _noting(self, true: Callable[..., Any]) -> Callable[..., Any]:
-        def noting(*args: Any, **kwargs: Any) -> Any:
-            made = true(*args, **kwargs)
-            if type(made) is Tensor and self._is_past(made):
-                self.seen = True
-            return made
-
-        return noting
-
-    def _is_past(self, made: Tensor) -> bool:
-        """Whether a tensor ends elsewhere than in what it begins in."""
-        if made.layout is not torch.strided or not made.numel():
-            return False
-        try:
-            place = made.untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError):  # a wrapper's, as vmap makes
-            return False
-        for shared in (*self.first, *self.later):
-            if shared.low == place:
-                footprint = Footprint.of(made)
-                return not shared.holds(footprint.address, footprint.stop)
-        return False

@@ -23,7 +23,6 @@ from torch import Tensor
 from kfuzz.core.errors import HarnessError
 from kfuzz.cuda.driver import DriverError, VirtualMemory
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.memory.changes import up
 
 FENCE_BYTES: Final = 1 << 20
 """Width of a fence, a multiple of every page size: it costs address space only, and
@@ -266,7 +265,7 @@ def fenced_device_memory(
     """Return memory whose first byte follows a fence and whose last precedes one.
 
     Args:
-        nbytes: rounded up to the granularity, commonly 2 MiB.
+        nbytes: rounded up to a power of two of the granularity, commonly 2 MiB.
         device: where.
         readable: map the fences as well: nothing faults, and a write there can be
             seen, for they are part of the tensor.
@@ -275,30 +274,7 @@ def fenced_device_memory(
     Raises:
         HarnessError: if this system cannot do it.
     """
-    made, room = _fenced_range(nbytes, device, readable, driver)
-    return _fenced(made, room, device, readable, made)
-
-
-def _fenced_range(
-    nbytes: int, device: torch.device, readable: bool, driver: VirtualMemory | None
-) -> tuple[Range, int]:
-    """Return a fenced range, and the bytes between its fences."""
-    driver = _driver_of(device) if driver is None else driver
-    room = up(nbytes, driver.granularity())
-    whole = room + 2 * DEVICE_FENCE_BYTES
-    parts = [(0, whole)] if readable else [(DEVICE_FENCE_BYTES, room)]
-    return Range(driver, device, whole, parts), room
-
-
-def _fenced(
-    made: Range, room: int, device: torch.device, readable: bool, keeps: object
-) -> Fenced:
-    if readable:
-        whole = room + 2 * DEVICE_FENCE_BYTES
-        memory = tensor_over(made.address, whole, keeps, device)
-        return Fenced(memory, DEVICE_FENCE_BYTES, DEVICE_FENCE_BYTES + room)
-    memory = tensor_over(made.address + DEVICE_FENCE_BYTES, room, keeps, device)
-    return Fenced(memory, 0, room)
+    return Pool(device, driver).take(nbytes, readable=readable)
 
 
 class _Lease:
@@ -335,11 +311,17 @@ class Pool:
         while room < nbytes:
             room *= 2
         free = self._free[room, readable]
-        if free:
-            made = free.pop()
-        else:
-            made, room = _fenced_range(room, self._device, readable, driver)
-        return _fenced(made, room, self._device, readable, _Lease(made, free))
+        whole, fence = room + 2 * DEVICE_FENCE_BYTES, DEVICE_FENCE_BYTES
+        if not free:
+            parts = [(0, whole)] if readable else [(fence, room)]
+            free.append(Range(driver, self._device, whole, parts))
+        made = free.pop()
+        keeps = _Lease(made, free)
+        if readable:
+            memory = tensor_over(made.address, whole, keeps, self._device)
+            return Fenced(memory, fence, fence + room)
+        memory = tensor_over(made.address + fence, room, keeps, self._device)
+        return Fenced(memory, 0, room)
 
 
 @cache

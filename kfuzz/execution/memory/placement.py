@@ -59,62 +59,6 @@ def is_sparse(spec: TensorSpec, itemsize: int, device: torch.device) -> bool:
     return nbytes > least and nbytes > 4 * spec.numel * itemsize
 
 
-class Windows:
-    """The memory of one sparse argument.
-
-    Attributes:
-        memory: uint8, guard zones included.
-        slot: where in it the storage lies.
-    """
-
-    def __init__(
-        self, argument: "Argument", poison: Poison, device: torch.device
-    ) -> None:
-        a, spec, dtype = argument, argument.spec, argument.dtype
-        self.memory = _memory(a.nbytes + 2 * a.guard + 4 * a.align, device)
-        self.slot = next_slot(
-            self.memory.data_ptr(), 0, a.nbytes, a.guard, alignment=a.align,
-            exact=a.exact,
-        )  # fmt: skip
-        self._words = self.memory[: self.memory.numel() // 8 * 8].view(torch.int64)
-        places = torch.from_numpy(self._places(spec, dtype.itemsize))
-        self._index = places.to(device)
-        pattern = torch.empty(ROUND_BYTES, dtype=torch.uint8, device=device)
-        fill_poison(pattern, dtype, poison)
-        self._words[self._index] = pattern.view(torch.int64)[0]
-        self._snapshot = self._words[self._index]
-
-    def snap(self) -> None:
-        """Keep the present state to compare with."""
-        self._snapshot = self._words[self._index]
-
-    def changed(self) -> Indices:
-        """Return offsets in `memory` of the bytes that changed, ascending."""
-        now = self._words[self._index]
-        if torch.equal(now, self._snapshot):
-            return np.empty(0, dtype=np.int64)
-        differ = now != self._snapshot
-        starts = self._index[differ].cpu().numpy() * 8
-        pairs = (now[differ].cpu().numpy(), self._snapshot[differ].cpu().numpy())
-        a, b = (words.view(np.uint8).reshape(-1, 8) for words in pairs)
-        found: Indices = (starts[:, None] + np.arange(8))[a != b]
-        return found
-
-    def _places(self, spec: TensorSpec, itemsize: int) -> Indices:
-        """Return the numbers of the 8-byte words in all windows, ascending."""
-        slot, limit = self.slot, self._words.numel()
-        origin = slot.base + spec.offset * itemsize
-        starts = np.sort(element_offsets(spec)) * itemsize + origin
-        first = np.flatnonzero(np.diff(starts, prepend=-1) != itemsize)
-        runs = np.stack([starts[first], starts[[*(first[1:] - 1), -1]] + itemsize])
-        margin = min(MARGIN_BYTES, WINDOW_BYTES // runs.shape[1])
-        margin = max(margin // ROUND_BYTES * ROUND_BYTES, ROUND_BYTES)
-        ends = [[slot.start, slot.stop], [slot.base, slot.end]]
-        low = np.concatenate([runs[0] - margin, ends[0]]) // 8
-        high = -(-np.concatenate([runs[1] + margin, ends[1]]) // 8)
-        return _covered(low.clip(0), high.clip(None, limit))
-
-
 def _covered(low: Indices, high: Indices) -> Indices:
     """Return the integers of all intervals [low, high), ascending and once each."""
     order = np.argsort(low)
@@ -239,9 +183,8 @@ class Dense:
                 compared.
         """
         self.placed = {argument.name: (argument, slot) for argument, slot in placed}
-        slots = tuple(slot for _, slot in placed)
-        self.rows = Rows(memory, slots, items, pitch)
-        self._snapshot = Rows(snapshot, slots, items, pitch)
+        self.rows = Rows(memory, items, pitch)
+        self._snapshot = Rows(snapshot, items, pitch)
         self._first, self._last = within
         self._now = self.rows.columns(*within, torch.int64)
         self._was = self._snapshot.columns(*within, torch.int64)
@@ -301,16 +244,11 @@ class Dense:
                 bits_of(was).copy_(bits_of(now))
 
     def _poison(self, around: Poison) -> None:
-        """Fill all rows; neighbours that take the same word at once."""
-        first = self._first
-        stretches: list[tuple[int, torch.dtype, int]] = []
-        for argument, slot in self.placed.values():
+        """Fill all rows: each argument's part, that of the last to their end."""
+        first, ends = self._first, [rounded(s.end) for _, s in self.placed.values()]
+        ends[-1] = self._last
+        for (argument, _), stop in zip(self.placed.values(), ends, strict=True):
             word, value = poison_word(argument.dtype, around)
-            if stretches and stretches[-1][1:] == (word, value):
-                stretches.pop()
-            stretches.append((rounded(slot.end), word, value))
-        stretches[-1] = (self._last, *stretches[-1][1:])
-        for stop, word, value in stretches:
             self.rows.columns(first, stop, word).fill_(value)
             first = stop
 
@@ -319,10 +257,20 @@ class Sparse:
     """One argument in memory that is filled and compared in windows; a single row."""
 
     def __init__(self, argument: Argument, around: Poison, arena: Arena) -> None:
-        self._windows = Windows(argument, around, arena.device)
-        slot = self._windows.slot
-        self.rows = Rows(self._windows.memory, (slot,))
-        self.placed = {argument.name: (argument, slot)}
+        a, device = argument, arena.device
+        memory = _memory(a.nbytes + 2 * a.guard + 4 * a.align, device)
+        slot = next_slot(
+            memory.data_ptr(), 0, a.nbytes, a.guard, alignment=a.align, exact=a.exact
+        )
+        self.rows = Rows(memory)
+        self.placed = {a.name: (a, slot)}
+        self._words = memory[: memory.numel() // 8 * 8].view(torch.int64)
+        places = torch.from_numpy(self._places(a.spec, a.dtype.itemsize, slot))
+        self._index = places.to(device)
+        pattern = torch.empty(ROUND_BYTES, dtype=torch.uint8, device=device)
+        fill_poison(pattern, a.dtype, around)
+        self._words[self._index] = pattern.view(torch.int64)[0]
+        self.snap()
 
     def elements(self, name: str) -> Tensor:
         """Return elements, those that share memory once."""
@@ -332,12 +280,36 @@ class Sparse:
 
     def snap(self) -> None:
         """Keep the present state to compare with."""
-        self._windows.snap()
+        self._snapshot = self._words[self._index]
 
     def touches(self, free: Collection[str]) -> list[Touch]:
         """Return what changed."""
-        changed = self._windows.changed()
+        changed = self._changed()
         return [t for a, slot in self.placed.values() for t in a.changes(changed, slot)]
+
+    def _changed(self) -> Indices:
+        """Return offsets in the memory of the bytes that changed, ascending."""
+        now = self._words[self._index]
+        differ = now != self._snapshot
+        starts = self._index[differ].cpu().numpy() * 8
+        pairs = (now[differ].cpu().numpy(), self._snapshot[differ].cpu().numpy())
+        a, b = (words.view(np.uint8).reshape(-1, 8) for words in pairs)
+        found: Indices = (starts[:, None] + np.arange(8))[a != b]
+        return found
+
+    def _places(self, spec: TensorSpec, itemsize: int, slot: Slot) -> Indices:
+        """Return the numbers of the 8-byte words in all windows, ascending."""
+        limit = self._words.numel()
+        origin = slot.base + spec.offset * itemsize
+        starts = np.sort(element_offsets(spec)) * itemsize + origin
+        first = np.flatnonzero(np.diff(starts, prepend=-1) != itemsize)
+        runs = np.stack([starts[first], starts[[*(first[1:] - 1), -1]] + itemsize])
+        margin = min(MARGIN_BYTES, WINDOW_BYTES // runs.shape[1])
+        margin = max(margin // ROUND_BYTES * ROUND_BYTES, ROUND_BYTES)
+        ends = [[slot.start, slot.stop], [slot.base, slot.end]]
+        low = np.concatenate([runs[0] - margin, ends[0]]) // 8
+        high = -(-np.concatenate([runs[1] + margin, ends[1]]) // 8)
+        return _covered(low.clip(0), high.clip(None, limit))
 
 
 Block = Dense | Sparse

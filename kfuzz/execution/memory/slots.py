@@ -28,7 +28,6 @@ class Rows:
 
     Attributes:
         memory: uint8, flat; the rows begin with it.
-        slots: where storages lie in each row, counted from its first byte.
         count: how many rows.
         pitch: bytes from one to the next.
         low: address of the first byte.
@@ -38,21 +37,14 @@ class Rows:
     def __init__(
         self,
         memory: Tensor,
-        slots: tuple[Slot, ...],
         count: int = 1,
         pitch: int | None = None,
     ) -> None:
         """Describe some memory; without a pitch a single row is all of it."""
-        self.memory, self.slots, self.count = memory, slots, count
+        self.memory, self.count = memory, count
         self.pitch = memory.numel() if pitch is None else pitch
         self.low = memory.data_ptr()
         self.high = self.low + count * self.pitch
-
-    def holds(self, start: int, stop: int) -> bool:
-        """Whether the bytes between two addresses are of one storage of one row."""
-        first = (start - self.low) % self.pitch
-        last = first + stop - start
-        return any(slot.base <= first and last <= slot.stop for slot in self.slots)
 
     def columns(self, start: int, stop: int, dtype: torch.dtype) -> Tensor:
         """Return the bytes from one place of every row to another, [rows, elements].
@@ -120,6 +112,7 @@ class PoisonedSlot:
     def __init__(
         self,
         rows: Rows,
+        slot: Slot,
         dtype: torch.dtype,
         poisons: Sequence[Poison],
         *,
@@ -128,13 +121,13 @@ class PoisonedSlot:
         """Fill the slot, zones included.
 
         Args:
-            rows: the memory, with one slot.
+            rows: the memory.
+            slot: where in each row, counted from its first byte.
             dtype: whose poison it gets.
             poisons: those of the first rows; the rows after them repeat these. Their
                 number divides that of the rows.
             zones_only: leave the storage between the zones as it is.
         """
-        (slot,) = rows.slots
         self.rows, self.slot, self.dtype = rows, slot, dtype
         self._poisons = tuple(poisons)
         # [repetitions, poisons, words] each
@@ -206,8 +199,6 @@ class Arena:
         live: uint8, where arguments lie.
         snapshot: uint8, their state before the calls.
         pool: fenced memory for what a kernel allocates, on a device only.
-        settled: whether the first call of a batch has been seen to allocate what the
-            others do; None before that is known.
     """
 
     def __init__(self, device: torch.device | str) -> None:
@@ -215,11 +206,9 @@ class Arena:
         self.generation = 0
         self._backend = backend_of(self.device)
         self.pool = self._backend.pool(self.device)
-        self.settled: bool | None = None
         self.live = raw_memory(0, self.device)
         self.snapshot = raw_memory(0, self.device)
         self._fenced: dict[int, tuple[Fenced, Tensor, bool]] = {}
-        self._own: list[_Own] = []
 
     def reserve(self, nbytes: int) -> None:
         """Make room for a placement; invalidates the one before.
@@ -263,50 +252,6 @@ class Arena:
             snapshot = torch.empty_like(buffer.memory)
             self._fenced[number] = buffer, snapshot, readable
         return buffer, snapshot
-
-    def shed(self, limit: int) -> None:
-        """Give back what is kept for a kernel's allocations if it is more than that."""
-        if sum(own.memory.numel() for own in self._own) > limit:
-            self._own.clear()
-
-    def own(self, number: int, nbytes: int) -> Tensor:
-        """Return memory for one of a kernel's own allocations, for a whole batch.
-
-        What a kernel still holds from an earlier batch is not used again: its owner
-        may rely on it, as caches do.
-
-        Args:
-            number: of the allocation in a call; each has memory of its own.
-            nbytes: least size.
-        """
-        while len(self._own) <= number:
-            self._own.append(_Own(raw_memory(0, self.device)))
-        own = self._own[number]
-        if nbytes > own.memory.numel() or not own.alone:
-            del own  # given back before more is taken
-            self._own[number] = _Own(raw_memory(0, self.device))
-            size = 1 << (nbytes - 1).bit_length()
-            self._own[number] = own = _Own(raw_memory(size, self.device))
-        return own.memory
-
-
-class _Own:
-    """Memory for one allocation of a kernel, and who held it when it was made."""
-
-    def __init__(self, memory: Tensor) -> None:
-        self.memory = memory
-        self._holders = _holders(memory)
-
-    @property
-    def alone(self) -> bool:
-        """Whether nobody else holds it; not, if this torch does not tell."""
-        return self._holders is not None and _holders(self.memory) == self._holders
-
-
-def _holders(memory: Tensor) -> int | None:
-    """Return how many objects hold a storage; None if this torch does not tell."""
-    count = getattr(torch._C, "_storage_Use_Count", None)
-    return None if count is None else int(count(memory.untyped_storage()._cdata))
 
 
 # Destinations: memory that a kernel is given for its results.

@@ -1,6 +1,6 @@
 """The formulas of `kfuzz.core.value_families` as operations on tensors, on any device.
 
-`fused_kernel` does the same by one compiled kernel; tests hold both to the same bits.
+`fused_fills` does the same by one compiled kernel; tests hold both to the same bits.
 """
 
 from collections.abc import Callable

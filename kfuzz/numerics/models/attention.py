@@ -40,6 +40,7 @@ from kfuzz.numerics.acceptance import (
     Acceptance,
     Problem,
     around,
+    sum_classes,
 )
 from kfuzz.numerics.accumulation import (
     EXP_ARGUMENT,
@@ -58,7 +59,6 @@ from kfuzz.numerics.models.functions import (
     FAST_TANH_RELATIVE,
     LOG_ERROR,
 )
-from kfuzz.numerics.specials import sum_classes
 
 # The smallest tile of keys for which an online rescaling is admitted.
 ONLINE_TILE = 16

@@ -4,13 +4,22 @@ All are matrix products of finite operands in float64, with a bound on what a
 correct kernel may add to them, and classes found without doing the arithmetic.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.acceptance import NAN, Acceptance, Problem
+from kfuzz.numerics.acceptance import (
+    ANY,
+    NAN,
+    Acceptance,
+    Problem,
+    SumClasses,
+    sum_classes,
+)
 from kfuzz.numerics.accumulation import (
     U32,
     U64,
@@ -18,12 +27,13 @@ from kfuzz.numerics.accumulation import (
     can_overflow,
     finite_or_zero,
     gamma,
+    growth,
     is_finite,
     meet,
     products_exactly,
     zero,
 )
-from kfuzz.numerics.specials import SumClasses, sum_classes
+from kfuzz.numerics.formats import FORMATS
 
 
 @dataclass(frozen=True)
@@ -59,11 +69,21 @@ class Dots:
 
     def reshaped(self, *shape: int) -> "Dots":
         """Return the sums in another shape."""
-        c = self.classes
-        classes = SumClasses(*(getattr(c, f.name).reshape(shape) for f in fields(c)))
-        own = ("value", "magnitude", "error", "admitted")
-        parts = {n: getattr(self, n).reshape(shape) for n in own}
-        return replace(self, **parts, classes=classes)
+        return _mapped(lambda x: x.reshape(shape), self)
+
+
+def _mapped(change: Callable[..., Tensor], *parts: Dots) -> Dots:
+    """Return sums of which each tensor is made of those of other sums."""
+
+    def made(of: Sequence[object], name: str) -> Tensor:
+        return change(*(getattr(each, name) for each in of))
+
+    classes = [part.classes for part in parts]
+    own = ("value", "magnitude", "error", "admitted")
+    return Dots(
+        **{name: made(parts, name) for name in own},
+        classes=SumClasses(*(made(classes, f.name) for f in fields(SumClasses))),
+    )
 
 
 def dots(
@@ -92,111 +112,29 @@ def dots(
     acc = problem.accumulation
     flush = problem.flushes
     floor = acc.operand_floor(problem.format, flush=flush)
-    left, right = _Operand.of(a, floor), _Operand.of(b, floor)
-    special, vanishes = _met(left, right)
-
-    def of(chosen: list[int] | None) -> Dots:
-        """Return the sums of some members, None for all."""
-        some = range(len(special)) if chosen is None else chosen
-        index = None if chosen is None else torch.tensor(chosen, device=a.device)
-        return _dots(
-            problem, acc, left.members(index), right.members(index),
-            _of(addend, index, a), _of(present, index, a), flush=flush, floor=floor,
-            special=any(special[n] for n in some),
-            vanishes=any(vanishes[n] for n in some),
-        )  # fmt: skip
-
-    # Further matrix products for those alone that need them; on a GPU, where a burst's
-    # products take less than asking for them, for all.
-    hard = [n for n in range(len(special)) if special[n] or vanishes[n]]
-    if a.is_cuda or len(hard) in (0, len(special)):
-        return of(None)
-    plain = sorted(set(range(len(special))) - set(hard))
-    order = torch.tensor(plain + hard, device=a.device).argsort()
-    return _joined(of(plain), of(hard), order)
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """One side of a product; all of one shape.
-
-    Attributes:
-        raw: float64, as it is.
-        finite: 0 in place of what is not.
-        size: the magnitude of `finite`.
-        small: bool, where it may vanish.
-    """
-
-    raw: Tensor
-    finite: Tensor
-    size: Tensor
-    small: Tensor
-
-    @staticmethod
-    def of(raw: Tensor, floor: float) -> "_Operand":
-        """Prepare an operand that vanishes below a magnitude."""
-        finite = finite_or_zero(raw)
-        size = finite.abs()
-        return _Operand(raw, finite, size, _small(size, floor))
-
-    def members(self, index: Tensor | None) -> "_Operand":
-        """Return some members, None for all."""
-        if index is None:
-            return self
-        return _Operand(*(getattr(self, f.name)[index] for f in fields(self)))
-
-
-def _of(x: Tensor | None, index: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return some members of what is broadcast to the operands, None for all."""
-    if x is None or index is None or x.dim() < like.dim() or x.shape[0] == 1:
-        return x
-    return x[index]
-
-
-def _joined(one: Dots, other: Dots, order: Tensor) -> Dots:
-    """Return the sums of all members, those of both put in order."""
-
-    def both(name: str, of: object, rest: object) -> Tensor:
-        joined: Tensor = torch.cat((getattr(of, name), getattr(rest, name)))[order]
-        return joined
-
-    classes = SumClasses(
-        *(both(f.name, one.classes, other.classes) for f in fields(SumClasses))
-    )
-    rest = ("value", "magnitude", "error", "admitted")
-    return Dots(**{n: both(n, one, other) for n in rest}, classes=classes)
-
-
-def _dots(
-    problem: Problem,
-    acc: Accumulation,
-    a: _Operand,
-    b: _Operand,
-    addend: Tensor | None,
-    present: Tensor | None,
-    *,
-    flush: bool,
-    floor: float,
-    special: bool,
-    vanishes: bool,
-) -> Dots:
-    """Return what `dots` does.
-
-    Args:
-        problem: format of the data and declaration.
-        acc: the declared accumulation.
-        a: left operand.
-        b: right operand.
-        addend: one more term.
-        present: where `b` is no padding.
-        flush: whether subnormals may vanish.
-        floor: magnitude below which an operand may.
-        special: whether any operand is NaN or infinite.
-        vanishes: whether any may vanish.
-    """
-    terms = a.raw.shape[-1] + (addend is not None)
-    value, magnitude = a.finite @ b.finite, a.size @ b.size
-    none = zero(a.raw)
+    finite_a, finite_b = finite_or_zero(a), finite_or_zero(b)
+    size_a, size_b = finite_a.abs(), finite_b.abs()
+    small_a, small_b = _small(size_a, floor), _small(size_b, floor)
+    special, vanishes = _met(~is_finite(a), ~is_finite(b)), _met(small_a, small_b)
+    # On either depend further matrix products: for those members alone that need them;
+    # on a GPU, where a batch's take less than asking for them, for all.
+    if not a.is_cuda:
+        hard = special | vanishes
+        halves = [of.nonzero().flatten() for of in (~hard, hard)]
+        if all(map(len, halves)):
+            made = [
+                dots(
+                    problem, a[i], b[i],
+                    addend=_of(addend, i, a), present=_of(present, i, a),
+                )
+                for i in halves
+            ]  # fmt: skip
+            order = torch.cat(halves).argsort()
+            return _mapped(lambda *x: torch.cat(x)[order], *made)
+    is_special, any_vanish = torch.stack((special.any(), vanishes.any())).tolist()
+    terms = a.shape[-1] + (addend is not None)
+    value, magnitude = finite_a @ finite_b, size_a @ size_b
+    none = zero(a)
     extra = none
     if addend is not None:
         extra = finite_or_zero(addend)
@@ -204,17 +142,17 @@ def _dots(
     coefficient = acc.products(terms, problem.format) + gamma(terms, U64)
     error = coefficient * magnitude + acc.lost(terms + 1, flush=flush)
     lossy = []
-    if vanishes:
-        lossy = [a.small.any(-1, keepdim=True), b.small.any(-2, keepdim=True)]
-        lost_a = torch.where(a.small, a.size, none)
-        lost_b = torch.where(b.small, b.size, none)
-        error = error + (lost_a @ b.size + a.size @ lost_b)
+    if any_vanish:
+        lossy = [small_a.any(-1, keepdim=True), small_b.any(-2, keepdim=True)]
+        lost_a = torch.where(small_a, size_a, none)
+        lost_b = torch.where(small_b, size_b, none)
+        error = error + (lost_a @ size_b + size_a @ lost_b)
     if floor and addend is not None:
         small = _small(extra.abs(), floor)
         lossy.append(small)
         error = error + torch.where(small, extra.abs(), none)
     exact = _exact(
-        a.finite, b.finite, extra, magnitude, problem, acc, lossy, flush=flush
+        finite_a, finite_b, extra, magnitude, problem, acc, lossy, flush=flush
     )
     error = torch.where(exact, none, error)
 
@@ -224,14 +162,16 @@ def _dots(
     overflows = can_overflow(positive, negative, terms, acc)
     limit = acc.operand_limit(problem.format)
     if problem.format.max_finite > limit:
-        overflows = overflows | (a.size > limit).any(-1, keepdim=True)
-        overflows = overflows | (b.size > limit).any(-2, keepdim=True)
-    classes, loose = _classes(a.raw, b.raw, addend, present, overflows, special=special)
+        overflows = overflows | (size_a > limit).any(-1, keepdim=True)
+        overflows = overflows | (size_b > limit).any(-2, keepdim=True)
+    classes, loose = classes_of_products(
+        a, b, addend, present, overflows, special=is_special
+    )
     admitted = classes.admitted
-    if special:
-        inf_a, inf_b = torch.isinf(a.raw), torch.isinf(b.raw)
+    if is_special:
+        inf_a, inf_b = torch.isinf(a), torch.isinf(b)
         if floor:  # what may vanish meets an infinity: 0 * Inf is NaN
-            loose = loose | _meets((a.small, inf_a), (inf_b, b.small))
+            loose = loose | meets((small_a, inf_a), (inf_b, small_b))
         if acc.splits(problem.format):
             # The low part of Inf as two TF32 numbers is Inf - Inf.
             loose = loose | inf_a.any(-1, keepdim=True) | inf_b.any(-2, keepdim=True)
@@ -261,28 +201,24 @@ def rounded_before(problem: Problem, made: Dots, addend: Tensor) -> Dots:
     return replace(made, error=error, classes=classes)
 
 
+def _of(x: Tensor | None, index: Tensor, like: Tensor) -> Tensor | None:
+    """Return some members of what is broadcast to the operands."""
+    return x if x is None or x.dim() < like.dim() or x.shape[0] == 1 else x[index]
+
+
+def _met(left: Tensor, right: Tensor) -> Tensor:
+    """Return which members a mask of either operand holds for.
+
+    One entry where the operands do not share a leading dimension of members.
+    """
+    if left.dim() == right.dim() > 2 and left.shape[0] == right.shape[0]:
+        return left.flatten(1).any(1) | right.flatten(1).any(1)
+    return (left.any() | right.any()).reshape(1)
+
+
 def _small(size: Tensor, floor: float) -> Tensor:
     """Return where magnitudes are below `floor` and not 0."""
     return (size != 0) & (size < floor)
-
-
-def _met(a: _Operand, b: _Operand) -> tuple[list[bool], list[bool]]:
-    """Return which members hold a NaN or infinite operand, and which one that vanishes.
-
-    On either depend further matrix products; a device is waited for once.
-
-    Returns:
-        One entry each where the operands do not share a leading dimension of members.
-    """
-    left, right = a.raw, b.raw
-    apart = left.dim() == right.dim() > 2 and left.shape[0] == right.shape[0]
-
-    def each(mask: Tensor) -> Tensor:
-        return mask.flatten(1).any(1) if apart else mask.any().reshape(1)
-
-    special = each(~is_finite(left)) | each(~is_finite(right))
-    found = torch.stack((special, each(a.small) | each(b.small))).tolist()
-    return found[0], found[1]
 
 
 def _exact(
@@ -306,7 +242,7 @@ def _exact(
     return exact
 
 
-def _meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
+def meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
     """Return in which sums some term has what both masks of a pair say.
 
     Args:
@@ -316,14 +252,14 @@ def _meets(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
     return meet(torch.cat(tuple(left), -1), torch.cat(tuple(right), -2))
 
 
-def _classes(
+def classes_of_products(
     a: Tensor,
     b: Tensor,
     addend: Tensor | None,
     present: Tensor | None,
     overflows: Tensor,
     *,
-    special: bool,
+    special: bool = True,
 ) -> tuple[SumClasses, Tensor]:
     """Return the classes of the sums, and where NaN is admitted besides.
 
@@ -338,15 +274,15 @@ def _classes(
         there = there.expand_as(b)
         every_a = torch.ones_like(a, dtype=torch.bool)
         inf_a, inf_b, zero_b = a.abs() == inf, b.abs() == inf, (b == 0) & there
-        nan = _meets(
+        nan = meets(
             (a.isnan(), every_a, a == 0, inf_a), (there, b.isnan(), inf_b, zero_b)
         )
         left = (a == inf, a == -inf, a > 0, a < 0)
         up, down, top, bottom = b > 0, b < 0, b == inf, b == -inf
-        plus = _meets(left, (up, down, top, bottom))
-        minus = _meets(left, (down, up, bottom, top))
+        plus = meets(left, (up, down, top, bottom))
+        minus = meets(left, (down, up, bottom, top))
         if present is not None:
-            loose = _meets((~is_finite(a),), (~there,))
+            loose = meets((~is_finite(a),), (~there,))
     if addend is not None:
         nan = nan | addend.isnan()
         plus = plus | (addend == float("inf"))
@@ -430,3 +366,169 @@ def merged(made: Dots) -> Dots:
     """Return the sums with the groups' results as one dimension of channels."""
     members, batch, groups, out, *places = made.value.shape
     return made.reshaped(members, batch, groups * out, *places)
+
+
+# Winograd's minimal filtering: what its transforms add to the error of a convolution.
+#
+# A tile of m x m outputs of a 3 x 3 filter w over the (m + 2) x (m + 2) patch d is
+# A^T (sum over channels of (G w G^T) o (B^T d B)) A (Lavin, Gray 2016). Each entry
+# passes the roundings of both transforms, those of the sum of products and those of the
+# inverse transform; all are relative to the same formula of magnitudes,
+#
+#     S = |A^T| (sum of (|G| |w| |G|^T) o (|B^T| |d| |B|)) |A|,
+#
+# which exceeds the convolution of magnitudes, and does not change if rows of one matrix
+# are scaled and those of another scaled back. So E = ((1 + R) (1 + gamma(t)) - 1) S, R
+# the accumulation's for the products over channels, t the roundings below.
+
+# Roundings of one entry along one axis. Of a filter: the constant, its product, two
+# additions. Of a patch: a product, three additions of at most four terms. Of a tile:
+# four additions of at most five terms, one more of a sum that is kept.
+_FILTER, _PATCH, _TILE = 4, 4, 5
+ROUNDINGS: Final = 2 * (_FILTER + _PATCH + _TILE)
+
+
+# The matrices of F(m x m, 3 x 3) as magnitudes: |B^T| [m + 2, m + 2] of a patch, |G|
+# [m + 2, 3] of the filter, |A^T| [m, m + 2] of a tile.
+Matrix = tuple[tuple[float, ...], ...]
+Transform = tuple[Matrix, Matrix, Matrix]
+
+# Points 0, 1, -1 and infinity.
+F2: Final[Transform] = (
+    ((1, 0, 1, 0), (0, 1, 1, 0), (0, 1, 1, 0), (0, 1, 0, 1)),
+    ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), (0, 0, 1)),
+    ((1, 1, 1, 0), (0, 1, 1, 1)),
+)
+# Points 0, 1, -1, 2, -2 and infinity.
+F4: Final[Transform] = (
+    (
+        (4, 0, 5, 0, 1, 0), (0, 4, 4, 1, 1, 0), (0, 4, 4, 1, 1, 0),
+        (0, 2, 1, 2, 1, 0), (0, 2, 1, 2, 1, 0), (0, 4, 0, 5, 0, 1),
+    ),
+    (
+        (1 / 4, 0, 0), (1 / 6, 1 / 6, 1 / 6), (1 / 6, 1 / 6, 1 / 6),
+        (1 / 24, 1 / 12, 1 / 6), (1 / 24, 1 / 12, 1 / 6), (0, 0, 1),
+    ),
+    (
+        (1, 1, 1, 1, 1, 0), (0, 1, 1, 2, 2, 0),
+        (0, 1, 1, 4, 4, 0), (0, 1, 1, 8, 8, 1),
+    ),
+)  # fmt: skip
+
+
+def widened(
+    problem: Problem, made: Dots, images: Tensor, filters: Tensor, *, padding: int
+) -> Dots:
+    """Return sums of products as a kernel may hold them that makes them by tiles.
+
+    Of two or four outputs a side; undecided is a tile that meets what is not finite.
+
+    Args:
+        problem: format of the data and declaration.
+        made: the convolution, [members, N, groups, O / groups, rows, columns].
+        images: float64 [members, N, groups, I, H, W].
+        filters: float64 [members, groups, O / groups, I, 3, 3].
+        padding: zeros on each side.
+    """
+    shape = made.value.shape[-2:]
+    found = []
+    for transform in (F2, F4):
+        patches = _patches(images, padding, len(transform[2]), shape)
+        tiles = _by_tiles(problem, patches, filters, transform)
+        found.append([_joined(t, shape) for t in tiles])
+    (error, beyond), (other, further) = found
+    error = made.error + torch.maximum(error, other)
+    ambiguous = made.classes.ambiguous | beyond | further
+    admitted = torch.where(torch.isinf(error), ANY, made.admitted).to(torch.uint8)
+    classes = replace(made.classes, ambiguous=ambiguous)
+    return replace(made, error=error, classes=classes, admitted=admitted)
+
+
+def _by_tiles(
+    problem: Problem, patches: Tensor, filters: Tensor, transform: Transform
+) -> tuple[Tensor, Tensor]:
+    """Return the error, infinite where nothing is known, and what may overflow.
+
+    Both are [members, N, groups, O / groups, tiles, tiles, m m].
+    """
+    # Both sides of a transform as one matrix: vec(B^T d B) = (B^T x B^T) vec(d).
+    b, g, a = (
+        torch.kron(m, m).mT
+        for m in (
+            torch.tensor(rows, dtype=torch.float64, device=filters.device)
+            for rows in transform
+        )
+    )
+    claims, out = problem.declaration, problem.output
+    acc = problem.accumulation
+    bound = growth if problem.attribution else gamma
+    stored = claims.intermediates == "output" and out.unit > acc.format.unit
+    flush = problem.flushes
+    floor = acc.operand_floor(problem.format, flush=flush)
+
+    patches, filters = patches.flatten(-2), filters.flatten(-2)
+    d, w = (torch.where(torch.isfinite(t), t.abs(), 0.0) for t in (patches, filters))
+    v, u = d @ b, w @ g
+    # What operands lose that vanish, and results of a transform that underflow.
+    least, kept = (
+        f.min_normal if flush else f.min_subnormal for f in (acc.format, out)
+    )
+    kept = kept if stored else 0.0
+    lost = ROUNDINGS * least + kept
+    lost_v = torch.where(d < floor, d, 0.0) @ b + lost
+    lost_u = torch.where(w < floor, w, 0.0) @ g + lost
+    plain, size = _of_channels(u, v), _of_channels(u + lost_u, v + lost_v)
+    channels = filters.shape[3]
+    # Transformed operands have float32's bits, unless stored in the output's.
+    r = acc.products(channels, out if stored else FORMATS["float32"], extra=1)
+    r = (1 + r) * (1 + bound(ROUNDINGS, acc.format.unit)) - 1
+    if stored:  # both transformed operands, and the sums of their products
+        r = (1 + r) * (1 + bound(3, out.unit)) - 1
+    error = ((1 + r) * size - plain + channels * least + lost) @ a
+
+    limit = min(acc.limit, out.max_finite) / 2 if stored else acc.limit / 2
+    beyond = size @ a > limit
+    beyond = beyond | _of_patches(v > limit) | _of_filters(u > limit)
+    odd = _of_patches(~torch.isfinite(patches)) | _of_filters(~torch.isfinite(filters))
+    return torch.where(odd, float("inf"), error), beyond
+
+
+def _of_patches(found: Tensor) -> Tensor:
+    """Return [members, N, groups, 1, tiles, tiles, 1]: some entry or channel is."""
+    return found.any(-1).any(3)[:, :, :, None, ..., None]
+
+
+def _of_filters(found: Tensor) -> Tensor:
+    """Return [members, 1, groups, O / groups, 1, 1, 1]: some entry or channel is."""
+    return found.flatten(-2).any(-1)[:, None, ..., None, None, None]
+
+
+def _patches(images: Tensor, padding: int, m: int, places: torch.Size) -> Tensor:
+    """Return [members, N, groups, I, tiles, tiles, m + 2, m + 2].
+
+    The last tiles of a row and of a column reach into zeros.
+    """
+    ends = [
+        -(-n // m) * m + 2 - size - padding
+        for n, size in zip(places, images.shape[-2:], strict=True)
+    ]
+    room = (padding, ends[1], padding, ends[0])
+    padded = torch.nn.functional.pad(images, room)
+    return padded.unfold(-2, m + 2, m).unfold(-2, m + 2, m)
+
+
+def _of_channels(u: Tensor, v: Tensor) -> Tensor:
+    """Return the sums over channels of products of the transformed operands.
+
+    Args:
+        u: [members, groups, O / groups, I, k k].
+        v: [members, N, groups, I, rows, columns, k k].
+    """
+    return torch.einsum("mgoik,mngirsk->mngorsk", u, v)
+
+
+def _joined(tiles: Tensor, shape: torch.Size) -> Tensor:
+    """Return [..., rows, columns, m m] as the [..., *shape] that they cover."""
+    side = math.isqrt(tiles.shape[-1])
+    apart = torch.unflatten(tiles, -1, (side, side)).transpose(-3, -2)
+    return apart.flatten(-4, -3).flatten(-2)[..., : shape[0], : shape[1]]

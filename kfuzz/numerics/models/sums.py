@@ -12,7 +12,13 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.acceptance import Acceptance, Problem, moved
+from kfuzz.numerics.acceptance import (
+    Acceptance,
+    Problem,
+    intermediate_unit,
+    moved,
+    sum_classes,
+)
 from kfuzz.numerics.accumulation import (
     EXP_ARGUMENT,
     EXP_ERROR,
@@ -36,7 +42,6 @@ from kfuzz.numerics.models.functions import (
     FAST_LOG_ERROR,
     LOG_ERROR,
 )
-from kfuzz.numerics.specials import intermediate_unit, sum_classes
 
 # The smallest tile for which an online rescaling is admitted.
 ONLINE_TILE: Final = 16

@@ -1,6 +1,7 @@
-"""Activations, losses and fused arithmetic as chains of simpler operators.
+"""Operators that are chains of simpler ones, as the steps that kernels take.
 
-They run under the shadow, which sees each step.
+They run under the shadow, which sees each step. A chain gives what torch's own operator
+gives in float64, special values included (`tests/contracts/test_aten.py`).
 """
 
 import math
@@ -11,37 +12,51 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from kfuzz.numerics.shadow.shade import NoRule, Widened, composite
+from kfuzz.numerics.shadow.shade import COMPOSITES, NoRule, Widened, composite
 
-# Chains of one line. At thresholds NaN stays.
+# As torch itself decomposes them: the same steps that kernels take.
+DECOMPOSED: Final = (
+    "_adaptive_avg_pool2d", "_fused_rms_norm", "_log_softmax", "_prelu_kernel",
+    "_safe_softmax", "_softmax", "aminmax", "binary_cross_entropy", "celu",
+    "count_nonzero", "deg2rad", "dist",
+    "elu", "elu_backward", "frac", "gelu", "gelu_backward", "glu", "hardshrink",
+    "hardsigmoid", "hardsigmoid_backward", "hardswish", "heaviside", "huber_loss",
+    "leaky_relu", "leaky_relu_backward", "lerp", "linalg_cross",
+    "linalg_vector_norm", "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit",
+    "logsumexp", "masked_fill", "mish", "mse_loss", "nansum", "nll_loss2d_forward",
+    "nll_loss_forward", "norm", "rad2deg", "sigmoid_backward", "silu",
+    "smooth_l1_loss", "soft_margin_loss", "softplus", "softplus_backward",
+    "softshrink", "special_xlog1py", "std", "std_mean", "tanh_backward", "threshold",
+    "threshold_backward", "trace",
+)  # fmt: skip
+COMPOSITES.update(dict.fromkeys(f"aten.{name}" for name in DECOMPOSED))
+
+# Others of one line: where torch has no decomposition, or one with other operators.
 CHAINS: Final[dict[str, Callable[..., Any]]] = {
-    "silu": lambda x: x * x.sigmoid(),
-    "celu": lambda x, alpha=1: torch.where(
-        x > 0, x, alpha * (x.clamp(max=0) / alpha).expm1()
-    ),
-    "threshold": lambda x, least, value: torch.where(x <= least, value, x),
-    "hardshrink": lambda x, width=0.5: torch.where(
-        (x >= -width) & (x <= width), 0.0, x
-    ),
-    # Nearer to 0 by the width, or 0 within it.
-    "softshrink": lambda x, width=0.5: torch.where(
-        x > width, x - width, torch.where(x < -width, x + width, x * 0.0)
-    ),
-    "leaky_relu": lambda x, slope=0.01: torch.where(x > 0, x, x * slope),
-    "_prelu_kernel": lambda x, weight: torch.where(x > 0, x, x * weight),
-    "mish": lambda x: x * functional.softplus(x).tanh(),
-    "hardswish": lambda x: x * (x + 3).clamp(0, 6) / 6,
-    "hardsigmoid": lambda x: (x + 3).clamp(0, 6) / 6,
     "addcmul": lambda x, a, b, *, value=1: _in_any_order(
         x + value * (a * b), value * a, value * b
     ),
     "addcdiv": lambda x, a, b, *, value=1: _in_any_order(
         x + value * (a / b), value * a
     ),
-    "masked_fill": lambda x, mask, value: torch.where(mask, value, x),
-    # Squared differences: each, their mean or their sum.
-    "mse_loss": lambda a, b, reduction=1: _reduced((a - b) * (a - b), reduction),
+    "var": lambda x, dim=None, **options: var_mean(x, dim, **options)[0],
+    "ldexp": lambda x, y: x * torch.exp2(y),
+    "special_entr": lambda x: torch.where(
+        x > 0, -x * x.log(), torch.where(x < 0, -math.inf, x * 0.0)
+    ),
+    "addr": lambda x, a, b, *, beta=1, alpha=1: torch.addmm(
+        x.expand(a.shape[0], b.shape[0]), a[:, None], b[None], beta=beta, alpha=alpha
+    ),
+    "addbmm": lambda x, a, b, *, beta=1, alpha=1: torch.addmm(
+        x.expand(a.shape[1], b.shape[2]),
+        a.permute(1, 0, 2).reshape(a.shape[1], a.shape[0] * a.shape[2]),
+        b.reshape(b.shape[0] * b.shape[1], b.shape[2]),
+        beta=beta,
+        alpha=alpha,
+    ),
 }
+for _name, _chain in CHAINS.items():
+    composite(_name)(_chain)
 
 
 def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:
@@ -52,69 +67,6 @@ def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:
         reach = torch.maximum(reach, size.expand(made.shape))
     none = torch.zeros_like(made)
     return Widened(made, none, none, reach)
-
-
-for _name, _chain in CHAINS.items():
-    composite(_name)(_chain)
-
-
-@composite("gelu")
-def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """`x Phi(x)` by erf, or the approximation by tanh."""
-    if approximate == "tanh":
-        inner = (x + 0.044715 * (x * x * x)) * math.sqrt(2 / math.pi)
-        return 0.5 * x * (1 + inner.tanh())
-    return 0.5 * x * (1 + (x * math.sqrt(0.5)).erf())
-
-
-@composite("softplus")
-def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    """log1p(exp(beta x)) / beta, x above the threshold."""
-    scaled = x * beta
-    return torch.where(scaled > threshold, x, scaled.exp().log1p() / beta)
-
-
-@composite("elu")
-def elu(
-    x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
-) -> Tensor:
-    """Scale times x, or times alpha (exp(x) - 1)."""
-    below = alpha * (x * input_scale).clamp(max=0).expm1()
-    return torch.where(x > 0, x, below) * scale
-
-
-@composite("smooth_l1_loss")
-def smooth_l1(x: Tensor, y: Tensor, reduction: int = 1, beta: float = 1.0) -> Tensor:
-    """d^2 / (2 beta) for small differences, |d| - beta / 2 for others."""
-    far = (x - y).abs()
-    if not beta:
-        return _reduced(far, reduction)
-    near = 0.5 * far * far / beta
-    return _reduced(torch.where(far < beta, near, far - 0.5 * beta), reduction)
-
-
-@composite("huber_loss")
-def huber(x: Tensor, y: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
-    """d^2 / 2 for small differences, delta (|d| - delta / 2) for others."""
-    far = (x - y).abs()
-    near = 0.5 * far * far
-    large = delta * (far - 0.5 * delta)
-    return _reduced(torch.where(far <= delta, near, large), reduction)
-
-
-@composite("log_sigmoid_forward")
-def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """min(x, 0) - log1p(exp(-|x|))."""
-    small = (-x.abs()).exp()
-    return x.clamp(max=0) - small.log1p(), small
-
-
-@composite("glu")
-def glu(x: Tensor, dim: int = -1) -> Tensor:
-    """The first half times the sigmoid of the second."""
-    halves = x.chunk(2, dim)
-    made: Tensor = halves[0] * halves[1].sigmoid()
-    return made
 
 
 @composite("xlogy")
@@ -132,13 +84,6 @@ def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> 
     start = x.expand(a.shape[0])[:, None]
     column: Tensor = torch.addmm(start, a, b[:, None], beta=beta, alpha=alpha)
     return column[:, 0]
-
-
-@composite("aminmax")
-def aminmax(x: Tensor, *, dim: Any = None, keepdim: bool = False) -> Any:
-    """Least and greatest."""
-    dims = list(range(x.dim())) if dim is None else dim
-    return x.amin(dims, keepdim=keepdim), x.amax(dims, keepdim=keepdim)
 
 
 def _reduced(x: Tensor, reduction: int) -> Tensor:
@@ -167,61 +112,11 @@ def bce_with_logits(
     return Widened(made, terms, x.abs() + 2, torch.maximum(first, second))
 
 
-@composite("nll_loss_forward", "nll_loss2d_forward")
-def nll_loss(
-    x: Tensor, target: Tensor, weight: Any, reduction: int, ignored: int
-) -> tuple[Tensor, Tensor]:
-    """-w[t] x[t], the ignored left out; total weight."""
-    along = 1 if x.dim() > 1 else 0
-    kept = target != ignored
-    at = torch.where(kept, target, 0).unsqueeze(along)
-    chosen = -x.gather(along, at).squeeze(along)
-    share = torch.ones_like(chosen)
-    if weight is not None:
-        share = weight[at.squeeze(along)]
-        chosen = chosen * share
-    chosen = torch.where(kept, chosen, 0.0)
-    total = torch.where(kept, share, 0.0).sum()
-    if reduction == 0:
-        return chosen, total
-    return (chosen.sum() / total if reduction == 1 else chosen.sum()), total
-
-
-# Operators that are chains of simpler ones, as the steps that kernels take.
-#
-# They run under the shadow, which sees each step.
-
-
-@composite("_softmax", "_safe_softmax")
-def softmax(x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
-    """exp(x - max) / sum."""
-    if not x.numel():
-        return x.clone()
-    weight = (x - x.amax(dim, keepdim=True)).exp()
-    return weight / weight.sum(dim, keepdim=True)
-
-
-@composite("_log_softmax")
-def log_softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
-    """(x - max) - log(sum exp(x - max))."""
-    if not x.numel():
-        return x.clone()
-    depth = x - x.amax(dim, keepdim=True)
-    return depth - depth.exp().sum(dim, keepdim=True).log()
-
-
-@composite("logsumexp")
-def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
-    """`max + log(sum exp(x - max))`, the maximum 0 where it is infinite."""
-    dims = [dim] if isinstance(dim, int) else list(dim) or list(range(x.dim()))
-    if any(x.shape[d] == 0 for d in dims):
-        return x.exp().sum(dims, keepdim).log()
-    top = x.amax(dims, keepdim=True)
-    top = torch.where(torch.isinf(top), torch.zeros_like(top), top)
-    made = (x - top).exp().sum(dims, keepdim=True).log() + top
-    if keepdim:
-        return made
-    return made.sum(dims) if not x.dim() else _without(made, dims)
+def _all(x: Tensor, dim: Any) -> list[int]:
+    """Return the dimensions that a reduction is over."""
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return list(range(x.dim()))
+    return [dim] if isinstance(dim, int) else list(dim)
 
 
 def _without(x: Tensor, dims: Sequence[int]) -> Tensor:
@@ -233,9 +128,7 @@ def _without(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 def _moments(x: Tensor, dims: Any, less: float) -> tuple[Tensor, Tensor]:
     """Return mean and variance, kept dimensions, in two passes."""
-    if dims is None or (isinstance(dims, list | tuple) and not dims):
-        dims = list(range(x.dim()))
-    dims = [dims] if isinstance(dims, int) else list(dims)
+    dims = _all(x, dims)
     n = math.prod(x.shape[d] for d in dims)
     mean = x.mean(dims, keepdim=True)
     centred = x - mean
@@ -253,45 +146,8 @@ def var_mean(
     mean, variance = _moments(x, dim, 1 if correction is None else correction)
     if keepdim:
         return variance, mean
-    dims = list(range(x.dim())) if dim is None or dim == [] else dim
-    dims = [dims] if isinstance(dims, int) else dims
+    dims = _all(x, dim)
     return _without(variance, dims), _without(mean, dims)
-
-
-@composite("var")
-def var(x: Tensor, dim: Any = None, **options: Any) -> Tensor:
-    """Variance in two passes."""
-    return var_mean(x, dim, **options)[0]  # type: ignore[no-any-return]
-
-
-@composite("std")
-def std(x: Tensor, dim: Any = None, **options: Any) -> Tensor:
-    """Root of the variance."""
-    variance: Tensor = var_mean(x, dim, **options)[0]
-    return variance.sqrt()
-
-
-@composite("std_mean")
-def std_mean(x: Tensor, dim: Any = None, **options: Any) -> tuple[Tensor, Tensor]:
-    """Root of the variance, and mean."""
-    variance, mean = var_mean(x, dim, **options)
-    return variance.sqrt(), mean
-
-
-@composite("linalg_vector_norm", "norm")
-def vector_norm(
-    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
-) -> Tensor:
-    """Norms of order 1, 2 and infinity."""
-    ord = 2 if ord is None else ord
-    dims = list(range(x.dim())) if dim is None or dim == [] else dim
-    if ord == 2:
-        return (x * x).sum(dims, keepdim=keepdim).sqrt()
-    if ord == 1:
-        return x.abs().sum(dims, keepdim=keepdim)
-    if ord == math.inf:
-        return x.abs().amax(dims, keepdim=keepdim)
-    raise NoRule("aten.linalg_vector_norm")
 
 
 @composite("native_layer_norm")
@@ -303,17 +159,6 @@ def layer_norm(
     mean, variance = _moments(x, dims, 0)
     scale = (variance + eps).rsqrt()
     return _scaled(x, mean, scale, weight, bias), mean, scale
-
-
-@composite("_fused_rms_norm")
-def rms_norm(
-    x: Tensor, shape: Sequence[int], weight: Any, eps: float | None
-) -> tuple[Tensor, Tensor]:
-    """`x rsqrt(mean(x x) + eps) g`."""
-    dims = list(range(-len(shape), 0))
-    least = torch.finfo(torch.float64).eps if eps is None else eps
-    scale = ((x * x).mean(dims, keepdim=True) + least).rsqrt()
-    return _affine(x * scale, weight, None), scale
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -412,63 +257,6 @@ def attention(
     return weight @ v, torch.logsumexp(scores, -1)
 
 
-# Operators of aten that are chains of simpler ones, as the steps that kernels take.
-#
-# They run under the shadow, which sees each step. A chain gives what torch's own
-# operator gives in float64, special values included (`tests/contracts/test_aten.py`).
-
-STEPS_OF_ATEN: Final[dict[str, Callable[..., Any]]] = {
-    "deg2rad": lambda x: x * (math.pi / 180),
-    "rad2deg": lambda x: x * (180 / math.pi),
-    "frac": lambda x: x - x.trunc(),
-    "heaviside": lambda x, values: torch.where(
-        x == 0, values, torch.where(x > 0, torch.ones_like(x), torch.zeros_like(x))
-    ),
-    "ldexp": lambda x, y: x * torch.exp2(y),
-    "nansum": lambda x, dim=None, keepdim=False, **_: torch.where(
-        x.isnan(), torch.zeros_like(x), x
-    ).sum(_all(x, dim), keepdim=keepdim),
-    "count_nonzero": lambda x, dim=None: (x != 0).sum(_all(x, dim)),
-    "trace": lambda x: x.diagonal().sum(),
-    "dist": lambda x, y, p=2: vector_norm(x - y, p),
-    "special_xlog1py": lambda x, y: torch.where(
-        y.isnan(), y, torch.where(x == 0, torch.zeros_like(x), x * y.log1p())
-    ),
-    "special_entr": lambda x: torch.where(
-        x > 0, -x * x.log(), torch.where(x < 0, -math.inf, x * 0.0)
-    ),
-    "addr": lambda x, a, b, *, beta=1, alpha=1: torch.addmm(
-        x.expand(a.shape[0], b.shape[0]), a[:, None], b[None], beta=beta, alpha=alpha
-    ),
-    "addbmm": lambda x, a, b, *, beta=1, alpha=1: torch.addmm(
-        x.expand(a.shape[1], b.shape[2]),
-        a.permute(1, 0, 2).reshape(a.shape[1], a.shape[0] * a.shape[2]),
-        b.reshape(b.shape[0] * b.shape[1], b.shape[2]),
-        beta=beta,
-        alpha=alpha,
-    ),
-    # Gradients, each times g.
-    "tanh_backward": lambda g, y: g * (1 - y * y),
-    "sigmoid_backward": lambda g, y: g * ((1 - y) * y),
-    "threshold_backward": lambda g, x, least: torch.where(
-        x <= least, torch.zeros_like(g), g
-    ),
-    "leaky_relu_backward": lambda g, x, slope, _: torch.where(x > 0, g, g * slope),
-    "hardsigmoid_backward": lambda g, x: torch.where(
-        (x > -3) & (x < 3), g / 6, torch.zeros_like(g)
-    ),
-}
-for _name, _chain in STEPS_OF_ATEN.items():
-    composite(_name)(_chain)
-
-
-def _all(x: Tensor, dim: Any) -> list[int]:
-    """Return the dimensions that a reduction is over."""
-    if dim is None or (isinstance(dim, list | tuple) and not dim):
-        return list(range(x.dim()))
-    return [dim] if isinstance(dim, int) else list(dim)
-
-
 @composite("nan_to_num")
 def nan_to_num(
     x: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None
@@ -481,104 +269,12 @@ def nan_to_num(
     return torch.where(x == -math.inf, neginf, made)
 
 
-@composite("logaddexp2")
-def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
-    """Max + log2(1 + 2^-|a - b|); of equal infinities that one."""
-    tail = torch.exp2(-(a - b).abs()).log1p() / math.log(2)
-    made = torch.maximum(a, b) + tail
-    return torch.where((a == b) & a.isinf(), a, made)
-
-
-@composite("logaddexp")
-def logaddexp(a: Tensor, b: Tensor) -> Tensor:
-    """Max + log(1 + exp(-|a - b|)); of equal infinities that one."""
-    made = torch.maximum(a, b) + (-(a - b).abs()).exp().log1p()
-    return torch.where((a == b) & a.isinf(), a, made)
-
-
-@composite("lerp")
-def lerp(a: Tensor, b: Tensor, weight: Any) -> Tensor:
-    """From the nearer end: a + w (b - a) below a half, b - (1 - w) (b - a) above."""
-    w = torch.as_tensor(weight, dtype=a.dtype, device=a.device)
-    from_b = b - (b - a) * (1 - w)
-    return torch.where(w.abs() < 0.5, a + w * (b - a), from_b)
-
-
-@composite("logit")
-def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """log(x / (1 - x)), x within [eps, 1 - eps]."""
-    inside = x if eps is None else x.clamp(eps, 1 - eps)
-    return (inside / (1 - inside)).log()
-
-
-@composite("gelu_backward")
-def gelu_backward(g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
-    """Gradients of `x Phi(x)`, by erf or the approximation by tanh."""
-    if approximate == "tanh":
-        cube = x * x * x
-        inner = (x + 0.044715 * cube) * math.sqrt(2 / math.pi)
-        t = inner.tanh()
-        slope = (1 + 3 * 0.044715 * (x * x)) * math.sqrt(2 / math.pi)
-        return g * (0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * slope))
-    cdf = 0.5 * (1 + (x * math.sqrt(0.5)).erf())
-    density = (-0.5 * (x * x)).exp() * (1 / math.sqrt(2 * math.pi))
-    return g * (cdf + x * density)
-
-
-@composite("softplus_backward")
-def softplus_backward(g: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
-    """`g z / (1 + z)`, z = exp(beta x); g above the threshold."""
-    z = (x * beta).exp()
-    return torch.where(x * beta > threshold, g, g * z / (z + 1))
-
-
-@composite("elu_backward")
-def elu_backward(
-    g: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool,
-    x: Tensor,
-) -> Tensor:  # fmt: skip
-    """Gradients at the argument, not at the result."""
-    if is_result:
-        raise NoRule("aten.elu_backward")
-    below = g * (input_scale * alpha * scale) * (x * input_scale).exp()
-    return torch.where(x <= 0, below, g * scale)
-
-
-@composite("binary_cross_entropy")
-def binary_cross_entropy(
-    x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = 1
-) -> Tensor:
-    """-(y log x + (1 - y) log(1 - x)), each logarithm at least -100."""
-    some, none = x.log().clamp(min=-100), (-x).log1p().clamp(min=-100)
-    made = (y - 1) * none - y * some
-    made = made if weight is None else made * weight
-    if not reduction:
-        return made
-    return made.mean() if reduction == 1 else made.sum()
-
-
-@composite("soft_margin_loss")
-def soft_margin_loss(x: Tensor, y: Tensor, reduction: int = 1) -> Tensor:
-    """log(1 + exp(-x y)), which overflows where x y is far below 0."""
-    made = (-y * x).exp().log1p()
-    if not reduction:
-        return made
-    return made.mean() if reduction == 1 else made.sum()
-
-
-@composite("linalg_cross")
-def cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Differences of two products."""
-    ahead = x.roll(-1, dim) * y.roll(-2, dim)
-    return ahead - x.roll(-2, dim) * y.roll(-1, dim)
-
-
 @composite("_cdist_forward")
 def cdist(x: Tensor, y: Tensor, p: float, _: Any = None) -> Tensor:
     """Norms of all differences of two rows."""
     if p not in (1.0, 2.0, math.inf):
         raise NoRule("aten._cdist_forward")
-    made: Tensor = vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+    made: Tensor = torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
     return made
 
 
@@ -636,7 +332,7 @@ for _rank in (2, 3):
     _greatest(f"max_pool{_rank}d_with_indices", _rank)
 
 
-@composite("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+@composite("_adaptive_avg_pool3d")
 def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
     """The mean of each part, where all parts have one size."""
     rank = len(size)

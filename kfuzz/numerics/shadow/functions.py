@@ -7,9 +7,9 @@ budgets of functions are those of `kfuzz.numerics.models.functions`.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -173,9 +173,9 @@ def _mul(call: Call) -> Outcome:
     limited = any_of(a.read(steps), b.read(steps), _overflowing(call.out, reach, steps))
     if a.number is None and b.number is None and not steps.own:
         limited = any_of(limited, _vanishing(a, steps), _vanishing(b, steps))
-    told = ~(a.left_out(steps) | b.left_out(steps))
+    counted = ~(a.left_out(steps) | b.left_out(steps))
     return finished(
-        call.out, made, _sure_sign(a) & _sure_sign(b) & told, limited,
+        call.out, made, _sure_sign(a) & _sure_sign(b) & counted, limited,
         nonnegative=square or (a.shade.nonnegative and b.shade.nonnegative),
         reach=reach,
     )  # fmt: skip
@@ -405,24 +405,9 @@ def _pow(call: Call) -> Outcome:
     if power.number in (0.0, 1.0):
         error = base.error if power.number else torch.zeros_like(out)
         return finished(out, error, known(base), base.shade.limited)
+    if power.number in _POWERS:
+        return _POWERS[power.number](call)
     limited = any_of(base.read(steps), power.read(steps))
-    if power.number in (2.0, 3.0, -1.0, 0.5, -0.5):
-        f, halves = _POWERS[power.number]
-        low, high = base.value - base.error, base.value + base.error
-        if power.number in (0.5, -0.5):
-            outside = (low < 0) & (base.value >= 0) & (base.error > 0)
-            if not base.shade.nonnegative:
-                limited = any_of(limited, outside.to(torch.float64))
-            low = torch.where(base.value >= 0, low.clamp(min=0), low)
-        ends = torch.maximum((f(low) - out).abs(), (f(high) - out).abs())
-        if power.number == -1.0:  # not monotone across its pole
-            apart = base.value.abs() > base.error
-            ends = torch.where(apart, ends, float("inf"))
-        error = torch.where(base.error == 0, torch.zeros_like(ends), ends)
-        made = steps.rounded(out, error, halves)
-        certain = _sure_sign(base)
-        even = power.number == 2.0 or base.shade.nonnegative
-        return finished(out, made, certain, limited, nonnegative=even)
     corners = [
         torch.pow(base.value + s * base.error, power.value + t * power.error)
         for s in (-1, 1)
@@ -445,13 +430,17 @@ def _pow(call: Call) -> Outcome:
     return finished(out, made, certain, limited, nonnegative=base.shade.nonnegative)
 
 
-_POWERS: Final[dict[float, tuple[Callable[[Tensor], Tensor], float]]] = {
-    2.0: (lambda x: x * x, 1.0),
-    3.0: (lambda x: x * x * x, 3.0),
-    -1.0: (torch.reciprocal, DIVISION_ERROR),
-    0.5: (torch.sqrt, SQRT_ERROR),
-    -0.5: (torch.rsqrt, RSQRT_ERROR),
+_POWERS: Final[dict[float, Callable[[Call], Outcome]]] = {
+    2.0: lambda call: _mul(replace(call, named={**call.named, "other": _base(call)})),
+    3.0: partial(mapped, made=Function(lambda x: x * x * x, 3.0)),
+    -1.0: lambda call: _reciprocal(call),
+    0.5: partial(mapped, made=FUNCTIONS["sqrt"]),
+    -0.5: partial(mapped, made=FUNCTIONS["rsqrt"]),
 }
+
+
+def _base(call: Call) -> Any:
+    return call.named["self"]
 
 
 # Error rules of functions that are not monotone, or have jumps, and of selections.

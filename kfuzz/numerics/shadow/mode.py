@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -139,7 +140,7 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
                 self.unknown.setdefault(name)
             return run()
         if name in COMPOSITES:
-            return self._composed(name, run, args, kwargs)
+            return self._composed(func, name, run, args, kwargs)
         call = Call(
             self.steps, name, _named(func, args, kwargs), run, self.shade,
             again=lambda named: func(*_ordered(func, named)[0],
@@ -186,15 +187,17 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
 
     def _composed(
         self,
+        func: Any,
         name: str,
         run: Callable[[], Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
+        chain: Any = COMPOSITES[name] or decomposition_table.get(func)
         try:
             with self:
-                made = COMPOSITES[name](*args, **kwargs)
-        except (NoRule, TypeError):
+                made = chain(*args, **kwargs)
+        except Exception:  # what the operator itself raises, it raises there
             return self._lost(name, run())
         several = isinstance(made, tuple)
         results = [self._widened(x) for x in (made if several else (made,))]
@@ -315,8 +318,6 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
             out = super().__torch_dispatch__(func, types, args, kwargs)
             self._lost(name, targets)
             return out
-        if self._placed(func, name, named, mutated):
-            return targets[0]
         rest = {k: v for k, v in named.items() if k not in mutated or k == "self"}
         positional, keywords = _ordered(plain, rest)
         made = self.__torch_dispatch__(plain, types, positional, keywords)
@@ -335,45 +336,6 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
                 shade, error=held.error, limited=held.limited, given=False
             )
         return targets[0] if len(targets) == 1 else tuple(targets)
-
-    def _placed(
-        self, func: Any, name: str, named: dict[str, Any], mutated: tuple[str, ...]
-    ) -> bool:
-        """Write elements and their shades to where indices say; whether that was done.
-
-        The rest is not copied, so that a loop costs no more than what it writes.
-        """
-        data = moves.INDEXED.get(name.removeprefix("aten.").removesuffix("_"))
-        combined = named.get("accumulate") or named.get("reduce") is not None
-        if mutated != ("self",) or data is None or "self" not in data or combined:
-            return False
-        others = [v for k, v in named.items() if k not in data]
-        leaves = [x for x in tree_flatten(others)[0] if isinstance(x, Tensor)]
-        if not leaves or any(map(self._in_doubt, leaves)):
-            return False
-        call = Call(self.steps, name, named, lambda: None, self.shade, lambda _: None)
-        parts = {k: named[k] for k in data if k != "self" and k in named}
-        put = {k: call.operand_of(v).shade for k, v in parts.items()}
-        held, rest = self.shade(named["self"]), dict(named)
-        func(**rest)
-        for part in ("error", "limited"):
-            moved = {
-                k: getattr(s, part).to(torch.float64)
-                if isinstance(parts[k], Tensor)
-                else getattr(s, part).item()
-                for k, s in put.items()
-            }
-            func(**{**rest, "self": getattr(held, part), **moved})
-        every = (held, *put.values())
-        self._shades[named["self"]] = replace(
-            held,
-            nonnegative=all(s.nonnegative for s in every),
-            given=False,
-            reach=None,
-            terms=max(s.terms for s in every),
-            filled=any(s.filled for s in every),
-        )
-        return True
 
 
 def _narrow(dtype: Any) -> Format | None:

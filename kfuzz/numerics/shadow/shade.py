@@ -340,8 +340,9 @@ Rule = Callable[[Call], Outcome]
 RULES: Final[dict[str, Rule]] = {}
 """Error rules by operator: each gives the results and a shade for each of them."""
 
-COMPOSITES: Final[dict[str, Callable[..., Any]]] = {}
-"""Operators that are chains of others, as functions that run under the shadow."""
+COMPOSITES: Final[dict[str, Callable[..., Any] | None]] = {}
+"""Operators that are chains of others, as functions that run under the shadow; None
+where the chain is torch's own decomposition."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

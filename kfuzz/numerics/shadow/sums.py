@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +14,13 @@ from kfuzz.numerics.accumulation import (
     products_exactly,
 )
 from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.models.dots import classes_of_products, meets
 from kfuzz.numerics.shadow.functions import finished, known
 from kfuzz.numerics.shadow.shade import (
     Call,
     Operand,
     Outcome,
+    Shade,
     Steps,
     any_of,
     rule,
@@ -45,37 +46,22 @@ def _read(x: Operand, steps: Steps) -> Operand:
     return Operand(x.value, shade, x.number)
 
 
-def _count(left: Tensor, right: Tensor) -> Tensor:
-    return left.to(torch.float64) @ right.to(torch.float64)
-
-
 def _special(a: Operand, b: Operand, steps: Steps) -> tuple[Tensor, Tensor]:
-    """Return NaN, infinities or 0 that special terms make, and where that is sure.
-
-    Terms are counted and not multiplied: a library may leave out 0 * Inf.
-    """
-    inf = float("inf")
+    """Return NaN, infinities or 0 that special terms make, and where that is sure."""
     x, y = a.value, b.value
-    some_x, some_y = torch.ones_like(x), torch.ones_like(y)
-    nan = _count(x.isnan(), some_y) + _count(some_x, y.isnan())
-    nan = nan + _count(x == 0, y.abs() == inf) + _count(x.abs() == inf, y == 0)
-    up = _count(x == inf, y > 0) + _count(x == -inf, y < 0)
-    up = up + _count(x > 0, y == inf) + _count(x < 0, y == -inf)
-    down = _count(x == inf, y < 0) + _count(x == -inf, y > 0)
-    down = down + _count(x > 0, y == -inf) + _count(x < 0, y == inf)
-    made = torch.zeros_like(nan)
-    made = torch.where(up > 0, inf, made)
-    made = torch.where(down > 0, -inf, made)
-    made = torch.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), made)
-    # What is no number times a 0 that masks it; a tile of such zeros is left out.
-    special_x, special_y = ~torch.isfinite(x), ~torch.isfinite(y)
-    hidden = _count(special_x, b.left_out(steps))
-    hidden = hidden + _count(a.left_out(steps), special_y)
-    # An infinity times a number that may be 0 or of the other sign.
-    open_x = (a.error > 0) & (x.abs() <= a.error)
-    open_y = (b.error > 0) & (y.abs() <= b.error)
-    unsure = _count(x.abs() == inf, open_y) + _count(open_x, y.abs() == inf)
-    return made, (unsure + hidden) == 0
+    inf_x, inf_y = torch.isinf(x), torch.isinf(y)
+    # What is no number times a 0 that masks it; a tile of such zeros is left out. An
+    # infinity times a number that may be 0 or of the other sign.
+    unsure = meets(
+        (~torch.isfinite(x), a.left_out(steps), inf_x, _open_sign(a)),
+        (b.left_out(steps), ~torch.isfinite(y), _open_sign(b), inf_y),
+    )
+    made, _ = classes_of_products(x, y, None, None, torch.zeros_like(unsure))
+    return made.reference, ~unsure
+
+
+def _open_sign(x: Operand) -> Tensor:
+    return (x.error > 0) & (x.value.abs() <= x.error)
 
 
 def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outcome:
@@ -375,87 +361,52 @@ def _cumsum(call: Call) -> Outcome:
     )  # fmt: skip
 
 
-def _least(a: Operand) -> Tensor:
-    """Return the least magnitude below 1 that each finite factor may have, or 1.
+def _multiplied(call: Call, a: Operand, dim: int) -> tuple[Tensor, ...]:
+    """Return error and range of the product of each prefix, in any order.
 
-    Where their product vanishes before it meets an infinity, the result is NaN.
+    And where its sign is certain, and where no part of it vanishes.
+
+    prod(|x| + e) - prod|x| and n - 1 roundings; each partial product may vanish. In
+    every order it lies between that of the factors below 1 and that of those above 1.
     """
-    least = (a.value.abs() - a.error).clamp(min=0, max=1)
-    return torch.where(torch.isfinite(a.value), least, 1.0)
-
-
-@rule("cumprod")
-def _cumprod(call: Call) -> Outcome:
-    """The product of each prefix, in any order of its own; see `prod`."""
-    a, steps = call.operand("self"), call.steps
-    if not a.value.dim():
-        return call.out, (a.shade,)
-    dim = int(call.get("dim"))
-    terms = finite_or_zero(a.value)
-    n = terms.shape[dim]
-    if not n:
-        return call.out, (a.shade,)
+    steps, terms = call.steps, finite_or_zero(a.value)
     far = terms.abs() + a.error
     size = far.cumprod(dim)
     carried = size - terms.abs().cumprod(dim)
     above = far.clamp(min=1).cumprod(dim)
     below = (terms.abs() - a.error).clamp(min=0, max=1).cumprod(dim)
-    c = _of_prefixes(call, terms, dim)
-    lost = n * steps.lost(steps.compute)
+    lost = terms.shape[dim] * steps.lost(steps.compute)
     vanishing = torch.where(below < steps.compute.min_normal, lost * above, 0.0)
     # Behind an exact 0 all products are 0.
     gone = ((terms == 0) & (a.error == 0)).to(torch.int8).cummax(dim).values > 0
     vanishing = torch.where(gone, 0.0, vanishing)
-    error = carried + torch.where(size == 0, 0.0, c * size) + vanishing
+    rounding = torch.where(size == 0, 0.0, _of_prefixes(call, terms, dim) * size)
     beyond = (above > steps.limit).to(torch.float64)
     limited = any_of(a.read(steps), beyond).cummax(dim).values
+    # Where the product may vanish before it meets an infinity, the result is NaN.
+    least = (a.value.abs() - a.error).clamp(min=0, max=1)
+    least = torch.where(torch.isfinite(a.value), least, 1.0).cumprod(dim)
     sure = ((a.error == 0) | (terms.abs() > a.error)) & known(a)
     certain = sure.to(torch.int8).cummin(dim).values > 0
-    kept = _least(a).cumprod(dim) >= steps.compute.min_normal
-    certain &= ~torch.isinf(call.out) | kept
-    made = steps.kept(call.out, error)
-    return finished(
-        call.out, made, certain, limited, nonnegative=a.shade.nonnegative
-    )  # fmt: skip
+    kept = least >= steps.compute.min_normal
+    return carried + rounding + vanishing, limited, certain, kept
 
 
-@rule("prod")
+@rule("cumprod", "prod")
 def _prod(call: Call) -> Outcome:
-    """prod(|x| + e) - prod|x| and n - 1 roundings; each partial product may vanish.
-
-    In every order a partial product lies between that of the factors below 1 and
-    that of the factors above 1.
-    """
-    a, steps = call.operand("self"), call.steps
-    terms = finite_or_zero(a.value)
-    dim = call.get("dim")
-    keep = bool(call.get("keepdim", False))
-
-    def product(x: Tensor) -> Tensor:
-        if dim is None or not x.dim():
-            return x.prod()
-        return x.prod(dim, keepdim=keep)
-
-    n = a.value.numel() if dim is None else a.value.shape[dim]
-    size = product(terms.abs() + a.error)
-    carried = size - product(terms.abs())
-    above = product((terms.abs() + a.error).clamp(min=1))
-    below = product((terms.abs() - a.error).clamp(min=0, max=1))
-    c = steps.acc.summation(n) + n * FORMATS["float64"].unit
-    lost = n * steps.lost(steps.compute)
-    vanishing = torch.where(below < steps.compute.min_normal, lost * above, 0.0)
-    vanishing = torch.where((terms == 0).any() & (below == 0), 0.0, vanishing)
-    error = carried + torch.where(size == 0, 0.0, c * size) + vanishing
-    beyond = (above > steps.limit).to(torch.float64)
-    read = a.read(steps)
-    spread: Any = read.amax() if dim is None or not read.dim() else None
-    if spread is None:
-        spread = read.amax(dim, keepdim=keep) if n else torch.zeros_like(above)
-    made = steps.kept(call.out, error)
-    certain = (((a.error == 0) | (terms.abs() > a.error)) & known(a)).all()
-    kept = product(_least(a)) >= steps.compute.min_normal
-    certain = certain & (~torch.isinf(call.out) | kept)
-    return finished(
-        call.out, made, certain, any_of(spread, beyond),
-        nonnegative=a.shade.nonnegative,
-    )  # fmt: skip
+    """The product of each prefix along a dimension, or the last of them."""
+    a, out, dim = call.operand("self"), call.out, call.get("dim")
+    if dim is None:
+        a, dim = _reshaped(a, (a.value.numel(),)), 0
+    if not a.value.dim():
+        return out, (a.shade,)
+    if not a.value.shape[dim]:
+        none = torch.zeros_like(out)
+        return out, (Shade(none, none, nonnegative=True),)
+    parts = _multiplied(call, a, dim)
+    if call.name.endswith(".prod"):
+        parts = tuple(x.select(dim, -1).reshape(out.shape) for x in parts)
+    error, limited, certain, kept = parts
+    certain = certain & (~torch.isinf(out) | kept)
+    made = call.steps.kept(out, error)
+    return finished(out, made, certain, limited, nonnegative=a.shade.nonnegative)
