@@ -22,11 +22,10 @@ from kfuzz.evaluation.diagnosis import Builder
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.compiling import (
-    Phases,
     beat_while_compiling,
-    clock,
     follow,
     tell,
+    watch_compilations,
 )
 from kfuzz.execution.device import simulated
 from kfuzz.execution.device.backends import backend_of
@@ -58,12 +57,12 @@ class Worker:
         self._pulse: mmap.mmap | None = None
         self._stacks: io.FileIO | None = None
         self._unfenced = ""
-        self._phases = Phases()
         self._meets_gpu = False
 
     def __call__(self, message: dict[str, Any]) -> Reply:
         """Answer one request."""
         simulated.meet(self._meets_gpu)
+        watch_compilations()  # Triton may have been imported since
         try:
             return self._answered(message)
         finally:  # whatever else runs in this process meets none
@@ -76,18 +75,11 @@ class Worker:
             case "judge":
                 case = decode(Case, message["case"], "case")
                 evaluator = self._need()
-                self._phases.begin()
                 report = evaluator.judge(case, Depth(message["depth"]))
-                reply = {"report": encode(report), "spent": evaluator.spent}
-                return {**reply, "spending": encode(self._phases.end())}
+                return {"report": encode(report), "spent": evaluator.spent}
             case "screen":
                 burst = decode(Burst, message["burst"], "burst")
-                self._phases.begin()
-                screened = self._prefiltering().screen(burst)
-                return {
-                    "screened": encode(screened),
-                    "spending": encode(self._phases.end()),
-                }
+                return {"screened": encode(self._prefiltering().screen(burst))}
             case "pin":
                 case = decode(Case, message["case"], "case")
                 return {"case": encode(self._need().pin(case))}
@@ -153,8 +145,7 @@ class Worker:
 
         self._pulse, self._stacks = pulse, file
         self._need().on_run = beat = partial(advance, 0)
-        beat_while_compiling(beat)
-        clock.on_change = partial(pulse.__setitem__, COMPILING_BYTE)
+        beat_while_compiling(beat, partial(pulse.__setitem__, COMPILING_BYTE))
         tell(partial(pulse.__setitem__, 1))
         follow(partial(advance, CALL_BYTES))
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search import self_check as watchful
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.engine.search.record import Ledger
+from kfuzz.engine.search.record import family_of
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.evaluation import limits as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -101,12 +102,9 @@ RELU = bind(ops.relu, torch.relu)
 def search_of(bound: BoundKernel, *cases: Case, **record: Any) -> Any:
     """Return the search of a kernel that has visited some cases."""
     counts = {"cases": 0, "prefiltered": 0, "errors": 0, "refusals": tuple} | record
-    ledger = Ledger()
-    for each in cases:
-        ledger.visit(each)
     return SimpleNamespace(
         baselines={},
-        ledger=ledger,
+        visits=Counter((c.data.dtype, family_of(c)) for c in cases),
         node_id="a.py::k",
         loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
         record=SimpleNamespace(**counts),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kfuzz.execution.calls import compiling
+from kfuzz.execution.calls.compiling import by_kernel
 
 knobs = pytest.importorskip("triton").knobs
 
@@ -46,3 +47,48 @@ def test_a_compilation_that_never_ends_is_given_up(
         if thread.name.startswith("compiling"):
             thread.join(timeout=10)
             assert not thread.is_alive()
+
+
+@pytest.fixture(autouse=True)
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return whether a compilation was under way, at each change."""
+    runtime: Any = knobs.runtime
+    monkeypatch.setattr(runtime, "jit_cache_hook", None)
+    monkeypatch.setattr(runtime, "jit_post_compile_hook", None)
+    monkeypatch.setattr(compiling, "_beats", [])
+    changes: list[bool] = []
+    monkeypatch.setattr(compiling, "_listeners", [changes.append])
+    compiling.watch_compilations()
+    return changes
+
+
+def compiles(*, ends: bool = True) -> None:
+    """Do as Triton does around a compilation."""
+    runtime: Any = knobs.runtime
+    assert not runtime.jit_cache_hook(key="k")
+    if not ends:
+        raise RuntimeError("does not compile")
+    runtime.jit_post_compile_hook(key="k")
+
+
+def test_a_compilation_in_a_call_is_under_way_until_it_ends(seen: list[bool]) -> None:
+    with by_kernel():
+        seen.clear()
+        compiles()
+        assert seen == [True, False]
+        with compiling.at_work():
+            assert seen[-1]
+        assert not seen[-1]
+
+
+def test_a_compilation_that_raises_ends_with_its_call(seen: list[bool]) -> None:
+    with pytest.raises(RuntimeError), by_kernel():
+        compiles(ends=False)
+    assert True in seen
+    assert not seen[-1]
+
+
+def test_hooks_are_placed_once(seen: list[bool]) -> None:
+    compiling.watch_compilations()
+    compiles()
+    assert seen == [True, False]

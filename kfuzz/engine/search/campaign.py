@@ -37,7 +37,6 @@ from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.search.found import Reductions, first_finding, taken_to_minimum
-from kfuzz.engine.search.plan import SHARE, Pace, is_climbed
 from kfuzz.engine.search.preconditions import (
     Bindings,
     jobs_of,
@@ -63,6 +62,7 @@ from kfuzz.engine.search.schedule import (
     outside_of,
 )
 from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.engine.search.sizes import SizeClass, due, quantum, size_classes
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import keep_sound, runner_of
@@ -86,11 +86,11 @@ Prover = Callable[[RunConfig], Any]
 """Returns the proofs of a run, None where nothing of it is proved; see
 `kfuzz.features.prove.search.BesideSearch`."""
 
-# The first round is short, so that a gross fault shows in a second; later ones
-# give Hypothesis's target phase room. A round is never longer than this.
-FIRST_ROUND: Final = 25
-LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
+# The most of a kernel's time that one case may take: to compile, beside a collective.
+SHARE: Final = 0.05
+# Compiling is never given up before.
+COMPILING_SECONDS: Final = 5.0
 
 
 def run(
@@ -238,8 +238,11 @@ class Campaign:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
         bound = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
         budget = self.budget_of(loaded.kernel)
-        # An impossible domain shows here.
-        strategy_of(loaded.kernel, budget, scale=self.config.scale)
+
+        def drawn(budget: SizeBudget) -> object:
+            return strategy_of(loaded.kernel, budget, scale=self.config.scale)
+
+        drawn(budget)  # an impossible domain shows here
         runner = runner_of(
             loaded,
             self.backend,
@@ -256,19 +259,19 @@ class Campaign:
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
         kernel.seen.update(self.config.seen)
-        if self._is_paced():
-            compiles = self.backend.on.has.asynchronous
-            kernel.pace = Pace(kernel.ledger, compiles=compiles)
+        shared = self._shares_time()
+        kernel.sizes = size_classes(budget, drawn) if shared else [SizeClass(budget)]
         return kernel
 
-    def _is_paced(self) -> bool:
-        """Whether cases run in an order that follows from what they cost.
+    def _shares_time(self) -> bool:
+        """Whether classes of sizes share a kernel's time, and compiling has limits.
 
         Under a time limit alone: else the seed says which cases there are.
         """
-        timed = self.config.budget.max_time is not None
-        counted = self.config.budget.max_cases is not None
-        return timed and not counted and self.config.scale is Scale.USUAL
+        limits, config = self.config.budget, self.config
+        timed = limits.max_time is not None and limits.max_cases is None
+        usual = config.engine is Engine.HYPOTHESIS and config.scale is Scale.USUAL
+        return timed and usual
 
     def _fork(self, kernel: KernelSearch) -> Child:
         return self.backend.fork(lambda: kernel.quiet, device=kernel.device)
@@ -310,8 +313,6 @@ class Campaign:
                 self.close(kernel)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
-            if kernel.pace is not None and (text := kernel.pace.told()):
-                yield Notice(kernel.node_id, text)
             proof = None
             if self.proofs is not None and not self.stop.is_set():
                 proof = self.proofs.proof(kernel)
@@ -353,20 +354,17 @@ class Campaign:
         yield from ()
 
     def strategy(
-        self, kernel: KernelSearch, without: Collection[str], *, tall: bool = True
+        self, kernel: KernelSearch, budget: SizeBudget, without: Collection[str]
     ) -> SearchStrategy[Case] | None:
         """Return what the cases of a kernel are drawn from; None if nothing is left.
 
         Args:
             kernel: the kernel.
+            budget: limits on their sizes.
             without: declared dtypes that are not to be drawn.
-            tall: whether a few have more rows than the others.
         """
         return strategy_of(
-            kernel.loaded.kernel,
-            kernel.budget if tall else replace(kernel.budget, tall=0),
-            without=without,
-            scale=self.config.scale,
+            kernel.loaded.kernel, budget, without=without, scale=self.config.scale
         )
 
     def _expired(self) -> bool:
@@ -443,36 +441,34 @@ class Campaign:
         # A large case that was too large says nothing of its dtype.
         quick = self.config.scale is Scale.USUAL
         useless = kernel.record.useless_dtypes if quick else ()
-        strategy = self.strategy(kernel, useless)
+        size = due(kernel.sizes)
+        strategy = self.strategy(kernel, size.budget, useless)
         if strategy is None:
             kernel.done = True
             return
-        cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
-        if limit is not None:
-            cases = min(cases, limit - before)
+        cases = size.cases if limit is None else min(size.cases, limit - before)
         if cases < 1:  # what a search opens with was more
             kernel.done = True
             return
         this_round = Round(kernel, stop=self.halt, deadline=self._share(kernel, began))
-        if kernel.pace is not None:
-            left = max(self.search_end() - began, 0.0)
-            whole = kernel.seconds + self.scheduler.share(left, kernel)
-            kernel.pace.limit = SHARE * whole
+        drawing, whole = math.inf, math.inf
+        if self._shares_time():
+            left = self.scheduler.share(max(self.search_end() - began, 0.0), kernel)
+            drawing, whole = quantum(left) / 2, kernel.seconds + left
+            kernel.patience = max(COMPILING_SECONDS, SHARE * whole)
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
         if guided := self.guided.get(kernel.node_id):
             guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
             search_round(
-                strategy, this_round.judge_drawn, cases=cases, seed_value=number,
-                climb=is_climbed(kernel.rounds),
+                strategy, this_round.judge, cases=cases, seed_value=number,
+                climb=size.climbs,
+                ends=lambda: this_round.over or time.monotonic() >= began + drawing,
             )  # fmt: skip
-            if kernel.budget.tall:  # too slow in batches
-                strategy = self.strategy(kernel, useless, tall=False)
-            assert strategy is not None
-            self._prefilter(kernel, strategy, this_round)
-        if self.no_collective == "" and (
-            kernel.pace is None or kernel.pace.limit >= collectives.USUAL_SECONDS
-        ):
+            self._prefilter(kernel, size, useless, this_round, drawing)
+        size.rounds += 1
+        size.seconds += time.monotonic() - began
+        if self.no_collective == "" and SHARE * whole >= collectives.USUAL_SECONDS:
             with self._collective:
                 this_round.judge_beside_collective()
         if self.config.also_compile and this_round.found is None:
@@ -508,11 +504,15 @@ class Campaign:
             self.close(kernel)
 
     def _prefilter(
-        self, kernel: KernelSearch, strategy: SearchStrategy[Case], this_round: Round
-    ) -> None:
+        self, kernel: KernelSearch, size: SizeClass, useless: Collection[str],
+        this_round: Round, seconds: float,
+    ) -> None:  # fmt: skip
         """Give a kernel's round its batches, unless it has found something."""
         if this_round.over or self.config.scale is not Scale.USUAL:
             return
+        # Tall ones are too slow in batches.
+        strategy = self.strategy(kernel, replace(size.budget, tall=0), useless)
+        assert strategy is not None
         prefilter_round(
             kernel,
             this_round,
@@ -523,6 +523,7 @@ class Campaign:
             seed_value=round_seed(
                 self.config.seed, kernel.name, kernel.rounds, Purpose.BATCHES
             ),
+            end=time.monotonic() + seconds,
         )
 
     def _share(self, kernel: KernelSearch, now: float) -> float:

@@ -1,9 +1,4 @@
-"""Strata: the kinds of cases there are, and which of them a search has visited.
-
-A stratum is what is drawn in a case but for its bits: shape class, layout, dtype and
-value family of its first floating argument. The ledger depends on the cases alone, in
-order, so that what it proposes is the same in every run of one seed.
-"""
+"""What a run knows of one kernel: verdicts, rejections, what was compared."""
 
 import re
 from collections import Counter
@@ -17,8 +12,7 @@ from kfuzz.contracts.reading import GIVEN, RANK, WITHOUT
 from kfuzz.core.budget import Burst, Screened
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
-from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.value_families.tiles import TILES
+from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     CHARGED,
     CaseReport,
@@ -30,136 +24,20 @@ from kfuzz.core.verdict import (
     output_of,
 )
 from kfuzz.engine.workers.children import lost_memory
-from kfuzz.strategies.layouts import layout_name
-
-# Above this a row no longer fits the widest usual block.
-_LARGE: Final = 1024
 
 
-@dataclass(frozen=True)
-class Stratum:
-    """One kind of case.
-
-    Attributes:
-        shape: class of the sizes, see `shape_class_of`.
-        layout: as `kfuzz.strategies.layouts.layout_name` calls it.
-        dtype: element type.
-        family: value family; "pinned" where all values are explicit.
-    """
-
-    shape: str
-    layout: str
-    dtype: str
-    family: str
-
-
-def stratum_of(case: Case) -> Stratum:
-    """Return the stratum of a case."""
-    spec = case.data
-    family = spec.fill.family if spec.fill else "pinned"
-    return Stratum(shape_class_of(spec), layout_name(spec), spec.dtype, family)
-
-
-def shape_class_of(spec: TensorSpec) -> str:
-    """Return the class of a tensor's sizes: the structured axis, then all others.
-
-    Returns:
-        "empty", "0-d", or two words: for the axis "one", "small" (below the least
-        tile), "tile", "beside" (one more or one less than tiles), "between" or
-        "large"; for the rows "one" or "several".
-    """
-    if not spec.shape:
-        return "0-d"
-    if not spec.numel:
-        return "empty"
-    axis = spec.fill.axis if spec.fill else -1
-    n = spec.shape[axis] if -len(spec.shape) <= axis < len(spec.shape) else 1
-    rows = "several" if spec.numel > n else "one"
-    return f"{_size_class(n)} {rows}"
-
-
-def _size_class(n: int) -> str:
-    least = TILES[0]
-    if n < least - 1:
-        return "one" if n == 1 else "small"
-    if n > _LARGE + 1:
-        return "large"
-    if n % least == 0:
-        return "tile"
-    return "beside" if n % least in (1, least - 1) else "between"
-
-
-def structure_of(case: Case) -> int:
-    """Return a number that tells apart what a call is given but for its values.
-
-    Shapes, strides, offsets, dtypes and scalars; it says nothing in another process.
-    """
-    tensors = tuple(
-        (s.shape, s.element_strides, s.offset, s.dtype) for s in case.tensors.values()
-    )
-    return hash((tensors, tuple(case.tensors), tuple(case.scalars.items())))
+def family_of(case: Case) -> str:
+    """Return the value family of a case's first floating argument."""
+    fill = case.data.fill
+    return fill.family if fill else "pinned"
 
 
 def families_of(batch: Burst) -> list[str]:
     """Return the families of a batch's first floating argument, one for each group."""
-    data, own = batch.case.data, stratum_of(batch.case).family
+    data, own = batch.case.data, family_of(batch.case)
     name = next(n for n, spec in batch.case.tensors.items() if spec is data)
     groups = range(min(1 + len(batch.families), batch.members))
     return [batch.family(name, group) or own for group in groups]
-
-
-class Ledger:
-    """How often each stratum of one kernel has been visited."""
-
-    def __init__(self) -> None:
-        self.visits: Counter[Stratum] = Counter()
-
-    def visit(self, case: Case, *, family: str = "") -> None:
-        """Count one case.
-
-        The items of one group of a batch, which differ in bits only, are one case.
-
-        Args:
-            case: gives the stratum.
-            family: of its first floating argument, where it is not the case's own, as
-                in the groups of a batch.
-        """
-        stratum = stratum_of(case)
-        if family:
-            stratum = replace(stratum, family=family)
-        self.visits[stratum] += 1
-
-    def novelty(self, stratum: Stratum) -> float:
-        """Return how new a stratum is: 1 before the first visit, then 1/2."""
-        return 1 / (1 + self.visits[stratum])
-
-    def wanting(
-        self,
-        trait: str,
-        among: Sequence[str],
-        *,
-        like: Case | None = None,
-        count: int = 1,
-    ) -> tuple[str, ...]:
-        """Return the values of one trait that were visited least.
-
-        Args:
-            trait: a field of `Stratum`, such as "family".
-            among: the values to choose from; among equals the first comes first.
-            like: count visits to the strata that differ from this case's in the trait
-                alone before visits to all strata.
-            count: how many values to return at most; none comes twice.
-        """
-        near: Counter[str] = Counter()
-        everywhere: Counter[str] = Counter()
-        here = None if like is None else replace(stratum_of(like), **{trait: ""})
-        for stratum, visits in self.visits.items():
-            value = getattr(stratum, trait)
-            everywhere[value] += visits
-            if here is not None and replace(stratum, **{trait: ""}) == here:
-                near[value] += visits
-        ranked = sorted(dict.fromkeys(among), key=lambda v: (near[v], everywhere[v]))
-        return tuple(ranked[:count])
 
 
 # What a kernel declines: which aspect of the cases it raised on may be why.
@@ -379,7 +257,7 @@ class Record:
             report.verdicts.values()
         ):
             self._decided += 1
-            self._structures[structure_of(case)] += 1
+            self._structures[hash(case.structure)] += 1
         for note in report.notes:
             self.note(note)
         self._take_compared(report.compared)
@@ -458,7 +336,7 @@ class Record:
         self._on_elements |= made.passed > 0 and _has_elements(case)
         if decided := max(made.conforms.values(), default=0):
             self._decided += decided
-            self._structures[structure_of(case)] += 1
+            self._structures[hash(case.structure)] += 1
         counted = ((made.conforms, self._kept), (made.undecided, self._undecided))
         for told, counts in counted:
             for name, n in told.items():

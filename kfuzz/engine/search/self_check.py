@@ -63,7 +63,7 @@ def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
 
 def _unexercised(kernel: KernelSearch) -> list[str]:
     """Return the dtypes and value families that should have come long ago."""
-    visits, bound = kernel.ledger.visits, kernel.loaded.kernel
+    visits, bound = kernel.visits, kernel.loaded.kernel
     tensors, claims = bound.operator.tensors, bound.declaration
     passed = [tensors[n] for n in bound.arguments.tensors if n in tensors]
     floats = [p for p in passed if p.kind == "float"]
@@ -72,11 +72,12 @@ def _unexercised(kernel: KernelSearch) -> list[str]:
         wanted["dtype"] = {*claims.dtypes}
     if floats and floats[0].role == "data":  # weights and masks are mostly tame
         wanted["family"] = {*kept_to(floats[0].domain, allowed_families(claims))}
+    came = {"dtype": {d for d, _ in visits}, "family": {f for _, f in visits}}
     return [
         f"{trait} {name}"
         for trait, names in wanted.items()
         if visits.total() >= DUE * len(names)
-        for name in sorted(names - {getattr(stratum, trait) for stratum in visits})
+        for name in sorted(names - came[trait])
     ]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.budget import SizeBudget, Spending
+from kfuzz.core.budget import SizeBudget
 from kfuzz.core.codec import decode
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import (
@@ -985,7 +985,6 @@ class Asking:
             while reducing are short.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
-        spending: what the last answer took in its child; None where none came.
 
     Every method that waits raises `Stopped` once `expired` says so.
     """
@@ -1004,7 +1003,6 @@ class Asking:
         self.predicted = 0.0
         self.hanging = False
         self.fault: Failure | None = None
-        self.spending: Spending | None = None
         self._expired = expired
         self._passed: dict[str, Any] | None = None
         # Who prefilters a batch whose answer nobody has asked for yet.
@@ -1155,13 +1153,10 @@ class Asking:
             ChildDied, ChildTimeout: if there is no reply.
             CompilesLong: if there is none yet since it compiles; its child is ended.
         """
-        self.spending = None
         try:
             reply = peer.wait(
                 limit, on_device=self._hang_limit(), compiling=patience, until=until
             )
-            if reply.get("spending") is not None:
-                self.spending = decode(Spending, reply["spending"], "spending")
         except CompilesLong:
             self.children.replace(peer)
             raise

@@ -1,4 +1,4 @@
-"""Compilations: no hangs, so that a child's pulse beats; and timed."""
+"""Compilations: no hangs, so that a child's pulse beats."""
 
 import sys
 import threading
@@ -9,7 +9,6 @@ from enum import IntEnum
 from importlib import import_module
 from typing import Any, Final
 
-from kfuzz.core.budget import Spending
 from kfuzz.execution.processes.wire import is_child
 
 LONGEST_SECONDS: Final = 120.0
@@ -21,57 +20,20 @@ EVERY_SECONDS: Final = 0.5
 _beats: Final[list[Callable[[], None]]] = []
 
 
-class Clock:
-    """Measures how long compilations take.
-
-    Attributes:
-        seconds: of those that have ended.
-        compiled: how often a compiler ran, and found nothing in a cache.
-        on_change: called with whether one is under way, whenever that changes.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.compiled = 0
-        self.on_change: Callable[[bool], None] = lambda under_way: None
-        self._since: float | None = None
-        self._is_cached = False
-
-    def start(self) -> None:
-        """Take it that a compilation starts."""
-        if self._since is None:
-            self._since, self._is_cached = time.perf_counter(), False
-            self.on_change(True)
-
-    def read(self) -> None:
-        """Take it that the compilation under way found all in a cache."""
-        self._is_cached = True
-
-    def stop(self) -> None:
-        """Take it that it ended; nothing if none is under way."""
-        if self._since is not None:
-            self.seconds += time.perf_counter() - self._since
-            self.compiled += not self._is_cached
-            self._since = None
-            self.on_change(False)
+# Called with whether a compilation is under way, whenever that changes.
+_listeners: Final[list[Callable[[bool], None]]] = []
 
 
-clock: Final = Clock()
-"""Of this process; it has run since `time_compilations` was called."""
-
-
-def time_compilations() -> None:
-    """Have `clock` measure every later compilation of Triton's in this process."""
+def watch_compilations() -> None:
+    """Have every later compilation of Triton's in this process beat and be known."""
     if "triton" not in sys.modules:
         return
     from triton import knobs
 
     runtime: Any = knobs.runtime
-    if getattr(runtime.jit_cache_hook, "times", None) is clock:
+    if getattr(runtime.jit_cache_hook, "watches", False):
         return
-    compilation: Any = knobs.compilation
     before, after = runtime.jit_cache_hook, runtime.jit_post_compile_hook
-    told = getattr(compilation, "listener", None)
     start, end = starts_and_ends()
 
     def starts(*args: Any, **kwargs: Any) -> Any:
@@ -82,41 +44,46 @@ def time_compilations() -> None:
         end()
         return None if after is None else after(*args, **kwargs)
 
-    def listens(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("cache_hit"):
-            clock.read()
-        return None if told is None else told(*args, **kwargs)
-
-    starts.times = clock  # type: ignore[attr-defined]
+    starts.watches = True  # type: ignore[attr-defined]
     runtime.jit_cache_hook, runtime.jit_post_compile_hook = starts, ends
-    compilation.listener = listens
 
 
-def beat_while_compiling(beat: Callable[[], None]) -> None:
-    """Have every later compilation in this process call `beat`.
+def beat_while_compiling(
+    beat: Callable[[], None], on_change: Callable[[bool], None] = lambda under_way: None
+) -> None:
+    """Have every later compilation in this process beat, and be known.
 
     That of a Triton kernel, and what `at_work` stands around.
 
     On a busy machine it can take longer than a call may: the compiler waits for an
     assembler in a process of its own, so that processor time does not tell either.
+
+    Args:
+        beat: called over and over meanwhile.
+        on_change: called with whether one is under way, as one starts and ends.
     """
-    _beats[:] = [beat]
-    time_compilations()
+    _beats[:], _listeners[:] = [beat], [on_change]
+    watch_compilations()
+
+
+def _is_under_way(compiling: bool) -> None:
+    for listener in _listeners:
+        listener(compiling)
 
 
 def starts_and_ends() -> tuple[Callable[[], None], Callable[[], None]]:
     """Return what to call as a compilation starts and as it ends.
 
-    The pulse beats meanwhile, and the time counts as compiling.
+    The pulse beats meanwhile.
     """
     beating = _Beating()
 
     def starts() -> None:
-        clock.start()
+        _is_under_way(True)
         beating.start()
 
     def ends() -> None:
-        clock.stop()
+        _is_under_way(False)
         beating.until = 0.0
 
     return starts, ends
@@ -124,10 +91,7 @@ def starts_and_ends() -> tuple[Callable[[], None], Callable[[], None]]:
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Beat while the block builds or compiles something, for `LONGEST_SECONDS`.
-
-    Its time counts as compiling.
-    """
+    """Beat while the block builds or compiles something, for `LONGEST_SECONDS`."""
     starts, ends = starts_and_ends()
     starts()
     try:
@@ -237,56 +201,6 @@ def by_device() -> None:
 
 
 def _changed(holder: Holder) -> None:
+    _is_under_way(False)  # a compilation that raised never said that it ended
     for listener in _told.values():
         listener(holder)
-
-
-# Where the time of a request goes: compiling, the kernel's calls, all else.
-
-
-class Phases:
-    """Measures what one request after the other takes in this process.
-
-    It listens to who has the process, and to compilations: a few microseconds for each
-    call of a kernel.
-    """
-
-    def __init__(self) -> None:
-        self._began = self._since = time.perf_counter()
-        self._called = 0.0
-        self._in_kernel = False
-        # Of the kernel's calls: kfuzz has kernels of its own, which say nothing of it.
-        self._compiling, self._compiled = 0.0, 0
-        self._clock = clock.seconds, clock.compiled
-        tell(self._held, role="phases")
-
-    def begin(self) -> None:
-        """Begin to measure a request."""
-        time_compilations()  # Triton may have been imported since
-        self._began, self._called = time.perf_counter(), 0.0
-        self._compiling, self._compiled = 0.0, 0
-
-    def end(self) -> Spending:
-        """Return what the request took."""
-        total = time.perf_counter() - self._began
-        calling = max(self._called - self._compiling, 0.0)
-        return Spending(
-            compiling=self._compiling,
-            calling=calling,
-            rest=max(total - calling - self._compiling, 0.0),
-            compiled=self._compiled,
-        )
-
-    def _held(self, holder: Holder) -> None:
-        now = time.perf_counter()
-        if self._in_kernel:
-            self._called += now - self._since
-            if holder is not Holder.KERNEL:
-                clock.stop()  # one that raised never said that it ended
-            seconds, compiled = self._clock
-            self._compiling += clock.seconds - seconds
-            self._compiled += clock.compiled - compiled
-        elif holder is not Holder.KFUZZ:
-            clock.stop()
-        self._clock = clock.seconds, clock.compiled
-        self._in_kernel, self._since = holder is not Holder.KFUZZ, now

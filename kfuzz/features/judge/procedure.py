@@ -118,10 +118,10 @@ class Search(Campaign):
         return budget_of(self._reference, self.backend.name)
 
     def strategy(
-        self, kernel: KernelSearch, without: Collection[str], *, tall: bool = False
+        self, kernel: KernelSearch, budget: SizeBudget, without: Collection[str]
     ) -> "SearchStrategy[Case] | None":
         """Return what cases are drawn from, with the file's own values among them."""
-        made = super().strategy(kernel, without, tall=False)
+        made = super().strategy(kernel, replace(budget, tall=0), without)
         if made is None:
             return None
         made = made.filter(self._is_near)
