@@ -37,6 +37,7 @@ from kfuzz.core.errors import End, Ended, KernelEnded, message_of
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec, config_of, poison_of, settled
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
 from kfuzz.evaluation.calling import Caller, Memory, as_argument
+from kfuzz.evaluation.calling import raised as raised_at
 from kfuzz.evaluation.diagnosis import (
     MOST_INTERPRETED,
     BesideCollective,
@@ -312,7 +313,7 @@ class Evaluator:
             beside=evidence.base.beside,
             baselines=tried,
             suspicion=suspicion,
-            oracle_raised=evidence.oracle_raised,
+            oracle_raised=raised_at(evidence.refused) if evidence.refused else "",
             compared=compared(evidence),
         )
 
