@@ -173,7 +173,7 @@ class Caller:
         self.held: list[Held] = []
         self._fences = fences
 
-    def accepted(self, derived: Derived) -> dict[str, Acceptance] | None:
+    def accepted(self, derived: Derived) -> Mapping[str, Acceptance] | None:
         """Return what is admitted for a case, None where values are not judged.
 
         Raises:

@@ -731,7 +731,7 @@ def _case_calls_named(classes: frozenset[str]) -> frozenset[Probe]:
 
 @dataclass(frozen=True)
 class Step:
-    """Some probes that are made together: a module of `probes` offers one.
+    """Some probes that are made together.
 
     Attributes:
         probes: which they are.
@@ -739,16 +739,12 @@ class Step:
             there is nothing to add.
         due: whether to make them, beside that a class in force asks for one.
         always: whether they are due whichever classes are in force.
-        place: group and position among the steps that a case which conforms is put
-            to, after each group of which it is judged; None for steps that are asked
-            for elsewhere.
     """
 
     probes: tuple[Probe, ...]
     extend: Callable[[Evidence, CaseCalls], Evidence]
     due: Callable[[Evidence, CaseCalls], bool] = lambda evidence, calls: True
     always: bool = False
-    place: tuple[int, int] | None = None
 
     def __call__(self, evidence: Evidence, calls: CaseCalls) -> Evidence:
         """Return the evidence with what the probes left, if they are due."""

@@ -48,7 +48,7 @@ from kfuzz.evaluation.diagnosis import (
 )
 from kfuzz.evaluation.large import LargeJudge
 from kfuzz.evaluation.limits import Limit, TrivialBaselines, limit_of
-from kfuzz.evaluation.probes import further_steps
+from kfuzz.evaluation.probes import FURTHER
 from kfuzz.evaluation.probes.calls import is_due, second_data, shortened
 from kfuzz.evaluation.probes.repeats import judge_repeated
 from kfuzz.execution.calls.results import Manner
@@ -269,8 +269,8 @@ class Evaluator:
                 )
         # Only now: what shows in one call is reported alike whatever the share.
         # The first on cases whose base run was held, the others on those compared.
-        further = further_steps()
-        for together in further if self._is_compared(evidence, depth) else further[:1]:
+        every = self._is_compared(evidence, depth)
+        for together in FURTHER if every else FURTHER[:1]:
             if failure is not None or caller.lost:
                 break
             grown = evidence

@@ -334,7 +334,7 @@ class LargeJudge:
         if asking and first_nonfinite(operator, self._small) is not None:
             raise Unsliceable("an argument holds NaN or infinities")
 
-        def accepted(start: int, stop: int) -> dict[str, Acceptance]:
+        def accepted(start: int, stop: int) -> Mapping[str, Acceptance]:
             return self._evidence(self.part(axis, start, stop)).acceptance or {}
 
         return cut_of(operator, case, axis, accepted, batches.SLICE_ELEMENTS)

@@ -102,12 +102,11 @@ RELU = bind(ops.relu, torch.relu)
 def search_of(bound: BoundKernel, *cases: Case, **record: Any) -> Any:
     """Return the search of a kernel that has visited some cases."""
     counts = {"cases": 0, "prefiltered": 0, "errors": 0, "refusals": tuple} | record
+    visits = Counter((c.data.dtype, family_of(c)) for c in cases)
     return SimpleNamespace(
-        baselines={},
-        visits=Counter((c.data.dtype, family_of(c)) for c in cases),
         node_id="a.py::k",
         loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
-        record=SimpleNamespace(**counts),
+        record=SimpleNamespace(baselines={}, visits=visits, **counts),
     )
 
 
@@ -148,7 +147,11 @@ def test_more_than_half_rejected_is_told() -> None:
 
 def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
     search = search_of(RELU)
-    search.baselines = {"zeros": (8, 0), "NaN": (40, 1), "a copy of an input": (7, 0)}
+    search.record.baselines = {
+        "zeros": (8, 0),
+        "NaN": (40, 1),
+        "a copy of an input": (7, 0),
+    }
     [(about, text)] = told(search)
     assert about == "impostor"
     assert "zeros" in text

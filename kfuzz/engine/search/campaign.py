@@ -35,8 +35,21 @@ from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.search.found import Reductions, first_finding, taken_to_minimum
+from kfuzz.engine.search.case_drawing import (
+    SizeClass,
+    due,
+    quantum,
+    round_seed,
+    search_round,
+    size_classes,
+    strategy_of,
+)
+from kfuzz.engine.search.found import (
+    Reductions,
+    first_finding,
+    replay_first,
+    taken_to_minimum,
+)
 from kfuzz.engine.search.preconditions import (
     Bindings,
     jobs_of,
@@ -45,7 +58,6 @@ from kfuzz.engine.search.preconditions import (
     require,
 )
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.replay_first import replay_first
 from kfuzz.engine.search.round import (
     UNFENCED,
     KernelSearch,
@@ -62,7 +74,6 @@ from kfuzz.engine.search.schedule import (
     outside_of,
 )
 from kfuzz.engine.search.self_check import Calibrations, watched
-from kfuzz.engine.search.sizes import SizeClass, due, quantum, size_classes
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import keep_sound, runner_of

@@ -187,7 +187,10 @@ class Record:
         batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
         worst: greatest |error| / tolerance of a case without failure.
-        notices: what a person should know, and whether it was told.
+        visits: cases by dtype and value family of the first floating argument; the
+            items of one group of a batch are one.
+        baselines: by kind, on how many cases one was tried and on how many rejected.
+        notices: what a person should know, and whether it was reported.
     """
 
     classes: frozenset[str]
@@ -197,12 +200,14 @@ class Record:
     batches: int = 0
     errors: int = 0
     worst: float = 0.0
+    visits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     notices: dict[str, bool] = field(default_factory=dict)
-    _kept: dict[str, int] = field(default_factory=dict)
-    _broken: dict[str, int] = field(default_factory=dict)
-    _undecided: dict[str, int] = field(default_factory=dict)
+    _kept: Counter[str] = field(default_factory=Counter)
+    _broken: Counter[str] = field(default_factory=Counter)
+    _undecided: Counter[str] = field(default_factory=Counter)
     _refusals: Refusals = field(default_factory=Refusals)
-    _notes: dict[str, int] = field(default_factory=dict)
+    _notes: Counter[str] = field(default_factory=Counter)
     _compared: dict[str, bool] = field(default_factory=dict)
     _judged: set[str] = field(default_factory=set)
     _unsupported: set[str] = field(default_factory=set)
@@ -238,6 +243,10 @@ class Record:
         """Count what one case teaches."""
         self.cases += 1
         dtype = case.data.dtype
+        self.visits[dtype, family_of(case)] += 1
+        for kind, rejected in report.baselines.items():
+            tried, times = self.baselines.get(kind, (0, 0))
+            self.baselines[kind] = tried + 1, times + rejected
         if report.error is not None:
             self.errors += 1
             self._memory += lost_memory(report)
@@ -265,7 +274,7 @@ class Record:
             counts = {Verdict.CONFORMS: self._kept, Verdict.VIOLATES: self._broken}.get(
                 verdict, self._undecided
             )
-            counts[name] = counts.get(name, 0) + 1
+            counts[name] += 1
         if report.failure is None:
             self.worst = max(self.worst, min(report.ratio, 1.0))
         else:
@@ -291,7 +300,7 @@ class Record:
         """Return what was compared with the oracle's, whatever was found."""
         asked = self.classes & _COMPARING - _BESIDE
         wanted = self.classes & _VALUES or asked or self.classes
-        kept = any(self._kept.get(c) or self._broken.get(c) for c in wanted)
+        kept = any(self._kept[c] or self._broken[c] for c in wanted)
         return Compared(dict(self._compared) if asked else {}, kept)
 
     def uncompared(self, findings: list[Finding], ending: str) -> str:
@@ -325,10 +334,13 @@ class Record:
             texts.append(f"{what} {which}" + (f": {example}" if example else ""))
         return "; ".join(texts)
 
-    def take_batch(self, case: Case, made: Screened) -> None:
+    def take_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch teach that passed; suspects are cases."""
         if made.unsupported or made.error or made.lost:
             return
+        case = batch.case
+        for family in families_of(batch) if made.passed else ():
+            self.visits[case.data.dtype, family] += 1
         self.cases += made.passed
         self.prefiltered += made.passed
         self.batches += 1
@@ -337,10 +349,8 @@ class Record:
         if decided := max(made.conforms.values(), default=0):
             self._decided += decided
             self._structures[hash(case.structure)] += 1
-        counted = ((made.conforms, self._kept), (made.undecided, self._undecided))
-        for told, counts in counted:
-            for name, n in told.items():
-                counts[name] = counts.get(name, 0) + n
+        self._kept.update(made.conforms)
+        self._undecided.update(made.undecided)
         self.worst = max(self.worst, min(made.ratio, 1.0))
         self._take_compared(made.compared)
 
@@ -356,7 +366,7 @@ class Record:
 
     def note(self, text: str) -> None:
         """Count something suspicious that violates nothing."""
-        self._notes[text] = self._notes.get(text, 0) + 1
+        self._notes[text] += 1
 
     def notice(self, text: str) -> None:
         """Keep something to tell, once."""
@@ -387,8 +397,8 @@ class Record:
     def _tally(
         self, name: str, findings: list[Finding], *, idle: bool
     ) -> ContractTally:
-        kept, broken = self._kept.get(name, 0), self._broken.get(name, 0)
-        undecided = self._undecided.get(name, 0)
+        kept, broken = self._kept[name], self._broken[name]
+        undecided = self._undecided[name]
         states = [f.state for f in findings if f.signature.contract == name]
         unsettled = any(s not in CHARGED for s in states)
         # A failure whose class was not told in time may be one of this class.

@@ -17,7 +17,6 @@ from kfuzz.core.budget import MEMBERS, Burst, Depth, Screened, SizeBudget, Suspe
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.value_families import COPIES
 from kfuzz.core.verdict import (
     CaseReport,
     Failure,
@@ -27,9 +26,8 @@ from kfuzz.core.verdict import (
     Verdict,
 )
 from kfuzz.engine.confirm import CONFIRMATIONS
-from kfuzz.engine.search.case_drawing import batches_of, search_round
-from kfuzz.engine.search.record import DIAGNOSABLE, Record, families_of, family_of
-from kfuzz.engine.search.sizes import SizeClass
+from kfuzz.engine.search.case_drawing import SizeClass, groups_of, search_round
+from kfuzz.engine.search.record import DIAGNOSABLE, Record
 from kfuzz.engine.workers.children import ENDS_CHILD, CompilesLong, charged, is_fault
 from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import Runner
@@ -38,7 +36,7 @@ from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
 from kfuzz.execution.device.backend import Batches
 from kfuzz.execution.processes.wire import VARIABLE as MEMORY
-from kfuzz.strategies.values import allowed_families
+from kfuzz.strategies.cases import bursts
 from kfuzz.targets.load import LoadedKernel
 
 WATCHED: Final = 400
@@ -67,9 +65,6 @@ class KernelSearch:
         rounds: rounds given.
         unfiltered: rounds of batches in a row in which none could be prefiltered.
         seconds: time spent.
-        visits: cases by dtype and value family of the first floating argument; the
-            items of one group of a batch are one.
-        baselines: by kind, on how many cases one was tried and on how many refused.
         symptoms: occurrences of each symptom, as its child showed it.
         known: how many suspects of batches were judged, by why they were suspect.
         shown: symptoms that led to a finding, as their child showed them.
@@ -90,6 +85,7 @@ class KernelSearch:
             which cases there are.
         patience: seconds that compiling for one case may take, once any was judged.
         given_up: structures that took longer: none of them is tried again.
+        compiled: cases that waited for a compilation, which can serve a batch.
     """
 
     loaded: LoadedKernel
@@ -99,8 +95,6 @@ class KernelSearch:
     rounds: int = 0
     unfiltered: int = 0
     seconds: float = 0.0
-    visits: Counter[tuple[str, str]] = field(default_factory=Counter)
-    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
     shown: set[tuple[object, ...]] = field(default_factory=set)
@@ -119,6 +113,7 @@ class KernelSearch:
     sizes: Sequence[SizeClass] = ()
     patience: float = math.inf
     given_up: set[object] = field(default_factory=set)
+    compiled: list[Case] = field(default_factory=list)
 
     @property
     def node_id(self) -> str:
@@ -139,18 +134,11 @@ class KernelSearch:
         """Count what a case showed."""
         self.watch(case)
         self.record.take(case, report)
-        for kind, refused in report.baselines.items():
-            tried, times = self.baselines.get(kind, (0, 0))
-            self.baselines[kind] = tried + 1, times + refused
-        self.visits[case.data.dtype, family_of(case)] += 1
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""
         self.watch(batch.case)
-        self.record.take_batch(batch.case, made)
-        if made.passed:
-            for family in families_of(batch):
-                self.visits[batch.case.data.dtype, family] += 1
+        self.record.take_batch(batch, made)
 
     def watch(self, case: Case) -> None:
         """Have the launches of a case held against the premises of a proof."""
@@ -255,6 +243,8 @@ class Round:
         except Stopped as stopped:
             self._note_open_call(case, stopped.calling)
             raise
+        if runner.compiled and report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
+            self._kernel.compiled.append(case)
         if why := runner.children.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         accused = None if settled else self._accused(report)
@@ -475,8 +465,6 @@ FAILED: Final = 3
 _FATAL: Final = ENDS_CHILD | {Kind.READ_OUTSIDE}
 # Rounds in a row in which nothing could be prefiltered, after which nothing is tried.
 GIVEN_UP: Final = 2
-# Families least visited of which a batch has items, besides those drawn.
-WANTED: Final = 2
 
 
 def items_of(case: Case, batches: Batches, most: int) -> int:
@@ -542,13 +530,13 @@ def prefilter_round(
         return
     made = BatchRound(kernel, this_round, most=most)
     before = kernel.record.batches
-    declared = kernel.loaded.kernel.declaration
-    drawn = batches_of(
-        kernel.loaded.kernel,
-        strategy,
-        members=partial(items_of, batches=batches, most=members),
-        wanted=partial(wanted, kernel.visits, among=allowed_families(declared)),
-    )
+    items = partial(items_of, batches=batches, most=members)
+    groups = groups_of(kernel.loaded.kernel)
+    if end < math.inf:  # else cases would follow from how long others take
+        for case in kernel.compiled:
+            made.take(groups.burst(case, items(case), case.seed))
+    kernel.compiled.clear()
+    drawn = bursts(strategy, groups, members=items)
     search_round(
         drawn, made.take, cases=count, seed_value=seed_value,
         ends=lambda: made.is_over() or time.monotonic() >= end,
@@ -556,20 +544,6 @@ def prefilter_round(
     made.collect()
     done = kernel.record.batches > before or made.gave_up
     kernel.unfiltered = 0 if done else kernel.unfiltered + 1
-
-
-def wanted(
-    visits: Counter[tuple[str, str]], case: Case, among: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the value families that some items of a batch are to have.
-
-    Args:
-        visits: of the kernel's search, see `KernelSearch`.
-        case: what the items have in common.
-        among: the families that the kernel's declaration accepts.
-    """
-    others = (f for f in among if f not in COPIES and f != family_of(case))
-    return tuple(sorted(others, key=lambda f: visits[case.data.dtype, f])[:WANTED])
 
 
 class BatchRound:

@@ -52,7 +52,7 @@ def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
     if scale is Scale.USUAL and (missing := _unexercised(kernel)):
         text = f"declared and never exercised: {', '.join(missing)}"
         yield Notice(node, text, UNEXERCISED)
-    for kind, (tried, times) in kernel.baselines.items():
+    for kind, (tried, times) in record.baselines.items():
         if tried >= TRIED and not times:
             text = (
                 f"a trivial baseline passes: {kind} in place of the results was "
@@ -63,7 +63,7 @@ def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
 
 def _unexercised(kernel: KernelSearch) -> list[str]:
     """Return the dtypes and value families that should have come long ago."""
-    visits, bound = kernel.visits, kernel.loaded.kernel
+    visits, bound = kernel.record.visits, kernel.loaded.kernel
     tensors, claims = bound.operator.tensors, bound.declaration
     passed = [tensors[n] for n in bound.arguments.tensors if n in tensors]
     floats = [p for p in passed if p.kind == "float"]

@@ -96,6 +96,7 @@ class Served:
         pulse: descriptor of what it shares; None without a process.
         lost: whether it has ended.
         busy: whether a reply is still to come.
+        compiled: seconds of the last wait in which something was compiled.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Served:
         self.peer = peer
         self.pulse = pulse
         self.lost = self.busy = False
+        self.compiled = 0.0
         self._expired = expired
         self._pid: int | None = getattr(peer, "pid", None)
         self._since = self._begun = self._now()
@@ -141,7 +143,7 @@ class Served:
             CompilesLong: if compilations take longer than they may.
         """
         beat, self._progresses = self._beat(), False
-        compiled, look = 0.0, min(limit, LOOK_SECONDS)
+        self.compiled, look = 0.0, min(limit, LOOK_SECONDS)
         while True:
             try:
                 reply = self.peer.wait(look)
@@ -159,9 +161,9 @@ class Served:
                     raise
                 now = self._beat()
                 if now and now[COMPILING_BYTE]:
-                    compiled += look
-                    if compiled >= compiling:
-                        raise CompilesLong(compiled) from None
+                    self.compiled += look
+                    if self.compiled >= compiling:
+                        raise CompilesLong(self.compiled) from None
                 if now[:CALL_BYTES] != beat[:CALL_BYTES]:
                     beat, self._since = now, self._now()
                     self._begun = self._since
@@ -985,6 +987,7 @@ class Asking:
             while reducing are short.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
+        compiled: whether something was compiled, for a while, for the last answer.
 
     Every method that waits raises `Stopped` once `expired` says so.
     """
@@ -1003,6 +1006,7 @@ class Asking:
         self.predicted = 0.0
         self.hanging = False
         self.fault: Failure | None = None
+        self.compiled = False
         self._expired = expired
         self._passed: dict[str, Any] | None = None
         # Who prefilters a batch whose answer nobody has asked for yet.
@@ -1157,6 +1161,7 @@ class Asking:
             reply = peer.wait(
                 limit, on_device=self._hang_limit(), compiling=patience, until=until
             )
+            self.compiled = peer.compiled > 0
         except CompilesLong:
             self.children.replace(peer)
             raise

@@ -186,7 +186,6 @@ STEP: Final = Step(
     ),
     with_second_call,
     _is_due,
-    place=(1, 1),
 )
 
 
@@ -302,7 +301,6 @@ def _cut(derived: Derived, sizes: Mapping[str, int]) -> Derived | None:
 SHORTER_STEP: Final = Step(
     (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT),
     with_shorter,
-    place=(2, 1),
 )
 
 
@@ -414,13 +412,11 @@ OVERLAPPING_STEP: Final = Step(
     _PROBES,
     with_overlap,
     lambda evidence, calls: not evidence.base.programs,
-    place=(5, 3),
 )
 COLLECTIVE: Final = Step(
     _PROBES,
     with_collective,
     lambda evidence, calls: evidence.case.collective and not evidence.base.programs,
-    place=(5, 4),
 )
 
 
@@ -477,7 +473,6 @@ REPLAYING_STEP: Final = Step(
     _REPLAYING_PROBES,
     with_replays,
     lambda evidence, calls: calls.caller.captures,
-    place=(6, 1),
 )
 
 
@@ -536,6 +531,4 @@ def _measuring_is_due(evidence: Evidence, calls: CaseCalls) -> bool:
     return not evidence.declaration.configs and evidence.base.configs > 1
 
 
-MEASURING_STEP: Final = Step(
-    _MEASURING_PROBES, with_measuring, _measuring_is_due, place=(5, 5)
-)
+MEASURING_STEP: Final = Step(_MEASURING_PROBES, with_measuring, _measuring_is_due)

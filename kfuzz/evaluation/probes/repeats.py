@@ -96,7 +96,6 @@ STEP: Final = Step(
     tuple(_COMPANY),
     lambda evidence, calls: loaded(evidence, calls, thorough=calls.thorough),
     lambda evidence, calls: calls.on_gpu,
-    place=(5, 1),
 )
 # Elsewhere what a call finds in free memory may differ from one to the next.
 ON_MISS: Final = Step(
@@ -337,7 +336,7 @@ def with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
     return evidence.knowing(Permuted(found))
 
 
-PERMUTING_STEP: Final = Step((Probe.PERMUTED,), with_orders, place=(7, 2))
+PERMUTING_STEP: Final = Step((Probe.PERMUTED,), with_orders)
 
 
 # Powers of two taken out of a homogeneous operator: what scaled data give.
@@ -594,7 +593,6 @@ def _tells(accepted: Acceptance, y: Tensor, wanted: Tensor, floor: int) -> Tenso
 SCALING_STEP: Final = Step(
     (Probe.SCALED, Probe.SCALED_REPEAT, Probe.UNSCALED, Probe.UNSCALED_REPEAT),
     with_scaling,
-    place=(7, 1),
 )
 
 
@@ -710,7 +708,7 @@ def axis_of_rows(
     return at if (one[at], other[at]) == rows else None
 
 
-BATCHES_STEP: Final = Step((Probe.SLICED,), with_batches, place=(5, 2))
+BATCHES_STEP: Final = Step((Probe.SLICED,), with_batches)
 
 
 # The same gradients, asked of autograd in other ways; see `Way`.
@@ -769,5 +767,4 @@ GRADIENTS_STEP: Final = Step(
     tuple(PROBES.values()),
     with_ways,
     lambda evidence, calls: evidence.operator.forward is not None,
-    place=(4, 1),
 )
