@@ -123,7 +123,7 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
         given = replace(derived, values=values)
-        runs[probe] = calls.on(given, whole, seed=seed)
+        runs[probe] = calls.call(whole, given, manner=Manner(seed=seed), stays=True)
 
     def grown() -> Evidence:
         return replace(evidence, runs=dict(runs), others=dict(others))
@@ -142,7 +142,9 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
     if not conforms(evidence, Probe.SECOND):
         given = replace(derived, values=second)
-        runs[Probe.SECOND_ALONE] = calls.on(given, whole, apart=True, seed=SEED)
+        runs[Probe.SECOND_ALONE] = calls.call(
+            whole, given, elsewhere=True, manner=Manner(seed=SEED), stays=True
+        )
         third = within(halved(data))
         admit(third, Probe.THIRD)
         run(Probe.THIRD, third)
@@ -217,8 +219,8 @@ def with_shorter(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
     def after(evidence: Evidence, before: Derived, probe: Probe) -> Evidence:
         # What is admitted of the second data has the same form.
-        calls.on(before, whole)
-        run = calls.on(part, wanted)
+        calls.call(whole, before)
+        run = calls.call(wanted, part)
         return evidence.running({probe: run}, {probe: wanted})
 
     evidence = evidence.knowing(Shorter(_difference(part.case, derived.case)))
@@ -358,7 +360,7 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
     pairs = ((calls.plain, evidence.acceptance), found)
     alone = []
     for given, accepted in pairs:
-        single = calls.on(given, accepted, apart=True)
+        single = calls.call(accepted, given, elsewhere=True)
         alone.append(_grown(evidence, single, single, accepted))
         if not conforms(alone[-1], Probe.ALONE):
             return evidence
@@ -446,7 +448,7 @@ def with_replays(evidence: Evidence, calls: CaseCalls) -> Evidence:
     grown = _confirmed(replays, _REPLAYING_PROBES)
     if grown is None or not _missed(grown, _REPLAYING_PROBES):
         return grown or evidence
-    alone = calls.on(other, wanted, apart=True)
+    alone = calls.call(wanted, other, elsewhere=True)
     return grown.running({Probe.SECOND_ALONE: alone}, {Probe.SECOND_ALONE: wanted})
 
 
@@ -496,7 +498,7 @@ def with_measuring(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
     def run(step: int, measuring: Measuring | None) -> Run:
         manner = Manner(measuring=measuring)
-        return calls.again(evidence, plain=True, manner=manner, step=step)
+        return calls.call(evidence.acceptance, calls.plain, manner=manner, step=step)
 
     interpreted = interpreting()
     most = MOST_INTERPRETED if interpreted else MOST
