@@ -21,12 +21,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.evaluation.diagnosis import Builder
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
-from kfuzz.execution.calls.compiling import (
-    beat_while_compiling,
-    follow,
-    tell,
-    watch_compilations,
-)
+from kfuzz.execution.calls.compiling import Watchdog, watch, watch_compilations
 from kfuzz.execution.device import simulated
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.simulated import answered_apart
@@ -145,9 +140,14 @@ class Worker:
 
         self._pulse, self._stacks = pulse, file
         self._need().on_run = beat = partial(advance, 0)
-        beat_while_compiling(beat, partial(pulse.__setitem__, COMPILING_BYTE))
-        tell(partial(pulse.__setitem__, 1))
-        follow(partial(advance, CALL_BYTES))
+        watch(
+            Watchdog(
+                beats=beat,
+                compiling=partial(pulse.__setitem__, COMPILING_BYTE),
+                holder=partial(pulse.__setitem__, 1),
+                advances=partial(advance, CALL_BYTES),
+            )
+        )
 
     def _prefiltering(self) -> Prefilter:
         """Return what screens bursts of the kernel that is open."""

@@ -20,7 +20,7 @@ def test_the_pulse_beats_from_the_start_of_a_compilation_to_its_end(
     monkeypatch.setattr(runtime, "jit_cache_hook", lambda **_: earlier.append("begin"))
     monkeypatch.setattr(runtime, "jit_post_compile_hook", None)
     beats = threading.Semaphore(0)
-    compiling.beat_while_compiling(beats.release)
+    compiling.watch(compiling.Watchdog(beats.release))
     assert not beats.acquire(blocking=False)
     for _ in range(2):  # the second without an end to the first: it raised
         assert not runtime.jit_cache_hook(key="k")
@@ -41,7 +41,7 @@ def test_a_compilation_that_never_ends_is_given_up(
     runtime: Any = knobs.runtime
     monkeypatch.setattr(runtime, "jit_cache_hook", None)
     monkeypatch.setattr(runtime, "jit_post_compile_hook", None)
-    compiling.beat_while_compiling(lambda: None)
+    compiling.watch(compiling.Watchdog())
     runtime.jit_cache_hook(key="k")
     for thread in threading.enumerate():
         if thread.name.startswith("compiling"):
@@ -55,10 +55,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     runtime: Any = knobs.runtime
     monkeypatch.setattr(runtime, "jit_cache_hook", None)
     monkeypatch.setattr(runtime, "jit_post_compile_hook", None)
-    monkeypatch.setattr(compiling, "_beats", [])
+    monkeypatch.setattr(compiling, "_watchdogs", [])
     changes: list[bool] = []
-    monkeypatch.setattr(compiling, "_listeners", [changes.append])
-    compiling.watch_compilations()
+    compiling.watch(compiling.Watchdog(compiling=changes.append))
     return changes
 
 

@@ -342,7 +342,7 @@ class Round:
         fresh = [s for s in kernel.tried if s not in kernel.built]
         for structure in fresh if targets else ():
             spent = kernel.building + time.monotonic() - began
-            if self._deadline == math.inf:
+            if kernel.patience == math.inf:
                 full = done >= _BUILDS
             else:
                 full = done > 0 and spent > _BUILDING * (kernel.seconds + spent)

@@ -1,10 +1,15 @@
-"""Compilations: no hangs, so that a child's pulse beats."""
+"""Who has the process, and whether something compiles: what a watchdog has to know.
+
+A kernel hangs only where it had the process, from its call until the device had done
+with it, and a compilation is no hang.
+"""
 
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, Final
@@ -16,12 +21,46 @@ LONGEST_SECONDS: Final = 120.0
 
 EVERY_SECONDS: Final = 0.5
 
-# What makes the pulse beat; empty where nobody listens to it.
-_beats: Final[list[Callable[[], None]]] = []
+
+class Holder(IntEnum):
+    """Who has the process; false where kfuzz does.
+
+    Members:
+        KFUZZ: kfuzz itself.
+        KERNEL: the kernel's own function, which may compile.
+        DEVICE: compiled code on a device, which alone is waited for.
+    """
+
+    KFUZZ = 0
+    KERNEL = 1
+    DEVICE = 2
 
 
-# Called with whether a compilation is under way, whenever that changes.
-_listeners: Final[list[Callable[[bool], None]]] = []
+@dataclass(frozen=True)
+class Watchdog:
+    """What is called as this process gets on.
+
+    Attributes:
+        beats: over and over while something compiles.
+        compiling: with whether something does, as that changes.
+        holder: with who has the process, as that changes.
+        advances: as an interpreted kernel begins one more of a known number of steps.
+    """
+
+    beats: Callable[[], None] = lambda: None
+    compiling: Callable[[bool], None] = lambda under_way: None
+    holder: Callable[[Holder], None] = lambda holder: None
+    advances: Callable[[], None] = lambda: None
+
+
+# The one of this process, if any.
+_watchdogs: Final[list[Watchdog]] = []
+
+
+def watch(watchdog: Watchdog) -> None:
+    """Have a watchdog called from now on, in place of any other."""
+    _watchdogs[:] = [watchdog]
+    watch_compilations()
 
 
 def watch_compilations() -> None:
@@ -48,45 +87,29 @@ def watch_compilations() -> None:
     runtime.jit_cache_hook, runtime.jit_post_compile_hook = starts, ends
 
 
-def beat_while_compiling(
-    beat: Callable[[], None], on_change: Callable[[bool], None] = lambda under_way: None
-) -> None:
-    """Have every later compilation in this process beat, and be known.
-
-    That of a Triton kernel, and what `at_work` stands around.
-
-    On a busy machine it can take longer than a call may: the compiler waits for an
-    assembler in a process of its own, so that processor time does not tell either.
-
-    Args:
-        beat: called over and over meanwhile.
-        on_change: called with whether one is under way, as one starts and ends.
-    """
-    _beats[:], _listeners[:] = [beat], [on_change]
-    watch_compilations()
-
-
-def _is_under_way(compiling: bool) -> None:
-    for listener in _listeners:
-        listener(compiling)
-
-
 def starts_and_ends() -> tuple[Callable[[], None], Callable[[], None]]:
     """Return what to call as a compilation starts and as it ends.
 
-    The pulse beats meanwhile.
+    The watchdog is called over and over meanwhile: on a busy machine it can take longer
+    than a call may. The compiler waits for an assembler in a process of its own, so
+    that processor time does not show it either.
     """
     beating = _Beating()
 
     def starts() -> None:
-        _is_under_way(True)
+        _compiling(True)
         beating.start()
 
     def ends() -> None:
-        _is_under_way(False)
+        _compiling(False)
         beating.until = 0.0
 
     return starts, ends
+
+
+def _compiling(under_way: bool) -> None:
+    for watchdog in _watchdogs:
+        watchdog.compiling(under_way)
 
 
 @contextmanager
@@ -101,7 +124,7 @@ def at_work() -> Iterator[None]:
 
 
 class _Beating:
-    """Has the pulse beat over and over until it is told to stop, or for a time."""
+    """Calls the watchdog over and over until it is to stop, or for a time."""
 
     def __init__(self) -> None:
         self.until = 0.0
@@ -110,7 +133,7 @@ class _Beating:
     def start(self) -> None:
         """Begin, or begin anew: a compilation that raised never said that it ended."""
         self.until = time.monotonic() + LONGEST_SECONDS
-        if _beats and (self._thread is None or not self._thread.is_alive()):
+        if _watchdogs and (self._thread is None or not self._thread.is_alive()):
             self._thread = threading.Thread(
                 target=self._go_on, name="compiling", daemon=True
             )
@@ -118,7 +141,7 @@ class _Beating:
 
     def _go_on(self) -> None:
         while time.monotonic() < self.until:
-            _beats[0]()
+            _watchdogs[0].beats()
             time.sleep(EVERY_SECONDS)
 
 
@@ -132,75 +155,28 @@ def import_compiler() -> None:
         import_module("torch._dynamo")
 
 
-# Who has the process, the kernel under test or kfuzz itself.
-#
-# For the watchdog, which reports a kernel as hanging only where it had the process,
-# from its call until the device had done with it; and for what watches the kernel
-# alone.
-
-
-class Holder(IntEnum):
-    """Who has the process; false where kfuzz does.
-
-    Members:
-        KFUZZ: kfuzz itself.
-        KERNEL: the kernel's own function, which may compile.
-        DEVICE: compiled code on a device, which alone is waited for.
-    """
-
-    KFUZZ = 0
-    KERNEL = 1
-    DEVICE = 2
-
-
-_told: dict[str, Callable[[Holder], None]] = {}
-
-
-def tell(listener: Callable[[Holder], None], role: str = "watchdog") -> None:
-    """Have a function called with the holder whenever it changes.
-
-    Args:
-        listener: the function; it replaces the one that had its role.
-        role: what it listens for.
-    """
-    _told[role] = listener
-
-
-_followed: dict[str, Callable[[], None]] = {}
-
-
-def follow(listener: Callable[[], None], role: str = "watchdog") -> None:
-    """Have a function called whenever a kernel that is interpreted gets on.
-
-    Args:
-        listener: the function; it replaces the one that had its role.
-        role: what it listens for.
-    """
-    _followed[role] = listener
-
-
 def gets_on() -> None:
     """Say that a kernel has begun one more of a known number of steps."""
-    for listener in _followed.values():
-        listener()
+    for watchdog in _watchdogs:
+        watchdog.advances()
 
 
 @contextmanager
 def by_kernel() -> Iterator[None]:
     """Mark the time in which the kernel runs, waiting for the device included."""
-    _changed(Holder.KERNEL)
+    _held_by(Holder.KERNEL)
     try:
         yield
     finally:
-        _changed(Holder.KFUZZ)
+        _held_by(Holder.KFUZZ)
 
 
 def by_device() -> None:
     """Say that the kernel's function has returned, within `by_kernel`."""
-    _changed(Holder.DEVICE)
+    _held_by(Holder.DEVICE)
 
 
-def _changed(holder: Holder) -> None:
-    _is_under_way(False)  # a compilation that raised never said that it ended
-    for listener in _told.values():
-        listener(holder)
+def _held_by(holder: Holder) -> None:
+    for watchdog in _watchdogs:
+        watchdog.compiling(False)  # one that raised never said that it ended
+        watchdog.holder(holder)
