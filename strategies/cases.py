@@ -109,10 +109,9 @@ def cases(
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
-        UsageError: on an unknown family, or if none is left.
     """
     domain = Domain(parameters, **fields)
-    if not domain.allowed or domain.frames is None:
+    if domain.frames is None:
         raise unsatisfiable(domain.restriction, domain.budget)
     return _cases(domain)
 
@@ -133,7 +132,6 @@ class Domain:
         empty_reduction: whether the reduced dimension may be 0.
         shape_class: what dimensions and integer scalars must satisfy together.
         workspaces: dimension names of further tensors within the budget.
-        families: value families to draw data from; None for all.
         subtracts_mean: whether the operator takes the mean out of its data: those
             with a large one are drawn more often.
         omitted: scalars and optional tensors that the implementation does not
@@ -154,7 +152,6 @@ class Domain:
     empty_reduction: bool = True
     shape_class: str = ""
     workspaces: Sequence[str] = ()
-    families: Sequence[str] | None = None
     subtracts_mean: bool = False
     omitted: frozenset[str] = frozenset()
     nullable: frozenset[str] = frozenset()
@@ -188,7 +185,7 @@ class Domain:
     @cached_property
     def allowed(self) -> tuple[str, ...]:
         """The value families of data."""
-        return values.allowed_families(self.declaration, self.families)
+        return values.allowed_families(self.declaration)
 
     @cached_property
     def span(self) -> int:
@@ -516,18 +513,16 @@ class Groups:
     Attributes:
         parameters: the operator's, in order.
         declaration: the kernel's.
-        families: value families to draw data from; None for all.
         subtracts_mean: whether the operator takes the mean out of its data.
     """
 
     parameters: Mapping[str, Parameter]
     declaration: Declaration
-    families: Sequence[str] | None = None
     subtracts_mean: bool = False
 
     @cached_property
     def _allowed(self) -> tuple[str, ...]:
-        return values.allowed_families(self.declaration, self.families)
+        return values.allowed_families(self.declaration)
 
     @cached_property
     def _tensors(self) -> dict[str, TensorParameter]:

@@ -532,8 +532,9 @@ def prefilter_round(
     before = kernel.record.batches
     items = partial(items_of, batches=batches, most=members)
     groups = groups_of(kernel.loaded.kernel)
-    if end < math.inf:  # else cases would follow from how long others take
-        for case in kernel.compiled:
+    for case in kernel.compiled:
+        # Without an end the cases do not follow from how long others take.
+        if time.monotonic() < end < math.inf:
             made.take(groups.burst(case, items(case), case.seed))
     kernel.compiled.clear()
     drawn = bursts(strategy, groups, members=items)

@@ -156,23 +156,10 @@ def _installed() -> str:
     return ".".join(version_of("torch").partition("+")[0].split(".")[:2])
 
 
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
-
-
-def shipped_statement(device: str, installed: str = "") -> Path | None:
-    """Return the statement that kfuzz ships for a version, or else the latest one.
-
-    Args:
-        device: name of a backend.
-        installed: torch's version, "2.13"; that which is installed by default.
-    """
+def shipped_statement(device: str) -> Path | None:
+    """Return the statement that kfuzz ships for a backend, None if there is none."""
     kind = BACKENDS[device].torch_type
-    files = {_version(f): f for f in _KEPT.glob(f"torch-*-{kind}.json")}
-    if not files:
-        return None
-    installed = installed or _installed()
-    return files[installed if installed in files else max(files, key=_numbers)]
+    return next(_KEPT.glob(f"torch-*-{kind}.json"), None)
 
 
 def _version(statement: Path) -> str:
