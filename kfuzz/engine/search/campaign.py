@@ -36,6 +36,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import (
+    QUANTUM_SECONDS,
     SizeClass,
     due,
     quantum,
@@ -461,10 +462,12 @@ class Campaign:
         if cases < 1:  # what a search opens with was more
             kernel.done = True
             return
-        this_round = Round(kernel, stop=self.halt, deadline=self._share(kernel, began))
+        end = self.search_end()
+        left = self.scheduler.share(max(end - began, 0.0), kernel)
+        deadline = min(end, began + max(left, QUANTUM_SECONDS[0]))
+        this_round = Round(kernel, stop=self.halt, deadline=deadline)
         drawing, whole = math.inf, math.inf
         if self._shares_time():
-            left = self.scheduler.share(max(self.search_end() - began, 0.0), kernel)
             drawing, whole = quantum(left) / 2, kernel.seconds + left
             kernel.patience = max(COMPILING_SECONDS, SHARE * whole)
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
@@ -536,13 +539,6 @@ class Campaign:
             ),
             end=time.monotonic() + seconds,
         )
-
-    def _share(self, kernel: KernelSearch, now: float) -> float:
-        """Return when this round must end, so that shares stay fair."""
-        if self.config.budget.max_time is None:
-            return math.inf
-        fair = self.scheduler.turn(self.search_end() - now, kernel)
-        return min(self.search_end(), now + max(fair, 0.2))
 
     def _counted(
         self, kernel: KernelSearch, case: Case, report: CaseReport
