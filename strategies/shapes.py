@@ -92,6 +92,8 @@ def _landmarks(cap: int, *, large: bool) -> Iterator[int]:
         if large or tile <= 64:
             yield from (tile, tile + 1, tile - 1, 2 * tile - 1)
     yield from _PRIMES
+    if not large:  # where a device has room for so many rows
+        yield from (GRID_BLOCKS, GRID_BLOCKS + 1)
     if large:
         # The range in which blocks and warps end, once more.
         yield from (p for t in TILES if t < _MEDIUM for p in (t, t + 1, t - 1))
