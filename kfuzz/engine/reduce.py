@@ -18,6 +18,7 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.finding import Reduction, case_key, short_hash
 from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec, contiguous_strides
+from kfuzz.core.value_families.tiles import TILES
 
 # Most reductions need fewer than 200; a kernel that fails at random needs a stop.
 MAX_EVALUATIONS: Final = 1500
@@ -460,8 +461,6 @@ def merged(case: Case, one: str, other: str) -> Case | None:
 
 # Passes of the reducer over sizes: dimensions shrink by slicing what is pinned.
 
-# Tile sizes whose remainders are tried first.
-TILES: Final = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)
 # Indices are deleted in this many runs at most: where neither end of a dimension
 # can go, its size matters, and trying every index would only cost time.
 DELETIONS: Final = 32
@@ -636,12 +635,10 @@ def _sizes_below(n: int) -> list[int]:
 
     Never 0: an empty input is another case, not a smaller one.
     """
-    small = [1, 2, 3]
-    remainders = [n % tile for tile in TILES if n > tile]
-    beyond = [tile + 1 for tile in reversed(TILES)]
-    tiles = list(reversed(TILES))
-    halves = [n // 2, n - n // 4, n - 1]
-    every = [*small, *sorted(remainders), *tiles, *beyond, *sorted(halves)]
+    remainders = sorted(n % tile for tile in TILES if n > tile)
+    beyond = [tile + 1 for tile in TILES]
+    halves = sorted([n // 2, n - n // 4, n - 1])
+    every = [*LEAST_SIZES, *remainders, *TILES, *beyond, *halves]
     return list(dict.fromkeys(size for size in every if 0 < size < n))
 
 
