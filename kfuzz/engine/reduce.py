@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from kfuzz.core.dtypes import (
     DTYPES,
     bits_to_number,
+    canonical_nan,
     number_to_bits,
     pack_bits,
     unpack_bits,
@@ -252,6 +253,27 @@ def numbers(spec: TensorSpec) -> list[float]:
     """Return the pinned values of a tensor as Python floats, in C order."""
     assert spec.values is not None
     return unpack_numbers(spec.values, spec.dtype)
+
+
+def recast(
+    spec: TensorSpec, dtype: str, change: Callable[[float], float] = lambda n: n
+) -> TensorSpec | None:
+    """Return a tensor with each value changed, in a dtype; None if it holds one not.
+
+    Args:
+        spec: pinned floats.
+        dtype: of the result.
+        change: what becomes of a value.
+    """
+    try:
+        patterns = [
+            canonical_nan(dtype) if math.isnan(n) and dtype != spec.dtype
+            else number_to_bits(change(n), dtype)
+            for n in numbers(spec)
+        ]  # fmt: skip
+    except (ValueError, OverflowError):
+        return None
+    return replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
 
 
 def simpler_values(value: float, dtype: str) -> Iterator[int]:
@@ -824,23 +846,11 @@ def _widened(case: Case, pair: tuple[str, str]) -> Case | None:
     tensors = dict(case.tensors)
     for name, spec in case.tensors.items():
         if spec.dtype == dtype:
-            cast = _cast(spec, wider)
+            cast = recast(spec, wider)
             if cast is None:
                 return None
             tensors[name] = cast
     return replace(case, tensors=tensors)
-
-
-def _cast(spec: TensorSpec, dtype: str) -> TensorSpec | None:
-    assert spec.values is not None
-    numbers = [
-        bits_to_number(p, spec.dtype) for p in unpack_bits(spec.values, spec.dtype)
-    ]
-    try:
-        patterns = [number_to_bits(n, dtype) for n in numbers]
-    except ValueError:
-        return None
-    return replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
 
 
 def _simplify_scalars(descent: Descent) -> None:

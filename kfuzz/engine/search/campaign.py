@@ -280,10 +280,9 @@ class Campaign:
 
         Under a time limit alone: else the seed says which cases there are.
         """
-        limits, config = self.config.budget, self.config
+        limits = self.config.budget
         timed = limits.max_time is not None and limits.max_cases is None
-        usual = config.engine is Engine.HYPOTHESIS and config.scale is Scale.USUAL
-        return timed and usual
+        return timed and self.config.scale is Scale.USUAL
 
     def _fork(self, kernel: KernelSearch) -> Child:
         return self.backend.fork(lambda: kernel.quiet, device=kernel.device)
