@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -51,6 +51,8 @@ _DIAGNOSING: Final = 0.25
 # that this may take where time is short.
 _BUILDS: Final = 4
 _BUILDING: Final = 0.2
+# Cases kept at once that waited for a compilation, which may serve a batch.
+_COMPILED: Final = 64
 # A call that a run's end cuts off is worth a notice after so many seconds, and after so
 # many times what calls took before.
 _LONG_SECONDS: Final = 5.0
@@ -113,7 +115,7 @@ class KernelSearch:
     sizes: Sequence[SizeClass] = ()
     patience: float = math.inf
     given_up: set[object] = field(default_factory=set)
-    compiled: list[Case] = field(default_factory=list)
+    compiled: deque[Case] = field(default_factory=lambda: deque(maxlen=_COMPILED))
 
     @property
     def node_id(self) -> str:
@@ -532,11 +534,12 @@ def prefilter_round(
     before = kernel.record.batches
     items = partial(items_of, batches=batches, most=members)
     groups = groups_of(kernel.loaded.kernel)
-    for case in kernel.compiled:
+    compiled = list(kernel.compiled)
+    kernel.compiled.clear()
+    for case in compiled:
         # Without an end the cases do not follow from how long others take.
         if time.monotonic() < end < math.inf:
             made.take(groups.burst(case, items(case), case.seed))
-    kernel.compiled.clear()
     drawn = bursts(strategy, groups, members=items)
     search_round(
         drawn, made.take, cases=count, seed_value=seed_value,
