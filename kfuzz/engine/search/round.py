@@ -86,6 +86,7 @@ class KernelSearch:
         sizes: the classes of sizes that share its time; one alone where the seed says
             which cases there are.
         patience: seconds that compiling for one case may take, once any was judged.
+        longest: those that it took at most for one that was judged.
         given_up: structures that took longer: none of them is tried again.
         compiled: cases that waited for a compilation, which can serve a batch.
     """
@@ -114,6 +115,7 @@ class KernelSearch:
     tried: dict[object, Case] = field(default_factory=dict)
     sizes: Sequence[SizeClass] = ()
     patience: float = math.inf
+    longest: float = 0.0
     given_up: set[object] = field(default_factory=set)
     compiled: deque[Case] = field(default_factory=lambda: deque(maxlen=_COMPILED))
 
@@ -149,8 +151,12 @@ class KernelSearch:
 
     @property
     def compiling_limit(self) -> float:
-        """Seconds after which compiling for a case is given up."""
-        return self.patience if self.record.cases else math.inf
+        """Seconds after which compiling for a case is given up.
+
+        All that a kernel launches may take long: twice what it took is no reason.
+        """
+        longest = 2 * self.longest if self.record.cases else math.inf
+        return max(self.patience, longest)
 
     def give_up(self, case: Case, seconds: float) -> None:
         """Try no case of this structure again: it takes too long to compile."""
@@ -245,6 +251,7 @@ class Round:
         except Stopped as stopped:
             self._note_open_call(case, stopped.calling)
             raise
+        self._kernel.longest = max(self._kernel.longest, runner.compiled)
         if runner.compiled and report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
             self._kernel.compiled.append(case)
         if why := runner.children.unfenced:

@@ -987,7 +987,7 @@ class Asking:
             while reducing are short.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
-        compiled: whether something was compiled, for a while, for the last answer.
+        compiled: seconds of compiling that were waited for with the last answer.
 
     Every method that waits raises `Stopped` once `expired` says so.
     """
@@ -1006,7 +1006,7 @@ class Asking:
         self.predicted = 0.0
         self.hanging = False
         self.fault: Failure | None = None
-        self.compiled = False
+        self.compiled = 0.0
         self._expired = expired
         self._passed: dict[str, Any] | None = None
         # Who prefilters a batch whose answer nobody has asked for yet.
@@ -1161,7 +1161,7 @@ class Asking:
             reply = peer.wait(
                 limit, on_device=self._hang_limit(), compiling=patience, until=until
             )
-            self.compiled = peer.compiled > 0
+            self.compiled = peer.compiled
         except CompilesLong:
             self.children.replace(peer)
             raise
