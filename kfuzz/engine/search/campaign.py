@@ -163,8 +163,8 @@ def run_kernels(
 class Campaign:
     """A search of kernels that are loaded, on a backend that is up.
 
-    What judges a candidate is one with hooks of its own: `budget_of`, `opening`,
-    `strategy`, `count_findings`, `search_end` and `process`.
+    What judges a candidate is one with hooks of its own: `budget_of`, `shares_time`,
+    `opening`, `strategy`, `count_findings`, `search_end` and `process`.
     """
 
     def __init__(
@@ -271,11 +271,11 @@ class Campaign:
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
         kernel.seen.update(self.config.seen)
-        shared = self._shares_time()
+        shared = self.shares_time()
         kernel.sizes = size_classes(budget, drawn) if shared else [SizeClass(budget)]
         return kernel
 
-    def _shares_time(self) -> bool:
+    def shares_time(self) -> bool:
         """Whether classes of sizes share a kernel's time, and compiling has limits.
 
         Under a time limit alone: else the seed says which cases there are.
@@ -396,25 +396,17 @@ class Campaign:
         return self.reductions.search_end
 
     def _next_slice(self) -> Iterator[Event | KernelSearch] | None:
-        """Return the next this_round, None once there are no more; threads call it."""
+        """Return the next time slice, None once there are no more; threads call it."""
         kernel = self.scheduler.take()
         return None if kernel is None else self._taken(kernel)
 
     def _taken(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
-        """Yield what happens in a kernel's this_round, and the kernel at its end."""
-        try:
-            yield from self._guarded(kernel, self._time_slice(kernel))
-        finally:
-            self.scheduler.give(kernel)
-        yield kernel
-
-    def _guarded(self, kernel: KernelSearch, work: Iterator[Event]) -> Iterator[Event]:
-        """Yield what happens in a piece of work on a kernel.
+        """Yield what happens in a kernel's time slice, and the kernel at its end.
 
         What goes wrong in it is an error of that kernel, and no other.
         """
         try:
-            yield from work
+            yield from self._time_slice(kernel)
         except (BindingError, BackendError, StorageError):
             raise  # nothing else fares better
         except Exception as error:
@@ -427,6 +419,9 @@ class Campaign:
             trace = "" if isinstance(error, KfuzzError) else trace_text(error)
             yield Notice(kernel.node_id, text, trace=trace)
             self.close(kernel)
+        finally:
+            self.scheduler.give(kernel)
+        yield kernel
 
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
@@ -466,7 +461,7 @@ class Campaign:
         deadline = min(end, began + max(left, QUANTUM_SECONDS[0]))
         this_round = Round(kernel, stop=self.halt, deadline=deadline)
         drawing, whole = math.inf, math.inf
-        if self._shares_time():
+        if self.shares_time():
             drawing, whole = quantum(left) / 2, kernel.seconds + left
             kernel.patience = max(COMPILING_SECONDS, SHARE * whole)
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)

@@ -117,6 +117,10 @@ class Search(Campaign):
         """Return the limits on cases: those of small ones, unless none is as small."""
         return budget_of(self._reference, self.backend.name)
 
+    def shares_time(self) -> bool:
+        """Return False: a fresh process costs more than any size that is searched."""
+        return False
+
     def strategy(
         self, kernel: KernelSearch, budget: SizeBudget, without: Collection[str]
     ) -> "SearchStrategy[Case] | None":
