@@ -364,6 +364,7 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
     early = domain.agreeing({n: choose(domain.scalars[n]) for n in domain.early})
     sizes = shapes.draw(choose, early)
     seed = draw(values.seeds)
+    sizes = shapes.with_rows(sizes, seed, early)
     scalars: dict[str, Scalar] = {}
     for name, scalar in domain.parameters.items():
         if name in early:

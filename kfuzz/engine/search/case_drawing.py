@@ -26,7 +26,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.evaluation.large import row_axis
 from kfuzz.strategies.cases import Groups, cases
-from kfuzz.strategies.shapes import large_cases, with_tall_cases
+from kfuzz.strategies.shapes import large_cases
 
 Drawn = TypeVar("Drawn", Case, Burst)
 
@@ -71,9 +71,6 @@ _no_constants: Final = _NoConstants()
 class _DrawnEnough(BaseException):
     """Ends a round before it has drawn all its cases; Hypothesis passes it on."""
 
-
-# Rows of tall cases of operators that make more on their way than they are given.
-_TALL_AT_MOST: Final = 160
 
 _SETTINGS: Final = settings(
     database=None,
@@ -131,23 +128,8 @@ def strategy_of(
             named_sizes=tuple(dict.fromkeys((*kernel.sizes, *sizes))),
         )
 
-    def fits(case: Case) -> bool:
-        made = operator.spaces(case)
-        sizes = (math.prod(case.dims[axis] for axis in axes) for axes in made)
-        admitted = operator.admits(case, kernel.declaration)
-        return admitted and all(n <= budget.elements for n in sizes)
-
     if scale is Scale.USUAL:
-        usual = within(budget)
-        if not budget.tall:
-            return usual
-        # A program that goes over keys or windows takes ten times as long.
-        most = _TALL_AT_MOST if operator.workspaces else budget.tall
-        return with_tall_cases(
-            usual, within, budget,
-            rows=min(budget.tall, most),
-            outer=operator.outer_sizes, admits=fits,
-        )  # fmt: skip
+        return within(budget)
     return large_cases(
         within,
         kernel.declaration,
