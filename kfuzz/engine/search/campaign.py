@@ -31,7 +31,6 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
@@ -456,9 +455,9 @@ class Campaign:
         if cases < 1:  # what a search opens with was more
             kernel.done = True
             return
-        end = self.search_end()
-        left = self.scheduler.share(max(end - began, 0.0), kernel)
-        deadline = min(end, began + max(left, QUANTUM_SECONDS[0]))
+        until = self.search_end()
+        left = self.scheduler.share(max(until - began, 0.0), kernel)
+        deadline = min(until, began + max(left, QUANTUM_SECONDS[0]))
         this_round = Round(kernel, stop=self.halt, deadline=deadline)
         drawing, whole = math.inf, math.inf
         if self.shares_time():
@@ -473,7 +472,12 @@ class Campaign:
                 climb=size.climbs,
                 ends=lambda: this_round.over or time.monotonic() >= began + drawing,
             )  # fmt: skip
-            self._prefilter(kernel, size, useless, this_round, drawing)
+            # Tall ones are too slow in batches.
+            few = replace(size.budget, tall=0)
+            strategy = self.strategy(kernel, few, useless) if quick else None
+            if strategy is not None and not this_round.over:
+                end = time.monotonic() + drawing
+                prefilter_round(kernel, this_round, strategy, self.config, end=end)
         size.rounds += 1
         size.seconds += time.monotonic() - began
         if self.no_collective == "" and SHARE * whole >= collectives.USUAL_SECONDS:
@@ -510,29 +514,6 @@ class Campaign:
         )
         if kernel.done or len(self.kernels) > LIVE_CHILDREN:
             self.close(kernel)
-
-    def _prefilter(
-        self, kernel: KernelSearch, size: SizeClass, useless: Collection[str],
-        this_round: Round, seconds: float,
-    ) -> None:  # fmt: skip
-        """Give a kernel's round its batches, unless it has found something."""
-        if this_round.over or self.config.scale is not Scale.USUAL:
-            return
-        # Tall ones are too slow in batches.
-        strategy = self.strategy(kernel, replace(size.budget, tall=0), useless)
-        assert strategy is not None
-        prefilter_round(
-            kernel,
-            this_round,
-            strategy,
-            backend=self.backend.name,
-            members=self.config.burst,
-            limit=self.config.budget.max_cases,
-            seed_value=round_seed(
-                self.config.seed, kernel.name, kernel.rounds, Purpose.BATCHES
-            ),
-            end=time.monotonic() + seconds,
-        )
 
     def _counted(
         self, kernel: KernelSearch, case: Case, report: CaseReport

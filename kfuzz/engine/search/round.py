@@ -16,6 +16,7 @@ from hypothesis.strategies import SearchStrategy
 from kfuzz.core.budget import MEMBERS, Burst, Depth, Screened, SizeBudget, Suspect
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
+from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     CaseReport,
@@ -25,8 +26,14 @@ from kfuzz.core.verdict import (
     State,
     Verdict,
 )
+from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import CONFIRMATIONS
-from kfuzz.engine.search.case_drawing import SizeClass, groups_of, search_round
+from kfuzz.engine.search.case_drawing import (
+    SizeClass,
+    groups_of,
+    round_seed,
+    search_round,
+)
 from kfuzz.engine.search.record import DIAGNOSABLE, Record
 from kfuzz.engine.workers.children import ENDS_CHILD, CompilesLong, charged, is_fault
 from kfuzz.engine.workers.jobs import Halt, Stopped
@@ -512,11 +519,8 @@ def prefilter_round(
     kernel: KernelSearch,
     this_round: Round,
     strategy: SearchStrategy[Case],
+    config: RunConfig,
     *,
-    backend: str,
-    members: int,
-    limit: int | None,
-    seed_value: int,
     end: float,
 ) -> None:
     """Draw and prefilter the batches of a kernel's round.
@@ -525,21 +529,18 @@ def prefilter_round(
         kernel: the kernel.
         this_round: its round so far; takes what is found.
         strategy: of the kernel's cases.
-        backend: name of the run's backend.
-        members: most items of a batch; 1 for no batches.
-        limit: cases of the kernel in the whole run, None for no limit.
-        seed_value: everything drawn depends on it.
+        config: of the run.
         end: `time.monotonic()` after which none is drawn.
     """
-    batches = runs_on(kernel.loaded.kernel, backend).limits.batches
+    batches = runs_on(kernel.loaded.kernel, kernel.runner.place.backend).limits.batches
     if batches is None:
         return
-    count, most = share_of(kernel, batches, limit)
-    if not count or members == 1 or kernel.unfiltered >= GIVEN_UP:
+    count, most = share_of(kernel, batches, config.budget.max_cases)
+    if not count or config.burst == 1 or kernel.unfiltered >= GIVEN_UP:
         return
     made = BatchRound(kernel, this_round, most=most)
     before = kernel.record.batches
-    items = partial(items_of, batches=batches, most=members)
+    items = partial(items_of, batches=batches, most=config.burst)
     groups = groups_of(kernel.loaded.kernel)
     compiled = list(kernel.compiled)
     kernel.compiled.clear()
@@ -547,9 +548,10 @@ def prefilter_round(
         # Without an end the cases do not follow from how long others take.
         if time.monotonic() < end < math.inf:
             made.take(groups.burst(case, items(case), case.seed))
-    drawn = bursts(strategy, groups, members=items)
+    number = round_seed(config.seed, kernel.name, kernel.rounds, Purpose.BATCHES)
     search_round(
-        drawn, made.take, cases=count, seed_value=seed_value,
+        bursts(strategy, groups, members=items), made.take,
+        cases=count, seed_value=number,
         ends=lambda: made.is_over() or time.monotonic() >= end,
     )  # fmt: skip
     made.collect()
