@@ -1,7 +1,7 @@
 """One round of search: Hypothesis draws recipes, the runner judges them.
 
-The test function records and never raises: a raise ends the search after some
-33 of 1,000 calls (measured). Phases are generate and target;
+The test function records, and raises nothing but what ends its round: an exception
+ends the search after some 33 of 1,000 calls (measured). Phases are generate and target;
 reduction is kfuzz's own. Every setting is explicit, because Hypothesis loads a
 derandomised profile where `CI` is set.
 """
