@@ -127,8 +127,8 @@ def run(
     loaded = load_all(config.targets, root=config.root)
     for module, names in UNJUDGED.items():
         if names and module in {k.source.module for k in loaded}:
-            told = f"not judged, the table lacks them: {', '.join(names)}"
-            yield Notice(module, told)
+            text = f"not judged, the table lacks them: {', '.join(names)}"
+            yield Notice(module, text)
     yield from run_kernels(config, loaded, stop=stop, prover=prover)
 
 
@@ -313,11 +313,11 @@ class Campaign:
                 )  # fmt: skip
             for each in self.kernels:
                 yield from self.opening(each)
-            for told in streamed(self._next_slice, self.jobs, halt=self.halt.set):
-                # Counted where all is told, in order.
-                yield self.progress(told) if isinstance(told, KernelSearch) else told
+            for made in streamed(self._next_slice, self.jobs, halt=self.halt.set):
+                # Counted where all is reported, in order.
+                yield self.progress(made) if isinstance(made, KernelSearch) else made
         except StorageError as error:
-            refused = error  # what was seen is told all the same
+            refused = error  # what was seen is reported all the same
         finally:
             for kernel in self.kernels:
                 self.close(kernel)
@@ -411,7 +411,7 @@ class Campaign:
         except Exception as error:
             kernel.done = True
             kernel.record.errors += 1
-            for text in kernel.record.untold():
+            for text in kernel.record.unreported():
                 yield Notice(kernel.node_id, text)
             text = f"given up: {line_of(error)}"
             # One that kfuzz made says what is wrong, and where, by itself.
@@ -494,7 +494,7 @@ class Campaign:
         home = home_of(kernel.loaded.source, self.config.root)
         if why := self.backend.unshared(home):
             kernel.record.notice(f"each child imports its file by itself: {why}")
-        for text in kernel.record.untold():
+        for text in kernel.record.unreported():
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:
             yield from self._counted(kernel, *this_round.found)
@@ -557,7 +557,7 @@ class Campaign:
         return sum(k.count(FAILING.__contains__) for k in self.kernels)
 
     def progress(self, kernel: KernelSearch) -> Progress:
-        """Return what is told after a time slice of a kernel."""
+        """Return what is reported after a time slice of a kernel."""
         every = self.kernels
         return Progress(
             kernel=kernel.node_id,

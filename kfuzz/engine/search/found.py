@@ -42,7 +42,7 @@ class FiledFinding:
 
     def __init__(self, corpus: Corpus, finding: Finding) -> None:
         self._corpus = corpus
-        # What earlier runs and people told of the very same case, where it was not
+        # What earlier runs and people recorded of the very same case, where it was not
         # explained: nothing of it is lost because it is found again.
         self._held: Finding | None = None
 
@@ -122,7 +122,7 @@ def taken_to_minimum(
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
 ) -> Iterator[Event]:
-    """Save, confirm, reduce, confirm, explain; what cannot be saved is told in words.
+    """Save, confirm, reduce, confirm, explain; what cannot be saved is printed.
 
     Args:
         kernel: whose finding it is; gets it as it is stored in the end.
@@ -132,15 +132,15 @@ def taken_to_minimum(
         stopped: whether the run is over.
 
     Raises:
-        StorageError: if it cannot be kept; what was told as saved is still there.
+        StorageError: if it cannot be kept; what was reported as saved is still there.
     """
     if kernel.has_seen(finding.signature.symptom):
-        # Its class was told apart from that of another finding that shows alike.
+        # Its class is another than that of a finding that shows alike.
         kernel.seen.add(finding.signature)
     try:
         entry = FiledFinding(corpus, finding)
     except StorageError:
-        kernel.findings[finding.id] = finding  # told at the end, with no path
+        kernel.findings[finding.id] = finding  # reported at the end, with no path
         yield Notice(kernel.node_id, _unsaved(finding))
         raise
     path, is_new = str(entry.path), not entry.is_known
@@ -152,13 +152,13 @@ def taken_to_minimum(
             kernel.runner, pinned, seconds=seconds, stopped=stopped, save=entry.save
         )
     except Stopped:
-        told = entry.finding
-        if told.state is State.NEW and kernel.runner.records_count:
-            entry.save(recorded(told) or told)
+        last = entry.finding
+        if last.state is State.NEW and kernel.runner.records_count:
+            entry.save(recorded(last) or last)
         text = f"{entry.finding.id} is saved as it stood when the run ended"
         yield Notice(kernel.node_id, text)
     except Exception:
-        kernel.keep(entry.finding, entry.path)  # it has been told
+        kernel.keep(entry.finding, entry.path)  # it has been reported
         raise
     finally:
         kernel.quiet = False
@@ -309,7 +309,7 @@ def replay_first(
     loaded = {kernel.name: kernel.loaded for kernel in kernels}
     for result in replay(entries, asked, stop=stop, backend=backend, loaded=loaded):
         done += 1
-        yield from _told(owners[result.path], result)
+        yield from _replayed(owners[result.path], result)
     if done < len(entries) and not stop.is_set():
         left = _findings(len(entries) - done)
         yield Notice("", f"{left} not replayed: that may take half of the time")
@@ -340,7 +340,7 @@ def _stored(
     return found, elsewhere
 
 
-def _told(kernel: KernelSearch, result: ReplayResult) -> Iterator[Event]:
+def _replayed(kernel: KernelSearch, result: ReplayResult) -> Iterator[Event]:
     """Yield what came of one finding; keep it with its kernel if it still fails."""
     finding, path = result.finding, str(result.path)
     yield replace(result.event(), kernel=kernel.node_id)

@@ -257,8 +257,8 @@ class Record:
             self.notice(f"not judged on this backend: {report.unsupported}")
         else:
             self._judged.add(dtype)
-            told = report.verdicts and report.refusal is None
-            self._on_elements |= bool(told) and _has_elements(case)
+            decided = report.verdicts and report.refusal is None
+            self._on_elements |= bool(decided) and _has_elements(case)
         self._refusals.take(report)
         if _COMPARING.isdisjoint(report.verdicts):
             self._count_idle(report)
@@ -284,7 +284,7 @@ class Record:
         """Count a case in which no value was compared."""
         failed = report.failure.message if report.failure else None
         rejected = report.refusal and (report.example or report.refusal)
-        told = (
+        every = (
             ("an error ended", report.error),
             ("this backend cannot judge", report.unsupported),
             ("the oracle raises on", report.oracle_raised),
@@ -292,7 +292,7 @@ class Record:
             ("the kernel failed on", failed),
             ("there is nothing to compare in", "-"),
         )
-        what, example = next((what, text) for what, text in told if text)
+        what, example = next((what, text) for what, text in every if text)
         self._idle[what] += 1
         self._examples.setdefault(what, example.removeprefix("-"))
 
@@ -372,9 +372,9 @@ class Record:
         """Keep something to tell, once."""
         self.notices.setdefault(text, False)
 
-    def untold(self) -> list[str]:
-        """Return the notices not told yet, and count them as told."""
-        texts = [text for text, told in self.notices.items() if not told]
+    def unreported(self) -> list[str]:
+        """Return the notices not reported yet, and count them as reported."""
+        texts = [text for text, reported in self.notices.items() if not reported]
         self.notices.update(dict.fromkeys(texts, True))
         return texts
 
@@ -401,15 +401,15 @@ class Record:
         undecided = self._undecided[name]
         states = [f.state for f in findings if f.signature.contract == name]
         unsettled = any(s not in CHARGED for s in states)
-        # A failure whose class was not told in time may be one of this class.
-        untold = name in DIAGNOSABLE and any(map(_is_untold, findings))
+        # A failure whose class was not attributed in time may be one of this class.
+        open_ = name in DIAGNOSABLE and any(map(_is_open, findings))
         if any(s in CHARGED for s in states):
             verdict = Verdict.VIOLATES
         elif name not in self.classes:
             return ContractTally(Verdict.NOT_APPLICABLE)
         elif self.errors or self.needs_gpu:
             verdict = Verdict.ERROR
-        elif kept and not (unsettled or untold or idle):
+        elif kept and not (unsettled or open_ or idle):
             verdict = Verdict.CONFORMS
         elif kept or undecided or broken or unsettled:
             # A failure that was not confirmed leaves the question open, and so does
@@ -438,8 +438,8 @@ class Record:
         return ContractTally(verdict, kept + max(broken, failed), undecided, failed)
 
 
-def _is_untold(finding: Finding) -> bool:
-    """Whether time ran out before the class of a failure was told."""
+def _is_open(finding: Finding) -> bool:
+    """Whether time ran out before the class of a failure was attributed."""
     explained = finding.explanation is not None and finding.explanation.complete
     stands = finding.state in CHARGED | {State.NEW}
     return stands and finding.signature.contract in DIAGNOSABLE and not explained

@@ -77,7 +77,7 @@ class KernelSearch:
         symptoms: occurrences of each symptom, as its child showed it.
         known: how many suspects of batches were judged, by why they were suspect.
         shown: symptoms that led to a finding, as their child showed them.
-        undiagnosed: those of which a repeated one took too long to be told apart.
+        undiagnosed: those of which a repeated one took too long to be attributed.
         seen: signatures that are findings already.
         findings: by id.
         paths: their folders, by id.
@@ -180,7 +180,7 @@ class KernelSearch:
         return any(signature.symptom == symptom for signature in self.seen)
 
     def is_open(self, signature: Signature) -> bool:
-        """Whether a finding that shows alike has not been told apart from others."""
+        """Whether a finding that shows alike has not been attributed."""
         return any(
             f.signature.symptom == signature.symptom
             and (f.explanation is None or not f.explanation.complete)

@@ -25,11 +25,11 @@ IMPOSTOR: Final = "impostor"
 UNCALIBRATED: Final = "uncalibrated"
 
 TRIED: Final = 8
-"""Cases on which an impostor was tried before it is told that none refused it: on one
-or a few the judgement may rightly have no power."""
+"""Cases on which a trivial baseline was tried before a run reports that none rejected
+it: on one or a few the judgement may rightly have no power."""
 
 DUE: Final = 50
-"""Cases for each declared value, after which one that never came is told."""
+"""Cases for each declared value, after which one that never came is reported."""
 LEAST: Final = 50
 """Cases after which the share of those rejected says something."""
 

@@ -154,7 +154,7 @@ class Search(Campaign):
                 this_round = Round(kernel, stop=self.stop, deadline=self.search_end())
             this_round.judge(case)
             kernel.seconds += time.monotonic() - began
-            for text in kernel.record.untold():
+            for text in kernel.record.unreported():
                 yield Notice(kernel.node_id, text)
             if isinstance(this_round.error, KfuzzError):
                 raise this_round.error
