@@ -5,12 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Budget, SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.event import KernelFinished
+from kfuzz.core.recipe import Case
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
-from kfuzz.engine.search.case_drawing import due, quantum, size_classes
+from kfuzz.engine.search.case_drawing import (
+    SHORTEST_ROUND,
+    due,
+    quantum,
+    search_round,
+    size_classes,
+    strategy_of,
+)
+from tests.contracts.test_operator_domains import kernel_of
 
 KERNEL = """
 import time
@@ -77,6 +87,31 @@ def test_a_class_in_which_no_case_exists_is_left_out() -> None:
 
     classes = size_classes(SizeBudget(1 << 22, 1 << 16), possible)
     assert [c.budget.elements for c in classes] == [1 << 22, 1 << 16, 1 << 12]
+
+
+def test_a_round_is_as_long_as_the_time_for_the_last_one_allowed() -> None:
+    [size] = size_classes(SizeBudget(1 << 8, 64), lambda budget: None)
+    lengths = [size.cases]
+    for cut_at in (None, None, 30, 2, None):
+        size.count(1.0, cut_at=cut_at)
+        lengths.append(size.cases)
+    assert lengths == [25, 50, 100, 30, 9, 18]
+    assert (size.rounds, size.seconds) == (5, 5.0)
+
+
+def test_rounds_cut_short_draw_large_sizes_as_often_as_whole_ones() -> None:
+    kernel = kernel_of(ops.softmax)
+    strategy = strategy_of(kernel, SizeBudget(1 << 16, 64))
+    assert strategy is not None
+    found: list[Case] = []
+    for seed in range(40):
+        end = len(found) + 3
+        search_round(
+            strategy, found.append, cases=SHORTEST_ROUND, seed_value=seed, climb=False,
+            ends=lambda end=end: len(found) >= end, simplest=False,
+        )  # fmt: skip
+    assert len(found) == 120
+    assert sum(case.largest > 1 << 12 for case in found) > 120 / 8
 
 
 @pytest.mark.parametrize(("left", "seconds"), [(0.1, 0.2), (8.0, 1.0), (1e9, 2.0)])

@@ -459,7 +459,7 @@ class Campaign:
         left = self.scheduler.share(max(until - began, 0.0), kernel)
         deadline = min(until, began + max(left, QUANTUM_SECONDS[0]))
         this_round = Round(kernel, stop=self.halt, deadline=deadline)
-        drawing, whole = math.inf, math.inf
+        drawing, whole, cut_at = math.inf, math.inf, None
         if self.shares_time():
             drawing, whole = quantum(left) / 2, kernel.seconds + left
             kernel.patience = max(COMPILING_SECONDS, SHARE * whole)
@@ -471,15 +471,17 @@ class Campaign:
                 strategy, this_round.judge, cases=cases, seed_value=number,
                 climb=size.climbs,
                 ends=lambda: this_round.over or time.monotonic() >= began + drawing,
+                simplest=not size.rounds or drawing == math.inf,
             )  # fmt: skip
+            if time.monotonic() >= began + drawing:
+                cut_at = kernel.record.cases - before
             # Tall ones are too slow in batches.
             few = replace(size.budget, tall=0)
             strategy = self.strategy(kernel, few, useless) if quick else None
             if strategy is not None and not this_round.over:
                 end = time.monotonic() + drawing
                 prefilter_round(kernel, this_round, strategy, self.config, end=end)
-        size.rounds += 1
-        size.seconds += time.monotonic() - began
+        size.count(time.monotonic() - began, cut_at=cut_at)
         if self.no_collective == "" and SHARE * whole >= collectives.USUAL_SECONDS:
             with self._collective:
                 this_round.judge_beside_collective()

@@ -177,6 +177,7 @@ def search_round(
     seed_value: int,
     climb: bool = True,
     ends: Callable[[], bool] = lambda: False,
+    simplest: bool = True,
 ) -> None:
     """Draw and judge a number of cases, or submit a number of batches.
 
@@ -187,11 +188,17 @@ def search_round(
         seed_value: everything drawn depends on it.
         climb: whether errors near the tolerance are followed up.
         ends: whether no more are to be drawn.
+        simplest: whether the first case is judged, which is the same in every round.
     """
+    left_out = not simplest
 
     def once(case: Drawn) -> None:
+        nonlocal left_out
         if ends():
             raise _DrawnEnough
+        if left_out:
+            left_out = False
+            return
         report = judge(case)
         if not climb or report is None:
             return
@@ -238,9 +245,12 @@ BOUNDS: Final = (1 << 8, 1 << 12, 1 << 16, 1 << 22)
 """The most elements that a tensor of each class has; the last one has the budget's."""
 
 # The first round of a class is short, so that a gross fault shows in a second; later
-# ones give Hypothesis's target phase room. None is longer than this.
+# ones give Hypothesis's target phase room. None is longer than this. Those for which
+# there is little time are shorter: Hypothesis begins each with the simplest case, and
+# one of ten cases and more with a tenth of nearly simplest ones.
 FIRST_ROUND: Final = 25
 LONGEST_ROUND: Final = 200
+SHORTEST_ROUND: Final = 9
 # Where time is limited a round draws for so much of what is left to the kernel: half
 # of that cases, half batches.
 QUANTUM: Final = 1 / 8
@@ -254,18 +264,29 @@ class SizeClass:
 
     Attributes:
         budget: limits of their sizes.
+        cases: how many its next round draws.
         rounds: given to it.
         seconds: that these took.
     """
 
     budget: SizeBudget
+    cases: int = FIRST_ROUND
     rounds: int = 0
     seconds: float = 0.0
 
-    @property
-    def cases(self) -> int:
-        """How many its next round draws."""
-        return min(FIRST_ROUND << min(self.rounds, 3), LONGEST_ROUND)
+    def count(self, seconds: float, *, cut_at: int | None) -> None:
+        """Count a round.
+
+        Args:
+            seconds: that it took.
+            cut_at: for how many cases there was time; None where that was enough.
+        """
+        self.rounds += 1
+        self.seconds += seconds
+        if cut_at is None:
+            self.cases = min(2 * self.cases, LONGEST_ROUND)
+        else:
+            self.cases = max(cut_at, SHORTEST_ROUND)
 
     @property
     def climbs(self) -> bool:

@@ -553,6 +553,7 @@ def prefilter_round(
         bursts(strategy, groups, members=items), made.take,
         cases=count, seed_value=number,
         ends=lambda: made.is_over() or time.monotonic() >= end,
+        simplest=not kernel.rounds or end == math.inf,
     )  # fmt: skip
     made.collect()
     done = kernel.record.batches > before or made.gave_up
