@@ -63,7 +63,7 @@ class Evidence:
         out_of_bounds: the first index that is out of bounds, None if there is none.
         nonfinite: the first NaN or infinity of the data where these do not propagate,
             None if there is none.
-        oracle_raised: what the oracle raised, in one line; "" if it did not.
+        refused: what the oracle raised on a case outside its domain, None if nothing.
         others: acceptance of the probes that run on other data than the case's.
         found: what else is known, by type: `Diagnosis`, `Explanation` and what
             single probes found. A new probe brings a type of its own.
@@ -75,12 +75,12 @@ class Evidence:
     declaration: Declaration
     problem: "Problem | None"
     acceptance: "Mapping[str, Acceptance] | None"
-    runs: "Mapping[Probe, Run]"
+    runs: "Mapping[Probe, Run]" = field(default_factory=dict)
     explicit: frozenset[str] = frozenset()
     lacking: tuple[str, ...] = ()
     out_of_bounds: "OutOfBounds | None" = None
     nonfinite: "NonFinite | None" = None
-    oracle_raised: str = ""
+    refused: Exception | None = None
     others: "Mapping[Probe, Mapping[str, Acceptance]]" = field(default_factory=dict)
     found: Mapping[type, Any] = field(default_factory=dict)
     concluded: dict[object, Any] = field(default_factory=dict, init=False, repr=False)

@@ -796,21 +796,6 @@ class Operator:
         axis = self.reduced_axis(case)
         return None if axis is None else case.lead.shape[axis]
 
-    def outer_sizes(self, case: Case) -> dict[str, int]:
-        """Return the sizes of the leading tensor's dimensions but the reduced one.
-
-        Of one that reduces nothing, all but the last, if it has several; of one that
-        selects by indices, those of the indices.
-        """
-        axes = self._remaining_axes(case)
-        every = case.tensors.values()
-        indices = [s.axes for s in every if s.below and not s.domain]
-        if indices and self.reduced_size(case) is None:
-            return {axis: case.dims[axis] for axis in indices[0]}
-        if len(axes) == len(case.lead.axes) > 1:
-            axes = axes[:-1]
-        return {axis: case.dims[axis] for axis in axes}
-
     def _remaining_axes(self, case: Case) -> tuple[str, ...]:
         """Return the leading tensor's axes but the reduced one."""
         axes, reduced = case.lead.axes, self.reduced_axis(case)

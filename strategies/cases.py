@@ -13,7 +13,7 @@ from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec, parsed, with_surroundings
-from kfuzz.core.value_families import COPIES, is_hostile
+from kfuzz.core.value_families import is_hostile
 from kfuzz.strategies import layouts, values
 from kfuzz.strategies.parameters import (
     DimParameter,
@@ -109,10 +109,9 @@ def cases(
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
-        UsageError: on an unknown family, or if none is left.
     """
     domain = Domain(parameters, **fields)
-    if not domain.allowed or domain.frames is None:
+    if domain.frames is None:
         raise unsatisfiable(domain.restriction, domain.budget)
     return _cases(domain)
 
@@ -133,7 +132,6 @@ class Domain:
         empty_reduction: whether the reduced dimension may be 0.
         shape_class: what dimensions and integer scalars must satisfy together.
         workspaces: dimension names of further tensors within the budget.
-        families: value families to draw data from; None for all.
         subtracts_mean: whether the operator takes the mean out of its data: those
             with a large one are drawn more often.
         omitted: scalars and optional tensors that the implementation does not
@@ -154,7 +152,6 @@ class Domain:
     empty_reduction: bool = True
     shape_class: str = ""
     workspaces: Sequence[str] = ()
-    families: Sequence[str] | None = None
     subtracts_mean: bool = False
     omitted: frozenset[str] = frozenset()
     nullable: frozenset[str] = frozenset()
@@ -188,7 +185,7 @@ class Domain:
     @cached_property
     def allowed(self) -> tuple[str, ...]:
         """The value families of data."""
-        return values.allowed_families(self.declaration, self.families)
+        return values.allowed_families(self.declaration)
 
     @cached_property
     def span(self) -> int:
@@ -367,6 +364,7 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
     early = domain.agreeing({n: choose(domain.scalars[n]) for n in domain.early})
     sizes = shapes.draw(choose, early)
     seed = draw(values.seeds)
+    sizes = shapes.with_rows(sizes, seed, early)
     scalars: dict[str, Scalar] = {}
     for name, scalar in domain.parameters.items():
         if name in early:
@@ -516,67 +514,42 @@ class Groups:
     Attributes:
         parameters: the operator's, in order.
         declaration: the kernel's.
-        families: value families to draw data from; None for all.
         subtracts_mean: whether the operator takes the mean out of its data.
     """
 
     parameters: Mapping[str, Parameter]
     declaration: Declaration
-    families: Sequence[str] | None = None
     subtracts_mean: bool = False
 
     @cached_property
     def _allowed(self) -> tuple[str, ...]:
-        return values.allowed_families(self.declaration, self.families)
+        return values.allowed_families(self.declaration)
 
     @cached_property
     def _tensors(self) -> dict[str, TensorParameter]:
         items = self.parameters.items()
         return {n: p for n, p in items if isinstance(p, TensorParameter)}
 
-    def chosen(
-        self, case: Case, number: int, wanted: Sequence[str] = ()
-    ) -> tuple[dict[str, str], ...]:
-        """Return the families of one to three groups, as often as `values` draws each.
+    def burst(self, case: Case, members: int, number: int) -> Burst:
+        """Return a burst of a structure; one of a single member has no groups.
 
-        There are as many groups as families wanted, if these are more.
+        Of the others each of one to three groups has the family of each filled
+        argument as often as `values` draws it. No index is out of bounds; none copies
+        from another argument unless the case's own does.
 
         Args:
             case: the structure; pinned arguments keep their values.
-            number: settles everything.
-            wanted: families of the first data argument, one per group from the first
-                on; those that the declaration does not admit are passed over.
-
-        Returns:
-            Per group the family of each filled argument by name. No index is out of
-            bounds; none copies from another argument unless the case's own does.
-        """
-        chance = generator(number, Purpose.GROUPS)
-        # The first data argument has nothing before it to copy from.
-        first = [n for n in wanted if n in self._allowed and n not in COPIES]
-        made = []
-        for group in range(max(1 + chance.randrange(_MOST_GROUPS), len(first))):
-            forced = first[group] if group < len(first) else None
-            made.append(self._group(case, chance, forced))
-        return tuple(made)
-
-    def burst(
-        self, case: Case, members: int, number: int, wanted: Sequence[str] = ()
-    ) -> Burst:
-        """Return a burst of a structure; one of a single member has no groups.
-
-        Args:
-            case: the structure.
             members: how many.
             number: settles the groups.
-            wanted: see `chosen`.
         """
         if members == 1:
             return Burst(case, 1)
+        chance = generator(number, Purpose.GROUPS)
+        count = 1 + chance.randrange(_MOST_GROUPS)
         return Burst(
             case,
             members,
-            self.chosen(case, number, wanted),
+            tuple(self._group(case, chance) for _ in range(count)),
             planted=self.planted(case),
             finite=self.declaration.nonfinite == "undefined",
         )
@@ -591,28 +564,22 @@ class Groups:
             and values.takes_plants(self._tensors[name])
         )
 
-    def _group(
-        self, case: Case, chance: random.Random, forced: str | None
-    ) -> dict[str, str]:
+    def _group(self, case: Case, chance: random.Random) -> dict[str, str]:
         made: dict[str, str] = {}
         data: str | None = None
         for name, spec in case.tensors.items():
             if spec.fill is None:
                 continue
             parameter = self._tensors[name]
-            is_data = parameter.kind == "float" and parameter.role == "data"
-            if is_data and data is None and forced is not None:
-                made[name] = forced
-            else:
-                options = values.family_options(
-                    parameter,
-                    self._allowed,
-                    partner=made.get(data or ""),
-                    correlated=spec.fill.source in case.tensors,
-                    subtracts_mean=self.subtracts_mean,
-                )
-                made[name] = options[chance.randrange(len(options))]
-            if is_data and data is None:
+            options = values.family_options(
+                parameter,
+                self._allowed,
+                partner=made.get(data or ""),
+                correlated=spec.fill.source in case.tensors,
+                subtracts_mean=self.subtracts_mean,
+            )
+            made[name] = options[chance.randrange(len(options))]
+            if data is None and parameter.kind == "float" and parameter.role == "data":
                 data = name
         return made
 
@@ -622,7 +589,6 @@ def bursts(
     groups: Groups,
     *,
     members: Callable[[Case], int],
-    wanted: Callable[[Case], Sequence[str]] = lambda case: (),
 ) -> st.SearchStrategy[Burst]:
     """Return a strategy for bursts: what `cases` draws, and families for its members.
 
@@ -631,15 +597,12 @@ def bursts(
         groups: of the same kernel.
         members: how many members a burst of a structure has; of one alone there are
             no groups.
-        wanted: families that the first data argument of further groups is to have,
-            see `Groups.chosen`.
     """
 
     @st.composite
     def draw_burst(draw: st.DrawFn) -> Burst:
         case = draw(cases)
         # One draw settles all groups: each costs some 50 us.
-        number = draw(values.seeds)
-        return groups.burst(case, members(case), number, wanted(case))
+        return groups.burst(case, members(case), draw(values.seeds))
 
     return draw_burst()

@@ -1,7 +1,6 @@
 """Shapes: named dimensions shared between tensors, within budget and declaration."""
 
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -92,6 +91,8 @@ def _landmarks(cap: int, *, large: bool) -> Iterator[int]:
         if large or tile <= 64:
             yield from (tile, tile + 1, tile - 1, 2 * tile - 1)
     yield from _PRIMES
+    if not large:  # where a device has room for so many rows
+        yield from (GRID_BLOCKS, GRID_BLOCKS + 1)
     if large:
         # The range in which blocks and warps end, once more.
         yield from (p for t in TILES if t < _MEDIUM for p in (t, t + 1, t - 1))
@@ -170,6 +171,16 @@ _TRIALS: Final = 512
 _FACTORS: Final = (2, 3, 4, 8)
 # A dimension that never reaches this size, a filter's say, takes little room.
 _SMALL: Final = 16
+# Cases of many tiny rows, where every program costs much time: one in so many. They
+# have more rows than GPUs have processors, and than what grids are usually limited to.
+_TALL_SHARE: Final = 100
+_TALL_ROWS: Final = (133, 150, 200, 133, 160, 264, 300, 200, 133, 530, 150, 1030)
+# Their other sizes are no larger, and these multiples of what a shape class asks for.
+_TALL_CAP: Final = 32
+_TALL_MULTIPLES: Final = (1, 8, 64)
+# Rows of operators that make more on their way than they are given: a program that goes
+# over keys or windows takes ten times as long.
+_TALL_AT_MOST: Final = 160
 
 
 @dataclass(frozen=True)
@@ -225,6 +236,8 @@ class Plan:
         shape_class: the restriction, if any, of operator and declaration.
         scalars: defaults of the integer scalars that it may name.
         named_sizes: sizes to draw besides those at which kernels mostly go wrong.
+        rows: the limit of `limits` on rows.
+        tall: rows of few elements that some cases have, in spite of it; 0 for none.
     """
 
     axes: Mapping[str, tuple[str, ...]]
@@ -238,6 +251,8 @@ class Plan:
     shape_class: ShapeClass | None
     scalars: Mapping[str, int] = field(default_factory=dict)
     named_sizes: tuple[int, ...] = ()
+    rows: Limit | None = None
+    tall: int = 0
 
     @cached_property
     def least(self) -> dict[str, int]:
@@ -318,6 +333,41 @@ class Plan:
             drawn = reject() if repaired is None else repaired
         return self._with_multiples(drawn, self.shape_class, known)
 
+    def with_rows(
+        self, drawn: dict[str, int], number: int, scalars: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return sizes of many rows of few elements in place of some drawn ones.
+
+        Args:
+            drawn: what `draw` returned.
+            number: what else is drawn, which settles it.
+            scalars: drawn integer scalars that the shape class may name.
+        """
+        if self.rows is None or not self.tall or not all(drawn.values()):
+            return drawn
+        chance = generator(repr((number, drawn)), Purpose.TALL)
+        if chance.randrange(_TALL_SHARE):
+            return drawn
+        wanted = min(chance.choice(_TALL_ROWS), self.tall)
+        limits = tuple(limit for limit in self.limits if limit is not self.rows)
+        free, known = replace(self, limits=limits), {**self.scalars, **scalars}
+        few = {
+            n: chance.choice(candidates(_TALL_CAP, self.ranges[n], large=True) or (k,))
+            if k > _TALL_CAP
+            else k
+            for n, k in drawn.items()
+        }
+        for axis in chance.sample(sorted(self.rows.sides), len(self.rows.sides)):
+            rest = math.prod(few[n] for n in self.rows.sides if n != axis)
+            for multiple in _TALL_MULTIPLES:
+                size = -(-wanted // (rest * multiple)) * multiple
+                trial = {**few, axis: size}
+                if self.shape_class is not None:
+                    trial = self.shape_class.settled(trial, known)
+                if free._admits(trial, self.shape_class, known):
+                    return trial
+        return drawn
+
     def _with_multiples(
         self, drawn: dict[str, int], shape_class: ShapeClass, scalars: Mapping[str, int]
     ) -> dict[str, int]:
@@ -356,7 +406,7 @@ class Plan:
     def _admits(
         self,
         sizes: Mapping[str, int],
-        shape_class: ShapeClass,
+        shape_class: ShapeClass | None,
         scalars: Mapping[str, int],
     ) -> bool:
         """Whether sizes, some of them computed, satisfy everything."""
@@ -366,7 +416,8 @@ class Plan:
             some = all(sizes[axis] for axis in self.axes[name])
             inside = inside and (not some or sizes[bound] > 0)
         names = {**scalars, **self.named(sizes)}
-        return inside and self._fits(sizes) and shape_class.admits(names)
+        allowed = shape_class is None or shape_class.admits(names)
+        return inside and allowed and self._fits(sizes)
 
     @cached_property
     def _order(self) -> tuple[str, ...]:
@@ -502,7 +553,8 @@ def plan(
     # What is computed from others is counted with these.
     computed = shape_class.computed if shape_class is not None else frozenset()
     counted = {name: side for name, side in sides.items() if name not in computed}
-    limits.append(Limit(budget.rows, counted))
+    rows = Limit(budget.rows, counted)
+    limits.append(rows)
     ranges = {name: Range() for name in every}
     others = [name for name in first if name != long]
     if shape_class is not None:
@@ -529,6 +581,8 @@ def plan(
         shape_class=shape_class,
         scalars=dict(scalars or {}),
         named_sizes=named_sizes,
+        rows=rows,
+        tall=min(budget.tall, _TALL_AT_MOST) if workspaces else budget.tall,
     )
 
 
@@ -711,82 +765,4 @@ def _spread(
                 "huge", spec.shape, turn, spec.dtype, declaration, span=span
             )
             return made.with_tensor(name, replace(spec, strides=strides, offset=offset))
-    return None
-
-
-# Cases of many tiny rows, where every program costs much time.
-
-# One case in so many.
-_SHARE: Final = 100
-# More rows than GPUs have processors, and than what grids are usually limited to.
-_ROWS: Final = (133, 150, 200, 133, 160, 264, 300, 200, 133, 530, 150, 1030)
-# Sizes that a shape class may ask for are multiples of one of these.
-_MULTIPLES: Final = (1, 8, 64)
-# What they are made of: the smallest that a declaration leaves.
-_TALL_SMALL: Final = (SizeBudget(32, 4), SizeBudget(256, 16), SizeBudget(4096, 64))
-
-
-def with_tall_cases(
-    usual: st.SearchStrategy[Case],
-    within: Callable[[SizeBudget], st.SearchStrategy[Case]],
-    budget: SizeBudget,
-    *,
-    rows: int,
-    outer: Callable[[Case], Mapping[str, int]],
-    admits: Callable[[Case], bool],
-) -> st.SearchStrategy[Case]:
-    """Return a strategy whose cases have, now and then, many rows of few elements.
-
-    They are contiguous and within the elements of the budget. A usual case settles
-    whether one stands in its place.
-
-    Args:
-        usual: the kernel's usual cases.
-        within: its cases within a budget.
-        budget: the usual one.
-        rows: how many they have at most.
-        outer: the sizes of a case's dimensions that make its rows.
-        admits: whether a case lies in the kernel's domain.
-    """
-    try:
-        small = _least(within, _TALL_SMALL)
-    except BindingError:
-        return usual
-
-    @st.composite
-    def draw_case(draw: st.DrawFn) -> Case:
-        case = draw(usual)
-        # Not of the seed alone, which Hypothesis gives to many cases.
-        chance = generator(repr(case), Purpose.TALL)
-        if chance.randrange(_SHARE):
-            return case
-        wanted = min(chance.choice(_ROWS), rows)
-        made = _tall(draw(small), wanted, chance, outer, admits)
-        if made is None or any(
-            spec.numel > budget.elements for spec in made.tensors.values()
-        ):
-            return case
-        return made
-
-    return draw_case()
-
-
-def _tall(
-    case: Case,
-    rows: int,
-    chance: random.Random,
-    outer: Callable[[Case], Mapping[str, int]],
-    admits: Callable[[Case], bool],
-) -> Case | None:
-    """Return a case with one of its outer dimensions made long; None if none can be."""
-    sizes = dict(outer(case))
-    if not all(case.dims.values()):
-        return None
-    for axis in chance.sample(sorted(sizes), len(sizes)):
-        rest = math.prod(n for name, n in sizes.items() if name != axis)
-        least = -(-rows // rest)
-        for multiple in _MULTIPLES:
-            made = grown(case, axis, -(-least // multiple) * multiple)
-            if admits(made):
-                return made
     return None

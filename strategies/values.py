@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import number_to_bits, specials
-from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import DISTINCT, THROUGHOUT, Plant, parsed, unravel
 from kfuzz.core.value_families import (
@@ -89,34 +88,16 @@ plant_counts: Final = weighted(
 )
 
 
-def allowed_families(
-    declaration: Declaration, families: Sequence[str] | None = None
-) -> tuple[str, ...]:
-    """Return the families that a declaration admits, in the order of FAMILIES.
+def allowed_families(declaration: Declaration) -> tuple[str, ...]:
+    """Return the families that a declaration accepts, in the order of FAMILIES.
 
-    Args:
-        declaration: nonfinite="undefined" removes those with NaN or infinities.
-        families: restriction to these; None for all.
-
-    Raises:
-        UsageError: on an unknown family, or if none is left.
+    nonfinite="undefined" removes those with NaN or infinities.
     """
-    for name in families or ():
-        if name not in FAMILIES:
-            raise UsageError(
-                f"unknown value family {name!r}", fix=suggestion(name, FAMILIES)
-            )
-    found = tuple(
+    return tuple(
         name
         for name, family in FAMILIES.items()
-        if (families is None or name in families)
-        and (declaration.nonfinite != "undefined" or family.finite)
+        if declaration.nonfinite != "undefined" or family.finite
     )
-    if not found:
-        raise UsageError(
-            "no value family is left", fix="the declaration excludes those asked for"
-        )
-    return found
 
 
 def kept_to(domain: str, allowed: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""Limits of a search: how long, how many cases, how large the inputs, how deep.
-
-And what was spent of them.
-"""
+"""Limits of a search: how long, how many cases, how large the inputs, how deep."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -87,35 +84,6 @@ class Budget:
                 isinstance(value, kinds) and not isinstance(value, bool) and value > 0
             ):
                 raise UsageError(f"{name}={value!r} is not a positive number")
-
-
-@dataclass(frozen=True)
-class Spending:
-    """Where the time of one request went, in the child that answered it.
-
-    Attributes:
-        compiling: seconds of the kernel's calls in which something was compiled, or
-            read from a cache.
-        calling: other seconds in which the kernel had the process or its device.
-        rest: seconds for all else: values, the oracle, the comparison.
-        compiled: how often a compiler ran in them; what came from a cache does not
-            count.
-    """
-
-    compiling: float = 0.0
-    calling: float = 0.0
-    rest: float = 0.0
-    compiled: int = 0
-
-    @property
-    def running(self) -> float:
-        """Seconds that it takes again where nothing has to be compiled."""
-        return self.calling + self.rest
-
-    @property
-    def total(self) -> float:
-        """All seconds."""
-        return self.compiling + self.running
 
 
 # Bursts: many inputs of one structure, told apart by their values alone.

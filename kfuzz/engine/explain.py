@@ -19,11 +19,11 @@ from functools import partial
 from typing import Final
 
 from kfuzz.core.declaration import INT32_ELEMENTS
-from kfuzz.core.dtypes import DTYPES, canonical_nan, number_to_bits, pack_bits
+from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.finding import Explanation, Finding
 from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.reduce import filled, kept, numbers, without_axis
+from kfuzz.engine.reduce import filled, kept, numbers, recast, without_axis
 
 
 class Fate(StrEnum):
@@ -209,16 +209,10 @@ def _map_values(case: Case, change: _Change, dtype: str = "") -> Case | None:
     for name, spec in case.tensors.items():
         if not _is_float(spec):
             continue
-        kind = dtype or spec.dtype
-        try:
-            patterns = [
-                canonical_nan(kind) if dtype and math.isnan(n)
-                else number_to_bits(change(n), kind)
-                for n in numbers(spec)
-            ]  # fmt: skip
-        except (ValueError, OverflowError):
+        made = recast(spec, dtype or spec.dtype, change)
+        if made is None:
             return None
-        tensors[name] = replace(spec, dtype=kind, values=pack_bits(patterns, kind))
+        tensors[name] = made
     return replace(case, tensors=tensors)
 
 

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from kfuzz.core.dtypes import (
     DTYPES,
     bits_to_number,
+    canonical_nan,
     number_to_bits,
     pack_bits,
     unpack_bits,
@@ -18,6 +19,7 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.finding import Reduction, case_key, short_hash
 from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec, contiguous_strides
+from kfuzz.core.value_families.tiles import TILES
 
 # Most reductions need fewer than 200; a kernel that fails at random needs a stop.
 MAX_EVALUATIONS: Final = 1500
@@ -253,6 +255,27 @@ def numbers(spec: TensorSpec) -> list[float]:
     return unpack_numbers(spec.values, spec.dtype)
 
 
+def recast(
+    spec: TensorSpec, dtype: str, change: Callable[[float], float] = lambda n: n
+) -> TensorSpec | None:
+    """Return a tensor with each value changed, in a dtype; None if it holds one not.
+
+    Args:
+        spec: pinned floats.
+        dtype: of the result.
+        change: what becomes of a value.
+    """
+    try:
+        patterns = [
+            canonical_nan(dtype) if math.isnan(n) and dtype != spec.dtype
+            else number_to_bits(change(n), dtype)
+            for n in numbers(spec)
+        ]  # fmt: skip
+    except (ValueError, OverflowError):
+        return None
+    return replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
+
+
 def simpler_values(value: float, dtype: str) -> Iterator[int]:
     """Yield bits of simpler values than the given one, the simplest first."""
     candidates = [0.0, 1.0, -1.0, 2.0, -2.0, 3.0]
@@ -460,8 +483,6 @@ def merged(case: Case, one: str, other: str) -> Case | None:
 
 # Passes of the reducer over sizes: dimensions shrink by slicing what is pinned.
 
-# Tile sizes whose remainders are tried first.
-TILES: Final = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16)
 # Indices are deleted in this many runs at most: where neither end of a dimension
 # can go, its size matters, and trying every index would only cost time.
 DELETIONS: Final = 32
@@ -636,12 +657,10 @@ def _sizes_below(n: int) -> list[int]:
 
     Never 0: an empty input is another case, not a smaller one.
     """
-    small = [1, 2, 3]
-    remainders = [n % tile for tile in TILES if n > tile]
-    beyond = [tile + 1 for tile in reversed(TILES)]
-    tiles = list(reversed(TILES))
-    halves = [n // 2, n - n // 4, n - 1]
-    every = [*small, *sorted(remainders), *tiles, *beyond, *sorted(halves)]
+    remainders = sorted(n % tile for tile in TILES if n > tile)
+    beyond = [tile + 1 for tile in TILES]
+    halves = sorted([n // 2, n - n // 4, n - 1])
+    every = [*LEAST_SIZES, *remainders, *TILES, *beyond, *halves]
     return list(dict.fromkeys(size for size in every if 0 < size < n))
 
 
@@ -827,23 +846,11 @@ def _widened(case: Case, pair: tuple[str, str]) -> Case | None:
     tensors = dict(case.tensors)
     for name, spec in case.tensors.items():
         if spec.dtype == dtype:
-            cast = _cast(spec, wider)
+            cast = recast(spec, wider)
             if cast is None:
                 return None
             tensors[name] = cast
     return replace(case, tensors=tensors)
-
-
-def _cast(spec: TensorSpec, dtype: str) -> TensorSpec | None:
-    assert spec.values is not None
-    numbers = [
-        bits_to_number(p, spec.dtype) for p in unpack_bits(spec.values, spec.dtype)
-    ]
-    try:
-        patterns = [number_to_bits(n, dtype) for n in numbers]
-    except ValueError:
-        return None
-    return replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
 
 
 def _simplify_scalars(descent: Descent) -> None:

@@ -68,7 +68,7 @@ class _Tried:
     case: Case
     structure: int
     dtype: str
-    accepted: dict[str, Acceptance] | None
+    accepted: Mapping[str, Acceptance] | None
     error: Exception | None
 
 

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +20,6 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import (
     ASKING,
-    NonFinite,
-    OutOfBounds,
     accept,
     expected_metadata,
     first_nonfinite,
@@ -37,7 +35,7 @@ from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.memory.slots import Arena
-from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.run import Expected, Run
 
 # Frames below these are no code of the user's.
@@ -125,25 +123,6 @@ class Memory:
         return self._elsewhere[-1]
 
 
-@dataclass(frozen=True)
-class Posed:
-    """What a case asks of the kernel.
-
-    Attributes:
-        problem: the inputs as the oracle sees them.
-        acceptance: what is admitted; None where values are not judged.
-        out_of_bounds: the first index out of bounds, if any.
-        nonfinite: the first NaN or infinity where these do not propagate.
-        refused: what the oracle raised, where the case lies outside its domain.
-    """
-
-    problem: Problem
-    acceptance: dict[str, Acceptance] | None
-    out_of_bounds: OutOfBounds | None
-    nonfinite: NonFinite | None
-    refused: Exception | None = None
-
-
 class Caller:
     """Calls a kernel for the judgement of one case.
 
@@ -194,7 +173,7 @@ class Caller:
         self.held: list[Held] = []
         self._fences = fences
 
-    def accepted(self, derived: Derived) -> dict[str, Acceptance] | None:
+    def accepted(self, derived: Derived) -> Mapping[str, Acceptance] | None:
         """Return what is admitted for a case, None where values are not judged.
 
         Raises:
@@ -217,19 +196,16 @@ class Caller:
         """
         # Before the run: after a device-side assertion nothing can be read.
         operator, claims = self.kernel.operator, self.kernel.declaration
-        asked = posed(operator, claims, derived)
-        accepted = asked.acceptance
+        evidence = posed(operator, claims, derived)
+        accepted = evidence.acceptance
         expected = {} if accepted is None else expected_metadata(accepted)
         base = self.run(
             derived, expected, poison_of(derived.case), arena=arena, hold=hold
         )
         places = given(operator, derived.case, derived.values, claims, expected) or {}
-        evidence = Evidence(
+        evidence = replace(
+            evidence,
             case=replace(derived.case, destinations=places),
-            operator=operator,
-            declaration=claims,
-            problem=asked.problem,
-            acceptance=accepted,
             runs={Probe.BASE: base},
             explicit=self.kernel.explicit,
             lacking=tuple(
@@ -237,9 +213,6 @@ class Caller:
                 for name in self.kernel.arguments.lacking(derived.case.tensors)
                 if name not in operator.listed
             ),
-            out_of_bounds=asked.out_of_bounds,
-            nonfinite=asked.nonfinite,
-            oracle_raised=raised(asked.refused) if asked.refused else "",
         )
         return evidence, unsupported_because(base)
 
@@ -393,8 +366,8 @@ def as_argument(value: Scalar) -> object:
     return getattr(torch, str(value)) if is_dtype(value) else value
 
 
-def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:
-    """Return what a case asks, and what is admitted where values are judged.
+def posed(operator: Operator, claims: Declaration, derived: Derived) -> Evidence:
+    """Return the evidence of a case before it has run: what is accepted of it.
 
     Raises:
         BindingError: if the operator's oracle or error model is malformed.
@@ -414,7 +387,10 @@ def posed(operator: Operator, claims: Declaration, derived: Derived) -> Posed:
             raise
         except Exception as error:  # outside the oracle's domain
             refused = error
-    return Posed(problem, acceptance, index, nonfinite, refused)
+    return Evidence(
+        derived.case, operator, claims, problem, acceptance,
+        out_of_bounds=index, nonfinite=nonfinite, refused=refused,
+    )  # fmt: skip
 
 
 def without_edge(derived: Derived) -> Derived:

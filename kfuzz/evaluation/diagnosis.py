@@ -654,64 +654,40 @@ class CaseCalls:
         """Whether the kernel runs on a GPU."""
         return backend_of(self.caller.memory.device).has.asynchronous
 
-    def again(
+    def call(
         self,
-        evidence: Evidence,
+        wanted: Mapping[str, Acceptance] | None,
+        given: Derived | None = None,
         *,
-        plain: bool = False,
         elsewhere: bool = False,
         poison: Poison | None = None,
         manner: Manner = PLAIN,
         step: int = 0,
         instead: Callable[..., Any] | None = None,
+        stays: bool = False,
     ) -> Run:
-        """Call the kernel on the case once more.
+        """Call the kernel once more.
 
         Args:
-            evidence: of the case.
-            plain: whether away from pages.
+            wanted: what is accepted of it.
+            given: a part of the case or other data; the case itself by default.
             elsewhere: whether in other memory than usual.
             poison: what fresh memory holds, if not what it held.
             manner: how the call is made.
             step: configurations from the case's to the one that runs.
             instead: called in place of the kernel: its results in another way.
+            stays: whether arguments and results stay alive. The data of the base run,
+                which was held, are overwritten unless other memory is used.
         """
-        wanted = evidence.acceptance
         return self.caller.run(
-            self.plain if plain else self.derived,
-            {} if wanted is None else expected_metadata(wanted),
+            given or self.derived,
+            expected_metadata(wanted or {}),
             poison or self.poison,
             arena=self.caller.memory.elsewhere() if elsewhere else None,
             manner=manner, step=step, instead=instead,
+            after=self.caller.held[0] if stays and not elsewhere else None,
+            hold=stays,
         )  # fmt: skip
-
-    def on(
-        self,
-        part: Derived,
-        wanted: Mapping[str, Acceptance],
-        *,
-        apart: bool = False,
-        seed: int | None = None,
-    ) -> Run:
-        """Call the kernel on a part of the case or on other data.
-
-        Args:
-            part: what it is called on.
-            wanted: what is accepted of it.
-            apart: whether in other memory, not over the data of the call before.
-            seed: of torch's random generators; arguments and results then stay alive,
-                and the data of the base run, which was held, are overwritten.
-        """
-        holds = seed is not None
-        return self.caller.run(
-            part,
-            expected_metadata(wanted),
-            self.poison,
-            arena=self.caller.memory.elsewhere() if apart else None,
-            manner=PLAIN if seed is None else Manner(seed=seed),
-            after=self.caller.held[0] if holds and not apart else None,
-            hold=holds,
-        )
 
     def overlapping(self, evidence: Evidence) -> Overlapping:
         """Return what calls on a case's shapes have in common."""
@@ -731,7 +707,7 @@ def _case_calls_named(classes: frozenset[str]) -> frozenset[Probe]:
 
 @dataclass(frozen=True)
 class Step:
-    """Some probes that are made together: a module of `probes` offers one.
+    """Some probes that are made together.
 
     Attributes:
         probes: which they are.
@@ -739,16 +715,12 @@ class Step:
             there is nothing to add.
         due: whether to make them, beside that a class in force asks for one.
         always: whether they are due whichever classes are in force.
-        place: group and position among the steps that a case which conforms is put
-            to, after each group of which it is judged; None for steps that are asked
-            for elsewhere.
     """
 
     probes: tuple[Probe, ...]
     extend: Callable[[Evidence, CaseCalls], Evidence]
     due: Callable[[Evidence, CaseCalls], bool] = lambda evidence, calls: True
     always: bool = False
-    place: tuple[int, int] | None = None
 
     def __call__(self, evidence: Evidence, calls: CaseCalls) -> Evidence:
         """Return the evidence with what the probes left, if they are due."""

@@ -37,6 +37,7 @@ from kfuzz.core.errors import End, Ended, KernelEnded, message_of
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec, config_of, poison_of, settled
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
 from kfuzz.evaluation.calling import Caller, Memory, as_argument
+from kfuzz.evaluation.calling import raised as raised_at
 from kfuzz.evaluation.diagnosis import (
     MOST_INTERPRETED,
     BesideCollective,
@@ -47,7 +48,7 @@ from kfuzz.evaluation.diagnosis import (
 )
 from kfuzz.evaluation.large import LargeJudge
 from kfuzz.evaluation.limits import Limit, TrivialBaselines, limit_of
-from kfuzz.evaluation.probes import further_steps
+from kfuzz.evaluation.probes import FURTHER
 from kfuzz.evaluation.probes.calls import is_due, second_data, shortened
 from kfuzz.evaluation.probes.repeats import judge_repeated
 from kfuzz.execution.calls.results import Manner
@@ -268,8 +269,8 @@ class Evaluator:
                 )
         # Only now: what shows in one call is reported alike whatever the share.
         # The first on cases whose base run was held, the others on those compared.
-        further = further_steps()
-        for together in further if self._is_compared(evidence, depth) else further[:1]:
+        every = self._is_compared(evidence, depth)
+        for together in FURTHER if every else FURTHER[:1]:
             if failure is not None or caller.lost:
                 break
             grown = evidence
@@ -312,7 +313,7 @@ class Evaluator:
             beside=evidence.base.beside,
             baselines=tried,
             suspicion=suspicion,
-            oracle_raised=evidence.oracle_raised,
+            oracle_raised=raised_at(evidence.refused) if evidence.refused else "",
             compared=compared(evidence),
         )
 

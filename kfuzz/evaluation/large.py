@@ -21,7 +21,7 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.evidence import Diagnosis, Evidence
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import ASKING, accept, first_nonfinite, pose
+from kfuzz.contracts.oracle import ASKING, first_nonfinite
 from kfuzz.contracts.reading import beyond_core, miss_of, worst_ratio
 from kfuzz.contracts.suite import judge
 from kfuzz.core.errors import BindingError, BuildError
@@ -35,7 +35,7 @@ from kfuzz.core.recipe import (
     poison_of,
 )
 from kfuzz.core.verdict import LIST, CaseReport, Failure, Verdict
-from kfuzz.evaluation.calling import Caller, keywords_of, unsupported_because
+from kfuzz.evaluation.calling import Caller, keywords_of, posed, unsupported_because
 from kfuzz.evaluation.diagnosis import judge_explained
 from kfuzz.evaluation.probes.repeats import axis_of_rows, batch_axis
 from kfuzz.execution.calls import batches
@@ -46,7 +46,7 @@ from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.memory.poison import fill_poison
 from kfuzz.execution.values.fills import can_stretch, logical_values, stretch
 from kfuzz.execution.values.items import is_shared
-from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.accumulation import as_integers
 from kfuzz.numerics.run import Expected, Raised, Run, Touch
 
@@ -308,10 +308,15 @@ class LargeJudge:
             return self._small[name].reshape(-1)[start:stop]
         return stretch(self.case.tensors[name], start, stop, self.device)
 
-    def _accepted(self, part: Derived) -> tuple[Problem, dict[str, Acceptance]]:
-        operator = self.kernel.operator
-        problem = pose(operator, part.case, part.values, self.kernel.declaration)
-        return problem, accept(operator, problem)
+    def _evidence(self, part: Derived) -> Evidence:
+        """Return the evidence of a part before it has run.
+
+        What the oracle raises there is raised.
+        """
+        made = posed(self.kernel.operator, self.kernel.declaration, part)
+        if made.refused is not None:
+            raise made.refused
+        return replace(made, explicit=self.kernel.explicit)
 
     def _cut(self) -> Cut:
         """Return how the case is cut.
@@ -329,8 +334,8 @@ class LargeJudge:
         if asking and first_nonfinite(operator, self._small) is not None:
             raise Unsliceable("an argument holds NaN or infinities")
 
-        def accepted(start: int, stop: int) -> dict[str, Acceptance]:
-            return self._accepted(self.part(axis, start, stop))[1]
+        def accepted(start: int, stop: int) -> Mapping[str, Acceptance]:
+            return self._evidence(self.part(axis, start, stop)).acceptance or {}
 
         return cut_of(operator, case, axis, accepted, batches.SLICE_ELEMENTS)
 
@@ -390,15 +395,10 @@ class LargeJudge:
 
         The first rows stand for what is admitted.
         """
-        problem, accepted = self._accepted(self.part(cut.axis, 0, TRIED[0]))
-        return Evidence(
+        return replace(
+            self._evidence(self.part(cut.axis, 0, TRIED[0])),
             case=self.case,
-            operator=self.kernel.operator,
-            declaration=self.kernel.declaration,
-            problem=problem,
-            acceptance=accepted,
             runs={Probe.BASE: Run()},
-            explicit=self.kernel.explicit,
             lacking=self.kernel.arguments.lacking(self.case.tensors),
         )
 
@@ -436,17 +436,11 @@ class LargeJudge:
             self._step()
             stop = min(start + cut.at_once, cut.rows)
             part = self.part(cut.axis, start, stop)
-            problem, accepted = self._accepted(part)
             made = {n: cut.slice_of(n, y, start, stop) for n, y in outputs.items()}
             changed = tuple(self._changed(cut, part, placement, start))
-            evidence = Evidence(
-                case=part.case,
-                operator=self.kernel.operator,
-                declaration=self.kernel.declaration,
-                problem=problem,
-                acceptance=accepted,
-                runs={Probe.BASE: Run(outputs=made, touches=changed)},
-                explicit=self.kernel.explicit,
+            evidence = self._evidence(part)
+            evidence = evidence.running(
+                {Probe.BASE: Run(outputs=made, touches=changed)}
             )
             miss, friendly = miss_of(evidence), None
             if miss is not None:

@@ -20,13 +20,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.evaluation.diagnosis import Builder
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
-from kfuzz.execution.calls.compiling import (
-    Phases,
-    beat_while_compiling,
-    clock,
-    follow,
-    tell,
-)
+from kfuzz.execution.calls.compiling import Watchdog, watch, watch_compilations
 from kfuzz.execution.device import simulated
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.simulated import answered_apart
@@ -57,13 +51,13 @@ class Worker:
         self._pulse: mmap.mmap | None = None
         self._stacks: io.FileIO | None = None
         self._unfenced = ""
-        self._phases = Phases()
         self._meets_gpu = False
 
     def __call__(self, message: dict[str, Any]) -> Reply:
         """Answer a request: "do" names a method, all else are its arguments."""
         given = dict(message)
         simulated.meet(self._meets_gpu)
+        watch_compilations()  # Triton may have been imported since
         try:
             answer: Reply = getattr(self, given.pop("do"))(**given)
             return answer
@@ -73,16 +67,12 @@ class Worker:
     def judge(self, case: Case, depth: Depth) -> Reply:
         """Run and judge a case."""
         evaluator = self._need()
-        self._phases.begin()
         report = evaluator.judge(case, depth)
-        spending = self._phases.end()
-        return {"report": report, "spent": evaluator.spent, "spending": spending}
+        return {"report": report, "spent": evaluator.spent}
 
     def screen(self, burst: Burst) -> Reply:
         """Prefilter a batch."""
-        self._phases.begin()
-        screened = self._prefiltering().screen(burst)
-        return {"screened": screened, "spending": self._phases.end()}
+        return {"screened": self._prefiltering().screen(burst)}
 
     def pin(self, case: Case) -> Reply:
         """Make all values of a case explicit."""
@@ -149,10 +139,14 @@ class Worker:
 
         self._pulse, self._stacks = pulse, file
         self._need().on_run = beat = partial(advance, 0)
-        beat_while_compiling(beat)
-        clock.on_change = partial(pulse.__setitem__, COMPILING_BYTE)
-        tell(partial(pulse.__setitem__, 1))
-        follow(partial(advance, CALL_BYTES))
+        watch(
+            Watchdog(
+                beats=beat,
+                compiling=partial(pulse.__setitem__, COMPILING_BYTE),
+                holder=partial(pulse.__setitem__, 1),
+                advances=partial(advance, CALL_BYTES),
+            )
+        )
 
     def _prefiltering(self) -> Prefilter:
         """Return what screens bursts of the kernel that is open."""

@@ -32,6 +32,7 @@ class FakeRunner:
 
     children = SimpleNamespace(unfenced="")
     reached = SimpleNamespace(run=frozenset())
+    compiled = 0.0
     slow = False
 
     def __init__(self, screened: list[Any], judged: list[CaseReport]) -> None:

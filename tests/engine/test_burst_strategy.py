@@ -39,7 +39,6 @@ def bits(x):
 
 def drawn(operator, count=60, *, members=lambda case: 8, from_seed=3, **rest):
     parameters, extra = operator
-    wanted = rest.pop("wanted", lambda case: ())
     declaration = Declaration().declare("test", **rest)
     strategy = cases(
         parameters, declaration=declaration, budget=SIZE_BUDGETS["cpu"], **extra
@@ -55,7 +54,7 @@ def drawn(operator, count=60, *, members=lambda case: 8, from_seed=3, **rest):
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(bursts(strategy, groups, members=members, wanted=wanted))
+    @given(bursts(strategy, groups, members=members))
     def take(burst):
         found.append(burst)
 

@@ -169,6 +169,7 @@ class Suspecting:
 
     children = SimpleNamespace(unfenced="")
     reached = SimpleNamespace(run=frozenset())
+    compiled = 0.0
 
     def __init__(self, *, alone: bool | None) -> None:
         self.alone, self.asked = alone, 0

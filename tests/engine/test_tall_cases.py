@@ -24,7 +24,10 @@ def drawn(kernel: BoundKernel, budget: SizeBudget, count: int) -> list[Case]:
 
 
 def rows(kernel: BoundKernel, case: Case) -> int:
-    return math.prod(kernel.operator.outer_sizes(case).values())
+    axis = kernel.operator.reduced_axis(case)
+    if axis is None:  # it selects: a row for each index
+        return next(spec.numel for spec in case.tensors.values() if spec.below)
+    return math.prod(case.lead.shape) // max(case.lead.shape[axis], 1)
 
 
 @pytest.mark.parametrize(

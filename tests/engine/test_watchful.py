@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search import self_check as watchful
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.engine.search.record import Ledger
+from kfuzz.engine.search.record import family_of
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.evaluation import limits as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -101,15 +102,11 @@ RELU = bind(ops.relu, torch.relu)
 def search_of(bound: BoundKernel, *cases: Case, **record: Any) -> Any:
     """Return the search of a kernel that has visited some cases."""
     counts = {"cases": 0, "prefiltered": 0, "errors": 0, "refusals": tuple} | record
-    ledger = Ledger()
-    for each in cases:
-        ledger.visit(each)
+    visits = Counter((c.data.dtype, family_of(c)) for c in cases)
     return SimpleNamespace(
-        baselines={},
-        ledger=ledger,
         node_id="a.py::k",
         loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
-        record=SimpleNamespace(**counts),
+        record=SimpleNamespace(baselines={}, visits=visits, **counts),
     )
 
 
@@ -150,7 +147,11 @@ def test_more_than_half_rejected_is_told() -> None:
 
 def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
     search = search_of(RELU)
-    search.baselines = {"zeros": (8, 0), "NaN": (40, 1), "a copy of an input": (7, 0)}
+    search.record.baselines = {
+        "zeros": (8, 0),
+        "NaN": (40, 1),
+        "a copy of an input": (7, 0),
+    }
     [(about, text)] = told(search)
     assert about == "impostor"
     assert "zeros" in text
@@ -189,7 +190,7 @@ def statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 @pytest.mark.parametrize(
     ("here", "expected"),
     [
-        ("2.9.1+cpu", ["uncalibrated here: relu (K-VAL-01)"]),
+        ("2.9.1+cpu", ["ships for torch 2.13, for there is none for 2.9"]),
         ("2.13.0", []),
         ("2.12.0", ["ships for torch 2.13, for there is none for 2.12"]),
         ("2.14.0a0+git1", ["ships for torch 2.13, for there is none for 2.14"]),
@@ -198,7 +199,7 @@ def statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 def test_what_another_version_is_worth_is_told_as_such(
     here: str, expected: list[str], statements: Callable[..., None]
 ) -> None:
-    statements(here, v2_9="uncalibrated", v2_13="sound")
+    statements(here, v2_13="sound")
     notices = warned(Calibrations("interpret", None), RELU, ["K-VAL-01"])
     for notice, part in zip(notices, expected, strict=True):
         assert part in notice.message

@@ -21,9 +21,10 @@ from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.case_drawing import batches_of, strategy_of
+from kfuzz.engine.search.case_drawing import groups_of, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter, member_case
+from kfuzz.strategies.cases import bursts
 from tests.helpers.tiers import sampled
 
 CPU = torch.device("cpu")
@@ -52,7 +53,7 @@ def drawn(made: BoundKernel, number_of: int, number: int = 7) -> list[Burst]:
         max_examples=number_of, database=None, deadline=None, derandomize=False,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    source = batches_of(made, strategy, members=lambda case: MEMBERS)
+    source = bursts(strategy, groups_of(made), members=lambda case: MEMBERS)
     seed(number)(configured(given(source)(keep)))()
     return found
 

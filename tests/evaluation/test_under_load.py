@@ -246,7 +246,7 @@ def test_a_device_lost_in_a_further_run_is_no_verdict(
 
     evaluator = benched(monkeypatch, Met(), called)
     lost = ((Step(batches.BATCHES_STEP.probes, lose),),)
-    monkeypatch.setattr(bench_module, "further_steps", lambda: lost)
+    monkeypatch.setattr(bench_module, "FURTHER", lost)
     with pytest.raises(RuntimeError):
         evaluator.judge(CASE, Depth.FULL)  # the device is well: kfuzz is at fault
     monkeypatch.setattr(bench_module, "is_lost", lambda device: True)

@@ -31,13 +31,25 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.search.found import Reductions, first_finding, taken_to_minimum
-from kfuzz.engine.search.plan import SHARE, Pace, is_climbed
+from kfuzz.engine.search.case_drawing import (
+    QUANTUM_SECONDS,
+    SizeClass,
+    due,
+    quantum,
+    round_seed,
+    search_round,
+    size_classes,
+    strategy_of,
+)
+from kfuzz.engine.search.found import (
+    Reductions,
+    first_finding,
+    replay_first,
+    taken_to_minimum,
+)
 from kfuzz.engine.search.preconditions import (
     Bindings,
     jobs_of,
@@ -46,7 +58,6 @@ from kfuzz.engine.search.preconditions import (
     require,
 )
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.replay_first import replay_first
 from kfuzz.engine.search.round import (
     UNFENCED,
     KernelSearch,
@@ -86,11 +97,11 @@ Prover = Callable[[RunConfig], Any]
 """Returns the proofs of a run, None where nothing of it is proved; see
 `kfuzz.features.prove.search.BesideSearch`."""
 
-# The first round is short, so that a gross fault shows in a second; later ones
-# give Hypothesis's target phase room. A round is never longer than this.
-FIRST_ROUND: Final = 25
-LONGEST_ROUND: Final = 200
 FINDINGS_PER_KERNEL: Final = 6
+# The most of a kernel's time that one case may take: to compile, beside a collective.
+SHARE: Final = 0.05
+# Compiling is never given up before.
+COMPILING_SECONDS: Final = 5.0
 
 
 def run(
@@ -116,8 +127,8 @@ def run(
     loaded = load_all(config.targets, root=config.root)
     for module, names in UNJUDGED.items():
         if names and module in {k.source.module for k in loaded}:
-            told = f"not judged, the table lacks them: {', '.join(names)}"
-            yield Notice(module, told)
+            text = f"not judged, the table lacks them: {', '.join(names)}"
+            yield Notice(module, text)
     yield from run_kernels(config, loaded, stop=stop, prover=prover)
 
 
@@ -151,8 +162,8 @@ def run_kernels(
 class Campaign:
     """A search of kernels that are loaded, on a backend that is up.
 
-    What judges a candidate is one with hooks of its own: `budget_of`, `opening`,
-    `strategy`, `count_findings`, `search_end` and `process`.
+    What judges a candidate is one with hooks of its own: `budget_of`, `shares_time`,
+    `opening`, `strategy`, `count_findings`, `search_end` and `process`.
     """
 
     def __init__(
@@ -238,8 +249,11 @@ class Campaign:
         operator, claims = loaded.kernel.operator, loaded.kernel.declaration
         bound = {c.id for c in ATTRIBUTION if c.binds(operator, claims)}
         budget = self.budget_of(loaded.kernel)
-        # An impossible domain shows here.
-        strategy_of(loaded.kernel, budget, scale=self.config.scale)
+
+        def drawn(budget: SizeBudget) -> object:
+            return strategy_of(loaded.kernel, budget, scale=self.config.scale)
+
+        drawn(budget)  # an impossible domain shows here
         runner = runner_of(
             loaded,
             self.backend,
@@ -256,19 +270,18 @@ class Campaign:
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
         kernel.seen.update(self.config.seen)
-        if self._is_paced():
-            compiles = self.backend.on.has.asynchronous
-            kernel.pace = Pace(kernel.ledger, compiles=compiles)
+        shared = self.shares_time()
+        kernel.sizes = size_classes(budget, drawn) if shared else [SizeClass(budget)]
         return kernel
 
-    def _is_paced(self) -> bool:
-        """Whether cases run in an order that follows from what they cost.
+    def shares_time(self) -> bool:
+        """Whether classes of sizes share a kernel's time, and compiling has limits.
 
         Under a time limit alone: else the seed says which cases there are.
         """
-        timed = self.config.budget.max_time is not None
-        counted = self.config.budget.max_cases is not None
-        return timed and not counted and self.config.scale is Scale.USUAL
+        limits = self.config.budget
+        timed = limits.max_time is not None and limits.max_cases is None
+        return timed and self.config.scale is Scale.USUAL
 
     def _fork(self, kernel: KernelSearch) -> Child:
         return self.backend.fork(lambda: kernel.quiet, device=kernel.device)
@@ -300,18 +313,16 @@ class Campaign:
                 )  # fmt: skip
             for each in self.kernels:
                 yield from self.opening(each)
-            for told in streamed(self._next_slice, self.jobs, halt=self.halt.set):
-                # Counted where all is told, in order.
-                yield self.progress(told) if isinstance(told, KernelSearch) else told
+            for made in streamed(self._next_slice, self.jobs, halt=self.halt.set):
+                # Counted where all is reported, in order.
+                yield self.progress(made) if isinstance(made, KernelSearch) else made
         except StorageError as error:
-            refused = error  # what was seen is told all the same
+            refused = error  # what was seen is reported all the same
         finally:
             for kernel in self.kernels:
                 self.close(kernel)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
-            if kernel.pace is not None and (text := kernel.pace.told()):
-                yield Notice(kernel.node_id, text)
             proof = None
             if self.proofs is not None and not self.stop.is_set():
                 proof = self.proofs.proof(kernel)
@@ -353,20 +364,17 @@ class Campaign:
         yield from ()
 
     def strategy(
-        self, kernel: KernelSearch, without: Collection[str], *, tall: bool = True
+        self, kernel: KernelSearch, budget: SizeBudget, without: Collection[str]
     ) -> SearchStrategy[Case] | None:
         """Return what the cases of a kernel are drawn from; None if nothing is left.
 
         Args:
             kernel: the kernel.
+            budget: limits on their sizes.
             without: declared dtypes that are not to be drawn.
-            tall: whether a few have more rows than the others.
         """
         return strategy_of(
-            kernel.loaded.kernel,
-            kernel.budget if tall else replace(kernel.budget, tall=0),
-            without=without,
-            scale=self.config.scale,
+            kernel.loaded.kernel, budget, without=without, scale=self.config.scale
         )
 
     def _expired(self) -> bool:
@@ -387,37 +395,32 @@ class Campaign:
         return self.reductions.search_end
 
     def _next_slice(self) -> Iterator[Event | KernelSearch] | None:
-        """Return the next this_round, None once there are no more; threads call it."""
+        """Return the next time slice, None once there are no more; threads call it."""
         kernel = self.scheduler.take()
         return None if kernel is None else self._taken(kernel)
 
     def _taken(self, kernel: KernelSearch) -> Iterator[Event | KernelSearch]:
-        """Yield what happens in a kernel's this_round, and the kernel at its end."""
-        try:
-            yield from self._guarded(kernel, self._time_slice(kernel))
-        finally:
-            self.scheduler.give(kernel)
-        yield kernel
-
-    def _guarded(self, kernel: KernelSearch, work: Iterator[Event]) -> Iterator[Event]:
-        """Yield what happens in a piece of work on a kernel.
+        """Yield what happens in a kernel's time slice, and the kernel at its end.
 
         What goes wrong in it is an error of that kernel, and no other.
         """
         try:
-            yield from work
+            yield from self._time_slice(kernel)
         except (BindingError, BackendError, StorageError):
             raise  # nothing else fares better
         except Exception as error:
             kernel.done = True
             kernel.record.errors += 1
-            for text in kernel.record.untold():
+            for text in kernel.record.unreported():
                 yield Notice(kernel.node_id, text)
             text = f"given up: {line_of(error)}"
             # One that kfuzz made says what is wrong, and where, by itself.
             trace = "" if isinstance(error, KfuzzError) else trace_text(error)
             yield Notice(kernel.node_id, text, trace=trace)
             self.close(kernel)
+        finally:
+            self.scheduler.give(kernel)
+        yield kernel
 
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
@@ -443,36 +446,43 @@ class Campaign:
         # A large case that was too large says nothing of its dtype.
         quick = self.config.scale is Scale.USUAL
         useless = kernel.record.useless_dtypes if quick else ()
-        strategy = self.strategy(kernel, useless)
+        size = due(kernel.sizes)
+        strategy = self.strategy(kernel, size.budget, useless)
         if strategy is None:
             kernel.done = True
             return
-        cases = min(FIRST_ROUND << min(kernel.rounds, 3), LONGEST_ROUND)
-        if limit is not None:
-            cases = min(cases, limit - before)
+        cases = size.cases if limit is None else min(size.cases, limit - before)
         if cases < 1:  # what a search opens with was more
             kernel.done = True
             return
-        this_round = Round(kernel, stop=self.halt, deadline=self._share(kernel, began))
-        if kernel.pace is not None:
-            left = max(self.search_end() - began, 0.0)
-            whole = kernel.seconds + self.scheduler.share(left, kernel)
-            kernel.pace.limit = SHARE * whole
+        until = self.search_end()
+        left = self.scheduler.share(max(until - began, 0.0), kernel)
+        deadline = min(until, began + max(left, QUANTUM_SECONDS[0]))
+        this_round = Round(kernel, stop=self.halt, deadline=deadline)
+        drawing, whole, cut_at = math.inf, math.inf, None
+        if self.shares_time():
+            drawing, whole = quantum(left) / 2, kernel.seconds + left
+            kernel.patience = max(COMPILING_SECONDS, SHARE * whole)
         number = round_seed(self.config.seed, kernel.name, kernel.rounds)
         if guided := self.guided.get(kernel.node_id):
             guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
             search_round(
-                strategy, this_round.judge_drawn, cases=cases, seed_value=number,
-                climb=is_climbed(kernel.rounds),
+                strategy, this_round.judge, cases=cases, seed_value=number,
+                climb=size.climbs,
+                ends=lambda: this_round.over or time.monotonic() >= began + drawing,
+                simplest=not size.rounds or drawing == math.inf,
             )  # fmt: skip
-            if kernel.budget.tall:  # too slow in batches
-                strategy = self.strategy(kernel, useless, tall=False)
-            assert strategy is not None
-            self._prefilter(kernel, strategy, this_round)
-        if self.no_collective == "" and (
-            kernel.pace is None or kernel.pace.limit >= collectives.USUAL_SECONDS
-        ):
+            if time.monotonic() >= began + drawing:
+                cut_at = kernel.record.cases - before
+            # Tall ones are too slow in batches.
+            few = replace(size.budget, tall=0)
+            strategy = self.strategy(kernel, few, useless) if quick else None
+            if strategy is not None and not this_round.over:
+                end = time.monotonic() + drawing
+                prefilter_round(kernel, this_round, strategy, self.config, end=end)
+        size.count(time.monotonic() - began, cut_at=cut_at)
+        if self.no_collective == "" and SHARE * whole >= collectives.USUAL_SECONDS:
             with self._collective:
                 this_round.judge_beside_collective()
         if self.config.also_compile and this_round.found is None:
@@ -486,7 +496,7 @@ class Campaign:
         home = home_of(kernel.loaded.source, self.config.root)
         if why := self.backend.unshared(home):
             kernel.record.notice(f"each child imports its file by itself: {why}")
-        for text in kernel.record.untold():
+        for text in kernel.record.unreported():
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:
             yield from self._counted(kernel, *this_round.found)
@@ -506,31 +516,6 @@ class Campaign:
         )
         if kernel.done or len(self.kernels) > LIVE_CHILDREN:
             self.close(kernel)
-
-    def _prefilter(
-        self, kernel: KernelSearch, strategy: SearchStrategy[Case], this_round: Round
-    ) -> None:
-        """Give a kernel's round its batches, unless it has found something."""
-        if this_round.over or self.config.scale is not Scale.USUAL:
-            return
-        prefilter_round(
-            kernel,
-            this_round,
-            strategy,
-            backend=self.backend.name,
-            members=self.config.burst,
-            limit=self.config.budget.max_cases,
-            seed_value=round_seed(
-                self.config.seed, kernel.name, kernel.rounds, Purpose.BATCHES
-            ),
-        )
-
-    def _share(self, kernel: KernelSearch, now: float) -> float:
-        """Return when this round must end, so that shares stay fair."""
-        if self.config.budget.max_time is None:
-            return math.inf
-        fair = self.scheduler.turn(self.search_end() - now, kernel)
-        return min(self.search_end(), now + max(fair, 0.2))
 
     def _counted(
         self, kernel: KernelSearch, case: Case, report: CaseReport
@@ -574,7 +559,7 @@ class Campaign:
         return sum(k.count(FAILING.__contains__) for k in self.kernels)
 
     def progress(self, kernel: KernelSearch) -> Progress:
-        """Return what is told after a time slice of a kernel."""
+        """Return what is reported after a time slice of a kernel."""
         every = self.kernels
         return Progress(
             kernel=kernel.node_id,

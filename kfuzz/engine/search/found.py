@@ -4,7 +4,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -15,12 +15,15 @@ from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, State
+from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.confirm import CONFIRMATIONS, process, recorded
+from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.search.schedule import RunClock
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import HANG_SECONDS
-from kfuzz.store.corpus import Corpus
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.life import covering, enter, merged, under
 
 # A finding's place in the corpus, while a run changes the finding.
@@ -39,7 +42,7 @@ class FiledFinding:
 
     def __init__(self, corpus: Corpus, finding: Finding) -> None:
         self._corpus = corpus
-        # What earlier runs and people told of the very same case, where it was not
+        # What earlier runs and people recorded of the very same case, where it was not
         # explained: nothing of it is lost because it is found again.
         self._held: Finding | None = None
 
@@ -119,7 +122,7 @@ def taken_to_minimum(
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
 ) -> Iterator[Event]:
-    """Save, confirm, reduce, confirm, explain; what cannot be saved is told in words.
+    """Save, confirm, reduce, confirm, explain; what cannot be saved is printed.
 
     Args:
         kernel: whose finding it is; gets it as it is stored in the end.
@@ -129,15 +132,15 @@ def taken_to_minimum(
         stopped: whether the run is over.
 
     Raises:
-        StorageError: if it cannot be kept; what was told as saved is still there.
+        StorageError: if it cannot be kept; what was reported as saved is still there.
     """
     if kernel.has_seen(finding.signature.symptom):
-        # Its class was told apart from that of another finding that shows alike.
+        # Its class is another than that of a finding that shows alike.
         kernel.seen.add(finding.signature)
     try:
         entry = FiledFinding(corpus, finding)
     except StorageError:
-        kernel.findings[finding.id] = finding  # told at the end, with no path
+        kernel.findings[finding.id] = finding  # reported at the end, with no path
         yield Notice(kernel.node_id, _unsaved(finding))
         raise
     path, is_new = str(entry.path), not entry.is_known
@@ -149,13 +152,13 @@ def taken_to_minimum(
             kernel.runner, pinned, seconds=seconds, stopped=stopped, save=entry.save
         )
     except Stopped:
-        told = entry.finding
-        if told.state is State.NEW and kernel.runner.records_count:
-            entry.save(recorded(told) or told)
+        last = entry.finding
+        if last.state is State.NEW and kernel.runner.records_count:
+            entry.save(recorded(last) or last)
         text = f"{entry.finding.id} is saved as it stood when the run ended"
         yield Notice(kernel.node_id, text)
     except Exception:
-        kernel.keep(entry.finding, entry.path)  # it has been told
+        kernel.keep(entry.finding, entry.path)  # it has been reported
         raise
     finally:
         kernel.quiet = False
@@ -252,3 +255,102 @@ class Reductions:
             return math.inf
         wanted = max(RESERVE_SECONDS, CALLS_TO_CONFIRM * self._predicted())
         return self._clock.deadline - min(wanted, RESERVE_SHARE * self._limit)
+
+
+# The findings stored for a run's kernels, run again before anything is searched.
+
+REPLAYING_SHARE: Final = 0.5
+"""The part of a run's time that replaying may take."""
+
+
+def replay_first(
+    kernels: Sequence[KernelSearch],
+    config: RunConfig,
+    backend: Backend,
+    *,
+    classes: Collection[str],
+    stop: threading.Event,
+    end: float,
+) -> Iterator[Event]:
+    """Replay what is stored of kernels, and keep with each what still fails.
+
+    Findings of another device are left to a run there. Where the time does not suffice
+    for all, the seed says with which of them it begins, so that all have their night.
+
+    Args:
+        kernels: of the run.
+        config: of the run.
+        backend: where it runs.
+        classes: ids of the contract classes in force.
+        stop: set from outside to end after the current findings.
+        end: `time.monotonic()` at which the search ends; infinite for no limit.
+
+    Yields:
+        An event for each finding replayed, one for each that is to be a finding of
+        this run, and notices of what was left out.
+    """
+    corpus = Corpus(config.corpus)
+    stored, elsewhere = _stored(kernels, corpus, classes, backend.name)
+    if elsewhere:
+        text = f"{_findings(elsewhere)} of other devices not replayed on {backend.name}"
+        yield Notice("", text)
+    first = config.seed % max(len(stored), 1)
+    stored = stored[first:] + stored[:first]
+    now = time.monotonic()
+    asked = ReplayConfig(
+        root=config.root,
+        corpus=config.corpus,
+        isolate=config.isolate,
+        until=now + REPLAYING_SHARE * max(end - now, 0.0),
+    )
+    owners = {entry.path: kernel for kernel, entry in stored}
+    entries = [entry for _, entry in stored]
+    done = 0
+    loaded = {kernel.name: kernel.loaded for kernel in kernels}
+    for result in replay(entries, asked, stop=stop, backend=backend, loaded=loaded):
+        done += 1
+        yield from _replayed(owners[result.path], result)
+    if done < len(entries) and not stop.is_set():
+        left = _findings(len(entries) - done)
+        yield Notice("", f"{left} not replayed: that may take half of the time")
+
+
+def _stored(
+    kernels: Sequence[KernelSearch],
+    corpus: Corpus,
+    classes: Collection[str],
+    device: str,
+) -> tuple[list[tuple[KernelSearch, Stored | Problem]], int]:
+    """Return what is stored of each kernel, and how much of it is of other devices."""
+    found: list[tuple[KernelSearch, Stored | Problem]] = []
+    elsewhere = 0
+    for kernel in kernels:
+        for entry in corpus.entries(kernel.name):
+            if isinstance(entry, Stored):
+                if entry.finding.target != kernel.loaded.target:
+                    continue  # another kernel of this name
+                if entry.finding.signature.contract not in classes:
+                    continue
+                if entry.finding.device != device:
+                    elsewhere += 1
+                    continue
+            elif entry.kind is ProblemKind.FORMAT:
+                continue  # another version's; `kfuzz corpus check` tells of it
+            found.append((kernel, entry))
+    return found, elsewhere
+
+
+def _replayed(kernel: KernelSearch, result: ReplayResult) -> Iterator[Event]:
+    """Yield what came of one finding; keep it with its kernel if it still fails."""
+    finding, path = result.finding, str(result.path)
+    yield replace(result.event(), kernel=kernel.node_id)
+    if finding is not None:
+        kernel.watch(finding.case)
+    if finding is not None and result.reproduces and result.failures:
+        kernel.stored.add(finding.id)
+        kernel.keep(finding, result.path)
+        yield FindingSaved(kernel.node_id, finding, path, is_new=False, stage="done")
+
+
+def _findings(n: int) -> str:
+    return "1 stored finding" if n == 1 else f"{n} stored findings"

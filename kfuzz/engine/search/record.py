@@ -1,9 +1,4 @@
-"""Strata: the kinds of cases there are, and which of them a search has visited.
-
-A stratum is what is drawn in a case but for its bits: shape class, layout, dtype and
-value family of its first floating argument. The ledger depends on the cases alone, in
-order, so that what it proposes is the same in every run of one seed.
-"""
+"""What a run knows of one kernel: verdicts, rejections, what was compared."""
 
 import re
 from collections import Counter
@@ -17,8 +12,7 @@ from kfuzz.contracts.reading import GIVEN, RANK, WITHOUT
 from kfuzz.core.budget import Burst, Screened
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
-from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.value_families.tiles import TILES
+from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     CHARGED,
     CaseReport,
@@ -30,136 +24,20 @@ from kfuzz.core.verdict import (
     output_of,
 )
 from kfuzz.engine.workers.runner import lost_memory
-from kfuzz.strategies.layouts import layout_name
-
-# Above this a row no longer fits the widest usual block.
-_LARGE: Final = 1024
 
 
-@dataclass(frozen=True)
-class Stratum:
-    """One kind of case.
-
-    Attributes:
-        shape: class of the sizes, see `shape_class_of`.
-        layout: as `kfuzz.strategies.layouts.layout_name` calls it.
-        dtype: element type.
-        family: value family; "pinned" where all values are explicit.
-    """
-
-    shape: str
-    layout: str
-    dtype: str
-    family: str
-
-
-def stratum_of(case: Case) -> Stratum:
-    """Return the stratum of a case."""
-    spec = case.data
-    family = spec.fill.family if spec.fill else "pinned"
-    return Stratum(shape_class_of(spec), layout_name(spec), spec.dtype, family)
-
-
-def shape_class_of(spec: TensorSpec) -> str:
-    """Return the class of a tensor's sizes: the structured axis, then all others.
-
-    Returns:
-        "empty", "0-d", or two words: for the axis "one", "small" (below the least
-        tile), "tile", "beside" (one more or one less than tiles), "between" or
-        "large"; for the rows "one" or "several".
-    """
-    if not spec.shape:
-        return "0-d"
-    if not spec.numel:
-        return "empty"
-    axis = spec.fill.axis if spec.fill else -1
-    n = spec.shape[axis] if -len(spec.shape) <= axis < len(spec.shape) else 1
-    rows = "several" if spec.numel > n else "one"
-    return f"{_size_class(n)} {rows}"
-
-
-def _size_class(n: int) -> str:
-    least = TILES[0]
-    if n < least - 1:
-        return "one" if n == 1 else "small"
-    if n > _LARGE + 1:
-        return "large"
-    if n % least == 0:
-        return "tile"
-    return "beside" if n % least in (1, least - 1) else "between"
-
-
-def structure_of(case: Case) -> int:
-    """Return a number that tells apart what a call is given but for its values.
-
-    Shapes, strides, offsets, dtypes and scalars; it says nothing in another process.
-    """
-    tensors = tuple(
-        (s.shape, s.element_strides, s.offset, s.dtype) for s in case.tensors.values()
-    )
-    return hash((tensors, tuple(case.tensors), tuple(case.scalars.items())))
+def family_of(case: Case) -> str:
+    """Return the value family of a case's first floating argument."""
+    fill = case.data.fill
+    return fill.family if fill else "pinned"
 
 
 def families_of(batch: Burst) -> list[str]:
     """Return the families of a batch's first floating argument, one for each group."""
-    data, own = batch.case.data, stratum_of(batch.case).family
+    data, own = batch.case.data, family_of(batch.case)
     name = next(n for n, spec in batch.case.tensors.items() if spec is data)
     groups = range(min(1 + len(batch.families), batch.members))
     return [batch.family(name, group) or own for group in groups]
-
-
-class Ledger:
-    """How often each stratum of one kernel has been visited."""
-
-    def __init__(self) -> None:
-        self.visits: Counter[Stratum] = Counter()
-
-    def visit(self, case: Case, *, family: str = "") -> None:
-        """Count one case.
-
-        The items of one group of a batch, which differ in bits only, are one case.
-
-        Args:
-            case: gives the stratum.
-            family: of its first floating argument, where it is not the case's own, as
-                in the groups of a batch.
-        """
-        stratum = stratum_of(case)
-        if family:
-            stratum = replace(stratum, family=family)
-        self.visits[stratum] += 1
-
-    def novelty(self, stratum: Stratum) -> float:
-        """Return how new a stratum is: 1 before the first visit, then 1/2."""
-        return 1 / (1 + self.visits[stratum])
-
-    def wanting(
-        self,
-        trait: str,
-        among: Sequence[str],
-        *,
-        like: Case | None = None,
-        count: int = 1,
-    ) -> tuple[str, ...]:
-        """Return the values of one trait that were visited least.
-
-        Args:
-            trait: a field of `Stratum`, such as "family".
-            among: the values to choose from; among equals the first comes first.
-            like: count visits to the strata that differ from this case's in the trait
-                alone before visits to all strata.
-            count: how many values to return at most; none comes twice.
-        """
-        near: Counter[str] = Counter()
-        everywhere: Counter[str] = Counter()
-        here = None if like is None else replace(stratum_of(like), **{trait: ""})
-        for stratum, visits in self.visits.items():
-            value = getattr(stratum, trait)
-            everywhere[value] += visits
-            if here is not None and replace(stratum, **{trait: ""}) == here:
-                near[value] += visits
-        ranked = sorted(dict.fromkeys(among), key=lambda v: (near[v], everywhere[v]))
-        return tuple(ranked[:count])
 
 
 # What a kernel declines: which aspect of the cases it raised on may be why.
@@ -309,7 +187,10 @@ class Record:
         batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
         worst: greatest |error| / tolerance of a case without failure.
-        notices: what a person should know, and whether it was told.
+        visits: cases by dtype and value family of the first floating argument; the
+            items of one group of a batch are one.
+        baselines: by kind, on how many cases one was tried and on how many rejected.
+        notices: what a person should know, and whether it was reported.
     """
 
     classes: frozenset[str]
@@ -319,12 +200,14 @@ class Record:
     batches: int = 0
     errors: int = 0
     worst: float = 0.0
+    visits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     notices: dict[str, bool] = field(default_factory=dict)
-    _kept: dict[str, int] = field(default_factory=dict)
-    _broken: dict[str, int] = field(default_factory=dict)
-    _undecided: dict[str, int] = field(default_factory=dict)
+    _kept: Counter[str] = field(default_factory=Counter)
+    _broken: Counter[str] = field(default_factory=Counter)
+    _undecided: Counter[str] = field(default_factory=Counter)
     _refusals: Refusals = field(default_factory=Refusals)
-    _notes: dict[str, int] = field(default_factory=dict)
+    _notes: Counter[str] = field(default_factory=Counter)
     _compared: dict[str, bool] = field(default_factory=dict)
     _judged: set[str] = field(default_factory=set)
     _unsupported: set[str] = field(default_factory=set)
@@ -360,6 +243,10 @@ class Record:
         """Count what one case teaches."""
         self.cases += 1
         dtype = case.data.dtype
+        self.visits[dtype, family_of(case)] += 1
+        for kind, rejected in report.baselines.items():
+            tried, times = self.baselines.get(kind, (0, 0))
+            self.baselines[kind] = tried + 1, times + rejected
         if report.error is not None:
             self.errors += 1
             self._memory += lost_memory(report)
@@ -370,8 +257,8 @@ class Record:
             self.notice(f"not judged on this backend: {report.unsupported}")
         else:
             self._judged.add(dtype)
-            told = report.verdicts and report.refusal is None
-            self._on_elements |= bool(told) and _has_elements(case)
+            decided = report.verdicts and report.refusal is None
+            self._on_elements |= bool(decided) and _has_elements(case)
         self._refusals.take(report)
         if _COMPARING.isdisjoint(report.verdicts):
             self._count_idle(report)
@@ -379,7 +266,7 @@ class Record:
             report.verdicts.values()
         ):
             self._decided += 1
-            self._structures[structure_of(case)] += 1
+            self._structures[hash(case.structure)] += 1
         for note in report.notes:
             self.note(note)
         self._take_compared(report.compared)
@@ -387,7 +274,7 @@ class Record:
             counts = {Verdict.CONFORMS: self._kept, Verdict.VIOLATES: self._broken}.get(
                 verdict, self._undecided
             )
-            counts[name] = counts.get(name, 0) + 1
+            counts[name] += 1
         if report.failure is None:
             self.worst = max(self.worst, min(report.ratio, 1.0))
         else:
@@ -397,7 +284,7 @@ class Record:
         """Count a case in which no value was compared."""
         failed = report.failure.message if report.failure else None
         rejected = report.refusal and (report.example or report.refusal)
-        told = (
+        every = (
             ("an error ended", report.error),
             ("this backend cannot judge", report.unsupported),
             ("the oracle raises on", report.oracle_raised),
@@ -405,7 +292,7 @@ class Record:
             ("the kernel failed on", failed),
             ("there is nothing to compare in", "-"),
         )
-        what, example = next((what, text) for what, text in told if text)
+        what, example = next((what, text) for what, text in every if text)
         self._idle[what] += 1
         self._examples.setdefault(what, example.removeprefix("-"))
 
@@ -413,7 +300,7 @@ class Record:
         """Return what was compared with the oracle's, whatever was found."""
         asked = self.classes & _COMPARING - _BESIDE
         wanted = self.classes & _VALUES or asked or self.classes
-        kept = any(self._kept.get(c) or self._broken.get(c) for c in wanted)
+        kept = any(self._kept[c] or self._broken[c] for c in wanted)
         return Compared(dict(self._compared) if asked else {}, kept)
 
     def uncompared(self, findings: list[Finding], ending: str) -> str:
@@ -447,10 +334,13 @@ class Record:
             texts.append(f"{what} {which}" + (f": {example}" if example else ""))
         return "; ".join(texts)
 
-    def take_batch(self, case: Case, made: Screened) -> None:
+    def take_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch teach that passed; suspects are cases."""
         if made.unsupported or made.error or made.lost:
             return
+        case = batch.case
+        for family in families_of(batch) if made.passed else ():
+            self.visits[case.data.dtype, family] += 1
         self.cases += made.passed
         self.prefiltered += made.passed
         self.batches += 1
@@ -458,11 +348,9 @@ class Record:
         self._on_elements |= made.passed > 0 and _has_elements(case)
         if decided := max(made.conforms.values(), default=0):
             self._decided += decided
-            self._structures[structure_of(case)] += 1
-        counted = ((made.conforms, self._kept), (made.undecided, self._undecided))
-        for told, counts in counted:
-            for name, n in told.items():
-                counts[name] = counts.get(name, 0) + n
+            self._structures[hash(case.structure)] += 1
+        self._kept.update(made.conforms)
+        self._undecided.update(made.undecided)
         self.worst = max(self.worst, min(made.ratio, 1.0))
         self._take_compared(made.compared)
 
@@ -478,15 +366,15 @@ class Record:
 
     def note(self, text: str) -> None:
         """Count something suspicious that violates nothing."""
-        self._notes[text] = self._notes.get(text, 0) + 1
+        self._notes[text] += 1
 
     def notice(self, text: str) -> None:
         """Keep something to tell, once."""
         self.notices.setdefault(text, False)
 
-    def untold(self) -> list[str]:
-        """Return the notices not told yet, and count them as told."""
-        texts = [text for text, told in self.notices.items() if not told]
+    def unreported(self) -> list[str]:
+        """Return the notices not reported yet, and count them as reported."""
+        texts = [text for text, reported in self.notices.items() if not reported]
         self.notices.update(dict.fromkeys(texts, True))
         return texts
 
@@ -509,19 +397,19 @@ class Record:
     def _tally(
         self, name: str, findings: list[Finding], *, idle: bool
     ) -> ContractTally:
-        kept, broken = self._kept.get(name, 0), self._broken.get(name, 0)
-        undecided = self._undecided.get(name, 0)
+        kept, broken = self._kept[name], self._broken[name]
+        undecided = self._undecided[name]
         states = [f.state for f in findings if f.signature.contract == name]
         unsettled = any(s not in CHARGED for s in states)
-        # A failure whose class was not told in time may be one of this class.
-        untold = name in DIAGNOSABLE and any(map(_is_untold, findings))
+        # A failure whose class was not attributed in time may be one of this class.
+        open_ = name in DIAGNOSABLE and any(map(_is_open, findings))
         if any(s in CHARGED for s in states):
             verdict = Verdict.VIOLATES
         elif name not in self.classes:
             return ContractTally(Verdict.NOT_APPLICABLE)
         elif self.errors or self.needs_gpu:
             verdict = Verdict.ERROR
-        elif kept and not (unsettled or untold or idle):
+        elif kept and not (unsettled or open_ or idle):
             verdict = Verdict.CONFORMS
         elif kept or undecided or broken or unsettled:
             # A failure that was not confirmed leaves the question open, and so does
@@ -550,8 +438,8 @@ class Record:
         return ContractTally(verdict, kept + max(broken, failed), undecided, failed)
 
 
-def _is_untold(finding: Finding) -> bool:
-    """Whether time ran out before the class of a failure was told."""
+def _is_open(finding: Finding) -> bool:
+    """Whether time ran out before the class of a failure was attributed."""
     explained = finding.explanation is not None and finding.explanation.complete
     stands = finding.state in CHARGED | {State.NEW}
     return stands and finding.signature.contract in DIAGNOSABLE and not explained

@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +16,7 @@ from hypothesis.strategies import SearchStrategy
 from kfuzz.core.budget import MEMBERS, Burst, Depth, Screened, SizeBudget, Suspect
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
+from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     CaseReport,
@@ -25,10 +26,15 @@ from kfuzz.core.verdict import (
     State,
     Verdict,
 )
+from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import CONFIRMATIONS
-from kfuzz.engine.search.case_drawing import batches_of, groups_of, search_round
-from kfuzz.engine.search.plan import Pace, wanted
-from kfuzz.engine.search.record import DIAGNOSABLE, Ledger, Record, families_of
+from kfuzz.engine.search.case_drawing import (
+    SizeClass,
+    groups_of,
+    round_seed,
+    search_round,
+)
+from kfuzz.engine.search.record import DIAGNOSABLE, Record
 from kfuzz.engine.workers.children import CompilesLong
 from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import ENDS_CHILD, Runner, charged, is_fault
@@ -37,7 +43,7 @@ from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
 from kfuzz.execution.device.backends import Batches
 from kfuzz.execution.processes.wire import VARIABLE as MEMORY
-from kfuzz.strategies.values import allowed_families
+from kfuzz.strategies.cases import bursts
 from kfuzz.targets.load import LoadedKernel
 
 WATCHED: Final = 400
@@ -52,6 +58,8 @@ _DIAGNOSING: Final = 0.25
 # that this may take where time is short.
 _BUILDS: Final = 4
 _BUILDING: Final = 0.2
+# Cases kept at once that waited for a compilation, which may serve a batch.
+_COMPILED: Final = 64
 # A call that a run's end cuts off is worth a notice after so many seconds, and after so
 # many times what calls took before.
 _LONG_SECONDS: Final = 5.0
@@ -66,12 +74,10 @@ class KernelSearch:
         rounds: rounds given.
         unfiltered: rounds of batches in a row in which none could be prefiltered.
         seconds: time spent.
-        ledger: what kinds of cases its search has visited.
-        baselines: by kind, on how many cases one was tried and on how many refused.
         symptoms: occurrences of each symptom, as its child showed it.
         known: how many suspects of batches were judged, by why they were suspect.
         shown: symptoms that led to a finding, as their child showed them.
-        undiagnosed: those of which a repeated one took too long to be told apart.
+        undiagnosed: those of which a repeated one took too long to be attributed.
         seen: signatures that are findings already.
         findings: by id.
         paths: their folders, by id.
@@ -84,8 +90,12 @@ class KernelSearch:
         built: structures whose launches were compiled for other GPUs.
         building: seconds that this took.
         tried: a case of each structure that was run, the first `WATCHED` of them.
-        pace: plans what runs next by what it costs; None where the order of the cases
-            follows from the seed alone.
+        sizes: the classes of sizes that share its time; one alone where the seed says
+            which cases there are.
+        patience: seconds that compiling for one case may take, once any was judged.
+        longest: those that it took at most for one that was judged.
+        given_up: structures that took longer: none of them is tried again.
+        compiled: cases that waited for a compilation, which can serve a batch.
     """
 
     loaded: LoadedKernel
@@ -95,8 +105,6 @@ class KernelSearch:
     rounds: int = 0
     unfiltered: int = 0
     seconds: float = 0.0
-    ledger: Ledger = field(default_factory=Ledger)
-    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
     shown: set[tuple[object, ...]] = field(default_factory=set)
@@ -112,7 +120,11 @@ class KernelSearch:
     built: set[object] = field(default_factory=set)
     building: float = 0.0
     tried: dict[object, Case] = field(default_factory=dict)
-    pace: Pace | None = None
+    sizes: Sequence[SizeClass] = ()
+    patience: float = math.inf
+    longest: float = 0.0
+    given_up: set[object] = field(default_factory=set)
+    compiled: deque[Case] = field(default_factory=lambda: deque(maxlen=_COMPILED))
 
     @property
     def node_id(self) -> str:
@@ -133,23 +145,30 @@ class KernelSearch:
         """Count what a case showed."""
         self.watch(case)
         self.record.take(case, report)
-        for kind, refused in report.baselines.items():
-            tried, times = self.baselines.get(kind, (0, 0))
-            self.baselines[kind] = tried + 1, times + refused
-        self.ledger.visit(case)
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""
         self.watch(batch.case)
-        self.record.take_batch(batch.case, made)
-        if made.passed:
-            for family in families_of(batch):
-                self.ledger.visit(batch.case, family=family)
+        self.record.take_batch(batch, made)
 
     def watch(self, case: Case) -> None:
         """Have the launches of a case held against the premises of a proof."""
         if len(self.tried) < WATCHED:
             self.tried.setdefault(case.structure, case)
+
+    @property
+    def compiling_limit(self) -> float:
+        """Seconds after which compiling for a case is given up.
+
+        All that a kernel launches may take long: twice what it took is no reason.
+        """
+        longest = 2 * self.longest if self.record.cases else math.inf
+        return max(self.patience, longest)
+
+    def give_up(self, case: Case, seconds: float) -> None:
+        """Try no case of this structure again: it takes too long to compile."""
+        self.given_up.add(case.structure)
+        self.record.note(f"not judged: compiling took more than {seconds:.0f} s")
 
     def keep(self, finding: Finding, path: Path) -> None:
         """Count a finding that is stored among those of the run."""
@@ -161,7 +180,7 @@ class KernelSearch:
         return any(signature.symptom == symptom for signature in self.seen)
 
     def is_open(self, signature: Signature) -> bool:
-        """Whether a finding that shows alike has not been told apart from others."""
+        """Whether a finding that shows alike has not been attributed."""
         return any(
             f.signature.symptom == signature.symptom
             and (f.explanation is None or not f.explanation.complete)
@@ -211,34 +230,12 @@ class Round:
                 they take no diagnosis from those that are found without.
             settled: whether no fresh child is asked about what the case suspects.
         """
-        if self.over:
+        if self.over or case.structure in self._kernel.given_up:
             return None
         judged: CaseReport | None = None
         with self.guarded():
             judged = self._judged(case, suspect=suspect, settled=settled)
         return judged
-
-    def judge_drawn(self, case: Case) -> CaseReport | None:
-        """Judge a case that was drawn, or have it wait and judge what has waited.
-
-        Returns:
-            What the case itself taught; None if it waits, or the round is over.
-        """
-        pace = self._kernel.pace
-        if pace is None or self.over:
-            return self.judge(case)
-        report = None
-        if pace.cases.is_quick(case):
-            report = self._judge_due(pace, case)
-        while not self.over and (other := pace.cases.due()) is not None:
-            self._judge_due(pace, other)
-        return report
-
-    def _judge_due(self, pace: Pace, case: Case) -> CaseReport | None:
-        start = time.perf_counter()
-        report = self.judge(case)
-        pace.cases.ran(case, time.perf_counter() - start)
-        return report
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -252,22 +249,18 @@ class Round:
 
     def _judged(self, case: Case, *, suspect: bool, settled: bool) -> CaseReport | None:
         """Judge a case, see `judge`; raises what keeps kfuzz from judging it."""
-        runner, pace = self._kernel.runner, self._kernel.pace
-        patience = math.inf if pace is None else pace.cases.patience(case)
-        start = time.perf_counter()
+        runner, limit = self._kernel.runner, self._kernel.compiling_limit
         try:
-            report = runner.judge(case, Depth.SEARCH, patience=patience)
-        except CompilesLong as given_up:
-            assert pace is not None
-            pace.cases.put_off(case, given_up.seconds)
+            report = runner.judge(case, Depth.SEARCH, patience=limit)
+        except CompilesLong as long:
+            self._kernel.give_up(case, long.seconds)
             return None
         except Stopped as stopped:
             self._note_open_call(case, stopped.calling)
             raise
-        if pace is not None:
-            waited, ran = time.perf_counter() - start, _has_run(report)
-            pace.costs.take(case, runner.spending, waited, ran=ran)
-            pace.take(case, report, runner.spending)
+        self._kernel.longest = max(self._kernel.longest, runner.compiled)
+        if runner.compiled and report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
+            self._kernel.compiled.append(case)
         if why := runner.children.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         accused = None if settled else self._accused(report)
@@ -365,7 +358,7 @@ class Round:
         fresh = [s for s in kernel.tried if s not in kernel.built]
         for structure in fresh if targets else ():
             spent = kernel.building + time.monotonic() - began
-            if kernel.pace is None:
+            if kernel.patience == math.inf:
                 full = done >= _BUILDS
             else:
                 full = done > 0 and spent > _BUILDING * (kernel.seconds + spent)
@@ -454,11 +447,6 @@ class Round:
         return report
 
 
-def _has_run(report: CaseReport) -> bool:
-    """Whether a kernel went its way to the end."""
-    return not (report.refusal or report.unsupported or report.error)
-
-
 def _is_diagnosed(times: int) -> bool:
     """Whether an occurrence of a symptom, counted from 1, is diagnosed."""
     return times <= DIAGNOSED or times & (times - 1) == 0
@@ -531,11 +519,9 @@ def prefilter_round(
     kernel: KernelSearch,
     this_round: Round,
     strategy: SearchStrategy[Case],
+    config: RunConfig,
     *,
-    backend: str,
-    members: int,
-    limit: int | None,
-    seed_value: int,
+    end: float,
 ) -> None:
     """Draw and prefilter the batches of a kernel's round.
 
@@ -543,30 +529,34 @@ def prefilter_round(
         kernel: the kernel.
         this_round: its round so far; takes what is found.
         strategy: of the kernel's cases.
-        backend: name of the run's backend.
-        members: most items of a batch; 1 for no batches.
-        limit: cases of the kernel in the whole run, None for no limit.
-        seed_value: everything drawn depends on it.
+        config: of the run.
+        end: `time.monotonic()` after which none is drawn.
     """
-    batches = runs_on(kernel.loaded.kernel, backend).limits.batches
+    batches = runs_on(kernel.loaded.kernel, kernel.runner.place.backend).limits.batches
     if batches is None:
         return
-    count, most = share_of(kernel, batches, limit)
-    if not count or members == 1 or kernel.unfiltered >= GIVEN_UP:
+    count, most = share_of(kernel, batches, config.budget.max_cases)
+    if not count or config.burst == 1 or kernel.unfiltered >= GIVEN_UP:
         return
     made = BatchRound(kernel, this_round, most=most)
     before = kernel.record.batches
-    admitted = allowed_families(kernel.loaded.kernel.declaration)
-    items = partial(items_of, batches=batches, most=members)
-    families = partial(wanted, kernel.ledger, among=admitted)
-    if kernel.pace is not None:
-        groups = groups_of(kernel.loaded.kernel)
-        for case in kernel.pace.compiled():
-            made.take_drawn(groups.burst(case, items(case), case.seed, families(case)))
-    drawn = batches_of(kernel.loaded.kernel, strategy, members=items, wanted=families)
-    search_round(drawn, made.take_drawn, cases=count, seed_value=seed_value)
+    items = partial(items_of, batches=batches, most=config.burst)
+    groups = groups_of(kernel.loaded.kernel)
+    compiled = list(kernel.compiled)
+    kernel.compiled.clear()
+    for case in compiled:
+        # Without an end the cases do not follow from how long others take.
+        if time.monotonic() < end < math.inf:
+            made.take(groups.burst(case, items(case), case.seed))
+    number = round_seed(config.seed, kernel.name, kernel.rounds, Purpose.BATCHES)
+    search_round(
+        bursts(strategy, groups, members=items), made.take,
+        cases=count, seed_value=number,
+        ends=lambda: made.is_over() or time.monotonic() >= end,
+        simplest=not kernel.rounds or end == math.inf,
+    )  # fmt: skip
     made.collect()
-    done = kernel.record.batches > before or made.waiting
+    done = kernel.record.batches > before or made.gave_up
     kernel.unfiltered = 0 if done else kernel.unfiltered + 1
 
 
@@ -575,7 +565,7 @@ class BatchRound:
 
     Attributes:
         items: items prefiltered or judged so far.
-        waiting: whether a batch was drawn that waits for another round.
+        gave_up: whether a batch took too long to compile.
     """
 
     def __init__(self, kernel: KernelSearch, this_round: Round, *, most: int) -> None:
@@ -587,13 +577,11 @@ class BatchRound:
             most: items after which no more are prefiltered.
         """
         self.items = 0
-        self.waiting = False
+        self.gave_up = False
         self._kernel = kernel
         self._round = this_round
         self._most = most
         self._pending: Burst | None = None
-        # The pending one as it was drawn.
-        self._drawn: Burst | None = None
         self._stale = self._failed = 0
 
     @property
@@ -607,55 +595,33 @@ class BatchRound:
         idle = self._stale >= STALE or self._failed >= FAILED
         return self._round.over or idle or self.left <= 0
 
-    def take_drawn(self, batch: Burst) -> None:
-        """Submit a batch that was drawn, or have it wait and submit what has waited."""
-        pace = self._kernel.pace
-        if pace is None or self.is_over():
-            self.take(batch)
+    def take(self, batch: Burst) -> None:
+        """Submit a batch once the one before is back; never raises."""
+        if self.is_over() or batch.case.structure in self._kernel.given_up:
             return
         if declined(self._kernel.loaded.kernel, batch.case):
-            return
-        if pace.batches.is_quick(batch):
-            self.take(batch)
-        else:
-            self.waiting = True
-        while not self.is_over() and (other := pace.batches.due()) is not None:
-            self.take(other)
-
-    def take(self, batch: Burst) -> None:
-        """Submit a burst once the one before is back; never raises."""
-        if self.is_over() or declined(self._kernel.loaded.kernel, batch.case):
             return
         self.collect()
         if self.is_over():
             return
-        drawn, batch = batch, replace(batch, members=min(batch.members, self.left))
+        batch = replace(batch, members=min(batch.members, self.left))
         with self._round.guarded():
             self._kernel.runner.submit(batch)
-            self._pending, self._drawn = batch, drawn
+            self._pending = batch
 
     def collect(self) -> None:
-        """Take what the pending burst says, if one is; judge its suspects."""
-        batch, drawn, self._pending = self._pending, self._drawn, None
-        if batch is None or drawn is None:
+        """Take what the pending batch shows, if one is; judge its suspects."""
+        batch, self._pending = self._pending, None
+        if batch is None:
             return
-        pace, runner = self._kernel.pace, self._kernel.runner
-        patience = math.inf if pace is None else pace.batches.patience(drawn)
         with self._round.guarded():
-            start = time.perf_counter()
             try:
-                made = runner.prefiltered(patience=patience)
-            except CompilesLong as given_up:
-                assert pace is not None
-                pace.batches.put_off(drawn, given_up.seconds)
-                self.waiting = True
+                limit = self._kernel.compiling_limit
+                made = self._kernel.runner.prefiltered(patience=limit)
+            except CompilesLong as long:
+                self._kernel.give_up(batch.case, long.seconds)
+                self.gave_up = True
                 return
-            if pace is not None:
-                spent, passed = runner.spending, made.passed > 0
-                seconds = spent.total if spent else time.perf_counter() - start
-                items = max(batch.members, 2)
-                pace.costs.take(batch.case, spent, seconds, items, ran=passed)
-                pace.batches.ran(drawn, seconds)
             self._take(batch, made)
 
     def _take(self, batch: Burst, made: Screened) -> None:

@@ -87,8 +87,6 @@ class RunClock:
 
 # Between two looks whether the run is over, while other kernels have theirs.
 _LOOK_SECONDS: Final = 0.2
-# What a kernel may have at once of its share of the time.
-_AT_ONCE: Final = 0.5
 
 
 class Scheduler:
@@ -148,15 +146,6 @@ class Scheduler:
         """Return a kernel's share of the time that is left."""
         left = sum(not k.done or k is kernel for k in self._kernels)
         return seconds * min(self.jobs, left) / left
-
-    def turn(self, seconds: float, kernel: KernelSearch) -> float:
-        """Return how much of the time that is left a kernel may have at once.
-
-        Half of its share where others wait: one slow round of a kernel, such as a
-        gradient, must not take the time of another.
-        """
-        waiting = sum(not k.done for k in self._kernels) > self.jobs
-        return self.share(seconds, kernel) * (_AT_ONCE if waiting else 1.0)
 
     def _next(self) -> KernelSearch | None:
         """Return the kernel that is next, None if none can be now.

@@ -25,11 +25,11 @@ IMPOSTOR: Final = "impostor"
 UNCALIBRATED: Final = "uncalibrated"
 
 TRIED: Final = 8
-"""Cases on which an impostor was tried before it is told that none refused it: on one
-or a few the judgement may rightly have no power."""
+"""Cases on which a trivial baseline was tried before a run reports that none rejected
+it: on one or a few the judgement may rightly have no power."""
 
 DUE: Final = 50
-"""Cases for each declared value, after which one that never came is told."""
+"""Cases for each declared value, after which one that never came is reported."""
 LEAST: Final = 50
 """Cases after which the share of those rejected says something."""
 
@@ -52,7 +52,7 @@ def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
     if scale is Scale.USUAL and (missing := _unexercised(kernel)):
         text = f"declared and never exercised: {', '.join(missing)}"
         yield Notice(node, text, UNEXERCISED)
-    for kind, (tried, times) in kernel.baselines.items():
+    for kind, (tried, times) in record.baselines.items():
         if tried >= TRIED and not times:
             text = (
                 f"a trivial baseline passes: {kind} in place of the results was "
@@ -63,7 +63,7 @@ def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
 
 def _unexercised(kernel: KernelSearch) -> list[str]:
     """Return the dtypes and value families that should have come long ago."""
-    visits, bound = kernel.ledger.visits, kernel.loaded.kernel
+    visits, bound = kernel.record.visits, kernel.loaded.kernel
     tensors, claims = bound.operator.tensors, bound.declaration
     passed = [tensors[n] for n in bound.arguments.tensors if n in tensors]
     floats = [p for p in passed if p.kind == "float"]
@@ -72,11 +72,12 @@ def _unexercised(kernel: KernelSearch) -> list[str]:
         wanted["dtype"] = {*claims.dtypes}
     if floats and floats[0].role == "data":  # weights and masks are mostly tame
         wanted["family"] = {*kept_to(floats[0].domain, allowed_families(claims))}
+    came = {"dtype": {d for d, _ in visits}, "family": {f for _, f in visits}}
     return [
         f"{trait} {name}"
         for trait, names in wanted.items()
         if visits.total() >= DUE * len(names)
-        for name in sorted(names - {getattr(stratum, trait) for stratum in visits})
+        for name in sorted(names - came[trait])
     ]
 
 
@@ -155,23 +156,10 @@ def _installed() -> str:
     return ".".join(version_of("torch").partition("+")[0].split(".")[:2])
 
 
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
-
-
-def shipped_statement(device: str, installed: str = "") -> Path | None:
-    """Return the statement that kfuzz ships for a version, or else the latest one.
-
-    Args:
-        device: name of a backend.
-        installed: torch's version, "2.13"; that which is installed by default.
-    """
+def shipped_statement(device: str) -> Path | None:
+    """Return the statement that kfuzz ships for a backend, None if there is none."""
     kind = BACKENDS[device].torch_type
-    files = {_version(f): f for f in _KEPT.glob(f"torch-*-{kind}.json")}
-    if not files:
-        return None
-    installed = installed or _installed()
-    return files[installed if installed in files else max(files, key=_numbers)]
+    return next(_KEPT.glob(f"torch-*-{kind}.json"), None)
 
 
 def _version(statement: Path) -> str:

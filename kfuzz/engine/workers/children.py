@@ -77,6 +77,7 @@ class Served:
         pulse: descriptor of what it shares; None without a process.
         lost: whether it has ended.
         busy: whether a reply is still to come.
+        compiled: seconds of the last wait in which something was compiled.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Served:
         self.peer = peer
         self.pulse = pulse
         self.lost = self.busy = False
+        self.compiled = 0.0
         self._expired = expired
         self._pid: int | None = getattr(peer, "pid", None)
         self._since = self._begun = self._now()
@@ -122,7 +124,7 @@ class Served:
             CompilesLong: if compilations take longer than they may.
         """
         beat, self._progresses = self._beat(), False
-        compiled, look = 0.0, min(limit, LOOK_SECONDS)
+        self.compiled, look = 0.0, min(limit, LOOK_SECONDS)
         while True:
             try:
                 reply = self.peer.wait(look)
@@ -140,9 +142,9 @@ class Served:
                     raise
                 now = self._beat()
                 if now and now[COMPILING_BYTE]:
-                    compiled += look
-                    if compiled >= compiling:
-                        raise CompilesLong(compiled) from None
+                    self.compiled += look
+                    if self.compiled >= compiling:
+                        raise CompilesLong(self.compiled) from None
                 if now[:CALL_BYTES] != beat[:CALL_BYTES]:
                     beat, self._since = now, self._now()
                     self._begun = self._since

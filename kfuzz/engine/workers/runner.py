@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.arithmetic_facts import Observed
-from kfuzz.core.budget import Burst, Depth, Screened, SizeBudget, Spending
+from kfuzz.core.budget import Burst, Depth, Screened, SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import (
     BackendError,
@@ -434,7 +434,7 @@ class Runner:
             while reducing are short.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
-        spending: what the last answer took in its child; None where none came.
+        compiled: seconds of compiling that were waited for with the last answer.
 
     Every method that waits raises `Stopped` once `expired` says so.
     """
@@ -453,7 +453,7 @@ class Runner:
         self.predicted = 0.0
         self.hanging = False
         self.fault: Failure | None = None
-        self.spending: Spending | None = None
+        self.compiled = 0.0
         self._expired = expired
         self._passed: dict[str, Any] | None = None
         # Who prefilters a batch whose answer nobody has asked for yet.
@@ -901,12 +901,11 @@ class Runner:
             ChildDied, ChildTimeout: if there is no reply.
             CompilesLong: if there is none yet since it compiles; its child is ended.
         """
-        self.spending = None
         try:
             reply = peer.wait(
                 limit, on_device=self._hang_limit(), compiling=patience, until=until
             )
-            self.spending = reply.get("spending")
+            self.compiled = peer.compiled
         except CompilesLong:
             self.children.replace(peer)
             raise

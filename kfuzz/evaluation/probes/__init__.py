@@ -1,26 +1,23 @@
-"""The probes, a file for each kind; adding the file adds its steps."""
+"""The probes that a case is put to which conforms so far."""
 
-from functools import cache
-from importlib import import_module
-from itertools import groupby
-from pkgutil import iter_modules
+from typing import Final
 
 from kfuzz.evaluation.diagnosis import Step
+from kfuzz.evaluation.probes import building, calls, repeats
 
-
-@cache
-def further_steps() -> tuple[tuple[Step, ...], ...]:
-    """Return what a case that conforms is put to, in groups, by the steps' places.
-
-    Raises:
-        ValueError: if two steps have one place.
-    """
-    found: dict[tuple[int, int], Step] = {}
-    for file in iter_modules(__path__):
-        for made in vars(import_module(f"{__name__}.{file.name}")).values():
-            if not isinstance(made, Step) or made.place is None:
-                continue
-            if found.setdefault(made.place, made) is not made:
-                raise ValueError(f"two steps have the place {made.place}")
-    groups = groupby(sorted(found), key=lambda place: place[0])
-    return tuple(tuple(found[place] for place in group) for _, group in groups)
+FURTHER: Final[tuple[tuple[Step, ...], ...]] = (
+    (calls.STEP, building.STEP),
+    (calls.SHORTER_STEP,),
+    (building.OPCHECKING_STEP,),
+    (repeats.GRADIENTS_STEP,),
+    (
+        repeats.STEP,
+        repeats.BATCHES_STEP,
+        calls.OVERLAPPING_STEP,
+        calls.COLLECTIVE,
+        calls.MEASURING_STEP,
+    ),
+    (calls.REPLAYING_STEP,),
+    (repeats.SCALING_STEP, repeats.PERMUTING_STEP),
+)
+"""In groups: after each the case is judged."""

@@ -34,7 +34,6 @@ STEP: Final = Step(
     (Probe.BUILD,),
     with_builds,
     lambda evidence, calls: bool(evidence.case.targets),
-    place=(1, 2),
 )
 
 
@@ -211,5 +210,5 @@ def permuted(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
 
 # In a child alone: it runs under modes of torch's, and imports much of it.
 OPCHECKING_STEP: Final = Step(
-    (Probe.OPCHECK,), with_opcheck, lambda evidence, calls: is_child(), place=(3, 1)
+    (Probe.OPCHECK,), with_opcheck, lambda evidence, calls: is_child()
 )

@@ -123,7 +123,7 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
         given = replace(derived, values=values)
-        runs[probe] = calls.on(given, whole, seed=seed)
+        runs[probe] = calls.call(whole, given, manner=Manner(seed=seed), stays=True)
 
     def grown() -> Evidence:
         return replace(evidence, runs=dict(runs), others=dict(others))
@@ -142,7 +142,9 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
     if not conforms(evidence, Probe.SECOND):
         given = replace(derived, values=second)
-        runs[Probe.SECOND_ALONE] = calls.on(given, whole, apart=True, seed=SEED)
+        runs[Probe.SECOND_ALONE] = calls.call(
+            whole, given, elsewhere=True, manner=Manner(seed=SEED), stays=True
+        )
         third = within(halved(data))
         admit(third, Probe.THIRD)
         run(Probe.THIRD, third)
@@ -186,7 +188,6 @@ STEP: Final = Step(
     ),
     with_second_call,
     _is_due,
-    place=(1, 1),
 )
 
 
@@ -218,8 +219,8 @@ def with_shorter(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
     def after(evidence: Evidence, before: Derived, probe: Probe) -> Evidence:
         # What is admitted of the second data has the same form.
-        calls.on(before, whole)
-        run = calls.on(part, wanted)
+        calls.call(whole, before)
+        run = calls.call(wanted, part)
         return evidence.running({probe: run}, {probe: wanted})
 
     evidence = evidence.knowing(Shorter(_difference(part.case, derived.case)))
@@ -302,7 +303,6 @@ def _cut(derived: Derived, sizes: Mapping[str, int]) -> Derived | None:
 SHORTER_STEP: Final = Step(
     (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT),
     with_shorter,
-    place=(2, 1),
 )
 
 
@@ -360,7 +360,7 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
     pairs = ((calls.plain, evidence.acceptance), found)
     alone = []
     for given, accepted in pairs:
-        single = calls.on(given, accepted, apart=True)
+        single = calls.call(accepted, given, elsewhere=True)
         alone.append(_grown(evidence, single, single, accepted))
         if not conforms(alone[-1], Probe.ALONE):
             return evidence
@@ -414,13 +414,11 @@ OVERLAPPING_STEP: Final = Step(
     _PROBES,
     with_overlap,
     lambda evidence, calls: not evidence.base.programs,
-    place=(5, 3),
 )
 COLLECTIVE: Final = Step(
     _PROBES,
     with_collective,
     lambda evidence, calls: evidence.case.collective and not evidence.base.programs,
-    place=(5, 4),
 )
 
 
@@ -450,7 +448,7 @@ def with_replays(evidence: Evidence, calls: CaseCalls) -> Evidence:
     grown = _confirmed(replays, _REPLAYING_PROBES)
     if grown is None or not _missed(grown, _REPLAYING_PROBES):
         return grown or evidence
-    alone = calls.on(other, wanted, apart=True)
+    alone = calls.call(wanted, other, elsewhere=True)
     return grown.running({Probe.SECOND_ALONE: alone}, {Probe.SECOND_ALONE: wanted})
 
 
@@ -477,7 +475,6 @@ REPLAYING_STEP: Final = Step(
     _REPLAYING_PROBES,
     with_replays,
     lambda evidence, calls: calls.caller.captures,
-    place=(6, 1),
 )
 
 
@@ -501,7 +498,7 @@ def with_measuring(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
     def run(step: int, measuring: Measuring | None) -> Run:
         manner = Manner(measuring=measuring)
-        return calls.again(evidence, plain=True, manner=manner, step=step)
+        return calls.call(evidence.acceptance, calls.plain, manner=manner, step=step)
 
     interpreted = interpreting()
     most = MOST_INTERPRETED if interpreted else MOST
@@ -536,6 +533,4 @@ def _measuring_is_due(evidence: Evidence, calls: CaseCalls) -> bool:
     return not evidence.declaration.configs and evidence.base.configs > 1
 
 
-MEASURING_STEP: Final = Step(
-    _MEASURING_PROBES, with_measuring, _measuring_is_due, place=(5, 5)
-)
+MEASURING_STEP: Final = Step(_MEASURING_PROBES, with_measuring, _measuring_is_due)

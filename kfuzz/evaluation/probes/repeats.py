@@ -87,7 +87,7 @@ def loaded(evidence: Evidence, calls: CaseCalls, *, thorough: bool) -> Evidence:
     """Return the evidence with repeats of the case beside other work."""
     return with_loads(
         evidence,
-        lambda company: calls.again(evidence, manner=Manner(company=company)),
+        lambda company: calls.call(evidence.acceptance, manner=Manner(company=company)),
         thorough=thorough,
     )
 
@@ -96,7 +96,6 @@ STEP: Final = Step(
     tuple(_COMPANY),
     lambda evidence, calls: loaded(evidence, calls, thorough=calls.thorough),
     lambda evidence, calls: calls.on_gpu,
-    place=(5, 1),
 )
 # Elsewhere what a call finds in free memory may differ from one to the next.
 ON_MISS: Final = Step(
@@ -131,11 +130,11 @@ def with_repeats(evidence: Evidence, calls: CaseCalls) -> Evidence:
     runs = dict(evidence.runs)
     other = Poison.NAN if calls.poison is Poison.FINITE else Poison.FINITE
     if Probe.REPEAT not in runs:
-        runs[Probe.REPEAT] = calls.again(evidence)
-    runs[Probe.OTHER_POISON] = calls.again(evidence, poison=other)
-    runs[Probe.OTHER_REPEAT] = calls.again(evidence, poison=other)
+        runs[Probe.REPEAT] = calls.call(evidence.acceptance)
+    runs[Probe.OTHER_POISON] = calls.call(evidence.acceptance, poison=other)
+    runs[Probe.OTHER_REPEAT] = calls.call(evidence.acceptance, poison=other)
     if missed and calls.asks(Probe.ELSEWHERE):
-        runs[Probe.ELSEWHERE] = calls.again(evidence, elsewhere=True)
+        runs[Probe.ELSEWHERE] = calls.call(evidence.acceptance, elsewhere=True)
     return replace(evidence, runs=runs)
 
 
@@ -148,11 +147,13 @@ def _with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with other orders of programs, up to one that matters."""
     race = accesses(evidence, "race")[0]
     lasts = {Probe.ONE_LAST: race.program, Probe.OTHER_LAST: race.other}
-    evidence = evidence.running({Probe.REPEAT: calls.again(evidence)})
+    evidence = evidence.running({Probe.REPEAT: calls.call(evidence.acceptance)})
     for probe in ORDERS:
         reverse = probe is Probe.REVERSED
         manner = Manner(reverse=reverse, last=lasts.get(probe))
-        evidence = evidence.running({probe: calls.again(evidence, manner=manner)})
+        evidence = evidence.running(
+            {probe: calls.call(evidence.acceptance, manner=manner)}
+        )
         # A program that waits for another makes some orders impossible.
         if comparable(evidence, probe) and not agree(evidence, Probe.BASE, probe):
             break
@@ -337,7 +338,7 @@ def with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
     return evidence.knowing(Permuted(found))
 
 
-PERMUTING_STEP: Final = Step((Probe.PERMUTED,), with_orders, place=(7, 2))
+PERMUTING_STEP: Final = Step((Probe.PERMUTED,), with_orders)
 
 
 # Powers of two taken out of a homogeneous operator: what scaled data give.
@@ -594,7 +595,6 @@ def _tells(accepted: Acceptance, y: Tensor, wanted: Tensor, floor: int) -> Tenso
 SCALING_STEP: Final = Step(
     (Probe.SCALED, Probe.SCALED_REPEAT, Probe.UNSCALED, Probe.UNSCALED_REPEAT),
     with_scaling,
-    place=(7, 1),
 )
 
 
@@ -645,11 +645,11 @@ def with_batches(evidence: Evidence, calls: CaseCalls) -> Evidence:
             if len(axes) < len(places):
                 return evidence
         if axes is not None:
-            found.append(Rows(rows, axes, calls.on(part, wanted)))
+            found.append(Rows(rows, axes, calls.call(wanted, part)))
     if axes is None or not found:
         return evidence
     everything = tuple(range(n))
-    twice = [Rows(everything, axes, calls.on(derived, whole)) for _ in "12"]
+    twice = [Rows(everything, axes, calls.call(whole, derived)) for _ in "12"]
     return evidence.knowing(Batches((*twice, *found)))
 
 
@@ -710,7 +710,7 @@ def axis_of_rows(
     return at if (one[at], other[at]) == rows else None
 
 
-BATCHES_STEP: Final = Step((Probe.SLICED,), with_batches, place=(5, 2))
+BATCHES_STEP: Final = Step((Probe.SLICED,), with_batches)
 
 
 # The same gradients, asked of autograd in other ways; see `Way`.
@@ -738,7 +738,7 @@ def with_ways(evidence: Evidence, calls: CaseCalls) -> Evidence:
     asked += [(way, "") for way in Way if way is not Way.ALONE]
     for way, argument in asked:
         instead = function.asked(way, argument)
-        run = calls.again(evidence, plain=True, instead=instead)
+        run = calls.call(evidence.acceptance, calls.plain, instead=instead)
         if run.unreliable:
             continue
         shown = _comparable(evidence, run, way, f"d{argument}")
@@ -769,5 +769,4 @@ GRADIENTS_STEP: Final = Step(
     tuple(PROBES.values()),
     with_ways,
     lambda evidence, calls: evidence.operator.forward is not None,
-    place=(4, 1),
 )

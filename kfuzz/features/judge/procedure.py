@@ -402,11 +402,15 @@ class Search(Campaign):
         """Return the limits on cases: those of small ones, unless none is as small."""
         return budget_of(self._reference, self.backend.name)
 
+    def shares_time(self) -> bool:
+        """Return False: a fresh process costs more than any size that is searched."""
+        return False
+
     def strategy(
-        self, kernel: KernelSearch, without: Collection[str], *, tall: bool = False
+        self, kernel: KernelSearch, budget: SizeBudget, without: Collection[str]
     ) -> "SearchStrategy[Case] | None":
         """Return what cases are drawn from, with the file's own values among them."""
-        made = super().strategy(kernel, without, tall=False)
+        made = super().strategy(kernel, replace(budget, tall=0), without)
         if made is None:
             return None
         made = made.filter(self._is_near)
@@ -434,7 +438,7 @@ class Search(Campaign):
             began = time.monotonic()
             this_round.judge(case)
             kernel.seconds += time.monotonic() - began
-            for text in kernel.record.untold():
+            for text in kernel.record.unreported():
                 yield Notice(kernel.node_id, text)
             if isinstance(this_round.error, KfuzzError):
                 raise this_round.error

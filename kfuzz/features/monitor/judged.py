@@ -15,7 +15,6 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.gradients.bounds import charged, in_force
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
@@ -78,24 +77,14 @@ def judged(
         if found is not None:
             what = found.describe()
             raise Undefined(f"{what}, which nonfinite='undefined' leaves open")
-    asked = posed(operator, declaration, Derived(case, values))
-    if asked.refused is not None:
-        line = next(iter(str(asked.refused).strip().splitlines()), "")
-        kind = type(asked.refused).__name__
+    evidence = posed(operator, declaration, Derived(case, values))
+    if evidence.refused is not None:
+        line = next(iter(str(evidence.refused).strip().splitlines()), "")
+        kind = type(evidence.refused).__name__
         raise Outside(f"the reference raises {kind}: {line:.200}")
-    accepted = asked.acceptance
-    expected = {} if accepted is None else expected_metadata(accepted)
-    evidence = Evidence(
-        case=case,
-        operator=operator,
-        declaration=declaration,
-        problem=asked.problem,
-        acceptance=accepted,
-        runs={Probe.BASE: run_of(seen, expected, metadata)},
-        explicit=explicit,
-        out_of_bounds=asked.out_of_bounds,
-        nonfinite=asked.nonfinite,
-    )
+    expected = expected_metadata(evidence.acceptance or {})
+    base = run_of(seen, expected, metadata)
+    evidence = replace(evidence, runs={Probe.BASE: base}, explicit=explicit)
     every = frozenset(CLASSES)
     if operator.forward is not None:
         every = in_force(every, every)

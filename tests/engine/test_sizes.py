@@ -1,0 +1,149 @@
+"""Classes of sizes share a kernel's time, and none is left out for what it costs."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kfuzz.contracts import operators as ops
+from kfuzz.core.budget import Budget, SizeBudget
+from kfuzz.core.errors import BindingError
+from kfuzz.core.event import KernelFinished
+from kfuzz.core.recipe import Case
+from kfuzz.engine.config import RunConfig
+from kfuzz.engine.search.campaign import run
+from kfuzz.engine.search.case_drawing import (
+    SHORTEST_ROUND,
+    due,
+    quantum,
+    search_round,
+    size_classes,
+    strategy_of,
+)
+from tests.contracts.test_operator_domains import kernel_of
+
+KERNEL = """
+import time
+
+import torch
+
+import kfuzz
+from kfuzz.contracts import operators as ops
+from kfuzz.execution.calls.compiling import at_work
+
+seen = set()
+
+
+@kfuzz.kernel(ops.relu)
+def relu(x):
+    with open({log!r}, "a") as log:
+        log.write(f"{{x.numel()}}\\n")
+    {slow}
+    return torch.relu(x)
+"""
+SLOW = "time.sleep(0.7 if x.numel() > 1000 else 0)"
+COMPILES = """
+    if x.shape not in seen:
+        with at_work():
+            time.sleep(60 if x.numel() > 8000 else SHORT)
+        seen.add(x.shape)
+"""
+
+
+def searched(
+    tmp_path: Path, slow: str, budget: Budget
+) -> tuple[list[int], KernelFinished]:
+    """Return the elements of each call in a run of one kernel, and how it ended."""
+    log = tmp_path / "calls"
+    source = KERNEL.format(log=str(log), slow=slow)
+    (tmp_path / "kernels.py").write_text(source, encoding="utf-8")
+    config = RunConfig(
+        targets=(str(tmp_path / "kernels.py"),),
+        root=tmp_path,
+        corpus=tmp_path / "corpus",
+        seed=1,
+        budget=budget,
+        device="cpu",
+        contracts=("K-LIV-*", "K-VAL-*"),
+    )
+    events = list(run(config, stop=threading.Event()))
+    [kernel] = [e for e in events if isinstance(e, KernelFinished)]
+    assert not kernel.findings
+    return [int(line) for line in log.read_text().split()], kernel
+
+
+def test_the_class_that_had_least_time_is_next() -> None:
+    classes = size_classes(SizeBudget(1 << 16, 64), lambda budget: None)
+    assert [c.budget.elements for c in classes] == [1 << 16, 1 << 12, 1 << 8]
+    assert due(classes) is classes[0]
+    classes[0].seconds, classes[1].seconds = 9.0, 0.5
+    assert due(classes) is classes[2]
+
+
+def test_a_class_in_which_no_case_exists_is_left_out() -> None:
+    def possible(budget: SizeBudget) -> None:
+        if budget.elements < 1000:
+            raise BindingError("no shape")
+
+    classes = size_classes(SizeBudget(1 << 22, 1 << 16), possible)
+    assert [c.budget.elements for c in classes] == [1 << 22, 1 << 16, 1 << 12]
+
+
+def test_a_round_is_as_long_as_the_time_for_the_last_one_allowed() -> None:
+    [size] = size_classes(SizeBudget(1 << 8, 64), lambda budget: None)
+    lengths = [size.cases]
+    for cut_at in (None, None, 30, 2, None):
+        size.count(1.0, cut_at=cut_at)
+        lengths.append(size.cases)
+    assert lengths == [25, 50, 100, 30, 9, 18]
+    assert (size.rounds, size.seconds) == (5, 5.0)
+
+
+def test_rounds_cut_short_draw_large_sizes_as_often_as_whole_ones() -> None:
+    kernel = kernel_of(ops.softmax)
+    strategy = strategy_of(kernel, SizeBudget(1 << 16, 64))
+    assert strategy is not None
+    found: list[Case] = []
+    for seed in range(40):
+        end = len(found) + 3
+        search_round(
+            strategy, found.append, cases=SHORTEST_ROUND, seed_value=seed, climb=False,
+            ends=lambda end=end: len(found) >= end, simplest=False,
+        )  # fmt: skip
+    assert len(found) == 120
+    assert sum(case.largest > 1 << 12 for case in found) > 120 / 8
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(0.1, 0.2), (8.0, 1.0), (1e9, 2.0)])
+def test_a_round_draws_for_a_part_of_the_time(left: float, seconds: float) -> None:
+    assert quantum(left) == seconds
+
+
+@pytest.mark.slow
+def test_what_is_slow_is_drawn_all_the_same_and_does_not_take_all_time(
+    tmp_path: Path,
+) -> None:
+    calls, kernel = searched(tmp_path, SLOW, Budget(max_time=10.0))
+    assert sum(n > 1000 for n in calls) >= 4
+    assert kernel.cases > 100
+
+
+@pytest.mark.slow
+def test_a_compilation_that_takes_a_minute_is_given_up(tmp_path: Path) -> None:
+    slow = COMPILES.replace("SHORT", "0.01")
+    _, kernel = searched(tmp_path, slow, Budget(max_time=15.0))
+    assert kernel.cases > 50
+    assert any("compiling took more than" in each.note for each in kernel.notes)
+
+
+@pytest.mark.slow
+def test_what_was_compiled_for_one_case_serves_a_batch(tmp_path: Path) -> None:
+    slow = COMPILES.replace("SHORT", "0.4")
+    _, kernel = searched(tmp_path, slow, Budget(max_time=10.0))
+    assert kernel.cases > 25 * kernel.tried.structures
+
+
+@pytest.mark.slow
+def test_without_a_time_limit_no_clock_has_a_part_in_the_cases(tmp_path: Path) -> None:
+    _, kernel = searched(tmp_path, SLOW, Budget(None, max_cases=8))
+    assert kernel.cases == 8
