@@ -308,16 +308,13 @@ class Prover:
         relations: the premises.
         solver: answers.
         fixed: values of symbols, where sizes are concrete.
-        preferred: places of the layouts that are tried first, by access; those that an
-            access is proved in are noted.
     """
 
     def __init__(
         self, graph: Graph, relations: Relations, solver: Solver, *,
-        fixed: Mapping[Atom, int], preferred: dict[int, int] | None = None,
+        fixed: Mapping[Atom, int],
     ) -> None:  # fmt: skip
         self._graph, self._relations, self._solver = graph, relations, solver
-        self._preferred = {} if preferred is None else preferred
 
         def put(atom: Atom) -> Poly | None:
             if atom in fixed:
@@ -491,16 +488,13 @@ class Prover:
     def _tried(self, number: int, access: Access, layouts: Sequence[Layout]) -> Verdict:
         given = [access.path, access.mask]
         offset = self._fix.poly(access.offset)
-        first = self._preferred.get(number)
-        for place in sorted(range(len(layouts)), key=lambda place: place != first):
-            layout = self._fixed(layouts[place])
+        for layout in map(self._fixed, layouts):
             indices = indices_of(offset, layout)
             if indices is None:
                 continue
             reply = self._ask(inside(indices, layout), given, access.shape)
             if reply is Reply.PROVED:
                 self._fitting[number] = layout, indices
-                self._preferred[number] = place
                 self._facts[number] = list(products(indices, layout))
                 return PROVED
         # A load may touch what lies between elements too; what leaves the span of them

@@ -25,7 +25,7 @@ from kfuzz.features.prove.fitting import (
 from kfuzz.features.prove.ir.concrete import difference
 from kfuzz.features.prove.ir.graph import NARROW, WIDE, graph_of, ttir
 from kfuzz.features.prove.ir.ttir import Function, UnreadableError, read
-from kfuzz.features.prove.ir.values import LOAD, Atom, Graph, all_of, grid
+from kfuzz.features.prove.ir.values import LOAD, Atom, Graph, all_of
 from kfuzz.features.prove.observing import Counterexample, Observed, Outcome
 from kfuzz.features.prove.properties import PROVED, Property, Prover, Verdict
 from kfuzz.features.prove.sampling import (
@@ -45,9 +45,6 @@ from kfuzz.strategies.layouts import layout_name
 
 SECONDS: Final = 60.0
 """Processor time of one kernel."""
-
-LAUNCHES: Final = 3
-"""Single launches of each variant for which what is not proved for all is tried."""
 
 OBSERVE_SECONDS: Final = 15.0
 """How long real launches may take, in all."""
@@ -341,11 +338,8 @@ class KernelProver:
                 continue
             found = bare or list(islice(self._examples(wanted, failing), _PER_PROPERTY))
             examples += found
-            if found:
-                first = found[0]
-                made.append(ProvenProperty(wanted, Proven.OPEN, first.why, first.line))
-            else:
-                made.append(self._single(wanted, failing))
+            first = found[0] if found else failing[0][1]
+            made.append(ProvenProperty(wanted, Proven.OPEN, first.why, first.line))
         return made, examples
 
     def _failing(self, wanted: Property) -> list[tuple[Place, Verdict]] | None:
@@ -415,29 +409,6 @@ class KernelProver:
             for call in calls[:_PER_PROPERTY]
         ]
 
-    def _single(
-        self, wanted: Property, failing: Sequence[tuple[Place, Verdict]]
-    ) -> ProvenProperty:
-        """Try a property for single launches where it is not proved for all."""
-        shown: list[str] = []
-        _, first = failing[0]
-        for place, _ in failing:
-            variant = self._variants[place]
-            if isinstance(variant.graph, str):
-                return ProvenProperty(wanted, Proven.OPEN, variant.graph)
-            for made in spread(variant.made):
-                self._pause()
-                if time.process_time() > self._end:
-                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
-                values = quantities(made.launch)
-                fixed = {a: n for a, n in values.items() if a not in _GRIDS}
-                verdicts = self._of_launch(wanted, made, place, fixed)
-                if any(v.reply is not Reply.PROVED for v in verdicts):
-                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
-                shown.append(described(made))
-        text = "; ".join(dict.fromkeys(shown[:LAUNCHES]))
-        return ProvenProperty(wanted, Proven.LAUNCH, first.why, first.line, launch=text)
-
     def _examples(
         self, wanted: Property, failing: Sequence[tuple[Place, Verdict]]
     ) -> Iterator[Counterexample]:
@@ -498,7 +469,6 @@ def nothing(node_id: str, why: str) -> Outcome:
 
 _REFUSED: Final = "Triton's frontend rejects it"
 _LATE: Final = Verdict(Reply.UNKNOWN, 0, "for want of time")
-_GRIDS: Final = frozenset(grid(axis) for axis in range(3))
 
 
 def _has_indices(launch: Launch) -> bool:
@@ -514,13 +484,6 @@ def _casts(functions: Mapping[str, Function]) -> int:
             count += operation.name == "arith.trunci"
             pending += [block for region in operation.regions for block in region]
     return count
-
-
-def spread(made: Sequence[Made]) -> list[Made]:
-    """Return a few launches: a small one, a middling one, a large one."""
-    last = len(made) - 1
-    places = dict.fromkeys(last * i // (LAUNCHES - 1) for i in range(LAUNCHES))
-    return [made[place] for place in places]
 
 
 def outputs(made: Iterable[Made]) -> list[str]:
@@ -556,14 +519,6 @@ def varied(
             kinds.setdefault(layouts, []).append(pair)
     for row in zip_longest(*kinds.values()):
         yield from (pair for pair in row if pair is not None)
-
-
-def described(made: Made) -> str:
-    """Return a launch in words: its kernel, and the shapes of the case."""
-    shapes = ", ".join(
-        f"{name}{list(spec.shape)}" for name, spec in made.case.tensors.items()
-    )
-    return f"{made.launch.kernel} on {shapes}"
 
 
 # Counterexamples that were run: what each refutes.

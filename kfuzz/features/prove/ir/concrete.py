@@ -1,6 +1,6 @@
 """A graph on one launch: which bytes each program touches, by its formulas."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from kfuzz.features.prove.ir.values import (
     SYMBOL,
     Access,
     Atom,
-    Cond,
     Graph,
     UnknownValueError,
     Valuation,
@@ -152,14 +151,10 @@ class _Frame(Valuation):
         assert kind == REMAINDER
         return np.asarray(left - whole * divisor)
 
-    def cond(self, condition: Cond) -> Any:
-        match condition.kind:
-            case "not":
-                return np.logical_not(self.cond(condition.parts[0]))
-            case "and" | "or":
-                join = np.logical_and if condition.kind == "and" else np.logical_or
-                return reduce(join, map(self.cond, condition.parts))
-        return super().cond(condition)
+    def _joined(self, kind: str, held: Iterator[Any]) -> Any:
+        if kind == "not":
+            return np.logical_not(next(held))
+        return reduce(np.logical_and if kind == "and" else np.logical_or, held)
 
 
 def difference(

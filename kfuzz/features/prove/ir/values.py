@@ -468,6 +468,9 @@ class UnknownValueError(Exception):
 class Valuation:
     """Computes numbers and conditions from the values of atoms.
 
+    The values are Python's integers here. Those of a subclass are what adds, multiplies
+    and compares as integers do.
+
     Args:
         values: by atom.
     """
@@ -516,15 +519,20 @@ class Valuation:
                 return self.poly(condition.parts[0]) <= 0
             case "eq":
                 return self.poly(condition.parts[0]) == 0
-            case "and":
-                return all(map(self.cond, condition.parts))
-            case "or":
-                return any(map(self.cond, condition.parts))
-            case "not":
-                return not self.cond(condition.parts[0])
+            case "and" | "or" | "not" as kind:
+                return self._joined(kind, map(self.cond, condition.parts))
             case "data":
-                raise UnknownValueError(str(condition))
+                return self._doubted(condition)
         return condition.kind == "true"
+
+    def _joined(self, kind: str, held: Iterator[Any]) -> Any:
+        """Return what comes of conditions, all of them in a row evaluated or not."""
+        if kind == "not":
+            return not next(held)
+        return all(held) if kind == "and" else any(held)
+
+    def _doubted(self, condition: Cond) -> Any:
+        raise UnknownValueError(str(condition))
 
 
 Shape = tuple[int, ...]
