@@ -270,8 +270,6 @@ def verify(
     """
     if sample < 0:
         raise UsageError(f"{sample} is not at least 0", where="--sample")
-    if sample < 0:
-        raise UsageError(f"{sample} is not at least 0", where="--sample")
     document = _parsed(read_plain(file, _MOST_BYTES, fix=_FIX), file)
     project = open_project(corpus)
     with report_stream() as out:

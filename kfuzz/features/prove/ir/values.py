@@ -613,7 +613,7 @@ class Pointer:
 
     Attributes:
         base: the argument that it is computed from; "" where that is unknown.
-        offset: in elements from there.
+        poly: its distance in elements from there.
         itemsize: bytes of what it points to.
         shape: of the block.
         checks: as of `Number`.
@@ -621,7 +621,7 @@ class Pointer:
     """
 
     base: str
-    offset: Poly
+    poly: Poly
     itemsize: int
     shape: Shape = ()
     checks: Checks = NO_CHECKS
