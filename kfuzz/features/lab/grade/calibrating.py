@@ -8,9 +8,8 @@ it. It is unsound if a witness contradicts that, and uncalibrated without such a
 import fnmatch
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,7 +32,7 @@ from kfuzz.core.statement import (
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.children import charged, is_fault
-from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors
+from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors, streamed
 from kfuzz.engine.workers.runner import keep_sound, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
@@ -256,29 +255,25 @@ class Pool:
         self, entries: Sequence[Entry], stop: threading.Event
     ) -> Iterator[Outcome]:
         """Yield what each witness shows, as it is known."""
-        together = sorted((e for e in entries if not e.alone), key=lambda e: e.backend)
-        alone = [e for e in entries if e.alone]
-        apart = ThreadPoolExecutor(max(1, self._jobs // JOBS_PER_ALONE))
-        with apart, ThreadPoolExecutor(self._jobs) as pool:
-            futures: dict[Future[Outcome | None], Entry] = {
-                apart.submit(self._alone, e, stop): e for e in alone
-            }
-            futures |= {pool.submit(self._ask, e, stop): e for e in together}
-            try:
-                for future in as_completed(futures):
-                    # What ended its child is looked at again, in children of its own.
-                    outcome = future.result() or self._alone(futures[future], stop)
-                    if outcome is None or stop.is_set():
-                        return
-                    yield outcome
-            finally:
-                apart.shutdown(wait=False, cancel_futures=True)
-                pool.shutdown(wait=False, cancel_futures=True)
+        # What hangs mostly waits: it comes first, with jobs of its own.
+        left = deque(sorted(entries, key=lambda e: (not e.alone, e.backend)))
+
+        def take() -> Iterator[Outcome] | None:
+            more = left and not stop.is_set()
+            return self._searched(left.popleft(), stop) if more else None
+
+        jobs = self._jobs + max(1, self._jobs // JOBS_PER_ALONE)
+        yield from streamed(take, jobs, halt=stop.set)
+
+    def _searched(self, entry: Entry, stop: threading.Event) -> Iterator[Outcome]:
+        outcome = None if entry.alone else self._ask(entry, stop)
+        # What ended its child is looked at again, in children of its own.
+        outcome = outcome or self._alone(entry, stop)
+        if outcome is not None:
+            yield outcome
 
     def _ask(self, entry: Entry, stop: threading.Event) -> Outcome | None:
         """Search a witness in this thread's child; None if that ends the child."""
-        if stop.is_set():
-            return None
         child: Child | None = getattr(self._mine, entry.backend, None)
         if child is None:
             child = self._child(entry)
