@@ -196,12 +196,12 @@ def closed(
             # Not confirmed, or not on another device: the question is open.
             verdict = Verdict.UNDER_SPECIFIED
         contracts[name] = replace(tally, verdict=verdict)
-    charged = any(f.state in CHARGED for f in findings)
+    confirmed = any(f.state in CHARGED for f in findings)
     # A unit that found something has no reason, and what it found may not count.
     why = made.uncompared or _uncompared(
         _compared(result), "what was found of it does not count"
     )
-    return replace(made, contracts=contracts, uncompared="" if charged else why)
+    return replace(made, contracts=contracts, uncompared="" if confirmed else why)
 
 
 def _compared(part: KernelFinished) -> Compared:

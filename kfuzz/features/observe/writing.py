@@ -230,9 +230,9 @@ def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
         yield "# One call alone could be compared."
     claims = _seen(callee, guess)
     claims["sizes"] = claims["sizes"][:MOST_SIZES]
-    told = ", ".join(f"{key}={value!r}" for key, value in claims.items())
+    shown = ", ".join(f"{key}={value!r}" for key, value in claims.items())
     yield "# Seen data types and sizes; without dtypes= the others are searched too."
-    yield f"@kfuzz.kernel(ops.{guess.operator}, {told})"
+    yield f"@kfuzz.kernel(ops.{guess.operator}, {shown})"
     yield f"def {name}({', '.join([*tensors, *scalars])}):"
     back = {argument: parameter for parameter, argument in guess.given.items()}
     words = [
@@ -264,8 +264,8 @@ def _stub(callee: Callee, guess: Guess | None, name: str) -> Iterator[str]:
 def _comments(callee: Callee) -> Iterator[str]:
     yield f"# {_target(callee)}: {callee.count} calls"
     for name, (count, options) in callee.launches.items():
-        told = ", ".join(f"{k}={v}" for k, v in options.items())
-        yield f"#     launches {name} {count} times{f' ({told})' if told else ''}"
+        text = ", ".join(f"{k}={v}" for k, v in options.items())
+        yield f"#     launches {name} {count} times{f' ({text})' if text else ''}"
     shown = (", ".join(f"{n}: {v}" for n, v in c.given.items()) for c in callee.calls)
     for given in list(dict.fromkeys(shown))[:_SHOWN]:
         yield f"#     on {given}"[:160]

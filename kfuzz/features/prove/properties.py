@@ -335,7 +335,7 @@ class Prover:
             return put(atom)
 
         self._fix = Rewriter(placed)
-        # What the solver is told of programs and of loaded numbers names these.
+        # What is known of programs and of loaded numbers names these.
         named = [grid(axis) for axis in range(3)]
         named += [
             atom
@@ -358,7 +358,7 @@ class Prover:
     def verdict(self, wanted: Property) -> Verdict | None:
         """Return what becomes of a property; None where it says nothing.
 
-        Of results that are stored whole `covered` tells.
+        For results that are stored whole see `covered`.
         """
         match wanted:
             case Property.LOADS:

@@ -697,12 +697,12 @@ def difference(
         kind, name = key
         real = observed.get(key, np.zeros((0, 2), np.int64))
         real = real[real[:, 0] < programs]
-        told = made.get(key, np.zeros((0, 2), np.int64))
-        if key not in partly and not np.array_equal(real, told):
+        said = made.get(key, np.zeros((0, 2), np.int64))
+        if key not in partly and not np.array_equal(real, said):
             return f"a real launch has other {kind}s of {name} than its IR says"
         if key in partly:
             every = {tuple(pair) for pair in real.tolist()}
-            if any(tuple(pair) not in every for pair in told.tolist()):
+            if any(tuple(pair) not in every for pair in said.tolist()):
                 return f"a real launch lacks {kind}s of {name} that its IR has"
     return ""
 
@@ -724,7 +724,7 @@ REFUTING: Final = {
 
 
 class Examined:
-    """Runs the counterexamples of a kernel, and tells what they refute.
+    """Runs the counterexamples of a kernel, and reports what they refute.
 
     Args:
         kernel: the kernel's search.

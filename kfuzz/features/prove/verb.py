@@ -77,11 +77,11 @@ def prove(
             corpus=project.corpus_option,
             summary=False,
         )
-        told = stack.enter_context(terminal)
+        report = stack.enter_context(terminal)
 
         def feed(event: Event) -> None:
             outcome.feed(event)
-            told.feed(event)
+            report.feed(event)
             if not isinstance(event, KernelFinished) or event.proof is None:
                 return
             keep_proof(project.corpus, event.proof)

@@ -440,7 +440,7 @@ def judged(
     Args:
         identifiers: the contracts in question.
         outcomes: what the witnesses showed.
-        reasons: why contracts have no planted fault.
+        reasons: why contracts have no mutant.
         left: witnesses that were not searched: contracts that one bears on are not
             sound.
     """
@@ -454,7 +454,7 @@ def judged(
         for contract in (o.contract,) if own else o.decided:
             kind = violating if own else conforming
             kind[f"{contract}/{o.operator}"].append(o.kernel)
-        # Of a conforming one charged to what was found; else to all it should bear on.
+        # Attributed to what was found of a conforming one; else to all classes.
         every = o.found or [c.id for c in ATTRIBUTION]
         for contract in ((o.contract,) if own else every) if o.fault else ():
             problems[f"{contract}/{o.operator}"].append(f"{o.kernel}: {o.fault}")
@@ -472,8 +472,8 @@ def judged(
         if why:
             state = Soundness.UNSOUND
         elif not violating[at]:
-            told = f": {reasons[at]}" if at in reasons else ""
-            why = [f"no violating witness{told}"]
+            known = f": {reasons[at]}" if at in reasons else ""
+            why = [f"no violating witness{known}"]
         elif not conforming[at]:
             why = ["bore on no conforming witness"]
         elif at in unsearched:
@@ -549,8 +549,8 @@ def lines(made: Calibration) -> list[str]:
         ("in all", f"{len(made.contracts)} contracts: {counts}"),
     ]
     if made.unsearched:
-        told = f"{made.unsearched} witnesses were not searched"
-        facts.insert(2, ("interrupted", told))
+        left = f"{made.unsearched} witnesses were not searched"
+        facts.insert(2, ("interrupted", left))
     # Contracts without a pair, those of one class and reason together.
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for contract in made.contracts:

@@ -201,7 +201,7 @@ def _shortfall(name: str, graded: Graded, least: int) -> list[str]:
 
 
 UNCALIBRATED: Final = "no calibration: an uncalibrated contract does not count"
-# Of a SHA-256, what tells versions of a file apart at a glance.
+# Of a SHA-256, what distinguishes versions of a file apart at a glance.
 _DIGITS: Final = 12
 _COUNT: Final = re.compile(r"\b\d+ of\b")
 

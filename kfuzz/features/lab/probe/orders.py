@@ -25,7 +25,7 @@ from kfuzz.features.lab.probe.sums import (
 #
 # FPRev (Xie et al., 2025): of the terms i gets a number M so great that it swallows
 # every other one, j gets -M, the others are 1. What was added before both meet is lost,
-# what comes after is kept; the result tells how many terms the smallest subtree has
+# what comes after is kept; the result shows how many terms the smallest subtree has
 # that holds both.
 
 Pair = tuple[int, int]
@@ -503,20 +503,20 @@ def _claims(subject: Subject, n: int, high: int) -> dict[str, Claim]:
 def _split(subject: Subject, found: dict[str, Tree]) -> Reading:
     """Return what follows of the shape: blocks of one size, or parts in one number."""
     seen = {where: parts(tree) for where, tree in found.items()}
-    told = "; ".join(
+    shown = "; ".join(
         f"{where}: {count} parts of {size}" if count > 1 else f"{where}: one part"
         for where, (count, size) in seen.items()
     )
     claim = subject.accumulator
     if claim.model != "splitk":
-        return subject.undeclared(SPLIT, told)
+        return subject.undeclared(SPLIT, shown)
     declared = f"{claim.count} parts at most"
     most = max(count for count, _ in seen.values())
     if most > claim.count:
         why = "parts kept in float32 are like any other order"
-        return subject.reading(SPLIT, told, declared, Outcome.UNDECIDED, reason=why)
+        return subject.reading(SPLIT, shown, declared, Outcome.UNDECIDED, reason=why)
     outcome = Outcome.AS_DECLARED if most == claim.count else Outcome.BETTER
-    return subject.reading(SPLIT, told, declared, outcome)
+    return subject.reading(SPLIT, shown, declared, outcome)
 
 
 # Steps of a sum that an outline has one by one; longer ones are cut in the middle.

@@ -128,11 +128,11 @@ def probe(
             corpus=project.corpus_option,
             summary=False,
         )
-        told = stack.enter_context(terminal)
+        report = stack.enter_context(terminal)
 
         def feed(event: Event) -> None:
             outcome.feed(event)
-            told.feed(event)
+            report.feed(event)
             if isinstance(event, KernelFinished):
                 findings[event.kernel] = [
                     json_report.finding_summary(f, event.paths.get(f.id, ""))
@@ -207,10 +207,10 @@ def _print_format(own: Sequence[Reading], console: Console, *, verbose: bool) ->
         if reading in silent and not verbose:
             continue
         terms = f" ({reading.terms} terms)" if reading.probe == "order" else ""
-        told = "; ".join(filter(None, (reading.found, reading.reason)))
+        shown = "; ".join(filter(None, (reading.found, reading.reason)))
         table.add_row(
             Text(reading.probe + terms),
-            Text(one_line(told)),
+            Text(one_line(shown)),
             Text(reading.declared),
             Text(reading.outcome.value, style=_STYLES.get(reading.outcome, "")),
         )
@@ -281,7 +281,7 @@ def _reading(reading: Reading) -> dict[str, Any]:
     }
 
 
-# All probes, in the order in which they are told.
+# All probes, in the order in which they are reported.
 
 Probe = Callable[[Subject], Reading | Iterator[Reading]]
 

@@ -115,7 +115,7 @@ def repeated(
         operation, counter, carried, value, [form for form, _ in forms], names,
         inside,
     )  # fmt: skip
-    if len(ev.graph.checks) != made + counted:  # what a form needs is told by number
+    if len(ev.graph.checks) != made + counted:  # what a form needs is known by number
         raise Unsupported("a loop whose operations depend on what it carries")
     trips = quotient(
         greatest(high.poly - low.poly, as_poly(0)) + step.poly - 1, step.poly
