@@ -420,7 +420,11 @@ class Cluster:
         self._running[made] = number
 
     def receive(self, seconds: float) -> list[tuple[int, Any]]:
-        """Return what units report, `Ended` last, waiting for so long."""
+        """Return what units report, `Ended` last, waiting for so long.
+
+        Raises:
+            BackendError: if the cluster is lost.
+        """
         ended: list[Any] = []
         if not self._running:
             time.sleep(seconds)
@@ -428,7 +432,12 @@ class Cluster:
             every = list(self._running)
             ended, _ = self._ray.wait(every, num_returns=len(every), timeout=seconds)
         # A unit has ended once all that it reports is in the mailbox.
-        items: list[tuple[int, Any]] = self._ray.get(self._mailbox.take.remote())
+        items: list[tuple[int, Any]]
+        try:
+            items = self._ray.get(self._mailbox.take.remote())
+        except Exception as error:
+            what = f"the cluster answers no more: {_reason(error)}"
+            raise BackendError(what, where=self.title) from None
         for each in ended:
             number = self._running.pop(each)
             try:
