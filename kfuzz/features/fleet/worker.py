@@ -227,32 +227,36 @@ class Worker:
             if put(items):
                 stop.set()
 
-        for value in self._performed(work, stop, lambda: passed([Alive()])):
+        def beat() -> None:
+            passed([Alive()])
+
+        for value in self._performed(work, stop, beat):
             event = value[0] if isinstance(value, tuple) else None
             if isinstance(event, Progress):
                 if time.monotonic() - progressed < BEAT_SECONDS:
                     continue
                 progressed = time.monotonic()
             counts = isinstance(event, FindingSaved | KernelFinished)
-            if counts and (ailment := self._ailment()):
+            if counts and (ailment := self._ailment(beat)):
                 return ailment
             passed([value])
         return ""
 
-    def _ailment(self) -> str:
+    def _ailment(self, beat: Callable[[], None]) -> str:
         """Return why the GPU fails `CANARIES` canaries in a row, "" if it does not."""
         ailment = ""
         for _ in range(CANARIES if self.gpu else 0):
-            ailment, uuid = self._trial()
+            ailment, uuid = self._trial(beat)
             if not ailment:
                 return ""
         return ailment and f"{_named()} {uuid}: {ailment}"
 
-    def _trial(self) -> tuple[str, str]:
+    def _trial(self, beat: Callable[[], None]) -> tuple[str, str]:
         """Return what ails the GPU, "" where nothing does, and its UUID."""
         end, stop = time.monotonic() + TRIAL_SECONDS, threading.Event()
 
         def look() -> None:
+            beat()
             if time.monotonic() > end:
                 raise HarnessError(f"nothing came of it in {TRIAL_SECONDS:.0f} s")
 
