@@ -37,7 +37,6 @@ from kfuzz.features.prove.ir.values import (
     atoms_in,
     below,
     equal,
-    fits,
     grid,
     moved,
     program,
@@ -416,8 +415,6 @@ class Prover:
     def _check_under(self, number: int, guard: Cond) -> Verdict:
         check = self._numbered(number)
         goal = _goal_of(check)
-        if fits(self._fix.poly(check.poly), check.bits, check.shape):
-            return PROVED
         if number < 0:
             guard = _elsewhere.cond(guard)
         # A guard has lanes where what is checked has but one.
