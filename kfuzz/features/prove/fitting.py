@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, permutations, product, starmap
+from itertools import combinations, islice, permutations, product, starmap
 from math import prod
 from typing import Any, Final
 
@@ -184,6 +184,7 @@ Candidate = tuple[NDArray[Any], Callable[[], Poly]]
 
 ENOUGH: Final = 3
 """Different values that a quantity has at least where an expression is fitted."""
+_MIXED: Final = 8
 _CAPS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 65535)
 
 
@@ -440,6 +441,14 @@ class Fit:
                     span = span + (n - 1) * s
             if dense:
                 found.append(Layout(tuple(sizes), tuple(strides), span, dense))
+                # A dimension's stride is that of the sizes after it, or its size is 1
+                # and it may be any: the elements are the same by either.
+                mixed = product(*zip(strides, own, strict=True))
+                found += [
+                    Layout(tuple(sizes), each, span, dense=False)
+                    for each in islice(dict.fromkeys(mixed), _MIXED)
+                    if each != tuple(strides)
+                ]
             else:
                 premises += self._unit_steps(name, tensors, sizes, strides)
                 distinct = all(t.distinct for t in tensors)
