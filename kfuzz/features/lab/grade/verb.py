@@ -259,10 +259,9 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
 
 def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     """Return a statement, and what comes of comparing it with another, as text."""
-    from kfuzz.features.lab.grade import against as sides
     from kfuzz.features.lab.grade import statement_text as pages
 
-    compared = None if other is None else sides.compare(made, other)
+    compared = None if other is None else pages.compare(made, other)
     if kind == "json":
         document = {"format": 1, **pages.statement_document(made)}
         if compared is not None:
@@ -271,7 +270,7 @@ def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     as_page = kind == "markdown"
     lines = pages.statement_page(made, markdown=as_page)
     if compared is not None:
-        lines += ["", *sides.comparison_lines(compared, markdown=as_page)]
+        lines += ["", *pages.comparison_lines(compared, markdown=as_page)]
     return "\n".join(lines) + "\n"
 
 
