@@ -321,6 +321,7 @@ class Driver:
         self._queue: deque[Task] = deque([Task(SURVEY)])
         self._running: dict[int, Task] = {}
         self._begun: set[int] = set()
+        self._counted: set[int] = set()
         self._rejected: list[Rejected] = []
         self._number = itertools.count(1).__next__
         self._surveyed: Surveyed | None = None
@@ -499,7 +500,8 @@ class Driver:
                 yield from self._notice(
                     event.kernel, event.message, event.about, event.trace
                 )
-            case KernelFinished():
+            case KernelFinished() if number not in self._counted:
+                self._counted.add(number)  # a worker may be lost right after it
                 before = self._results.get(task.subject)
                 self._results[task.subject] = added(before, event) if before else event
                 self._cases += event.cases

@@ -151,6 +151,7 @@ def test_what_a_lost_worker_had_is_done_anew_and_told_once(bench: Bench) -> None
         if not attempt:
             yield 1.0, told(FOUND, "found")
             yield 1.0, told(FOUND, "done")
+            yield 1.0, (finished(FOUND), None)
             yield 1.0, LOST
         yield from whole(FOUND)
 
