@@ -1,14 +1,16 @@
 """The driver of a search: the only writer of the corpus and of events."""
 
+import itertools
+import math
 import re
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import add, attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from kfuzz.core.errors import HarnessError, StorageError
+from kfuzz.core.errors import BackendError, HarnessError, StorageError, UsageError
 from kfuzz.core.event import (
     ContractTally,
     Event,
@@ -20,30 +22,28 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.finding import Finding, Target
+from kfuzz.core.finding import Finding, Target, case_key
 from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.verdict import CHARGED, FAILING, Compared, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.found import FiledFinding
 from kfuzz.features.fleet.worker import (
-    LEAST_SECONDS,
-    Dispatch,
-    Fleet,
+    Begun,
+    Ended,
     Place,
+    Rejected,
     Search,
     Survey,
     Surveyed,
-    Task,
     Work,
-    key_of,
 )
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.life import utc_now
 
-# Findings of many workers in one corpus: each is kept once, and told once.
+# Findings of many units in one corpus: each is kept once, and reported once.
 #
-# A finding is known by its content: before it is reduced by its first case, then by its
-# bucket. A unit that is done anew finds the same again, and nothing is said of it.
+# Of a kernel a finding is known by its first case, then by its bucket. A unit that is
+# done again finds the same again, and nothing is reported of it.
 
 
 class Filing:
@@ -55,88 +55,64 @@ class Filing:
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
-        # By the first case; by the unit that reduces it; by the id that was told.
-        self._begun: dict[str, FiledFinding] = {}
-        self._open: dict[int, FiledFinding] = {}
-        self._told: dict[str, FiledFinding] = {}
-        # Findings of the run by kernel and id, and their folders.
-        self._kept: dict[str, dict[str, Finding]] = {}
-        self._paths: dict[str, str] = {}
-        self._stored: set[str] = set()
+        # By kernel and first case; the ids that were reported, and the new ones.
+        self._entries: dict[str, dict[str, FiledFinding]] = defaultdict(dict)
+        self._reported: set[str] = set()
+        self._new: set[str] = set()
 
-    def file(self, unit: int, event: FindingSaved) -> FindingSaved | None:
-        """Keep what a unit tells of a finding.
+    def file(self, event: FindingSaved) -> FindingSaved | None:
+        """Keep what a unit reports of a finding.
 
         Args:
-            unit: its number, the same when it is done anew.
-            event: as the unit's own campaign told it.
+            event: as the unit's own campaign has it.
 
         Returns:
-            What is to be told; None where that was told already.
+            What is to be reported; None where that was reported already.
 
         Raises:
             StorageError: if it cannot be kept.
         """
-        key = key_of(event.finding)
-        if event.stage != "found":
-            return self._done(unit, event)
-        if (entry := self._begun.get(key)) is not None:
-            self._open[unit] = entry
-            return None
-        entry = FiledFinding(self._corpus, event.finding)
-        self._begun[key] = self._open[unit] = entry
-        self._keep(event.kernel, entry)
-        path = str(entry.path)
-        return replace(
-            event, finding=entry.finding, path=path, is_new=not entry.is_known
-        )
+        entries, key = self._entries[event.kernel], case_key(event.finding.first)
+        entry = entries.get(key)
+        if event.stage == "found":
+            if entry is not None:
+                return None
+            entry = entries[key] = FiledFinding(self._corpus, event.finding)
+            final, is_new = entry.finding, not entry.is_known
+        else:
+            if entry is None:
+                entry = entries[key] = FiledFinding(self._corpus, event.finding)
+            else:
+                entry.save(event.finding)
+            final = entry.settle()
+            if final.id in self._reported:
+                return None
+            is_new = event.is_new and entry.is_new
+            self._reported.add(final.id)
+            self._new |= {final.id} if is_new else set()
+        return replace(event, finding=final, path=str(entry.path), is_new=is_new)
 
     def of(self, kernel: str) -> tuple[Finding, ...]:
         """Return the findings of a kernel."""
-        return tuple(self._kept.get(kernel, {}).values())
+        entries = self._entries[kernel].values()
+        return tuple({e.finding.id: e.finding for e in entries}.values())
 
     def paths(self, kernel: str) -> dict[str, str]:
         """Return the folders of the findings of a kernel, by id."""
-        return {id: self._paths[id] for id in self._kept.get(kernel, {})}
+        return {e.finding.id: str(e.path) for e in self._entries[kernel].values()}
 
     def confirmed(self) -> int:
         """Return how many new findings are confirmed."""
-        kept = (f for found in self._kept.values() for f in found.values())
-        return sum(f.state in FAILING and f.id not in self._stored for f in kept)
+        kept = [f for kernel in list(self._entries) for f in self.of(kernel)]
+        return sum(f.state in FAILING and f.id in self._new for f in kept)
 
     def unknown(self, kernel: str) -> int:
         """Return how many findings of a kernel nobody knew of."""
         return sum(
-            f.state is not State.KNOWN and f.id not in self._stored
+            f.state is not State.KNOWN
+            and (f.id in self._new or f.id not in self._reported)
             for f in self.of(kernel)
         )
-
-    def _done(self, unit: int, event: FindingSaved) -> FindingSaved | None:
-        finding = event.finding
-        entry = self._open.pop(unit, None)
-        entry = entry or self._begun.get(key_of(finding)) or self._told.get(finding.id)
-        known = self._told.get(finding.id)
-        if entry is None:
-            entry = FiledFinding(self._corpus, finding)
-        else:
-            before = entry.finding.id
-            if self._told.get(before, entry) is entry:  # no other entry has its id
-                self._kept.get(event.kernel, {}).pop(before, None)
-            entry.save(finding)
-        final = entry.settle()
-        told = known is not None or final.id in self._told
-        is_new = event.is_new and entry.is_new and not told
-        self._told[final.id] = entry
-        if not event.is_new and not told:
-            self._stored.add(final.id)
-        self._keep(event.kernel, entry)
-        if told:
-            return None
-        return replace(event, finding=final, path=str(entry.path), is_new=is_new)
-
-    def _keep(self, kernel: str, entry: FiledFinding) -> None:
-        self._kept.setdefault(kernel, {})[entry.finding.id] = entry.finding
-        self._paths[entry.finding.id] = str(entry.path)
 
 
 # What the units of one kernel come to together.
@@ -220,12 +196,12 @@ def closed(
             # Not confirmed, or not on another device: the question is open.
             verdict = Verdict.UNDER_SPECIFIED
         contracts[name] = replace(tally, verdict=verdict)
-    charged = any(f.state in CHARGED for f in findings)
+    confirmed = any(f.state in CHARGED for f in findings)
     # A unit that found something has no reason, and what it found may not count.
     why = made.uncompared or _uncompared(
         _compared(result), "what was found of it does not count"
     )
-    return replace(made, contracts=contracts, uncompared="" if charged else why)
+    return replace(made, contracts=contracts, uncompared="" if confirmed else why)
 
 
 def _compared(part: KernelFinished) -> Compared:
@@ -274,46 +250,92 @@ def _added(
 FINDINGS_PER_KERNEL: Final = 6
 """As of a campaign: a kernel with more is searched no more."""
 PROGRESS_SECONDS: Final = 1.0
-"""Between two events of progress, however many workers tell of theirs."""
+"""Between two events of progress, however many units report theirs."""
+UNIT_SECONDS: Final = 300.0
+"""Of one unit under a time limit: start-up is some 3 % of it, and no more is lost."""
+LEAST_SECONDS: Final = 5.0
+"""What a unit of less would find is not worth its start-up."""
 LATE_SECONDS: Final = 90.0
 """A unit's own limit does not count its start-up; what takes longer is ended."""
+LEAVE_SECONDS: Final = 30.0
+"""For units to report what came of them, once the run is to end."""
+JOIN_SECONDS: Final = 180.0
+"""A run in which no worker reports anything for so long ends: nodes come up in minutes,
+or never."""
+LOOK_SECONDS: Final = 0.2
 SURVEY: Final = "targets"
 _DIGITS: Final = re.compile(r"\d+")
 
 
+class Cluster(Protocol):
+    """Does units, wherever that is; see `kfuzz.features.fleet.worker.Cluster`."""
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+
+    def now(self) -> float:
+        """Return the time in seconds, from any origin."""
+
+    def room(self) -> int:
+        """Return how many units it can do at once."""
+
+    def submit(self, number: int, work: Work) -> None:
+        """Have a unit done."""
+
+    def receive(self, seconds: float) -> Sequence[tuple[int, Any]]:
+        """Return what units report, by number, waiting for so long; `Ended` last."""
+
+    def end(self) -> None:
+        """Have all units end soon."""
+
+
+class Task(NamedTuple):
+    """A unit: its kernel, by node id; which seeds, 0 for the run's own."""
+
+    subject: str
+    block: int = 0
+    again: bool = False
+
+
 class Driver:
-    """One run on a fleet.
+    """One run on a cluster.
 
     Args:
         config: of the run.
-        fleet: the workers; whoever made it closes it.
+        cluster: does its units; whoever made it closes it.
         stop: set from outside to end the run cleanly.
     """
 
-    def __init__(self, config: RunConfig, fleet: Fleet, stop: threading.Event) -> None:
+    def __init__(
+        self, config: RunConfig, cluster: Cluster, stop: threading.Event
+    ) -> None:
         self.config = config
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()
         self.filing = Filing(self.corpus)
-        self._began = self._searched = fleet.now()
-        self._dispatch = Dispatch(fleet, stop)
+        self._cluster, self._stop = cluster, stop
+        self._now = cluster.now
+        self._began = self._searched = self._heard = cluster.now()
+        self._halted: float | None = None
+        self._queue: deque[Task] = deque([Task(SURVEY)])
+        self._running: dict[int, Task] = {}
+        self._begun: set[int] = set()
+        self._counted: set[int] = set()
+        self._rejected: list[Rejected] = []
+        self._number = itertools.count(1).__next__
         self._surveyed: Surveyed | None = None
         self._places: dict[str, Place] = {}
         self._results: dict[str, KernelFinished] = {}
-        self._last: dict[str, KernelFinished] = {}
         self._cases = 0
         self._marks: dict[str, tuple[Finding, ...]] = {}
         self._lost: dict[str, str] = {}
-        self._running: dict[int, Progress] = {}
+        self._shown: dict[int, Progress] = {}
         self._notices: set[tuple[str, str]] = set()
         self._calibration: bytes | None = None
         self._progressed = 0.0
         if config.calibration is not None:
             self._calibration = config.calibration.read_bytes()
-
-    @property
-    def _now(self) -> float:
-        return self._dispatch.fleet.now()
 
     def events(self) -> Iterator[Event]:
         """Search, and yield what happens, ending with one `RunFinished`.
@@ -321,80 +343,155 @@ class Driver:
         Raises:
             KfuzzError: before the first event, on targets or settings that cannot be
                 obeyed.
-            StorageError: if a finding cannot be kept; what was told before is.
+            StorageError: if a finding cannot be kept; what was reported before is.
         """
-        yield from self._surveying()
+        yield from self._done()
         if self._surveyed is None:  # stopped before
-            yield self._finished(self._now)
+            if not self._stop.is_set():
+                why = self._lost.get(SURVEY, "no worker did it")
+                raise HarnessError(f"the targets could not be listed: {why}")
+            yield self._finished()
             return
-        searched = self._searched = self._now
+        self._searched = self._now()
         yield RunStarted(
             self.config.seed,
             self._surveyed.backend,
             tuple(self._places),
             utc_now(),
-            jobs=max(self._dispatch.workers, 1),
+            jobs=max(self._cluster.room(), 1),
             outside=dict(self._surveyed.outside),
         )
-        budget = self.config.budget
-        self._dispatch.ask(
-            list(self._places),
-            # With a number of cases the seed alone says which cases there are.
-            seconds=budget.max_time if budget.max_cases is None else None,
-        )
+        self._queue = deque(map(Task, self._places))
         refused: StorageError | None = None
         try:
-            yield from self._searching(searched)
+            yield from self._done()
         except StorageError as error:
             refused = error
         yield from self._endings()
-        yield self._finished(searched)
+        yield self._finished()
         if refused is not None:
             raise refused
 
-    def _surveying(self) -> Iterator[Event]:
-        self._dispatch.ask([SURVEY])
-        for reported in self._dispatch.run(self._work_of, lambda task: True):
-            match reported:
-                case (_, Surveyed() as found):
-                    self._surveyed = found
-                    self._places = {p.node_id: p for p in found.places}
-                case Notice():
-                    yield from self._notice("", reported.message)
-                case (_, str() as why) if why and not self._dispatch.stop.is_set():
-                    raise HarnessError(f"the targets could not be listed: {why}")
+    # Units: which one begins, and what becomes of it.
 
-    def _searching(self, began: float) -> Iterator[Event]:
-        budget = self.config.budget
-        limit = budget.max_time
+    def _done(self) -> Iterator[Event]:
+        """Have units done until there are no more, and yield what happens.
+
+        Raises:
+            KfuzzError: what is wrong with what was asked.
+            BackendError: if no worker does them.
+        """
         # Units under a time limit end by themselves, and report what came of them.
-        late = 0.0 if budget.max_cases is not None else LATE_SECONDS
-        for reported in self._dispatch.run(self._work_of, self._is_exhausted):
-            match reported:
-                case (task, (event, finding)):
-                    yield from self._happened(task, event, finding)
-                case (task, str() as why):
-                    self._running.pop(task.number, None)
-                    if why:
-                        self._lost.setdefault(task.subject, why)
+        late = 0.0 if self._by_cases else LATE_SECONDS
+        while True:
+            self._submit()
+            if not self._running:
+                if self._halted is not None or not self._queue:
+                    return
+                self._require_workers()
+            now = self._now()
+            if self._left() + late <= 0 or self._stop.is_set():
+                self._end()
+            if self._halted is not None and now - self._halted > LEAVE_SECONDS:
+                return
+            if now - self._heard > JOIN_SECONDS:
+                raise BackendError(
+                    f"no worker reported anything in {JOIN_SECONDS:.0f} s",
+                    where=self._cluster.title,
+                    fix="`ray status` prints what the cluster has, and what is asked "
+                    "of it",
+                )
+            for number, item in self._cluster.receive(LOOK_SECONDS):
+                self._heard = self._now()
+                if task := self._running.get(number):
+                    yield from self._reported(number, task, item)
+
+    def _end(self) -> None:
+        """Begin nothing more, and have what runs end soon."""
+        if self._halted is None:
+            self._halted = self._now()
+            self._cluster.end()
+
+    def _left(self) -> float:
+        """Return the seconds that the run may still search."""
+        limit = self.config.budget.max_time if self._surveyed else None
+        return math.inf if limit is None else self._searched + limit - self._now()
+
+    @property
+    def _by_cases(self) -> bool:
+        """Whether the seed alone says which cases there are: a kernel is one unit."""
+        budget = self.config.budget
+        return budget.max_cases is not None or budget.max_time is None
+
+    def _submit(self) -> None:
+        """Begin as many units as there is room for, each kernel's in turn."""
+        room = self._cluster.room() - len(self._rejected)
+        while self._queue and self._halted is None and len(self._running) < room:
+            task = self._queue.popleft()
+            if task.block and self._left() < LEAST_SECONDS:
+                continue
+            if self._surveyed and not self._by_cases and not task.again:
+                self._queue.append(Task(task.subject, task.block + 1))
+            number = self._number()
+            self._running[number] = task
+            self._cluster.submit(number, self._work_of(task))
+
+    def _reported(self, number: int, task: Task, item: Any) -> Iterator[Event]:
+        match item:
+            case Begun():
+                if number in self._begun:
+                    text = "a unit was lost, or failed; it is done anew"
+                    yield from self._notice(task.subject, text)
+                self._begun.add(number)
+            case Rejected():
+                # It keeps its place, and another worker does the unit.
+                del self._running[number]
+                self._rejected.append(item)
+                self._queue.appendleft(task._replace(again=True))
+                yield from self._notice("", f"{item.why}: it does no more of this run")
+            case Surveyed():
+                self._surveyed = item
+                self._places = {p.node_id: p for p in item.places}
+            case Ended(error):
+                del self._running[number]
+                self._shown.pop(number, None)
+                if error is not None:
+                    if not isinstance(error, HarnessError):
+                        raise error
+                    why = str(error).partition("\n")[0]
+                    self._lost.setdefault(task.subject, why)
+                    self._forget(task.subject)
+                    if self._surveyed:
                         yield from self._notice(task.subject, f"given up: {why}")
-                    yield from self._progress(task.subject)
-                case Notice():
-                    yield from self._notice(reported.kernel, reported.message)
-            if limit is not None and self._now - began >= limit + late:
-                self._dispatch.end()
+                yield from self._progress(task.subject)
+            case (event, finding):
+                yield from self._happened(number, task, event, finding)
+
+    def _forget(self, kernel: str) -> None:
+        """Begin no further unit of a kernel."""
+        self._queue = deque(task for task in self._queue if task.subject != kernel)
+
+    def _require_workers(self) -> None:
+        """Raise an error where all workers that there are do no unit."""
+        if self._rejected and self._cluster.room() <= len(self._rejected):
+            every = "; ".join(dict.fromkeys(each.why for each in self._rejected))
+            what, where = f"every worker is rejected: {every}", self._cluster.title
+            if all(each.versions for each in self._rejected):
+                fix = "install the same versions on all machines"
+                raise UsageError(what, where=where, fix=fix)
+            raise BackendError(what, where=where)
 
     def _happened(
-        self, task: Task, event: Event, finding: Finding | None
+        self, number: int, task: Task, event: Event, finding: Finding | None
     ) -> Iterator[Event]:
         match event:
             case FindingSaved():
-                filed = self.filing.file(task.number, event)
+                filed = self.filing.file(event)
                 if filed is not None:
                     yield filed
                 most = self.config.budget.max_findings
                 if most is not None and self.filing.confirmed() >= most:
-                    self._dispatch.end()
+                    self._end()
             case FindingReplayed():
                 folder = event.id if finding is None else finding.folder
                 place = self.config.corpus / folder
@@ -403,16 +500,28 @@ class Driver:
                 yield from self._notice(
                     event.kernel, event.message, event.about, event.trace
                 )
-            case KernelFinished():
+            case KernelFinished() if number not in self._counted:
+                self._counted.add(number)  # a worker may be lost right after it
                 before = self._results.get(task.subject)
                 self._results[task.subject] = added(before, event) if before else event
-                self._last[task.subject] = event
                 self._cases += event.cases
+                if self._is_exhausted(task.subject, event):
+                    self._forget(task.subject)
             case Progress():
-                self._running[task.number] = event
+                self._shown[number] = event
                 yield from self._progress(task.subject)
             case _:  # that a unit begins and ends is no event of the run
                 pass
+
+    def _is_exhausted(self, kernel: str, last: KernelFinished) -> bool:
+        """Whether a kernel needs no further unit, as a campaign's would not."""
+        if self.filing.unknown(kernel) >= FINDINGS_PER_KERNEL:
+            return True
+        if not last.cases or last.needs_gpu:
+            return True
+        return any(t.verdict is Verdict.ERROR for t in last.contracts.values())
+
+    # Events of the run.
 
     def _endings(self) -> Iterator[Event]:
         for kernel in self._places:
@@ -423,22 +532,22 @@ class Driver:
                 made = KernelFinished(kernel, "", 0, 0.0, {}, uncompared=why)
             yield closed(made, findings, paths)
 
-    def _finished(self, searched: float) -> RunFinished:
-        now = self._now
+    def _finished(self) -> RunFinished:
+        now = self._now()
         return RunFinished(
             now - self._began,
-            self._dispatch.stop.is_set(),
+            self._stop.is_set(),
             self.config.seed,
             self._surveyed.backend if self._surveyed else "",
-            searched - self._began,
+            (self._searched if self._surveyed else now) - self._began,
         )
 
     def _progress(self, kernel: str) -> Iterator[Event]:
-        now = self._now
-        if now - self._progressed < PROGRESS_SECONDS:
+        now = self._now()
+        if kernel == SURVEY or now - self._progressed < PROGRESS_SECONDS:
             return
         self._progressed = now
-        running = list(self._running.values())
+        running = list(self._shown.values())
         yield Progress(
             kernel=kernel,
             elapsed_s=now - self._began,
@@ -451,34 +560,26 @@ class Driver:
     def _notice(
         self, kernel: str, message: str, about: str = "", trace: str = ""
     ) -> Iterator[Notice]:
-        """Yield a notice, unless another unit has told the same."""
+        """Yield a notice, unless another unit has reported the same."""
         key = (kernel, _DIGITS.sub("#", message))  # units differ in their counts
         if key not in self._notices:
             self._notices.add(key)
-            yield Notice(kernel, message, about, trace)
+            yield Notice(kernel if kernel != SURVEY else "", message, about, trace)
 
-    def _is_exhausted(self, task: Task) -> bool:
-        """Whether a kernel needs no further unit, as a campaign's would not."""
-        last = self._last.get(task.subject)
-        if self.filing.unknown(task.subject) >= FINDINGS_PER_KERNEL:
-            return True
-        if last is None or not last.cases or last.needs_gpu:
-            return True
-        return any(t.verdict is Verdict.ERROR for t in last.contracts.values())
+    # What a unit is.
 
     def _work_of(self, task: Task) -> Work:
         if self._surveyed is None:
             return Survey(_portable(self.config), self._homes())
         place = self._places[task.subject]
         config, budget = self.config, self.config.budget
-        if task.seconds is not None:
-            budget = replace(budget, max_time=task.seconds)
-        elif budget.max_time is not None:
-            left = self._searched + budget.max_time - self._now
-            if budget.max_cases is None:
-                share = self._dispatch.workers / len(self._places)
-                left = min(left, budget.max_time * share)
-            budget = replace(budget, max_time=max(left, LEAST_SECONDS))
+        if (limit := budget.max_time) is not None:
+            seconds = self._left()
+            if not self._by_cases:
+                fair = limit * self._cluster.room() / len(self._places)
+                fair = min(fair, limit, UNIT_SECONDS)
+                seconds = min(fair, seconds) if task.block else fair
+            budget = replace(budget, max_time=max(seconds, LEAST_SECONDS))
         replayed = config.replay and task.block == 0
         name = place.alias or place.name
         if name not in self._marks:

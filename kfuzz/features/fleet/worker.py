@@ -1,31 +1,29 @@
-"""What a worker is asked, and what it reports: frozen values that travel by pickle.
+"""Units of a run, and the tasks of a cluster of Ray that do them.
 
-All machines of a run have the same versions, and trust one another as Ray's do.
+A unit is a campaign of one kernel by one block of seeds; it is done in a process of its
+own. All machines of a run have the same versions, and trust one another as Ray's do.
+Ray is imported once a run asks for it.
 """
 
+import contextlib
 import functools
 import hashlib
-import heapq
-import itertools
-import math
 import os
-import pickle
 import platform
 import shutil
 import socket
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from kfuzz.cli.run import events, portable
+from kfuzz.core.budget import Scale
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
@@ -34,11 +32,18 @@ from kfuzz.core.errors import (
     NothingToRunError,
     UsageError,
 )
-from kfuzz.core.event import FindingReplayed, FindingSaved, Notice, Progress
+from kfuzz.core.event import (
+    Event,
+    FindingReplayed,
+    FindingSaved,
+    KernelFinished,
+    Progress,
+)
 from kfuzz.core.finding import ATEN, Finding, Target, version_of
-from kfuzz.core.home import HOME
+from kfuzz.core.home import HOME, with_home
 from kfuzz.engine.config import RunConfig
-from kfuzz.execution.device.backends import environment_for, guess, resolve
+from kfuzz.engine.workers.jobs import PROCESSORS_EACH, SHARING, processors
+from kfuzz.execution.device.backends import AUTO, environment_for, guess, resolve
 from kfuzz.execution.processes.child import OwnProcess, obey, work
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import read_entry
@@ -110,44 +115,28 @@ class Search:
 Work = Survey | Search | str
 """The name of a device asks why it is not sound, "" where it is, and its UUID."""
 
-
-class About(StrEnum):
-    """What a report is about.
-
-    READY: the worker, and its value is its machine, its device as no other machine has
-    it, and its versions. ITEM: something that its unit came to. DONE: its unit ended.
-    FAILED: it ended with an error. AILING: its device failed its canaries, and why.
-    GONE: the worker is no more, and why.
-    """
-
-    READY = "ready"
-    ITEM = "item"
-    DONE = "done"
-    FAILED = "failed"
-    AILING = "ailing"
-    GONE = "gone"
+# What a unit reports besides `Surveyed`, and its events with their findings.
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a worker reports.
-
-    Attributes:
-        worker: its name.
-        about: what it is about.
-        value: see `About`.
-        unit: number of the unit.
-    """
-
-    worker: str
-    about: About
-    value: Any = None
-    unit: int = 0
+class Begun(NamedTuple):
+    """It begins, the first time or once more."""
 
 
-def key_of(finding: Finding) -> str:
-    """Return what tells a finding from others before it is reduced and explained."""
-    return replace(finding, explanation=None).id
+class Alive(NamedTuple):
+    """Its worker is there."""
+
+
+class Rejected(NamedTuple):
+    """Its worker does no unit of this run, and why: other versions, or a sick GPU."""
+
+    why: str
+    versions: bool
+
+
+class Ended(NamedTuple):
+    """It has ended; what kept it from its end, None for nothing."""
+
+    error: Exception | None
 
 
 # What must be the same on all machines of a run: else they judge differently.
@@ -162,16 +151,6 @@ def versions() -> dict[str, str]:
     return made | {name: version_of(name) or "none" for name in _PACKAGES}
 
 
-def differences(theirs: dict[str, str]) -> str:
-    """Return how the versions of a worker differ from those here, "" if they do not."""
-    ours = versions()
-    return ", ".join(
-        f"{name} {theirs.get(name, 'none')} (here {ours[name]})"
-        for name in ours
-        if theirs.get(name) != ours[name]
-    )
-
-
 def _source_hash() -> str:
     digest = hashlib.sha256()
     home = Path(HOME, "kfuzz")
@@ -183,161 +162,144 @@ def _source_hash() -> str:
     return digest.hexdigest()[:12]
 
 
-# A worker: one unit after the other, each in a process of its own.
-#
-# It keeps what its units report until the driver has taken it. It is the same whatever
-# carries its calls.
+# A worker: it does one unit in a process of its own, and passes on what that reports.
 
 _ENTRY: Final = "kfuzz.features.fleet.worker:unit"
 CANARIES: Final = 2
-"""Canaries in a row that fail before a device judges no more."""
-LEASE_SECONDS: Final = 300.0
-"""A driver that has not asked for so long is gone; its unit ends."""
-PROGRESS_SECONDS: Final = 5.0
-"""Between two counters of one unit: a driver has a thousand workers to listen to."""
+"""Canaries in a row that fail before a GPU judges no more."""
+BEAT_SECONDS: Final = 2.0
+"""Between two reports of a unit that has nothing to report but its progress."""
 _LOOK_SECONDS: Final = 0.2
 TRIAL_SECONDS: Final = 180.0
 """Of a canary: importing torch and creating a context on a machine that is busy."""
+# What is wrong with what was asked, wherever it is done.
+_FINAL: Final = (UsageError, BindingError, NothingToRunError, DecodeError)
+
+Put = Callable[[list[Any]], bool]
+"""Takes what a unit reports; returns whether it is to end soon."""
 
 
-class _AilingError(Exception):
-    """The device failed its canaries."""
-
-
+@dataclass(frozen=True)
 class Worker:
-    """Does units, and keeps what they report.
+    """Does units.
 
-    Args:
+    Attributes:
         root: the project; "" for the working folder, into which it was copied.
         device: where kernels run, as the command line names it.
         gpu: whether that is a GPU, which canaries try.
+        versions: those of the driver.
     """
 
-    def __init__(self, root: str, device: str, *, gpu: bool) -> None:
-        self._root = root or os.getcwd()
-        self._device = device
-        self._gpu = gpu
-        self._messages: deque[tuple[int, bytes]] = deque()
-        self._count = 0
-        self._changed = threading.Condition()
-        self._asked = time.monotonic()
-        self._stop = threading.Event()
+    root: str
+    device: str
+    gpu: bool
+    versions: Mapping[str, str] = field(default_factory=versions)
 
-    def about(self) -> tuple[str, str, dict[str, str]]:
-        """Return its machine, its device as no other machine has it, its versions."""
-        node, device = socket.gethostname(), f"{self._device} ({os.getpid()})"
-        if self._gpu:
-            ailment, uuid = self._trial()
-            device = uuid or os.environ.get("CUDA_VISIBLE_DEVICES", ailment)
-        return node, f"{node} {device}", versions()
+    def do(self, work: Work, put: Put) -> Exception | None:
+        """Do a unit; return what is wrong with what was asked.
 
-    def start(self, number: int, work: Work) -> None:
-        """Begin a unit; whatever was begun before has ended."""
-        self._asked = time.monotonic()
-        self._stop = threading.Event()
-        args = (number, work, self._stop)
-        threading.Thread(target=self._do, args=args, daemon=True).start()
+        What is found on a GPU counts once a canary passes after it. A worker that
+        is rejected keeps its place: else Ray would give it to the next unit.
 
-    def stop(self) -> None:
-        """Have the unit end soon, and report what came of it."""
-        self._stop.set()
-
-    def take(self, after: int, seconds: float) -> list[tuple[int, bytes]]:
-        """Return what was reported after a number, and forget what was up to it.
-
-        Args:
-            after: number of the last message that the driver has.
-            seconds: how long to wait for a message where there is none.
-
-        Returns:
-            Messages by ascending number: what they are about, the value and the unit,
-            pickled.
+        Raises:
+            Exception: whatever else kept it from its end.
         """
-        until = time.monotonic() + seconds
-        with self._changed:
-            self._asked = time.monotonic()
-            while self._messages and self._messages[0][0] <= after:
-                self._messages.popleft()
-            while not self._messages and (left := until - time.monotonic()) > 0:
-                self._changed.wait(left)
-            self._asked = time.monotonic()
-            return list(self._messages)
-
-    def _report(self, about: About, value: object, number: int) -> None:
-        with self._changed:
-            self._count += 1
-            message = pickle.dumps((about, value, number))
-            self._messages.append((self._count, message))
-            self._changed.notify_all()
-
-    def _do(self, number: int, work: Work, stop: threading.Event) -> None:
-        try:
-            self._require_sound()
-            progressed = -math.inf
-            for value in self._performed(work, stop):
-                event = value[0] if isinstance(value, tuple) else None
-                if isinstance(event, Progress):
-                    if time.monotonic() - progressed < PROGRESS_SECONDS:
-                        continue
-                    progressed = time.monotonic()
-                if isinstance(event, FindingSaved):
-                    self._require_sound()
-                self._report(About.ITEM, value, number)
-            self._report(About.DONE, None, number)
-        except _AilingError as error:
-            self._report(About.AILING, str(error), number)
-        except Exception as error:
-            self._report(About.FAILED, portable(error), number)
-
-    def _require_sound(self) -> None:
-        """Raise an error if the device fails `CANARIES` canaries in a row."""
-        ailment = ""
-        for _ in range(CANARIES if self._gpu else 0):
-            ailment, _ = self._trial()
+        put([Begun()])
+        rejected = self._differing()
+        if not rejected:
+            try:
+                ailment = self._passed_on(work, put)
+            except _FINAL as error:
+                return error
             if not ailment:
-                return
-        if ailment:
-            raise _AilingError(ailment)
+                return None
+            rejected = Rejected(ailment, versions=False)
+        put([rejected])
+        while not put([]):
+            time.sleep(BEAT_SECONDS)
+        return None
 
-    def _trial(self) -> tuple[str, str]:
-        """Return what ails the device, "" where nothing does, and its UUID."""
-        stop = threading.Event()
+    def _differing(self) -> Rejected | None:
+        own = versions()
+        differing = ", ".join(
+            f"{name} {own.get(name, 'none')} (here {wanted})"
+            for name, wanted in self.versions.items()
+            if own.get(name) != wanted
+        )
+        return Rejected(f"{_named()}: {differing}", True) if differing else None
+
+    def _passed_on(self, work: Work, put: Put) -> str:
+        """Pass on what a unit reports; return what ails the GPU, "" for nothing."""
+        stop, progressed = threading.Event(), 0.0
+
+        def passed(items: list[Any]) -> None:
+            if put(items):
+                stop.set()
+
+        def beat() -> None:
+            passed([Alive()])
+
+        for value in self._performed(work, stop, beat):
+            event = value[0] if isinstance(value, tuple) else None
+            if isinstance(event, Progress):
+                if time.monotonic() - progressed < BEAT_SECONDS:
+                    continue
+                progressed = time.monotonic()
+            counts = isinstance(event, FindingSaved | KernelFinished)
+            if counts and (ailment := self._ailment(beat)):
+                return ailment
+            passed([value])
+        return ""
+
+    def _ailment(self, beat: Callable[[], None]) -> str:
+        """Return why the GPU fails `CANARIES` canaries in a row, "" if it does not."""
+        ailment = ""
+        for _ in range(CANARIES if self.gpu else 0):
+            ailment, uuid = self._trial(beat)
+            if not ailment:
+                return ""
+        return ailment and f"{_named()} {uuid}: {ailment}"
+
+    def _trial(self, beat: Callable[[], None]) -> tuple[str, str]:
+        """Return what ails the GPU, "" where nothing does, and its UUID."""
+        end, stop = time.monotonic() + TRIAL_SECONDS, threading.Event()
+
+        def look() -> None:
+            beat()
+            if time.monotonic() > end:
+                raise HarnessError(f"nothing came of it in {TRIAL_SECONDS:.0f} s")
+
         try:
-            for made in self._performed(self._device, stop, TRIAL_SECONDS):
-                ailment, uuid = made
+            for ailment, uuid in self._performed(self.device, stop, look):
                 return str(ailment), str(uuid)
         except Exception as error:
             return str(error).partition("\n")[0], ""
         return "its canary reported nothing", ""
 
     def _performed(
-        self, work: Work, stop: threading.Event, most: float | None = None
+        self, work: Work, stop: threading.Event, beat: Callable[[], None]
     ) -> Iterator[Any]:
         """Yield what a process reports that does a piece of work."""
-        folder = tempfile.mkdtemp(prefix="kfuzz-unit-")
+        folder, beaten = tempfile.mkdtemp(prefix="kfuzz-unit-"), 0.0
         try:
             with OwnProcess(_ENTRY, os.environ, start_new_session=True) as process:
-                process.send((work, self._root, folder))
-                yield from self._heard(process, stop, most)
+                process.send((work, self.root or os.getcwd(), folder))
+                try:
+                    for message in process.messages(stop, _LOOK_SECONDS):
+                        if time.monotonic() - beaten > BEAT_SECONDS:
+                            beaten = time.monotonic()
+                            beat()
+                        if message is not None:
+                            yield message[1]
+                except EOFError:
+                    how = process.ended()
+                    raise HarnessError(f"the process of a unit ended: {how}") from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _heard(
-        self, process: OwnProcess, stop: threading.Event, most: float | None
-    ) -> Iterator[Any]:
-        began = time.monotonic()
-        try:
-            for message in process.messages(stop, _LOOK_SECONDS):
-                now = time.monotonic()
-                if now - self._asked > LEASE_SECONDS and most is None:
-                    raise HarnessError("the driver asks no more")
-                if most is not None and now - began > most:
-                    raise HarnessError(f"nothing came of it in {most:.0f} s")
-                if message is not None:
-                    yield message[1]
-        except EOFError:
-            how = process.ended()
-            raise HarnessError(f"the process of a unit ended: {how}") from None
+
+def _named() -> str:
+    return f"a worker on {socket.gethostname()}"
 
 
 # The process of one unit: it gets what to do, and reports what comes of it.
@@ -437,288 +399,253 @@ def _tried(device: str) -> tuple[str, str]:
     return ailment, uuid
 
 
-# Units of a run on workers, each done at least once, whatever is lost.
-#
-# A unit is a campaign of one kernel by one block of seeds. That findings are reported
-# once is the driver's part. What carries the calls is a `Fleet`: Ray's actors, or a
-# simulation.
+# A cluster of Ray: it chooses where a unit runs, and does those again that are lost.
 
-ATTEMPTS: Final = 3
-"""Workers that may be lost with a task before it is given up."""
-UNIT_SECONDS: Final = 300.0
-"""Of one task under a time limit: start-up is some 3 % of it, and no more is lost."""
-LEAST_SECONDS: Final = 5.0
-"""What a task of less would find is not worth its start-up."""
-START_SECONDS: Final = 30.0
-"""A subject that had none yet begins so long after the end: start-up is not counted."""
-LOOK_SECONDS: Final = 0.2
-JOIN_SECONDS: Final = 180.0
-"""A run without any worker for so long ends: nodes come up in minutes, or never."""
-REFUSED_SECONDS: Final = 20.0
-"""The same where a worker was rejected: others are mostly like it."""
-LEAVE_SECONDS: Final = 30.0
-"""For units to report what came of them, once the run is to end."""
-# What is wrong with what was asked, wherever it is done.
-_FINAL: Final = (UsageError, BindingError, NothingToRunError, DecodeError)
+ON: Final = "ray"
+ADDRESS: Final = "RAY_ADDRESS"
+"""Ray's own variable: the cluster that is meant where none is named."""
+HINT: Final = "pip install 'kfuzz[ray]'"
+RETRIES: Final = 2
+"""How often a unit is done again before it is given up."""
+_GROWTH_SECONDS: Final = 5.0
+"""Between two looks whether the cluster has changed."""
+STORE_BYTES: Final = 80_000_000
+"""Of shared memory of a cluster that is begun here; messages are small."""
+# What no worker needs of a project.
+_EXCLUDED: Final = (".git", ".venv", "venv", "node_modules", "__pycache__", "corpus")
 
 
-class Fleet(Protocol):
-    """Workers, wherever they are."""
+class Mailbox:
+    """An actor that holds what units report until the driver takes it."""
 
-    @property
-    def title(self) -> str:
-        """What messages call it."""
+    def __init__(self) -> None:
+        self._items: list[tuple[int, Any]] = []
+        self._ending = False
 
-    def now(self) -> float:
-        """Return the time in seconds, from any origin."""
+    def put(self, number: int, items: list[Any]) -> bool:
+        """Take what a unit reports; return whether units are to end soon."""
+        self._items += [(number, item) for item in items]
+        return self._ending
 
-    def receive(self, seconds: float) -> Sequence[Report]:
-        """Return what workers report, waiting for so long where there is nothing.
-
-        Of each worker in its order, each once; the first is what it is, the last that
-        it is gone, where it goes by itself.
-        """
-
-    def assign(self, worker: str, number: int, work: Work) -> None:
-        """Have a worker begin a unit."""
-
-    def recall(self, worker: str) -> None:
-        """Have a worker end its unit soon."""
-
-    def dismiss(self, worker: str) -> None:
-        """End a worker, with all that it began."""
-
-    def close(self) -> None:
-        """End all workers."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """One unit of work.
-
-    Attributes:
-        number: its own; a task that is done anew keeps it.
-        subject: node id of a kernel, or whatever else the driver asks about.
-        block: which seeds; 0 is the run's own.
-        seconds: how long it may search; None where a number of cases ends it.
-        attempts: workers that were lost with it.
-    """
-
-    number: int
-    subject: str
-    block: int = 0
-    seconds: float | None = None
-    attempts: int = 0
-
-
-Reported = tuple[Task, Any] | Notice
-"""What a task came to, at last a text: why it is done no more, "" where it is done; or
-what people should know."""
-
-
-class Dispatch:
-    """The tasks of a run, and which worker has which.
-
-    Args:
-        fleet: the workers.
-        stop: set from outside to end soon.
-    """
-
-    def __init__(self, fleet: Fleet, stop: threading.Event) -> None:
-        self.fleet = fleet
-        self.stop = stop
-        self._rejected: dict[str, None] = {}
-        self._lonely = fleet.now()
-        self._halted: float | None = None
-        self._devices: dict[str, str] = {}
-        self._running: dict[str, Task] = {}
-        self._queue: deque[Task] = deque()
-        self._quarantined: set[str] = set()
-        self._number = itertools.count(1).__next__
-        self._end = self._limit = 0.0
-        self._fresh = 0
-        # Seconds given, place in the order, subject, its next block.
-        self._shares: list[tuple[float, int, str, int]] = []
-        self._open: set[str] = set()
-
-    @property
-    def workers(self) -> int:
-        """How many workers there are."""
-        return len(self._devices)
-
-    def ask(self, subjects: Sequence[str], *, seconds: float | None = None) -> None:
-        """Add subjects, each of which gets a task at least, in this order.
-
-        Args:
-            subjects: the subjects.
-            seconds: the limit of the run from now on; None where each subject is one
-                task, so that it does what it would do without a fleet.
-        """
-        if seconds is None:
-            self._queue += (Task(self._number(), each) for each in subjects)
-            return
-        self._end, self._limit = self.fleet.now() + seconds, seconds
-        self._open |= set(subjects)
-        self._fresh += len(subjects)
-        self._shares = [(0.0, place, each, 0) for place, each in enumerate(subjects)]
-
-    def run(
-        self, work_of: Callable[[Task], Work], exhausted: Callable[[Task], bool]
-    ) -> Iterator[Reported]:
-        """Have all tasks done.
-
-        Args:
-            work_of: returns what a task is.
-            exhausted: whether the subject of a task that has ended needs no other.
-
-        Raises:
-            KfuzzError: what is wrong with what was asked.
-            BackendError: if there are no workers.
-        """
-        while True:
-            self._assign(work_of)
-            now = self.fleet.now()
-            if not self._running and not self._is_open(now):
-                return
-            if self.stop.is_set():
-                self.end()
-            if self._halted is not None and now - self._halted > LEAVE_SECONDS:
-                return
-            self._require_workers(now)
-            for report in self.fleet.receive(LOOK_SECONDS):
-                yield from self._reported(report, exhausted)
-                self._assign(work_of)
+    def take(self) -> list[tuple[int, Any]]:
+        """Return what was reported since it was asked last."""
+        taken, self._items = self._items, []
+        return taken
 
     def end(self) -> None:
-        """Begin nothing more, and have what runs end soon."""
-        if self._halted is None:
-            self._halted = self.fleet.now()
-            for worker in self._running:
-                self.fleet.recall(worker)
+        """Have units end soon."""
+        self._ending = True
 
-    def _reported(
-        self, report: Report, exhausted: Callable[[Task], bool]
-    ) -> Iterator[Reported]:
-        worker, value = report.worker, report.value
-        if report.about is About.READY:
-            yield from self._joined(worker, *value)
-            return
-        if report.about is About.AILING:
-            yield from self._quarantine(worker, value)
-            return
-        if report.about is About.GONE:
-            self._devices.pop(worker, None)
-            if task := self._running.pop(worker, None):
-                yield from self._anew(task, f"{worker} is lost: {value}")
-            elif self._halted is None:
-                yield Notice("", f"{worker} is lost: {value}")
-            return
-        running = self._running.get(worker)
-        if running is None or running.number != report.unit:
-            return  # another worker has that unit now
-        if report.about is About.ITEM:
-            yield running, value
-            return
-        del self._running[worker]
-        self._devices[worker] = self._devices.pop(worker)  # those idle longest first
-        if report.about is About.DONE:
-            yield running, ""
-            if exhausted(running):
-                self._open.discard(running.subject)
-        elif isinstance(value, _FINAL):
-            raise value
+
+def _unit(worker: Worker, number: int, work: Work, mailbox: Any) -> Exception | None:
+    """Do a unit as a task of Ray; see `Worker.do`."""
+    import ray
+
+    try:
+        return worker.do(work, lambda items: ray.get(mailbox.put.remote(number, items)))
+    except Exception as error:
+        raise portable(error) from None
+
+
+class Cluster:
+    """A cluster of Ray, begun here where none is named.
+
+    Args:
+        on: what `--on` says: an address, or none for that of RAY_ADDRESS, or for a
+            cluster of this machine's own.
+        config: of the run.
+
+    Raises:
+        UsageError: if Ray is not installed, or the cluster does not answer.
+        BackendError: if it has no GPU, and one is asked for.
+    """
+
+    def __init__(self, on: str, config: RunConfig) -> None:
+        address = on if "://" in on else os.environ.get(ADDRESS, "")
+        if address.startswith("ray://"):
+            _show_token()
+        try:
+            import ray
+        except ImportError:
+            what = "needs Ray, which is not installed"
+            raise UsageError(what, where=f"--on {ON}", fix=HINT) from None
+        self._ray: Any = ray
+        self.now = time.monotonic
+        self._own = not address or address == "local"
+        self.title = f"--on {ON}" + (f" ({address})" if address else "")
+        self._jobs = config.jobs
+        self._sharing = 1 if config.scale is Scale.LARGE else SHARING
+        self._running: dict[Any, int] = {}
+        self._looked = float("-inf")
+        self._connect(address, config.root)
+        try:
+            gpus = self._wants_gpus(config.device)
+            root = str(config.root) if self._own else ""
+            self._worker = Worker(root, config.device, gpus)
+            # Beside the driver's end of the cluster: with that the run ends anyway.
+            head = {"node:__internal_head__": 0.001}
+            actor = ray.remote(Mailbox).options(num_cpus=0, resources=head)
+            self._mailbox: Any = actor.remote()
+        except BaseException:
+            self.close()
+            raise
+
+    def room(self) -> int:
+        """Return how many units the cluster can do at once."""
+        if self.now() - self._looked > _GROWTH_SECONDS:
+            self._looked = self.now()
+            has = self._ray.cluster_resources()
+            cpus, gpus = has.get("CPU", 0.0), has.get("GPU", 0.0)
+            self._options: dict[str, Any] = {
+                "num_cpus": 1, "max_retries": RETRIES, "retry_exceptions": True,
+            }  # fmt: skip
+            self._room = int(cpus)
+            if self._worker.gpu:
+                ample = int(cpus // (PROCESSORS_EACH * max(gpus, 1)))
+                each = max(min(ample, self._sharing), 1)
+                self._room = min(int(gpus) * each, int(cpus))
+                self._options["num_gpus"] = 1 / each
+            if self._own:  # on the same disk
+                path = with_home(os.environ)["PYTHONPATH"]
+                self._options["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
+        return min(self._room, self._jobs or self._room)
+
+    def submit(self, number: int, work: Work) -> None:
+        """Have a unit done."""
+        task = self._ray.remote(_unit).options(**self._options)
+        made = task.remote(self._worker, number, work, self._mailbox)
+        self._running[made] = number
+
+    def receive(self, seconds: float) -> list[tuple[int, Any]]:
+        """Return what units report, `Ended` last, waiting for so long.
+
+        Raises:
+            BackendError: if the cluster is lost.
+        """
+        ended: list[Any] = []
+        if not self._running:
+            time.sleep(seconds)
         else:
-            why = str(value).partition("\n")[0]
-            yield from self._anew(running, f"{worker}: {why}")
+            every = list(self._running)
+            ended, _ = self._ray.wait(every, num_returns=len(every), timeout=seconds)
+        # A unit has ended once all that it reports is in the mailbox.
+        items: list[tuple[int, Any]]
+        try:
+            items = self._ray.get(self._mailbox.take.remote())
+        except Exception as error:
+            what = f"the cluster answers no more: {_reason(error)}"
+            raise BackendError(what, where=self.title) from None
+        for each in ended:
+            number = self._running.pop(each)
+            try:
+                error = self._ray.get(each)
+            except Exception as raised:
+                error = HarnessError(_reason(raised))
+            items.append((number, Ended(error)))
+        return items
 
-    def _joined(
-        self, worker: str, node: str, device: str, versions: dict[str, str]
-    ) -> Iterator[Notice]:
-        if differing := differences(versions):
-            self._rejected[differing] = None
-            why = f"{worker} on {node} is rejected: {differing}"
-        elif device in self._quarantined:
-            why = f"{worker}: {device} is quarantined"
+    def end(self) -> None:
+        """Have all units end soon."""
+        self._mailbox.end.remote()
+
+    def close(self) -> None:
+        """End all units, and the cluster where it is this run's own."""
+        for each in self._running:
+            with contextlib.suppress(Exception):  # it may be gone
+                self._ray.cancel(each, force=True)
+        with contextlib.suppress(Exception):
+            self._ray.shutdown()
+
+    def _connect(self, address: str, root: Path) -> None:
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+        if self._own:
+            # A cluster that kfuzz begins reports nothing to its makers.
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            options |= {
+                "address": "local",
+                "num_cpus": max(min(processors(), self._jobs or processors()), 1),
+                "include_dashboard": False,
+                "object_store_memory": STORE_BYTES,
+            }
         else:
-            self._devices[worker] = device
-            return
-        self.fleet.dismiss(worker)
-        yield Notice("", why)
-
-    def _quarantine(self, worker: str, why: str) -> Iterator[Notice]:
-        """Have a device judge nothing more: its tasks are done anew elsewhere."""
-        device = self._devices.get(worker)
-        if device is None:
-            return
-        self._quarantined.add(device)
-        yield Notice("", f"{device} is quarantined: {why}")
-        for each in [w for w, d in self._devices.items() if d == device]:
-            del self._devices[each]
-            self.fleet.dismiss(each)
-            if task := self._running.pop(each, None):
-                self._queue.appendleft(task)
-
-    def _anew(self, task: Task, why: str) -> Iterator[Reported]:
-        task = replace(task, attempts=task.attempts + 1)
-        if self._halted is not None or task.attempts >= ATTEMPTS:
-            self._open.discard(task.subject)
-            yield task, why
-        else:
-            self._queue.appendleft(task)
-            yield Notice(task.subject, f"{why}; its unit is done anew")
-
-    def _is_open(self, now: float) -> bool:
-        """Whether anything is to begin."""
-        if self._halted is not None:
-            return False
-        last = self._end + START_SECONDS if self._fresh else self._end - LEAST_SECONDS
-        return bool(self._queue) or (bool(self._open) and now <= last)
-
-    def _assign(self, work_of: Callable[[Task], Work]) -> None:
-        for worker in [w for w in self._devices if w not in self._running]:
-            now = self.fleet.now()
-            task = self._next(now) if self._is_open(now) else None
-            if task is None:
-                return
-            self._running[worker] = task
-            self.fleet.assign(worker, task.number, work_of(task))
-
-    def _next(self, now: float) -> Task | None:
-        """Return what is done anew, or a task of whatever had the least time."""
-        left = self._end - now
-        if self._queue:
-            task = self._queue.popleft()
-            if task.seconds is not None:
-                seconds = max(min(task.seconds, left), LEAST_SECONDS)
-                task = replace(task, seconds=seconds)
-            return task
-        while self._is_open(now):
-            given, place, subject, block = heapq.heappop(self._shares)
-            if subject not in self._open:
-                continue
-            if block == 0:
-                self._fresh -= 1
-                left = self._limit  # as if all began at once
-            fair = left * max(self.workers, 1) / len(self._open)
-            seconds = max(min(fair, left, UNIT_SECONDS), LEAST_SECONDS)
-            more = (given + seconds, place, subject, block + 1)
-            heapq.heappush(self._shares, more)
-            return Task(self._number(), subject, block, seconds)
-        return None
-
-    def _require_workers(self, now: float) -> None:
-        """Raise an error where there have been no workers for long."""
-        if self._devices:
-            self._lonely = now
-        elif self._rejected and now - self._lonely > REFUSED_SECONDS:
+            # The user's files travel with the run.
+            files = {"working_dir": str(root), "excludes": list(_EXCLUDED)}
+            options |= {"address": address, "runtime_env": files}
+            if address.startswith("ray://"):
+                del options["log_to_driver"]
+        try:
+            self._ray.init(**options)
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
             raise UsageError(
-                f"every worker is rejected: {'; '.join(self._rejected)}",
-                where=self.fleet.title,
-                fix="install the same versions on all machines",
-            )
-        elif now - self._lonely > JOIN_SECONDS:
-            raise BackendError(
-                f"no worker came up in {JOIN_SECONDS:.0f} s",
-                where=self.fleet.title,
-                fix="`ray status` prints what the cluster has, and what is asked of it",
-            )
+                f"the cluster does not answer: {type(error).__name__}: {text}",
+                where=self.title,
+                fix="name the address of one that is up, or begin it with `ray start`; "
+                "of one that asks for a token, set RAY_AUTH_TOKEN to it",
+            ) from None
+
+    def _wants_gpus(self, device: str) -> bool:
+        has_gpu = bool(self._ray.cluster_resources().get("GPU"))
+        backend = guess(device)
+        if device == AUTO:
+            return has_gpu
+        wanted = backend is not None and backend.has.asynchronous
+        if wanted and not has_gpu:
+            where = f"{self.title} --device {device}"
+            raise BackendError("the cluster has no GPU", where=where)
+        return wanted
+
+
+def _reason(error: Exception) -> str:
+    """Return why a unit did not come to its end, in one line."""
+    text = " ".join(str(getattr(error, "cause", None) or error).split())
+    if "No module named 'kfuzz" in text:
+        return "kfuzz is not installed there"
+    return f"{type(error).__name__}: {text:.160}"
+
+
+def _show_token() -> None:
+    """Have Ray's client show the token that there is.
+
+    A cluster asks for it where there was one when it began. The client does not look
+    for it by itself, as the rest of Ray does, and asks once, on import.
+    """
+    given = os.environ.get("RAY_AUTH_TOKEN")
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token"
+    if given or Path(path).is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+# What `--on ray` does for `kfuzz run`: the driver on a cluster.
+
+
+def search_on(on: str, config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
+    """Yield the events of a search on a cluster; see `kfuzz.cli.run`."""
+    from kfuzz.features.fleet.driver import Driver
+
+    if config.isolate == "none":
+        raise UsageError(
+            "units run in processes of their own",
+            where="--on ray --isolate none",
+            fix="leave one of them out",
+        )
+    targets = tuple(_from_root(target, config.root) for target in config.targets)
+    with closing(Cluster(on, config)) as cluster:
+        portable = replace(config, targets=targets, jobs=1)
+        yield from Driver(portable, cluster, stop).events()
+
+
+def _from_root(target: str, root: Path) -> str:
+    """Return a target as it is written in the project's folder.
+
+    Raises:
+        UsageError: if its path does not exist.
+    """
+    from kfuzz.targets.load import resolve
+
+    resolve(target)
+    path, separator, name = target.partition("::")
+    if not Path(path).exists():
+        return target
+    return os.path.relpath(Path(path).resolve(), root) + separator + name

@@ -17,7 +17,8 @@ from kfuzz.core.errors import UsageError
 from kfuzz.core.home import with_home
 from kfuzz.report.files import require_writable, write_or_raise
 
-_PROGRAM: Final = "kfuzz.features.observe.program"
+# Not as a module of its own: what is pickled there is read here.
+_PROGRAM: Final = "from kfuzz.features.observe.watching import run; run()"
 
 
 def observe(
@@ -66,7 +67,7 @@ def _run(script: Path, arguments: list[str], folder: Path) -> int:
 
     if not torch.cuda.is_available():
         environment.setdefault("TRITON_INTERPRET", "1")
-    words = [sys.executable, "-m", _PROGRAM, str(folder), str(script), *arguments]
+    words = [sys.executable, "-c", _PROGRAM, str(folder), str(script), *arguments]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return subprocess.run(

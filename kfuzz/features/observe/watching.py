@@ -8,20 +8,24 @@ those that its frame holds when it launches, and its result is awaited.
 
 import functools
 import inspect
+import os
 import pickle
+import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.device import simulated
+from kfuzz.execution.interpreter.watch import interpreting, watch
 
 # What an observed program did, as one process hands it to another.
 
@@ -313,3 +317,38 @@ def _of_frame(frame: FrameType) -> dict[str, Any]:
     skipped = ("ctx", "self") if code.co_qualname.endswith(".forward") else ()
     held = frame.f_locals
     return {n: held[n] for n in names if n in held and n not in skipped}
+
+
+# The process in which a program is observed.
+
+
+def run() -> None:
+    """Run the program of the command line as Python would, and keep what it launched.
+
+    Before it stands the folder in which that is kept.
+    """
+    _, kept_in, script, *arguments = sys.argv
+    folder = Path(kept_in)
+    import triton.runtime.interpreter  # noqa: F401 - what is not loaded is not hooked
+
+    watching = Watching()
+    ended = os._exit
+
+    def leave(status: int) -> NoReturn:
+        write(watching.callees, folder)
+        ended(status)
+
+    os._exit = leave
+    sys.argv = [script, *arguments]
+    # What Python puts there for a script, in the place of what stands there for `-c`.
+    sys.path[0] = str(Path(script).resolve().parent)
+    try:
+        with ExitStack() as around:
+            if interpreting():
+                around.enter_context(simulated.gpu())
+                around.enter_context(watch())
+            around.enter_context(watching.on())
+            runpy.run_path(script, run_name="__main__")
+    finally:
+        sys.setprofile(None)
+        write(watching.callees, folder)

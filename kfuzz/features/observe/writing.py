@@ -1,20 +1,32 @@
 """A file of bindings for what an observed program launched."""
 
+import inspect
 import itertools
 import keyword
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
+from kfuzz.contracts.binding import BoundKernel, kernel
+from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import UsageError
 from kfuzz.core.features import needed
-from kfuzz.features.observe.watching import Callee, Seen, Shape, Unknown
+from kfuzz.features.observe.watching import (
+    Callee,
+    Seen,
+    Shape,
+    Unknown,
+    note,
+    shape_of,
+)
 
 # Which operator a function computes: one with whose bound its seen results agree.
 
@@ -216,14 +228,11 @@ def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
         yield f"# Agrees as well with {', '.join(guess.others)}."
     if guess.calls == 1:
         yield "# One call alone could be compared."
-    claims = {
-        **guess.claims,
-        "dtypes": tuple(sorted(seen_dtypes(callee, guess))),
-        "sizes": tuple(sorted(seen_sizes(callee))[:MOST_SIZES]),
-    }
-    told = ", ".join(f"{key}={value!r}" for key, value in claims.items())
+    claims = _seen(callee, guess)
+    claims["sizes"] = claims["sizes"][:MOST_SIZES]
+    shown = ", ".join(f"{key}={value!r}" for key, value in claims.items())
     yield "# Seen data types and sizes; without dtypes= the others are searched too."
-    yield f"@kfuzz.kernel(ops.{guess.operator}, {told})"
+    yield f"@kfuzz.kernel(ops.{guess.operator}, {shown})"
     yield f"def {name}({', '.join([*tensors, *scalars])}):"
     back = {argument: parameter for parameter, argument in guess.given.items()}
     words = [
@@ -254,36 +263,26 @@ def _stub(callee: Callee, guess: Guess | None, name: str) -> Iterator[str]:
 
 def _comments(callee: Callee) -> Iterator[str]:
     yield f"# {_target(callee)}: {callee.count} calls"
-    for kernel, (count, options) in callee.launches.items():
-        told = ", ".join(f"{k}={v}" for k, v in options.items())
-        yield f"#     launches {kernel} {count} times{f' ({told})' if told else ''}"
+    for name, (count, options) in callee.launches.items():
+        text = ", ".join(f"{k}={v}" for k, v in options.items())
+        yield f"#     launches {name} {count} times{f' ({text})' if text else ''}"
     shown = (", ".join(f"{n}: {v}" for n, v in c.given.items()) for c in callee.calls)
     for given in list(dict.fromkeys(shown))[:_SHOWN]:
         yield f"#     on {given}"[:160]
 
 
-def seen_sizes(callee: Callee) -> set[int]:
-    """Return the sizes of dimensions that calls had."""
-    return {
-        size
-        for call in callee.calls
-        for value in call.given.values()
-        if isinstance(value, Shape)
-        for size in value.sizes
-        if size > 1
-    }
-
-
-def seen_dtypes(callee: Callee, guess: Guess) -> set[str]:
-    """Return the floating data types that calls had."""
-    return {
-        value.dtype
+def _seen(callee: Callee, guess: Guess) -> dict[str, Any]:
+    """Return what is to be declared: a guess, and seen data types and sizes."""
+    shapes = [
+        (name in guess.given.values(), value)
         for call in callee.calls
         for name, value in call.given.items()
         if isinstance(value, Shape)
-        and name in guess.given.values()
-        and DTYPES[value.dtype].kind == "float"
-    }
+    ]
+    dtypes = {v.dtype for own, v in shapes if own and DTYPES[v.dtype].kind == "float"}
+    sizes = {size for _, value in shapes for size in value.sizes if size > 1}
+    seen = {"dtypes": tuple(sorted(dtypes)), "sizes": tuple(sorted(sizes))}
+    return {**guess.claims, **seen}
 
 
 def _constant(value: Any) -> str:
@@ -313,3 +312,97 @@ def _free(name: str, taken: set[str]) -> str:
         made = f"{name}_{number}"
     taken.add(made)
     return made
+
+
+# A call of a test's own as a binding, so that a search begins where the test is.
+
+
+def bound_around(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    operator: "str | Operator | None" = None,
+    name: str = "",
+    **claims: Any,
+) -> tuple[Any, BoundKernel]:
+    """Call a function, and bind it to the operator that the call agrees with.
+
+    The kernel has the arguments of the call that are no operator's as they were given,
+    its data types, and its sizes among those that are drawn.
+
+    Args:
+        function: the implementation.
+        args: of the call.
+        kwargs: likewise.
+        operator: what it computes; by default what the call agrees with.
+        name: of the kernel; the function's own by default.
+        claims: its declaration, as for `kfuzz.kernel`.
+
+    Returns:
+        What the call returned, and the kernel.
+
+    Raises:
+        UsageError: if the operator is unknown, or the call agrees with none.
+    """
+    where = f"kfuzz_around({getattr(function, '__name__', function)!s})"
+    known = operator_named(operator, where) if isinstance(operator, str) else operator
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        raise UsageError(
+            "the parameters of the function are not known",
+            where=where,
+            fix="wrap it in a function of Python",
+        ) from None
+    call = signature.bind(*args, **kwargs)
+    call.apply_defaults()
+    given = dict(call.arguments)
+    if not any(isinstance(v, Tensor) for v in given.values()):
+        raise UsageError("the call has no tensor by name", where=where)
+    # Before the call, which may write to them.
+    kept = {
+        n: shape_of(v, with_values=True) if isinstance(v, Tensor) else v
+        for n, v in given.items()
+    }
+    result = function(*args, **kwargs)
+    callee = Callee("", name or getattr(function, "__name__", "kernel"))
+    note(callee, kept, result)
+    made = guess(callee, known)
+    if made is None:
+        whom = "with no operator" if known is None else f"not with {known.name}"
+        raise UsageError(
+            f"the call agrees {whom}",
+            where=where,
+            fix="name what it computes: operator=…, or declare what the kernel claims; "
+            "the call's tensors may be too large to compare",
+        )
+    binder = kernel(
+        known or OPERATORS[made.operator], name=callee.name,
+        **{**_seen(callee, made), **claims},
+    )  # fmt: skip
+    results = len(callee.calls[0].results or ())
+    return result, binder(_calling(function, call, made, results))
+
+
+def _calling(
+    function: Callable[..., Any],
+    call: inspect.BoundArguments,
+    made: Guess,
+    results: int,
+) -> Callable[..., Any]:
+    """Return a function of the operator's parameters that makes the call."""
+    order = list(made.given)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        values = dict(zip(order, args, strict=False)) | kwargs
+        changed = {made.given[p]: v for p, v in values.items()}
+        again = inspect.BoundArguments(call.signature, {**call.arguments, **changed})
+        returned = function(*again.args, **again.kwargs)
+        return returned[made.result] if results > 1 else returned
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in order]
+    )
+    run.__module__ = function.__module__
+    return run

@@ -128,7 +128,7 @@ class Relations:
 
         Args:
             launch: the launch.
-            partly: whether not all is known of it: what cannot be told holds.
+            partly: whether not all is known of it: what is not known holds.
         """
         values = Valuation(quantities(launch))
         for premise in self.premises:

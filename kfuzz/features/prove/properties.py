@@ -37,7 +37,6 @@ from kfuzz.features.prove.ir.values import (
     atoms_in,
     below,
     equal,
-    fits,
     grid,
     moved,
     program,
@@ -308,16 +307,13 @@ class Prover:
         relations: the premises.
         solver: answers.
         fixed: values of symbols, where sizes are concrete.
-        preferred: places of the layouts that are tried first, by access; those that an
-            access is proved in are noted.
     """
 
     def __init__(
         self, graph: Graph, relations: Relations, solver: Solver, *,
-        fixed: Mapping[Atom, int], preferred: dict[int, int] | None = None,
+        fixed: Mapping[Atom, int],
     ) -> None:  # fmt: skip
         self._graph, self._relations, self._solver = graph, relations, solver
-        self._preferred = {} if preferred is None else preferred
 
         def put(atom: Atom) -> Poly | None:
             if atom in fixed:
@@ -338,7 +334,7 @@ class Prover:
             return put(atom)
 
         self._fix = Rewriter(placed)
-        # What the solver is told of programs and of loaded numbers names these.
+        # What is known of programs and of loaded numbers names these.
         named = [grid(axis) for axis in range(3)]
         named += [
             atom
@@ -361,7 +357,7 @@ class Prover:
     def verdict(self, wanted: Property) -> Verdict | None:
         """Return what becomes of a property; None where it says nothing.
 
-        Of results that are stored whole `covered` tells.
+        For results that are stored whole see `covered`.
         """
         match wanted:
             case Property.LOADS:
@@ -419,8 +415,6 @@ class Prover:
     def _check_under(self, number: int, guard: Cond) -> Verdict:
         check = self._numbered(number)
         goal = _goal_of(check)
-        if fits(self._fix.poly(check.poly), check.bits, check.shape):
-            return PROVED
         if number < 0:
             guard = _elsewhere.cond(guard)
         # A guard has lanes where what is checked has but one.
@@ -491,16 +485,13 @@ class Prover:
     def _tried(self, number: int, access: Access, layouts: Sequence[Layout]) -> Verdict:
         given = [access.path, access.mask]
         offset = self._fix.poly(access.offset)
-        first = self._preferred.get(number)
-        for place in sorted(range(len(layouts)), key=lambda place: place != first):
-            layout = self._fixed(layouts[place])
+        for layout in map(self._fixed, layouts):
             indices = indices_of(offset, layout)
             if indices is None:
                 continue
             reply = self._ask(inside(indices, layout), given, access.shape)
             if reply is Reply.PROVED:
                 self._fitting[number] = layout, indices
-                self._preferred[number] = place
                 self._facts[number] = list(products(indices, layout))
                 return PROVED
         # A load may touch what lies between elements too; what leaves the span of them

@@ -4,8 +4,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import islice, zip_longest
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.event import Event, KernelProof, Proven, ProvenProperty
@@ -22,10 +26,28 @@ from kfuzz.features.prove.fitting import (
     quantities,
     within_grid,
 )
-from kfuzz.features.prove.ir.concrete import difference
 from kfuzz.features.prove.ir.graph import NARROW, WIDE, graph_of, ttir
 from kfuzz.features.prove.ir.ttir import Function, UnreadableError, read
-from kfuzz.features.prove.ir.values import LOAD, Atom, Graph, all_of, grid
+from kfuzz.features.prove.ir.values import (
+    CHOICE,
+    DATA,
+    GREATEST,
+    ITERATION,
+    LANE,
+    LEAST,
+    LOAD,
+    PROGRAM,
+    QUOTIENT,
+    REMAINDER,
+    SYMBOL,
+    Access,
+    Atom,
+    Graph,
+    UnknownValueError,
+    Valuation,
+    all_of,
+    atoms_in,
+)
 from kfuzz.features.prove.observing import Counterexample, Observed, Outcome
 from kfuzz.features.prove.properties import PROVED, Property, Prover, Verdict
 from kfuzz.features.prove.sampling import (
@@ -45,9 +67,6 @@ from kfuzz.strategies.layouts import layout_name
 
 SECONDS: Final = 60.0
 """Processor time of one kernel."""
-
-LAUNCHES: Final = 3
-"""Single launches of each variant for which what is not proved for all is tried."""
 
 OBSERVE_SECONDS: Final = 15.0
 """How long real launches may take, in all."""
@@ -341,11 +360,8 @@ class KernelProver:
                 continue
             found = bare or list(islice(self._examples(wanted, failing), _PER_PROPERTY))
             examples += found
-            if found:
-                first = found[0]
-                made.append(ProvenProperty(wanted, Proven.OPEN, first.why, first.line))
-            else:
-                made.append(self._single(wanted, failing))
+            first = found[0] if found else failing[0][1]
+            made.append(ProvenProperty(wanted, Proven.OPEN, first.why, first.line))
         return made, examples
 
     def _failing(self, wanted: Property) -> list[tuple[Place, Verdict]] | None:
@@ -415,29 +431,6 @@ class KernelProver:
             for call in calls[:_PER_PROPERTY]
         ]
 
-    def _single(
-        self, wanted: Property, failing: Sequence[tuple[Place, Verdict]]
-    ) -> ProvenProperty:
-        """Try a property for single launches where it is not proved for all."""
-        shown: list[str] = []
-        _, first = failing[0]
-        for place, _ in failing:
-            variant = self._variants[place]
-            if isinstance(variant.graph, str):
-                return ProvenProperty(wanted, Proven.OPEN, variant.graph)
-            for made in spread(variant.made):
-                self._pause()
-                if time.process_time() > self._end:
-                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
-                values = quantities(made.launch)
-                fixed = {a: n for a, n in values.items() if a not in _GRIDS}
-                verdicts = self._of_launch(wanted, made, place, fixed)
-                if any(v.reply is not Reply.PROVED for v in verdicts):
-                    return ProvenProperty(wanted, Proven.OPEN, first.why, first.line)
-                shown.append(described(made))
-        text = "; ".join(dict.fromkeys(shown[:LAUNCHES]))
-        return ProvenProperty(wanted, Proven.LAUNCH, first.why, first.line, launch=text)
-
     def _examples(
         self, wanted: Property, failing: Sequence[tuple[Place, Verdict]]
     ) -> Iterator[Counterexample]:
@@ -498,7 +491,6 @@ def nothing(node_id: str, why: str) -> Outcome:
 
 _REFUSED: Final = "Triton's frontend rejects it"
 _LATE: Final = Verdict(Reply.UNKNOWN, 0, "for want of time")
-_GRIDS: Final = frozenset(grid(axis) for axis in range(3))
 
 
 def _has_indices(launch: Launch) -> bool:
@@ -514,13 +506,6 @@ def _casts(functions: Mapping[str, Function]) -> int:
             count += operation.name == "arith.trunci"
             pending += [block for region in operation.regions for block in region]
     return count
-
-
-def spread(made: Sequence[Made]) -> list[Made]:
-    """Return a few launches: a small one, a middling one, a large one."""
-    last = len(made) - 1
-    places = dict.fromkeys(last * i // (LAUNCHES - 1) for i in range(LAUNCHES))
-    return [made[place] for place in places]
 
 
 def outputs(made: Iterable[Made]) -> list[str]:
@@ -558,12 +543,168 @@ def varied(
         yield from (pair for pair in row if pair is not None)
 
 
-def described(made: Made) -> str:
-    """Return a launch in words: its kernel, and the shapes of the case."""
-    shapes = ", ".join(
-        f"{name}{list(spec.shape)}" for name, spec in made.case.tensors.items()
+# A graph on one launch: which bytes each program touches, by its formulas.
+
+Array = NDArray[Any]
+Touched = tuple[str, str]
+
+_LANES: Final = 1 << 22
+"""Lanes, iterations and programs of one access at most."""
+_PROGRAMS: Final = 512
+
+
+def touched(
+    graph: Graph, launch: Launch
+) -> tuple[dict[Touched, Array], set[Touched], int]:
+    """Return what programs touch.
+
+    Returns:
+        By kind and argument the pairs of a program's number and a byte's distance, as
+        of `Observed`; those of which some access depends on data; and for how many
+        programs, from the first.
+    """
+    found: dict[Touched, list[Array]] = {}
+    partly: set[Touched] = set()
+    programs = min(int(np.prod(launch.grid)), _PROGRAMS)
+    first: dict[int, str] = {}
+    for name, argument in launch.arguments.items():
+        if isinstance(argument, TensorArgument):
+            first.setdefault(argument.storage, name)
+    for access in graph.accesses:
+        found_argument = launch.arguments.get(access.base)
+        if not isinstance(found_argument, TensorArgument):
+            raise UnknownValueError("an access through no argument")
+        argument = found_argument
+        key = access.kind, first[argument.storage]
+        try:
+            pairs = _pairs(access, launch, programs, argument.itemsize)
+            found.setdefault(key, []).append(pairs)
+        except UnknownValueError:
+            partly.add(key)
+    made = {k: np.unique(np.concatenate(v), axis=0) for k, v in found.items() if v}
+    return {k: v for k, v in made.items() if v.size}, partly, programs
+
+
+def _pairs(access: Access, launch: Launch, programs: int, itemsize: int) -> Array:
+    loops = sorted(
+        {
+            a.parts[0]
+            for part in (access.offset, access.mask, access.path)
+            for a in atoms_in(part)
+            if a.kind == ITERATION
+        }
     )
-    return f"{made.launch.kernel} on {shapes}"
+    counts = [8] * len(loops)
+    while True:
+        frame = _Frame(launch, programs, loops, counts, access.shape)
+        reached = np.broadcast_to(frame.cond(access.path), frame.shape)
+        longer = [
+            place
+            for place in range(len(loops))
+            if np.take(reached, -1, axis=1 + place).any()
+        ]
+        if not longer:
+            break
+        for place in longer:
+            counts[place] *= 2
+    live = reached & np.broadcast_to(frame.cond(access.mask), frame.shape)
+    offsets = np.broadcast_to(frame.poly(access.offset), frame.shape)[live]
+    numbers = np.broadcast_to(frame.programs, frame.shape)[live]
+    pairs = np.stack([numbers, offsets * itemsize], 1)
+    return np.unique(pairs, axis=0)
+
+
+class _Frame(Valuation):
+    """Arrays over programs, iterations and lanes."""
+
+    def __init__(
+        self, launch: Launch, programs: int, loops: list[int], counts: list[int],
+        block: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        self.shape = (programs, *counts, *block)
+        if int(np.prod([n for n in self.shape if n] or [1])) > _LANES:
+            raise UnknownValueError("too much")
+        super().__init__(
+            {
+                atom: np.asarray(value if -(2**63) <= value < 2**63 else 0, np.int64)
+                for atom, value in quantities(launch).items()
+            }
+        )
+        self._loops, self._rank = loops, len(self.shape)
+        self.programs = self._along(0, programs)
+        x, y, _ = launch.grid
+        self._places = (
+            self.programs % x, self.programs // x % y, self.programs // (x * y),
+        )  # fmt: skip
+
+    def _along(self, axis: int, count: int) -> Array:
+        shape = [1] * self._rank
+        shape[axis] = count
+        return np.arange(count, dtype=np.int64).reshape(shape)
+
+    def _computed(self, atom: Atom) -> Array:
+        kind, parts = atom.kind, atom.parts
+        if kind == PROGRAM:
+            return self._places[parts[0]]
+        if kind == LANE:
+            axis = 1 + len(self._loops) + parts[0]
+            return self._along(axis, self.shape[axis])
+        if kind == ITERATION:
+            axis = 1 + self._loops.index(parts[0])
+            return self._along(axis, self.shape[axis])
+        if kind in (DATA, SYMBOL):
+            raise UnknownValueError(str(atom))
+        if kind == CHOICE:
+            condition, then, other = parts
+            held, a, b = self.cond(condition), self.poly(then), self.poly(other)
+            return np.asarray(np.where(held, a, b))
+        left, right = (self.poly(part) for part in parts)
+        if kind == LEAST:
+            return np.asarray(np.minimum(left, right))
+        if kind == GREATEST:
+            return np.asarray(np.maximum(left, right))
+        divisor = np.where(right == 0, 1, right)
+        whole = np.abs(left) // np.abs(divisor) * np.sign(left) * np.sign(divisor)
+        if kind == QUOTIENT:
+            return np.asarray(whole)
+        assert kind == REMAINDER
+        return np.asarray(left - whole * divisor)
+
+    def _joined(self, kind: str, held: Iterator[Any]) -> Any:
+        if kind == "not":
+            return np.logical_not(next(held))
+        return reduce(np.logical_and if kind == "and" else np.logical_or, held)
+
+
+def difference(
+    graph: Graph, launch: Launch, observed: Mapping[Touched, Array], unowned: int
+) -> str:
+    """Return how a graph differs from what a launch did, "" where it does not.
+
+    Args:
+        graph: of the kernel.
+        launch: the launch.
+        observed: what it touched.
+        unowned: accesses of it through pointers that come from no argument.
+    """
+    if unowned:
+        return "a real launch accesses memory that is no argument's"
+    try:
+        made, partly, programs = touched(graph, launch)
+    except UnknownValueError:
+        return ""
+    for key in {*made, *observed}:
+        kind, name = key
+        real = observed.get(key, np.zeros((0, 2), np.int64))
+        real = real[real[:, 0] < programs]
+        said = made.get(key, np.zeros((0, 2), np.int64))
+        if key not in partly and not np.array_equal(real, said):
+            return f"a real launch has other {kind}s of {name} than its IR says"
+        if key in partly:
+            every = {tuple(pair) for pair in real.tolist()}
+            if any(tuple(pair) not in every for pair in said.tolist()):
+                return f"a real launch lacks {kind}s of {name} that its IR has"
+    return ""
 
 
 # Counterexamples that were run: what each refutes.
@@ -583,7 +724,7 @@ REFUTING: Final = {
 
 
 class Examined:
-    """Runs the counterexamples of a kernel, and tells what they refute.
+    """Runs the counterexamples of a kernel, and reports what they refute.
 
     Args:
         kernel: the kernel's search.

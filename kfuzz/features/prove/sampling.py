@@ -283,8 +283,8 @@ class Watch:
                 yield f"{launch.kernel} is launched with arguments of other kinds"
                 continue
             if constants not in self.constants[key]:
-                told = ", ".join(f"{name}={text}" for name, text in constants)
-                yield f"{launch.kernel} is launched with {told}"
+                shown = ", ".join(f"{name}={text}" for name, text in constants)
+                yield f"{launch.kernel} is launched with {shown}"
             premise = relations.broken_by(launch, partly=partly)
             if premise is not None:
                 text = premise.text or str(premise.holds)

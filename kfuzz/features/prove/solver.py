@@ -6,8 +6,10 @@ tests/benchmarks/README.md; it is imported on first use.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import reduce
+from operator import mul
 from typing import Any, Final
 
 from kfuzz.core.errors import BackendError
@@ -27,6 +29,7 @@ from kfuzz.features.prove.ir.values import (
     Data,
     Poly,
     Shape,
+    Valuation,
     as_poly,
     grid,
     negated,
@@ -132,73 +135,49 @@ class Solver:
         return Reply.UNKNOWN
 
 
-class _Terms:
+class _Terms(Valuation):
     """Conditions as the solver's, with what is true of their atoms; each made once."""
 
     def __init__(self, z3: Any, data: Mapping[int, Data]) -> None:
+        super().__init__({})
         self._z3, self._data = z3, data
-        self._polys: dict[Poly, Any] = {}
-        self._conds: dict[Cond, Any] = {}
-        self._atoms: dict[Atom, Any] = {}
+        self._made: dict[Poly | Cond, Any] = {}
         self._axioms: dict[Atom, list[Any]] = {}
         self._needs: dict[Atom, frozenset[Atom]] = {}
         self._direct: dict[Any, frozenset[Atom]] = {}
 
     def poly(self, poly: Poly) -> Any:
         """Return a polynomial as a term."""
-        made = self._polys.get(poly)
+        made = self._made.get(poly)
         if made is None:
-            made = self._polys[poly] = self._summed(poly)
+            z3, parts = self._z3, []
+            for monomial, factor in poly.terms.items():
+                terms = [reduce(mul, map(self.atom, monomial))] if monomial else []
+                if factor != 1 or not terms:
+                    terms.insert(0, z3.IntVal(factor))
+                parts.append(reduce(mul, terms))
+            made = z3.Sum(parts) if len(parts) > 1 else (*parts, z3.IntVal(0))[0]
+            self._made[poly] = made
         return made
-
-    def _summed(self, poly: Poly) -> Any:
-        z3 = self._z3
-        parts = []
-        for monomial, factor in poly.terms.items():
-            product = None
-            for atom in monomial:
-                term = self.atom(atom)
-                product = term if product is None else product * term
-            if product is None:
-                product = z3.IntVal(factor)
-            elif factor != 1:
-                product = z3.IntVal(factor) * product
-            parts.append(product)
-        if not parts:
-            return z3.IntVal(0)
-        return parts[0] if len(parts) == 1 else z3.Sum(parts)
 
     def cond(self, condition: Cond) -> Any:
         """Return a condition as a term."""
-        made = self._conds.get(condition)
+        made = self._made.get(condition)
         if made is None:
-            made = self._conds[condition] = self._held(condition)
+            made = super().cond(condition)
+            made = self._z3.BoolVal(made) if isinstance(made, bool) else made
+            self._made[condition] = made
         return made
 
-    def _held(self, condition: Cond) -> Any:
-        z3 = self._z3
-        match condition.kind:
-            case "true" | "false":
-                return z3.BoolVal(condition.kind == "true")
-            case "le":
-                return self.poly(condition.parts[0]) <= 0
-            case "eq":
-                return self.poly(condition.parts[0]) == 0
-            case "and":
-                return z3.And([self.cond(c) for c in condition.parts])
-            case "or":
-                return z3.Or([self.cond(c) for c in condition.parts])
-            case "not":
-                return z3.Not(self.cond(condition.parts[0]))
-        return z3.Bool(f"b{len(self._conds)}")
+    def _joined(self, kind: str, held: Iterator[Any]) -> Any:
+        join = {"and": self._z3.And, "or": self._z3.Or, "not": self._z3.Not}[kind]
+        return join(*held)
 
-    def atom(self, atom: Atom) -> Any:
-        """Return an atom as a variable."""
-        made = self._atoms.get(atom)
-        if made is None:
-            made = self._z3.Int(f"{atom.kind[0]}{atom.number}")
-            self._atoms[atom] = made
-        return made
+    def _doubted(self, condition: Cond) -> Any:
+        return self._z3.Bool(f"b{len(self._made)}")
+
+    def _computed(self, atom: Atom) -> Any:
+        return self._z3.Int(f"{atom.kind[0]}{atom.number}")
 
     def used(self, conditions: Iterable[Cond]) -> list[Atom]:
         """Return the atoms of conditions, and those that their axioms mention."""
@@ -229,12 +208,12 @@ class _Terms:
         """Return what is true of an atom."""
         made = self._axioms.get(atom)
         if made is None:
-            made, parts = self._made(atom)
+            made, parts = self._true_of(atom)
             self._axioms[atom] = made
             self._needs[atom] = frozenset().union(*map(self._in, parts))
         return made
 
-    def _made(self, atom: Atom) -> tuple[list[Any], list[Any]]:
+    def _true_of(self, atom: Atom) -> tuple[list[Any], list[Any]]:
         """Return axioms of an atom, and what these mention."""
         z3, me = self._z3, self.atom(atom)
         match atom.kind:

@@ -38,9 +38,8 @@ def prove(
 
     From Triton's IR and the launches that the wrapper makes, for all sizes at once:
     loads and stores in bounds, stores of programs apart, results stored whole, no
-    32-bit overflow, hints true. What cannot be proved is tried on single launches. A
-    counterexample is run; where it fails, it is a finding like any other. Needs the
-    extra: pip install 'kfuzz[prove]'.
+    32-bit overflow, hints true. A counterexample is run; where it fails, it is a
+    finding like any other. Needs the extra: pip install 'kfuzz[prove]'.
 
     Exit codes: 0 nothing is refuted (what is not proved is printed as open), 1 a
     counterexample fails, 2 usage, 3 internal error, 4 no kernel, 5 no solver, or the
@@ -78,11 +77,11 @@ def prove(
             corpus=project.corpus_option,
             summary=False,
         )
-        told = stack.enter_context(terminal)
+        report = stack.enter_context(terminal)
 
         def feed(event: Event) -> None:
             outcome.feed(event)
-            told.feed(event)
+            report.feed(event)
             if not isinstance(event, KernelFinished) or event.proof is None:
                 return
             keep_proof(project.corpus, event.proof)

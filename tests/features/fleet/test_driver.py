@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from kfuzz.core.budget import Budget
-from kfuzz.core.errors import BackendError, BindingError, HarnessError
+from kfuzz.core.errors import (
+    BackendError,
+    BindingError,
+    HarnessError,
+    UsageError,
+)
 from kfuzz.core.event import (
     Event,
     FindingSaved,
@@ -22,22 +27,20 @@ from kfuzz.core.verdict import State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.features.fleet.driver import Driver
 from kfuzz.features.fleet.worker import (
-    ATTEMPTS,
-    About,
+    RETRIES,
     Place,
-    Report,
+    Rejected,
     Search,
     Surveyed,
-    versions,
 )
 from kfuzz.store.corpus import Corpus, Stored
 from tests.helpers.events import NODE, finished
-from tests.helpers.fake_fleet import FakeFleet, FakeWorker, Script, survey_or
+from tests.helpers.fake_fleet import FakeCluster, Script, survey_or
 from tests.helpers.findings import finding
 
 PLACE = Place(NODE, NODE, "softmax")
 FOUND = finding()
-LOST = Report("", About.GONE, "killed")
+LOST = HarnessError("the worker was killed")
 
 
 def early(found: Finding) -> Finding:
@@ -59,10 +62,7 @@ def whole(*found: Finding) -> Script:
 
 
 class Bench:
-    """A driver on a fleet of workers that follow scripts.
-
-    The first worker, w1, lists the targets; meanwhile w2 joins, and has the first unit.
-    """
+    """A driver on a cluster whose units follow scripts, two at once."""
 
     def __init__(self, folder: Path) -> None:
         self.corpus = Corpus(folder / "corpus")
@@ -71,22 +71,27 @@ class Bench:
             budget=Budget(None, max_cases=100),
         )  # fmt: skip
         self.places: tuple[Place, ...] = (PLACE,)
-        self.workers = {f"w{n}": FakeWorker(f"gpu {n}", f"node {n}") for n in (1, 2)}
         self.stop = threading.Event()
-        self.fleet: FakeFleet
+        self.cluster: FakeCluster
 
     def run(
         self,
-        of: Callable[[Search, str], Script],
+        of: Callable[[Search, int], Script],
         before: Callable[[Event], None] = lambda event: None,
     ) -> list[Event]:
         script = survey_or(Surveyed("cuda", self.places), of)
-        self.fleet = FakeFleet(self.workers, script)
+        self.cluster = FakeCluster(2, script)
         made = []
-        for event in Driver(self.config, self.fleet, self.stop).events():
+        for event in Driver(self.config, self.cluster, self.stop).events():
             made.append(event)
             before(event)
         return made
+
+    @property
+    def searches(self) -> list[Search]:
+        """The units that were begun, but the survey."""
+        every = self.cluster.submitted.values()
+        return [work for work in every if isinstance(work, Search)]
 
     def stored(self) -> list[str]:
         entries = self.corpus.entries()
@@ -114,7 +119,7 @@ def kernel(events: list[Event]) -> KernelFinished:
 
 
 def test_a_run_tells_what_a_run_on_one_machine_does(bench: Bench) -> None:
-    events = bench.run(lambda work, worker: whole(FOUND))
+    events = bench.run(lambda work, attempt: whole(FOUND))
     assert isinstance(events[0], RunStarted)
     assert events[0].kernels == (NODE,)
     assert saved(events, "found") == [early(FOUND).id]
@@ -129,7 +134,7 @@ def test_a_run_tells_what_a_run_on_one_machine_does(bench: Bench) -> None:
 def test_a_unit_is_the_run_itself_for_one_kernel(bench: Bench) -> None:
     asked: list[Search] = []
 
-    def script(work: Search, worker: str) -> Script:
+    def script(work: Search, attempt: int) -> Script:
         asked.append(work)
         return whole()
 
@@ -142,88 +147,73 @@ def test_a_unit_is_the_run_itself_for_one_kernel(bench: Bench) -> None:
 
 
 def test_what_a_lost_worker_had_is_done_anew_and_told_once(bench: Bench) -> None:
-    def script(work: Search, worker: str) -> Script:
-        if worker == "w2":
+    def script(work: Search, attempt: int) -> Script:
+        if not attempt:
             yield 1.0, told(FOUND, "found")
             yield 1.0, told(FOUND, "done")
+            yield 1.0, (finished(FOUND), None)
             yield 1.0, LOST
         yield from whole(FOUND)
 
     events = bench.run(script)
     assert saved(events, "found") == [early(FOUND).id]
     assert saved(events) == bench.stored() == [FOUND.id]
-    assert "w2 is lost: killed; its unit is done anew" in notices(events)
+    assert "it is done anew" in notices(events)
     assert kernel(events).cases == finished().cases
 
 
-def test_announced_before_the_last_worker_is_lost_is_in_the_corpus(
-    bench: Bench,
-) -> None:
-    def script(work: Search, worker: str) -> Script:
+def test_announced_before_all_workers_are_lost_is_in_the_corpus(bench: Bench) -> None:
+    def script(work: Search, attempt: int) -> Script:
         yield 1.0, told(FOUND, "found")
-        yield 1.0, LOST
+        yield 1000.0, (finished(), None)
 
-    with pytest.raises(BackendError, match="no worker came up"):
+    with pytest.raises(BackendError, match="no worker reported"):
         bench.run(script)
     assert bench.stored() == [early(FOUND).id]
 
 
 def test_a_kernel_whose_units_end_their_processes_is_not_green(bench: Bench) -> None:
-    def script(work: Search, worker: str) -> Script:
-        error = HarnessError("the process of a unit ended: SIGKILL")
-        yield 1.0, Report("", About.FAILED, error)
+    def script(work: Search, attempt: int) -> Script:
+        yield 1.0, HarnessError("the process of a unit ended: SIGKILL")
 
     events = bench.run(script)
     assert "SIGKILL" in kernel(events).uncompared
     assert not kernel(events).cases
     assert "given up" in notices(events)
+    assert bench.cluster._attempts[2] == 1 + RETRIES
 
 
 def test_what_is_wrong_with_a_target_ends_the_run(bench: Bench) -> None:
-    def script(work: Search, worker: str) -> Script:
-        yield 1.0, Report("", About.FAILED, BindingError("no shape fits"))
+    def script(work: Search, attempt: int) -> Script:
+        yield 1.0, BindingError("no shape fits")
 
     with pytest.raises(BindingError, match="no shape fits"):
         bench.run(script)
 
 
-def test_a_worker_with_other_versions_is_refused_by_name(bench: Bench) -> None:
-    bench.workers["w2"].versions = {**versions(), "torch": "2.11.0"}
-    events = bench.run(lambda work, worker: whole(FOUND))
-    assert "w2 on node 2 is rejected: torch 2.11.0 (here " in notices(events)
-    assert {worker for worker, _ in bench.fleet.assigned} == {"w1"}
+def test_a_rejected_worker_keeps_its_place_and_another_does_its_unit(
+    bench: Bench,
+) -> None:
+    why = "a worker on node 2: torch 2.11.0 (here 2.12.0)"
+
+    def script(work: Search, attempt: int) -> Script:
+        if len(bench.searches) == 1:
+            yield 1.0, Rejected(why, versions=True)
+        yield from whole(FOUND)
+
+    events = bench.run(script)
+    assert f"{why}: it does no more of this run" in notices(events)
+    first, second, *_ = bench.searches
+    assert first.config.seed == second.config.seed == bench.config.seed
     assert saved(events) == [FOUND.id]
 
 
-def test_a_wedged_device_counts_for_nothing_and_its_unit_is_done_anew(
-    bench: Bench,
-) -> None:
-    bench.workers["w2"].ailing = True
-    bench.workers["w3"] = FakeWorker("gpu 2", "node 2", ailing=True)
+def test_without_a_worker_that_is_accepted_the_run_ends(bench: Bench) -> None:
+    def script(work: Search, attempt: int) -> Script:
+        yield 1.0, Rejected("torch 2.11.0 (here 2.12.0)", versions=True)
 
-    def script(work: Search, worker: str) -> Script:
-        return whole() if worker == "w1" else whole(FOUND)
-
-    events = bench.run(script)
-    assert "gpu 2 is quarantined: a sum is wrong" in notices(events)
-    assert set(bench.fleet.dismissed) == {"w2", "w3"}
-    assert not saved(events, "found")
-    assert not bench.stored()
-    assert kernel(events).cases == finished().cases
-
-
-def test_a_unit_that_loses_its_workers_is_given_up(bench: Bench) -> None:
-    for number in range(3, ATTEMPTS + 3):
-        bench.workers[f"w{number}"] = FakeWorker(f"gpu {number}", f"node {number}")
-
-    def script(work: Search, worker: str) -> Script:
-        yield 1.0, LOST
-
-    events = bench.run(script)
-    assert "given up" in notices(events)
-    assert "is lost: killed" in kernel(events).uncompared
-    searches = [work for _, work in bench.fleet.assigned if isinstance(work, Search)]
-    assert len(searches) == ATTEMPTS
+    with pytest.raises(UsageError, match="every worker is rejected: torch"):
+        bench.run(script)
 
 
 def test_each_kernel_has_a_unit_although_starting_takes_the_time(bench: Bench) -> None:
@@ -232,7 +222,7 @@ def test_each_kernel_has_a_unit_although_starting_takes_the_time(bench: Bench) -
     bench.config = replace(bench.config, budget=Budget(15.0))
     asked: list[Search] = []
 
-    def script(work: Search, worker: str) -> Script:
+    def script(work: Search, attempt: int) -> Script:
         asked.append(work)
         yield 18.0, (finished(), None)
 
@@ -247,7 +237,7 @@ def test_units_of_a_night_tell_one_fault_once(bench: Bench) -> None:
     seen: list[bool] = []
     seeds: set[int] = set()
 
-    def script(work: Search, worker: str) -> Script:
+    def script(work: Search, attempt: int) -> Script:
         seen.append(bool(work.config.seen))
         seeds.add(work.config.seed)
         made = replace(
@@ -269,9 +259,9 @@ def test_enough_findings_end_the_run(bench: Bench) -> None:
     bench.places = tuple(Place(f"k.py::{n}", f"k.py::{n}", n) for n in names)
     budget = replace(bench.config.budget, max_findings=1)
     bench.config = replace(bench.config, budget=budget)
-    events = bench.run(lambda work, worker: whole(FOUND))
+    events = bench.run(lambda work, attempt: whole(FOUND))
     assert saved(events) == [FOUND.id]
-    assert len(bench.fleet.assigned) < len(names)
+    assert len(bench.searches) < len(names)
     assert isinstance(events[-1], RunFinished)
     assert not events[-1].interrupted
 
@@ -281,12 +271,12 @@ def test_ctrl_c_tells_what_came_of_it(bench: Bench) -> None:
         if isinstance(event, FindingSaved):
             bench.stop.set()
 
-    def script(work: Search, worker: str) -> Script:
+    def script(work: Search, attempt: int) -> Script:
         yield from list(whole(FOUND))[:2]
         yield 1000.0, (finished(FOUND), None)
 
     events = bench.run(script, before=stop)
-    assert bench.fleet.recalled == ["w2"]
+    assert bench.cluster.ended
     assert isinstance(events[-1], RunFinished)
     assert events[-1].interrupted
     assert len(bench.stored()) == 1

@@ -1,11 +1,11 @@
 """A worker of a fleet: what its units tell, and that they end with it."""
 
-import pickle
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,13 +14,15 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.event import FindingSaved, KernelFinished, RunFinished
 from kfuzz.engine.config import RunConfig
 from kfuzz.features.fleet.worker import (
-    About,
-    Report,
+    Alive,
+    Begun,
+    Rejected,
     Search,
     Survey,
     Surveyed,
     Work,
     Worker,
+    versions,
 )
 from tests.e2e.project import HEADER, RIGHT, WRONG
 
@@ -34,18 +36,17 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def reported(worker: Worker, work: Work) -> list[Report]:
-    """Return all that a unit reports; each message is taken, and taken again."""
-    worker.start(7, work)
-    heard, found = 0, list[Report]()
-    while True:
-        messages = worker.take(heard, 5.0)
-        assert messages == worker.take(heard, 0.0)[: len(messages)]
-        for number, message in messages:
-            heard = number
-            found.append(Report("", *pickle.loads(message)))
-        if found and found[-1].about in (About.DONE, About.FAILED):
-            return found
+def reported(worker: Worker, work: Work) -> tuple[list[Any], Exception | None]:
+    """Return what a unit reports, and what is wrong with what was asked."""
+    found: list[Any] = []
+
+    def put(items: list[Any]) -> bool:
+        found.extend(item for item in items if not isinstance(item, Alive))
+        return False
+
+    error = worker.do(work, put)
+    assert found.pop(0) == Begun()
+    return found, error
 
 
 def search(project: Path, *, device: str, target: str = "kernels.py") -> Search:
@@ -60,32 +61,30 @@ def search(project: Path, *, device: str, target: str = "kernels.py") -> Search:
 @pytest.mark.slow
 def test_the_kernels_of_targets_are_listed(project: Path) -> None:
     config = search(project, device="cpu").config
-    made = reported(Worker(str(project), "cpu", gpu=False), Survey(config))
-    item = made[0]
-    assert isinstance(item.value, Surveyed)
-    assert [p.target for p in item.value.places] == [
+    (item,), _ = reported(Worker(str(project), "cpu", gpu=False), Survey(config))
+    assert isinstance(item, Surveyed)
+    assert [p.target for p in item.places] == [
         "kernels.py::right",
         "kernels.py::wrong",
     ]
-    assert item.value.backend == "cpu"
+    assert item.backend == "cpu"
 
 
 @pytest.mark.slow
 def test_an_error_of_a_target_arrives_as_it_is(project: Path) -> None:
     work = search(project, device="cpu", target="broken.py")
-    (failed,) = reported(Worker(str(project), "cpu", gpu=False), Survey(work.config))
-    assert isinstance(failed.value, BindingError)
-    assert "broken.py" in str(failed.value)
+    worker = Worker(str(project), "cpu", gpu=False)
+    _, error = reported(worker, Survey(work.config))
+    assert isinstance(error, BindingError)
+    assert "broken.py" in str(error)
 
 
 @pytest.mark.slow
 def test_a_unit_searches_its_kernel_and_leaves_the_project_alone(
     project: Path,
 ) -> None:
-    made = reported(
-        Worker(str(project), "cpu", gpu=False), search(project, device="cpu")
-    )
-    _check(made)
+    worker = Worker(str(project), "cpu", gpu=False)
+    _check(reported(worker, search(project, device="cpu"))[0])
     assert not project.joinpath("corpus").exists()
 
 
@@ -94,21 +93,38 @@ def test_a_sound_gpu_passes_its_canaries(
     project: Path,
 ) -> None:
     worker = Worker(str(project), "cuda", gpu=True)
-    assert "GPU-" in worker.about()[1]
-    _check(reported(worker, search(project, device="cuda")))
+    assert not worker._ailment(lambda: None)
+    _check(reported(worker, search(project, device="cuda"))[0])
+
+
+def test_a_worker_with_other_versions_says_which(project: Path) -> None:
+    worker = Worker(str(project), "cpu", False, {**versions(), "torch": "2.11.0"})
+    asked = iter((False, False, True))  # it keeps its place until the run ends
+    found: list[Any] = []
+
+    def put(items: list[Any]) -> bool:
+        found.extend(items)
+        return next(asked)
+
+    worker.do(search(project, device="cpu"), put)
+    _, rejected = found
+    assert isinstance(rejected, Rejected)
+    assert rejected.versions
+    assert f"torch {versions()['torch']} (here 2.11.0)" in rejected.why
 
 
 @pytest.mark.slow
 def test_a_unit_ends_with_its_worker(project: Path) -> None:
     code = (
-        "import pickle, sys\n"
+        "import sys\n"
         "from tests.features.fleet.test_worker import *\n"
         "worker = Worker(sys.argv[1], 'cpu', gpu=False)\n"
         "work = search(Path(sys.argv[1]), device='cpu')\n"
-        "worker.start(1, work)\n"
-        "worker.take(0, 100.0)\n"
-        "print('begun', flush=True)\n"
-        "time.sleep(1000)\n"
+        "def put(items):\n"
+        "    if items and not isinstance(items[0], (Begun, Alive)):\n"
+        "        print('begun', flush=True)\n"
+        "        time.sleep(1000)\n"
+        "worker.do(work, put)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(project)],
@@ -127,17 +143,14 @@ def test_a_unit_ends_with_its_worker(project: Path) -> None:
     assert not Path(f"/proc/{unit}").exists()
 
 
-def _check(made: list[Report]) -> None:
-    values = [m.value for m in made if m.about is About.ITEM]
-    assert all(m.unit == 7 for m in made)
-    events = [event for event, _ in values]
-    saved = [v for v in values if isinstance(v[0], FindingSaved)]
+def _check(made: list[Any]) -> None:
+    events = [event for event, _ in made]
+    saved = [v for v in made if isinstance(v[0], FindingSaved)]
     assert [event.stage for event, _ in saved] == ["found", "done"]
     assert all(finding == event.finding for event, finding in saved)
     (finished,) = [e for e in events if isinstance(e, KernelFinished)]
     assert finished.cases == 30
     assert isinstance(events[-1], RunFinished)
-    assert made[-1].about is About.DONE
 
 
 def _children(pid: int) -> list[int]:

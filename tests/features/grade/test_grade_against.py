@@ -5,7 +5,7 @@ from dataclasses import replace
 from kfuzz.core.finding import Fingerprint
 from kfuzz.core.statement import Graded
 from kfuzz.core.verdict import Verdict
-from kfuzz.features.lab.grade.against import Outcome, compare
+from kfuzz.features.lab.grade.statement_text import Outcome, compare
 from tests.helpers.statements import but, fault, kernel, statement
 
 CPU = statement()

@@ -7,8 +7,12 @@ import pytest
 
 from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED
-from kfuzz.features.lab.grade.against import Outcome, compare
-from kfuzz.features.lab.grade.statement_text import standing_of, statement_page
+from kfuzz.features.lab.grade.statement_text import (
+    Outcome,
+    compare,
+    standing_of,
+    statement_page,
+)
 from kfuzz.store.files import read_statement
 
 FOLDER = Path(__file__).parents[3] / "contracts" / "platform" / "statements"

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.test_pytest_plugin import LOAD
 
 # pytester unloads what its runs import, and torch bears no second import.
-for module in ("torch._dynamo", "kfuzz.features.observe.around"):
+for module in ("torch._dynamo", "kfuzz.features.observe.writing"):
     importlib.import_module(module)
 
 pytest_plugins = ["pytester"]

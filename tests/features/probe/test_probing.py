@@ -3,7 +3,6 @@
 import io
 import json
 import threading
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def test_a_narrow_accumulator_is_a_finding_that_is_replayed(
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "narrow.py", NARROW)
-    words = "probe narrow.py --device cpu --terms 32 --format json --svg orders.svg"
+    words = "probe narrow.py --device cpu --terms 32 --format json"
     only = "--probe accumulator --probe order"
     assert main([*words.split(), *only.split()]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -95,7 +94,6 @@ def test_a_narrow_accumulator_is_a_finding_that_is_replayed(
     [told] = kernel["findings"]
     assert (told["contract"], told["state"]) == ("C-PRC-01", "confirmed")
     assert reading["finding"] == told["id"]
-    assert ET.parse(tmp_path / "orders.svg").getroot().tag.endswith("svg")
     finding = Corpus(tmp_path / "corpus").find(told["id"]).finding
     assert kfuzz.replay(finding, times=1).outcome is ReplayOutcome.FAILS
 
@@ -146,7 +144,6 @@ def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
     [
         (("--probe", "ordre"), "did you mean 'order'"),
         (("--dtype", "float99"), "no kernel here declares float99"),
-        (("--svg", "nowhere/t.svg"), "cannot be written here: No such file"),
         (("torch.matmull",), "torch_matmul"),
         (("torch.nn.functional.linear",), "calls it: kfuzz.contracts.platform.torch"),
     ],

@@ -1,8 +1,7 @@
 """What a kernel, a platform and the contracts themselves are worth.
 
-`grading` folds a campaign to a conformance statement, `levels` says what level it
-reaches, `against` sets two side by side, `statement_text` lays one out; `verb` is
-`kfuzz grade`. `calibrating` searches the witnesses, in the children of `witness_pool`
-as `witness_search` says, and judges the contracts by them; `calibration_text` lays that
-out, `calibrate_verb` is `kfuzz calibrate`.
+`grading` folds a campaign to a conformance statement, `statement_text` says what level
+it reaches, lays it out and compares two, `certificate` signs one and verifies it.
+`calibrating` searches the witnesses and judges the contracts by them. `verb` is
+`kfuzz grade` and `kfuzz calibrate`.
 """

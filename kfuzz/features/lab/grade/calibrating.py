@@ -8,9 +8,8 @@ it. It is unsound if a witness contradicts that, and uncalibrated without such a
 import fnmatch
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,7 +31,7 @@ from kfuzz.core.statement import (
 )
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors
+from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors, streamed
 from kfuzz.engine.workers.runner import charged, is_fault, keep_sound, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
@@ -256,29 +255,25 @@ class Pool:
         self, entries: Sequence[Entry], stop: threading.Event
     ) -> Iterator[Outcome]:
         """Yield what each witness shows, as it is known."""
-        together = sorted((e for e in entries if not e.alone), key=lambda e: e.backend)
-        alone = [e for e in entries if e.alone]
-        apart = ThreadPoolExecutor(max(1, self._jobs // JOBS_PER_ALONE))
-        with apart, ThreadPoolExecutor(self._jobs) as pool:
-            futures: dict[Future[Outcome | None], Entry] = {
-                apart.submit(self._alone, e, stop): e for e in alone
-            }
-            futures |= {pool.submit(self._ask, e, stop): e for e in together}
-            try:
-                for future in as_completed(futures):
-                    # What ended its child is looked at again, in children of its own.
-                    outcome = future.result() or self._alone(futures[future], stop)
-                    if outcome is None or stop.is_set():
-                        return
-                    yield outcome
-            finally:
-                apart.shutdown(wait=False, cancel_futures=True)
-                pool.shutdown(wait=False, cancel_futures=True)
+        # What hangs mostly waits: it comes first, with jobs of its own.
+        left = deque(sorted(entries, key=lambda e: (not e.alone, e.backend)))
+
+        def take() -> Iterator[Outcome] | None:
+            more = left and not stop.is_set()
+            return self._searched(left.popleft(), stop) if more else None
+
+        jobs = self._jobs + max(1, self._jobs // JOBS_PER_ALONE)
+        yield from streamed(take, jobs, halt=stop.set)
+
+    def _searched(self, entry: Entry, stop: threading.Event) -> Iterator[Outcome]:
+        outcome = None if entry.alone else self._ask(entry, stop)
+        # What ended its child is looked at again, in children of its own.
+        outcome = outcome or self._alone(entry, stop)
+        if outcome is not None:
+            yield outcome
 
     def _ask(self, entry: Entry, stop: threading.Event) -> Outcome | None:
         """Search a witness in this thread's child; None if that ends the child."""
-        if stop.is_set():
-            return None
         child: Child | None = getattr(self._mine, entry.backend, None)
         if child is None:
             child = self._child(entry)
@@ -445,7 +440,7 @@ def judged(
     Args:
         identifiers: the contracts in question.
         outcomes: what the witnesses showed.
-        reasons: why contracts have no planted fault.
+        reasons: why contracts have no mutant.
         left: witnesses that were not searched: contracts that one bears on are not
             sound.
     """
@@ -459,7 +454,7 @@ def judged(
         for contract in (o.contract,) if own else o.decided:
             kind = violating if own else conforming
             kind[f"{contract}/{o.operator}"].append(o.kernel)
-        # Of a conforming one charged to what was found; else to all it should bear on.
+        # Attributed to what was found of a conforming one; else to all classes.
         every = o.found or [c.id for c in ATTRIBUTION]
         for contract in ((o.contract,) if own else every) if o.fault else ():
             problems[f"{contract}/{o.operator}"].append(f"{o.kernel}: {o.fault}")
@@ -477,8 +472,8 @@ def judged(
         if why:
             state = Soundness.UNSOUND
         elif not violating[at]:
-            told = f": {reasons[at]}" if at in reasons else ""
-            why = [f"no violating witness{told}"]
+            known = f": {reasons[at]}" if at in reasons else ""
+            why = [f"no violating witness{known}"]
         elif not conforming[at]:
             why = ["bore on no conforming witness"]
         elif at in unsearched:
@@ -554,8 +549,8 @@ def lines(made: Calibration) -> list[str]:
         ("in all", f"{len(made.contracts)} contracts: {counts}"),
     ]
     if made.unsearched:
-        told = f"{made.unsearched} witnesses were not searched"
-        facts.insert(2, ("interrupted", told))
+        left = f"{made.unsearched} witnesses were not searched"
+        facts.insert(2, ("interrupted", left))
     # Contracts without a pair, those of one class and reason together.
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for contract in made.contracts:

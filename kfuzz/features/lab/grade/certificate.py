@@ -270,8 +270,6 @@ def verify(
     """
     if sample < 0:
         raise UsageError(f"{sample} is not at least 0", where="--sample")
-    if sample < 0:
-        raise UsageError(f"{sample} is not at least 0", where="--sample")
     document = _parsed(read_plain(file, _MOST_BYTES, fix=_FIX), file)
     project = open_project(corpus)
     with report_stream() as out:
@@ -434,10 +432,10 @@ def attestation(
     )
     if not files:
         raise UsageError("no kernel was graded: there is nothing to certify")
-    told: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    listed: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for kernel in statement.kernels:
         for name, graded in kernel.contracts.items():
-            told[graded.verdict].append(f"{kernel.kernel} {name}")
+            listed[graded.verdict].append(f"{kernel.kernel} {name}")
     must = {k.kernel: must_pass(statement, k) for k in statement.kernels}
     detail = {"must_pass": must, "not_covered": not_covered(statement)}
     return {
@@ -450,9 +448,9 @@ def attestation(
         "predicate": {
             "result": result_of(statement),
             "configuration": [],
-            "passedTests": told[Verdict.CONFORMS],
-            "warnedTests": told[Verdict.UNDER_SPECIFIED] + told[Verdict.ERROR],
-            "failedTests": told[Verdict.VIOLATES],
+            "passedTests": listed[Verdict.CONFORMS],
+            "warnedTests": listed[Verdict.UNDER_SPECIFIED] + listed[Verdict.ERROR],
+            "failedTests": listed[Verdict.VIOLATES],
             "kfuzz": {"format": FORMAT, **detail, **statement_document(statement)},
         },
     }
@@ -491,10 +489,10 @@ def attested(document: dict[str, Any]) -> tuple[dict[str, str], Statement]:
     if not digests or not all(isinstance(x, str) for i in digests.items() for x in i):
         raise DecodeError("it is about no file", where="subject")
     statement = decode(Statement, detail.get("statement"), "predicate.kfuzz.statement")
-    told = predicate.get("result")
-    if told != result_of(statement):
+    result = predicate.get("result")
+    if result != result_of(statement):
         raise DecodeError(
-            f"result {told!r:.20} does not follow from what was found",
+            f"result {result!r:.20} does not follow from what was found",
             where="predicate.result",
         )
     return digests, statement
@@ -508,8 +506,8 @@ def result_of(statement: Statement) -> str:
     weak = statement.interrupted or not statement.kernels
     for kernel in statement.kernels:
         verdicts = {graded.verdict for graded in kernel.contracts.values()}
-        charged = any(fault.state in CHARGED for fault in kernel.findings)
-        if charged or Verdict.VIOLATES in verdicts:
+        confirmed = any(fault.state in CHARGED for fault in kernel.findings)
+        if confirmed or Verdict.VIOLATES in verdicts:
             return "FAILED"
         thin = kernel.tried is not None and kernel.tried.evidence is Evidence.THIN
         weak = weak or thin or standing_of(statement, kernel).level == 0

@@ -1,30 +1,40 @@
-"""kfuzz grade: run the suite and state what a kernel, or the platform, is worth."""
+"""kfuzz grade and kfuzz calibrate: what kernels, or contracts, are worth."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
+
+import typer
 
 from kfuzz.cli import settings
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import (
     CorpusOption,
     DeviceOption,
+    FormatOption,
     JobsOption,
     QuietOption,
     TargetsArgument,
     option,
     shared,
 )
-from kfuzz.cli.streams import ExitCode, code_of_search, follow, report_stream, stopping
+from kfuzz.cli.streams import (
+    ExitCode,
+    code_of_search,
+    consume,
+    follow,
+    note,
+    report_stream,
+    stopping,
+)
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
-from kfuzz.core.statement import (
-    Statement,
-)
+from kfuzz.core.statement import Calibration, Outcome, Statement
 from kfuzz.core.verdict import CHARGED, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.report.files import require_writable, write_or_raise
@@ -33,6 +43,7 @@ from kfuzz.store.files import read_calibration, read_statement
 from kfuzz.targets import load
 
 DEFAULT_CASES: Final = 300
+CALIBRATION_CASES: Final = 400
 
 
 def grade(
@@ -248,10 +259,9 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
 
 def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     """Return a statement, and what comes of comparing it with another, as text."""
-    from kfuzz.features.lab.grade import against as sides
     from kfuzz.features.lab.grade import statement_text as pages
 
-    compared = None if other is None else sides.compare(made, other)
+    compared = None if other is None else pages.compare(made, other)
     if kind == "json":
         document = {"format": 1, **pages.statement_document(made)}
         if compared is not None:
@@ -260,8 +270,79 @@ def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
     as_page = kind == "markdown"
     lines = pages.statement_page(made, markdown=as_page)
     if compared is not None:
-        lines += ["", *sides.comparison_lines(compared, markdown=as_page)]
+        lines += ["", *pages.comparison_lines(compared, markdown=as_page)]
     return "\n".join(lines) + "\n"
 
 
-# Grading: one campaign, folded to a conformance statement.
+def calibrate(
+    globs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="GLOB",
+            help="Contracts, by class or identifier: 'C-PRC-*', '*/softmax', "
+            "C-EXC-01/relu; all by default.",
+        ),
+    ] = None,
+    max_cases: Annotated[
+        int,
+        shared(
+            "max-cases",
+            "Most cases for a violating witness; a conforming one gets a quarter, in "
+            "Triton's interpreter a sixteenth.",
+        ),
+    ] = CALIBRATION_CASES,
+    seed: Annotated[int, shared("seed", "Everything drawn depends on it.", "N")] = 0,
+    device: DeviceOption = "auto",
+    jobs: Annotated[
+        int | None,
+        shared(
+            "jobs",
+            "Witnesses searched at once; by default one for each processor, or for "
+            "each GPU.",
+        ),
+    ] = None,
+    format: FormatOption = "text",
+) -> int:
+    """Calibrate the contracts: search kernels known to be right and to be wrong.
+
+    A contract is sound if it fails no conforming witness, and every witness that
+    violates it passes the plain functional test and is falsified under it. Without
+    such a pair it is uncalibrated, and does not count in a grade.
+
+    Exit codes: 0 no pair is unsound, 1 one is or a trivial baseline is not rejected,
+    2 usage, 3 internal error, 5 device missing, 130 interrupted (what was
+    searched is printed).
+    """
+    from kfuzz.features.lab.grade import calibrating
+    from kfuzz.report import json_report
+
+    made: list[Calibration] = []
+    faults: list[bool] = []
+    with report_stream() as out, stopping() as stop:
+
+        def feed(item: Outcome | Calibration) -> None:
+            if isinstance(item, Calibration):
+                made.append(item)
+                return
+            faults.append(bool(item.fault))
+            if sys.stderr.isatty():
+                count = f"{len(faults)} witnesses, {sum(faults)} contradict a contract"
+                sys.stderr.write(f"\r{count} ")
+
+        items = calibrating.calibrate(
+            globs or (),
+            cases=max_cases,
+            seed=seed,
+            device=device,
+            jobs=jobs or 0,
+            stop=stop,
+            notify=note,
+        )
+        consume(items, feed, stop)
+        if format == "json":
+            json_report.write({"calibration": encode(made[0])}, out)
+        else:
+            out.write("\n".join(calibrating.lines(made[0])) + "\n")
+    if made[0].unsearched:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if made[0].is_sound else ExitCode.VIOLATION

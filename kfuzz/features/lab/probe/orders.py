@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from html import escape
 from itertools import chain, pairwise
 from typing import Final
 
@@ -26,7 +25,7 @@ from kfuzz.features.lab.probe.sums import (
 #
 # FPRev (Xie et al., 2025): of the terms i gets a number M so great that it swallows
 # every other one, j gets -M, the others are 1. What was added before both meet is lost,
-# what comes after is kept; the result tells how many terms the smallest subtree has
+# what comes after is kept; the result shows how many terms the smallest subtree has
 # that holds both.
 
 Pair = tuple[int, int]
@@ -504,33 +503,24 @@ def _claims(subject: Subject, n: int, high: int) -> dict[str, Claim]:
 def _split(subject: Subject, found: dict[str, Tree]) -> Reading:
     """Return what follows of the shape: blocks of one size, or parts in one number."""
     seen = {where: parts(tree) for where, tree in found.items()}
-    told = "; ".join(
+    shown = "; ".join(
         f"{where}: {count} parts of {size}" if count > 1 else f"{where}: one part"
         for where, (count, size) in seen.items()
     )
     claim = subject.accumulator
     if claim.model != "splitk":
-        return subject.undeclared(SPLIT, told)
+        return subject.undeclared(SPLIT, shown)
     declared = f"{claim.count} parts at most"
     most = max(count for count, _ in seen.values())
     if most > claim.count:
         why = "parts kept in float32 are like any other order"
-        return subject.reading(SPLIT, told, declared, Outcome.UNDECIDED, reason=why)
+        return subject.reading(SPLIT, shown, declared, Outcome.UNDECIDED, reason=why)
     outcome = Outcome.AS_DECLARED if most == claim.count else Outcome.BETTER
-    return subject.reading(SPLIT, told, declared, outcome)
+    return subject.reading(SPLIT, shown, declared, outcome)
 
 
-# Orders of additions, drawn: as an outline in text, and as a tree in SVG.
-
-# Steps of a sum that are told one by one; longer ones are cut in the middle.
+# Steps of a sum that an outline has one by one; longer ones are cut in the middle.
 _STEPS: Final = 6
-# Of a drawing, in pixels: a term, a level, and what all levels may take.
-_TERM: Final = 14.0
-_LEVEL: Final = 18.0
-_HIGHEST: Final = 480.0
-_WIDEST: Final = 4000.0
-_MARGIN: Final = 16.0
-_TITLE: Final = 22.0
 
 
 def outline(tree: Tree, *, indent: str = "") -> list[str]:
@@ -578,59 +568,3 @@ def _is_paired(tree: Tree) -> bool:
     return (
         len(sizes) == 2 and abs(sizes[0] - sizes[1]) < 2 and all(map(_is_paired, tree))
     )
-
-
-def svg(drawn: Sequence[tuple[str, Tree]]) -> str:
-    """Return trees with their titles, one below the other, as a document of SVG.
-
-    Terms stand at the bottom in the order of the drawing; a node that adds more than
-    two at once is filled.
-    """
-    bodies, top, wide = [], _MARGIN, 0.0
-    for title, tree in drawn:
-        body, width, high = _drawing(title, tree, top)
-        bodies.append(body)
-        wide, top = max(wide, width), top + high + 2 * _MARGIN
-    size = f'width="{wide:.0f}" height="{top:.0f}" viewBox="0 0 {wide:.0f} {top:.0f}"'
-    style = (
-        "text{font:12px sans-serif;fill:#222}path{stroke:#555;fill:none}"
-        "circle{fill:#fff;stroke:#555}circle.fused{fill:#c60}"
-    )
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
-    back = '<rect width="100%" height="100%" fill="#fff"/>'
-    return "\n".join([head, f"<style>{style}</style>", back, *bodies, "</svg>\n"])
-
-
-def _drawing(title: str, tree: Tree, top: float) -> tuple[str, float, float]:
-    """Return the elements of one tree, its width and its height."""
-    order = leaves(tree)
-    step = min(_TERM, _WIDEST / len(order))
-    levels = max(height(tree), 1)
-    level = min(_LEVEL, _HIGHEST / levels)
-    base = top + _TITLE + levels * level
-    lines, parts = [], []
-    places = {i: (_MARGIN + (k + 0.5) * step, base) for k, i in enumerate(order)}
-    # Each node lies one level above its highest child.
-    every: list[Tree] = [tree]
-    for node in every:
-        every += () if isinstance(node, int) else node
-    for node in reversed(every):  # children before their parents
-        if isinstance(node, int):
-            continue
-        below = [places[c if isinstance(c, int) else id(c)] for c in node]
-        x = sum(px for px, _ in below) / len(below)
-        y = min(py for _, py in below) - level
-        places[id(node)] = (x, y)
-        lines += [f"M{x:.1f} {y:.1f}H{px:.1f}V{py:.1f}" for px, py in below]
-        kind = ' class="fused"' if len(node) > 2 else ""
-        parts.append(f'<circle{kind} cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
-    if step >= _TERM:
-        parts += [
-            f'<text x="{places[leaf][0]:.1f}" y="{base + 13:.1f}" '
-            f'text-anchor="middle" style="font-size:8px">{leaf}</text>'
-            for leaf in order
-        ]
-    head = f'<text x="{_MARGIN}" y="{top + 12:.1f}">{escape(title)}</text>'
-    body = "\n".join([head, f'<path d="{"".join(lines)}"/>', *parts])
-    width = 2 * _MARGIN + max(len(order) * step, 7.0 * len(title))
-    return body, width, _TITLE + levels * level

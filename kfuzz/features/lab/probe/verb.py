@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 from rich.console import Console
@@ -30,9 +29,8 @@ from kfuzz.core.arithmetic_facts import Outcome as Stands
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
 from kfuzz.features.lab.probe import arithmetic, orders
-from kfuzz.features.lab.probe.orders import height, outline, svg
+from kfuzz.features.lab.probe.orders import height, outline
 from kfuzz.features.lab.probe.sums import Inapplicable, Subject, Unobserved
-from kfuzz.report.files import require_writable, write_or_raise
 from kfuzz.report.text import one_line
 from kfuzz.targets import load
 
@@ -83,10 +81,6 @@ def probe(
             "whoever vouches for it.",
         ),
     ] = False,
-    svg: Annotated[
-        Path | None,
-        option("--svg", "Draw the orders of additions there.", metavar="FILE"),
-    ] = None,
     max_time: Annotated[str, shared("max-time", "For all kernels.")] = DEFAULT_TIME,
     device: DeviceOption = "auto",
     corpus: CorpusOption = None,
@@ -107,8 +101,6 @@ def probe(
     kernel, or no probe has anything to say, 5 device missing, 130 interrupted (findings
     are saved).
     """
-    if svg is not None:
-        require_writable(svg, where=str(svg))
     project = open_project(corpus)
     targets = project.targets(kernels)
     zygotes.expect(device)  # it imports torch while this process does
@@ -136,11 +128,11 @@ def probe(
             corpus=project.corpus_option,
             summary=False,
         )
-        told = stack.enter_context(terminal)
+        report = stack.enter_context(terminal)
 
         def feed(event: Event) -> None:
             outcome.feed(event)
-            told.feed(event)
+            report.feed(event)
             if isinstance(event, KernelFinished):
                 findings[event.kernel] = [
                     json_report.finding_summary(f, event.paths.get(f.id, ""))
@@ -156,12 +148,6 @@ def probe(
         else:
             shown = console(out)
             print_readings(probing.kernels, shown, verbose=verbose, adopt=adopt)
-        if svg is not None:
-            if picture := drawing(probing.kernels):
-                write_or_raise(svg, picture)
-            else:
-                what = f"kfuzz: no order was found, {svg} is not written"
-                print(what, file=sys.stderr)
     code = outcome.code()
     if code is ExitCode.OK and not any(k.says_something for k in probing.kernels):
         return ExitCode.NOTHING_TO_RUN
@@ -221,10 +207,10 @@ def _print_format(own: Sequence[Reading], console: Console, *, verbose: bool) ->
         if reading in silent and not verbose:
             continue
         terms = f" ({reading.terms} terms)" if reading.probe == "order" else ""
-        told = "; ".join(filter(None, (reading.found, reading.reason)))
+        shown = "; ".join(filter(None, (reading.found, reading.reason)))
         table.add_row(
             Text(reading.probe + terms),
-            Text(one_line(told)),
+            Text(one_line(shown)),
             Text(reading.declared),
             Text(reading.outcome.value, style=_STYLES.get(reading.outcome, "")),
         )
@@ -295,20 +281,7 @@ def _reading(reading: Reading) -> dict[str, Any]:
     }
 
 
-def drawing(kernels: Sequence[KernelReadings]) -> str:
-    """Return the longest order of each kernel and format as SVG, "" without any."""
-    drawn = {
-        (k.kernel, r.dtype, r.output): (
-            f"{k.kernel}, {r.dtype}, {r.terms} terms: {r.found}", r.tree
-        )
-        for k in kernels
-        for r in k.readings
-        if r.tree is not None
-    }  # fmt: skip
-    return svg(list(drawn.values())) if drawn else ""
-
-
-# All probes, in the order in which they are told.
+# All probes, in the order in which they are reported.
 
 Probe = Callable[[Subject], Reading | Iterator[Reading]]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.features.lab.grade.against import declared_apart, general
+from kfuzz.features.lab.grade.statement_text import declared_apart, general
 from kfuzz.features.lab.record.recording import Entry, Recorded, Recording
 from kfuzz.report.text import Section, one_line, page, text_page
 

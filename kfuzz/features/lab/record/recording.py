@@ -34,8 +34,8 @@ from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.calling import posed
 from kfuzz.execution.values.fills import HOST, logical_values
-from kfuzz.features.lab.grade.against import general
 from kfuzz.features.lab.grade.grading import claims_of
+from kfuzz.features.lab.grade.statement_text import general
 from kfuzz.features.lab.probe.sums import Subject, data_format
 from kfuzz.features.lab.probe.verb import readings
 from kfuzz.numerics.acceptance import Acceptance

@@ -98,7 +98,7 @@ def repeated(
     # Once to see what each iteration adds, then with that.
     kept = len(ev.graph.accesses), len(ev.graph.checks), len(ev.graph.hints)
     known = ev.unknowns
-    guesses = [_carried(ev, init, loop, j) for j, init in enumerate(inits)]
+    guesses = [_carried(init, loop, j) for j, init in enumerate(inits)]
     ends = _body(ev, operation, counter, carried, value, guesses, names, inside)
     counted = len(ev.graph.checks) - kept[1]
     del ev.graph.accesses[kept[0] :]
@@ -115,14 +115,14 @@ def repeated(
         operation, counter, carried, value, [form for form, _ in forms], names,
         inside,
     )  # fmt: skip
-    if len(ev.graph.checks) != made + counted:  # what a form needs is told by number
+    if len(ev.graph.checks) != made + counted:  # what a form needs is known by number
         raise Unsupported("a loop whose operations depend on what it carries")
     trips = quotient(
         greatest(high.poly - low.poly, as_poly(0)) + step.poly - 1, step.poly
     )
     return [
-        _after(ev, init, delta, trips, checks, where)
-        for init, (_, delta) in zip(inits, forms, strict=True)
+        _after(ev, init, added, trips, checks, where)
+        for init, (_, added) in zip(inits, forms, strict=True)
     ]
 
 
@@ -135,14 +135,12 @@ def _body(
     return [inner[name] for name in end.operands] if end and given else []
 
 
-def _carried(ev: "Evaluator", init: Value, loop: int, number: int) -> Value:
+def _carried(init: Value, loop: int, number: int) -> Value:
     """Return what stands for a carried value in the first evaluation."""
-    atom = as_poly(Atom(SYMBOL, f"carried.{loop}.{number}"))
     match init:
-        case Number():
-            return replace(init, poly=atom)
-        case Pointer():
-            return replace(init, offset=init.offset + atom)
+        case Number() | Pointer():
+            atom = Atom(SYMBOL, f"carried.{loop}.{number}")
+            return replace(init, poly=init.poly + as_poly(atom))
         case Truth():
             return replace(init, cond=Cond("data", CARRIED, loop, number))
     return init
@@ -151,38 +149,21 @@ def _carried(ev: "Evaluator", init: Value, loop: int, number: int) -> Value:
 def _closed(
     ev: "Evaluator", init: Value, guess: Value, end: Value,
     varies: Callable[[Poly], bool], place: Atom, where: Where,
-) -> tuple[Value, Any]:  # fmt: skip
+) -> tuple[Value, Number | Pointer | None]:  # fmt: skip
     """Return a carried value in an iteration, and what each one adds.
 
     The second is None where that is unknown.
     """
-    count = as_poly(place)
     match init, guess, end:
-        case Number(), Number(), Number():
-            delta = end.poly - guess.poly
-            if not varies(delta) and not _has(guess.poly, delta):
-                made = replace(
-                    init,
-                    poly=init.poly + count * delta,
-                    checks=init.checks | end.checks,
-                    wide=init.wide | end.wide,
-                )
-                return made, replace(end, poly=delta)
-            wide = init.wide | end.wide
-            return ev.unknown(init.bits, init.shape, where, wide=wide), None
-        case Pointer(), Pointer(), Pointer():
-            if end.base != init.base:
-                return replace(init, base="", why="a pointer that a loop changes"), None
-            delta = end.offset - guess.offset
-            if not varies(delta):
-                made_ = replace(
-                    init,
-                    offset=init.offset + count * delta,
-                    checks=init.checks | end.checks,
-                )
-                return made_, replace(end, offset=delta)
-            away = ev.unknown(64, init.shape, where)
-            return replace(init, offset=away.poly), None
+        case (Number() | Pointer(), Number() | Pointer(), Number() | Pointer()):
+            if getattr(end, "base", "") != getattr(init, "base", ""):
+                return _lost(init), None
+            added = replace(end, poly=end.poly - guess.poly)
+            if not varies(added.poly):
+                return _advanced(init, as_poly(place), added), added
+            if isinstance(init, Number) and isinstance(end, Number):
+                init = replace(init, wide=init.wide | end.wide)
+            return _anything(ev, init, where), None
         case Truth(), _, _:
             return ev.doubt(init.shape, where), None
         case Descriptor(), _, _ if end != guess:
@@ -190,31 +171,32 @@ def _closed(
     return init, None
 
 
+def _advanced(
+    init: Number | Pointer, times: Poly, added: Number | Pointer
+) -> Number | Pointer:
+    """Return a value to which something was added so many times."""
+    checks = init.checks | added.checks
+    made = replace(init, poly=init.poly + times * added.poly, checks=checks)
+    if isinstance(made, Number) and isinstance(added, Number):
+        return replace(made, wide=made.wide | added.wide)
+    return made
+
+
+def _lost(init: Value) -> Value:
+    """Return what a loop makes of a pointer so that its base is not known."""
+    assert isinstance(init, Pointer)
+    return replace(init, base="", why="a pointer that a loop changes")
+
+
 def _after(
-    ev: "Evaluator", init: Value, delta: Any, trips: Poly, checks: Checks, where: Where
-) -> Value:
+    ev: "Evaluator", init: Value, added: Number | Pointer | None, trips: Poly,
+    checks: Checks, where: Where,
+) -> Value:  # fmt: skip
     """Return a carried value after its loop."""
-    match init:
-        case Number() if isinstance(delta, Number):
-            return replace(
-                init,
-                poly=init.poly + trips * delta.poly,
-                checks=init.checks | delta.checks | checks,
-                wide=init.wide | delta.wide,
-            )
-        case Number():
-            return ev.unknown(init.bits, init.shape, where, wide=init.wide)
-        case Pointer() if isinstance(delta, Pointer):
-            return replace(
-                init,
-                offset=init.offset + trips * delta.offset,
-                checks=init.checks | delta.checks | checks,
-            )
-        case Pointer():
-            return replace(init, base="", why="a pointer that a loop changes")
-        case Truth():
-            return ev.doubt(init.shape, where)
-    return init
+    if added is not None and isinstance(init, Number | Pointer):
+        made = _advanced(init, trips, added)
+        return replace(made, checks=made.checks | checks)
+    return _lost(init) if isinstance(init, Pointer) else _anything(ev, init, where)
 
 
 def until(
@@ -250,7 +232,7 @@ def _anything(ev: "Evaluator", value: Value, where: Where) -> Value:
             return ev.unknown(value.bits, value.shape, where, wide=value.wide)
         case Pointer():
             away = ev.unknown(64, value.shape, where)
-            return replace(value, offset=away.poly)
+            return replace(value, poly=away.poly)
         case Truth():
             return ev.doubt(value.shape, where)
     return value
@@ -276,11 +258,6 @@ def _varies(known: int, loop: int, poly: Poly) -> bool:
         if is_new and (what == CARRIED or what > known):
             return True
     return False
-
-
-def _has(guess: Poly, delta: Poly) -> bool:
-    atom = guess.single
-    return atom is not None and any(a is atom for a in atoms_in(delta))
 
 
 _CALLS: Final = 24
@@ -410,7 +387,7 @@ class Evaluator:
                     return replace(then, base="", why=then.why or other.why or why)
                 return replace(
                     then,
-                    offset=choice(truth.cond, then.offset, other.offset),
+                    poly=choice(truth.cond, then.poly, other.poly),
                     checks=truth.checks | then.checks | other.checks,
                 )
             case Descriptor(), _:

@@ -67,7 +67,7 @@ def _access(step: Step, kind: str, pointer: Value, mask: Value | None) -> None:
     line = step.graph.line_of(step.operation)
     step.graph.graph.accesses.append(
         Access(
-            kind, pointer.base, pointer.offset, held, step.where.path, pointer.shape,
+            kind, pointer.base, pointer.poly, held, step.where.path, pointer.shape,
             pointer.checks, guards, line, pointer.why,
         )
     )  # fmt: skip
@@ -142,7 +142,7 @@ def _block_access(step: Step, kind: str, offsets: Sequence[Value]) -> list[Value
         masks += [at_most(0, place), below(place, size.poly)]
         guards = guards | start.checks | size.checks
     mask = Truth(all_of(masks), tensor.block, guards)
-    moved = replace(pointer, offset=pointer.offset + offset, checks=checks)
+    moved = replace(pointer, poly=pointer.poly + offset, checks=checks)
     _access(step, kind, moved, mask)
     made = step._replace(given=()).fresh(f"what {pointer.base} holds")
     return made[: len(step.operation.results)]
@@ -334,15 +334,11 @@ def _reshaped(
         for dim, size in enumerate(value.shape)
     )
     checks = value.checks if stays else moved(value.checks)
-    match value:
-        case Number():
-            poly = rewriter.poly(value.poly)
-            return replace(value, poly=poly, shape=shape, checks=checks)
-        case Truth():
-            cond = rewriter.cond(value.cond)
-            return replace(value, cond=cond, shape=shape, checks=checks)
-    offset = rewriter.poly(value.offset)
-    return replace(value, offset=offset, shape=shape, checks=checks)
+    if isinstance(value, Truth):
+        cond = rewriter.cond(value.cond)
+        return replace(value, cond=cond, shape=shape, checks=checks)
+    poly = rewriter.poly(value.poly)
+    return replace(value, poly=poly, shape=shape, checks=checks)
 
 
 def _splat(step: Step) -> list[Value]:
@@ -390,8 +386,8 @@ def _addptr(step: Step) -> list[Value]:
     if not isinstance(pointer, Pointer):
         raise Unsupported("a pointer that is none")
     number = number_of(number)
-    offset, checks = pointer.offset + number.poly, pointer.checks | number.checks
-    return [replace(pointer, offset=offset, checks=checks)]
+    poly, checks = pointer.poly + number.poly, pointer.checks | number.checks
+    return [replace(pointer, poly=poly, checks=checks)]
 
 
 def _arithmetic(step: Step) -> list[Value]:

@@ -468,6 +468,9 @@ class UnknownValueError(Exception):
 class Valuation:
     """Computes numbers and conditions from the values of atoms.
 
+    The values are Python's integers here. Those of a subclass are what adds, multiplies
+    and compares as integers do.
+
     Args:
         values: by atom.
     """
@@ -516,15 +519,20 @@ class Valuation:
                 return self.poly(condition.parts[0]) <= 0
             case "eq":
                 return self.poly(condition.parts[0]) == 0
-            case "and":
-                return all(map(self.cond, condition.parts))
-            case "or":
-                return any(map(self.cond, condition.parts))
-            case "not":
-                return not self.cond(condition.parts[0])
+            case "and" | "or" | "not" as kind:
+                return self._joined(kind, map(self.cond, condition.parts))
             case "data":
-                raise UnknownValueError(str(condition))
+                return self._doubted(condition)
         return condition.kind == "true"
+
+    def _joined(self, kind: str, held: Iterator[Any]) -> Any:
+        """Return what comes of conditions, all of them in a row evaluated or not."""
+        if kind == "not":
+            return not next(held)
+        return all(held) if kind == "and" else any(held)
+
+    def _doubted(self, condition: Cond) -> Any:
+        raise UnknownValueError(str(condition))
 
 
 Shape = tuple[int, ...]
@@ -605,7 +613,7 @@ class Pointer:
 
     Attributes:
         base: the argument that it is computed from; "" where that is unknown.
-        offset: in elements from there.
+        poly: its distance in elements from there.
         itemsize: bytes of what it points to.
         shape: of the block.
         checks: as of `Number`.
@@ -613,7 +621,7 @@ class Pointer:
     """
 
     base: str
-    offset: Poly
+    poly: Poly
     itemsize: int
     shape: Shape = ()
     checks: Checks = NO_CHECKS
@@ -837,46 +845,3 @@ class Step(NamedTuple):
         """Return results of which nothing is known but their types."""
         fresh, made = self.graph.fresh, self.operation.made
         return [fresh(kind, self.where, why, self.given) for kind in made]
-
-
-# Whether a number fits its type whatever the launch: bounds without a solver.
-
-# A grid has at most so many programs along each axis.
-_PROGRAMS = (2**31 - 1, 65535, 65535)
-_Bounds = tuple[int, int]
-
-
-def fits(poly: Poly, bits: int, shape: Shape) -> bool:
-    """Return whether a sum of programs' numbers and lanes stays in range.
-
-    Args:
-        poly: the number; what depends on anything else is not decided.
-        bits: of its type; 0 where it has to be at least 0.
-        shape: of the block whose lanes occur.
-    """
-    low = high = 0
-    for monomial, factor in poly.terms.items():
-        least, most = 1, 1
-        for atom in monomial:
-            limit = _limit(atom, shape)
-            if limit is None:
-                return False
-            least, most = least * 0, most * limit
-        if not monomial:
-            least = 1
-        ends = sorted((factor * least, factor * most))
-        low, high = low + ends[0], high + ends[1]
-    if not bits:
-        return low >= 0
-    return -(1 << bits - 1) <= low and high < 1 << bits - 1
-
-
-def _limit(atom: Atom, shape: Shape) -> int | None:
-    """Return the greatest value of an atom that is at least 0; None if unknown."""
-    if atom.kind == PROGRAM:
-        axis: int = atom.parts[0]
-        return _PROGRAMS[axis] - 1
-    if atom.kind == LANE and len(atom.parts) == 1 and atom.parts[0] < len(shape):
-        dim: int = atom.parts[0]
-        return shape[dim] - 1
-    return None
