@@ -37,7 +37,7 @@ OLDER_THAN: Final = "30d"
 _MARK: Final = settings.one_of("known", "fixed", "new")
 
 corpus_app = typer.Typer(
-    help="Look at stored findings, and keep them up.",
+    help="List, check, mark, merge and prune stored findings.",
     rich_markup_mode=None,
     add_completion=False,
 )
@@ -148,7 +148,7 @@ def mark(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
 ) -> int:
-    """Say what people know of findings.
+    """Mark findings as known, fixed or new.
 
     known: it is reported when it is seen again, or passes, and fails no run.
     fixed: if it fails again it has regressed, and fails. new: neither any more.
@@ -180,11 +180,11 @@ def merge(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
 ) -> int:
-    """Take in findings from other corpora, such as another machine's.
+    """Merge findings of other corpora, such as another machine's.
 
     Of one bucket the smaller minimum stays. Histories are joined, and the state is
     what they lead to: the later mark holds, and what failed after it was fixed has
-    regressed. Exit 1 if an entry could not be taken in.
+    regressed. Exit 1 if an entry could not be merged.
     """
     from kfuzz.store import maintenance as upkeep
 
@@ -217,7 +217,7 @@ def prune(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
 ) -> int:
-    """Drop findings that are over.
+    """Remove findings that are over.
 
     Those fixed long since, those that never reproduced, and of several in one bucket
     all but one, which takes over their history.
@@ -456,7 +456,7 @@ def report(
 ) -> int:
     """Make reports of stored findings, of events that a run kept, or of both.
 
-    What the corpus says of a finding is taken for newer than what the events say.
+    What the corpus has of a finding counts as newer than what the events have.
     """
     from kfuzz.report.files import ReportFiles
 

@@ -242,6 +242,48 @@ def consume(items: Iterable[T], feed: Callable[[T], None], stop: Event) -> None:
             raise
 
 
+def print_each(
+    produce: Callable[[Event], Iterator[T]],
+    expected: int,
+    form: str,
+    *,
+    lines: Callable[[T], Iterable[str]],
+    document: Callable[..., dict[str, Any]],
+    total: Callable[[list[T]], list[str]] = lambda results: [],
+) -> tuple[list[T], bool]:
+    """Print each result as it comes, or all as one document.
+
+    Args:
+        produce: yields the results, given what ends it.
+        expected: how many results there are if nothing ends it.
+        form: "json" for one document, anything else for lines.
+        lines: returns those of a result.
+        document: returns the document of all results.
+        total: returns the last lines.
+
+    Returns:
+        The results, and whether a signal left fewer than are expected.
+    """
+    results: list[T] = []
+    as_json = form == "json"
+    with report_stream() as out, stopping() as stop:
+
+        def feed(result: T) -> None:
+            results.append(result)
+            for line in () if as_json else lines(result):
+                print(line, file=out)
+
+        consume(produce(stop), feed, stop)
+        interrupted = stop.is_set() and len(results) < expected
+        if as_json:
+            from kfuzz.report import json_report
+
+            json_report.write(document(results, interrupted=interrupted), out)
+        for line in () if as_json else total(results):
+            print(line, file=out)
+    return results, interrupted
+
+
 def follow(items: Iterable[Any], stop: Event, *, quiet: bool, **shown: Any) -> None:
     """Consume the events of a search, with progress on standard error.
 

@@ -128,23 +128,6 @@ GRIDS_ROWS: Final = 16
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One cell of a table: what is printed, its class, and what it means.
-
-    Attributes:
-        text: what is printed.
-        level: the class that colours it.
-        label: the same in words.
-        link: where more of it is.
-    """
-
-    text: str
-    level: str = ""
-    label: str = ""
-    link: str = ""
-
-
-@dataclass(frozen=True)
 class Grid:
     """One argument.
 
@@ -677,7 +660,7 @@ def _edge(finding: Finding) -> list[str]:
     beside = one_line(edge.argument) or "every argument"
     if edge.allocation is not None:
         beside = f"tensor {edge.allocation} that it allocates, counted from 0"
-    return [f"a page that faults lies at the {edge.side} of {beside}"]
+    return [f"a guard page is at the {edge.side} of {beside}"]
 
 
 def _cause(found: str, explanation: Explanation | None, case: Case) -> list[str]:

@@ -410,13 +410,28 @@ def _comes_to(shown: Shown) -> Verdict | State:
     return Verdict.CONFORMS if is_fixed else Verdict.UNDER_SPECIFIED
 
 
-def by_contract(findings: Iterable[Shown]) -> dict[tuple[str, str], list[Shown]]:
-    """Return the findings by kernel and contract class."""
-    found: dict[tuple[str, str], list[Shown]] = {}
-    for shown in findings:
-        key = shown.kernel, shown.finding.signature.contract
-        found.setdefault(key, []).append(shown)
-    return found
+_Contracts = dict[str, tuple[ContractTally | None, list[Shown]]]
+
+
+def matrix(run: Gathered) -> Iterator[tuple[str, KernelFinished | None, _Contracts]]:
+    """Yield each kernel with, by contract class, its tally and its findings."""
+    findings = run.findings
+    for node in run.nodes():
+        kernel = run.kernels.get(node)
+        tallies = dict(kernel.contracts) if kernel else {}
+        own = [shown for shown in findings if shown.kernel == node]
+        names = [*tallies, *(shown.finding.signature.contract for shown in own)]
+        yield (
+            node,
+            kernel,
+            {
+                name: (
+                    tallies.get(name),
+                    [s for s in own if s.finding.signature.contract == name],
+                )
+                for name in names
+            },
+        )
 
 
 def is_known_only(verdict: Verdict, findings: Iterable[Shown]) -> bool:

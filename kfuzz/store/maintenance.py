@@ -123,7 +123,7 @@ def merge(corpus: Corpus, other: Corpus) -> Iterator[Deed]:
 
 
 def prune(corpus: Corpus, *, older_than: float, apply: bool) -> list[Deed]:
-    """Drop findings that are over: fixed long since, never reproduced, or twice there.
+    """Remove findings that are over: fixed long since, never reproduced, or twice.
 
     What is told of one bucket by several entries goes to the one that stays.
 

@@ -192,7 +192,7 @@ def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
         yield f"  missed    {failure.elements} of {total} elements; {kinds}"
     if found := _admitting(subject, seen):
         text = ", ".join(f"{name}={value!r}" for name, value in found.items())
-        yield f"  admitted  by {text}: declare it if the kernel computes so"
+        yield f"  accepted  with {text}: declare it if the kernel computes so"
 
 
 def _admitting(subject: Subject, seen: Seen) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from torch import Tensor
 from kfuzz.features.monitor.runtime import runtime
 
 if TYPE_CHECKING:
-    from kfuzz.features.monitor.monitored import Monitor
-    from kfuzz.features.monitor.records import Pending
+    from kfuzz.features.monitor.monitored import Monitor, Pending
 
 is_compiling: Final = torch.compiler.is_dynamo_compiling
 """Whether torch.compile is tracing the code that asks."""

@@ -1,27 +1,27 @@
-"""Calls that the device gate looks at: before, after, and what it reported of them."""
+"""One monitored function: which calls are looked at, and what becomes of them."""
 
 import functools
 import itertools
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.monitor.compiled import is_compiling, traced
 from kfuzz.features.monitor.counts import Counts
 from kfuzz.features.monitor.detectors import Detector, Statistics, statistics_of
-from kfuzz.features.monitor.gate.device import DeviceGate, Told
-from kfuzz.features.monitor.gate.host import HostGate, Reason
-from kfuzz.features.monitor.records import Options, Pending
+from kfuzz.features.monitor.device_gate import DeviceGate, Told, Underway
+from kfuzz.features.monitor.gate import HostGate, Reason
 from kfuzz.features.monitor.runtime import log, runtime
 from kfuzz.features.monitor.seen import (
     NOTHING,
@@ -31,15 +31,77 @@ from kfuzz.features.monitor.seen import (
     can_copy,
     parts_of,
 )
-from kfuzz.features.monitor.snapshot import capturing, compared, is_under_modes
-from kfuzz.features.monitor.subjects import Judged, Outside, Subject
-from kfuzz.features.monitor.violation import violation_of
+from kfuzz.features.monitor.snapshot import (
+    Comparison,
+    Snapshot,
+    capturing,
+    compared,
+    is_under_modes,
+)
+from kfuzz.features.monitor.subjects import Arguments, Judged, Outside, Subject
+from kfuzz.features.monitor.violation import Keep, Store, Violation, violation_of
 from kfuzz.numerics.formats import Footprint
 from kfuzz.store.life import utc_now
 
-if TYPE_CHECKING:
-    from kfuzz.features.monitor.gate.device import Underway
+Contract = str | Operator | BoundKernel | Callable[..., Any]
 
+
+@dataclass(frozen=True)
+class Options:
+    """What the author of a monitor chose; see `kfuzz.monitor.monitor`.
+
+    Attributes:
+        store: where findings go; None for nowhere.
+    """
+
+    contract: Contract | None
+    claims: Mapping[str, Any]
+    rate: float
+    signatures: bool
+    arguments: Arguments | None
+    outputs: tuple[str, ...]
+    name: str | None
+    seed: int | None
+    on_violation: Callable[[Violation], None] | None
+    store: Store | None
+    keep: Keep
+    detectors: tuple[Detector, ...]
+    results: Callable[[Any], Any] | None
+    autocast: bool
+    device_gate: DeviceGate | None
+
+
+@dataclass
+class Pending:
+    """A call that is being made and will be checked.
+
+    Attributes:
+        call: its arguments; None in compiled code, whose memory they may share with
+            what comes after them, and once it has returned.
+        before: copies of them.
+        number: the call's.
+        why: why it is looked at.
+        when: when it was made.
+        after: copies of its results, once it has returned.
+        compared: what it changed in its arguments, likewise.
+    """
+
+    call: Call | None
+    before: Snapshot
+    number: int
+    why: Reason
+    when: str = field(default_factory=utc_now)
+    after: Snapshot | None = None
+    compared: Comparison | None = None
+
+    @property
+    def snapshots(self) -> list[Snapshot]:
+        """All room that it has taken."""
+        numbers = self.compared.numbers if self.compared else None
+        return [s for s in (self.before, self.after, numbers) if s is not None]
+
+
+# Calls that the device gate looks at: before, after, and what it reported of them.
 
 # A call that is to be made: the function with its arguments.
 Made = functools.partial[Any]
@@ -77,7 +139,7 @@ def gated(monitor: "Monitor", gate: DeviceGate, make: Made, number: int) -> Any:
 
 def _begun(
     monitor: "Monitor", gate: DeviceGate, call: Call, device: torch.device, number: int
-) -> "Underway | None":
+) -> Underway | None:
     underway = None
     with monitor.guarding("the device gate failed"):
         underway = gate.look([*call.tensors.values()], device, number)
@@ -109,7 +171,7 @@ def told(monitor: "Monitor", news: Told) -> None:
             underway.lane.give(underway.slot)
 
 
-def _check(monitor: "Monitor", underway: "Underway", when: str) -> None:
+def _check(monitor: "Monitor", underway: Underway, when: str) -> None:
     """Judge a kept call; runs in the worker."""
     try:
         before, after = underway.copies()
@@ -123,9 +185,7 @@ def _check(monitor: "Monitor", underway: "Underway", when: str) -> None:
         underway.lane.give(underway.slot)
 
 
-# One monitored function: its gate, what is looked at, and what comes of it.
-
-# Reasons that calls lie outside the contract, or cannot be looked at, told once each.
+# Reasons that calls lie outside the contract, or cannot be looked at, logged once each.
 _MOST_TOLD: Final = 32
 _RAISED: Final = "a detector raised"
 _IDS: Final = itertools.count()

@@ -22,7 +22,7 @@ from kfuzz.features.monitor.counts import (
     append_counts,
     unjudged,
 )
-from kfuzz.features.monitor.gate.device import living, poll_all
+from kfuzz.features.monitor.device_gate import living, poll_all
 from kfuzz.features.monitor.snapshot import Memory
 from kfuzz.store.life import utc_now
 

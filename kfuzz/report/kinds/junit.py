@@ -16,7 +16,7 @@ from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.promises import proof_summaries
-from kfuzz.report.tables import Gathered, Shown, by_contract, nothing_compared
+from kfuzz.report.tables import Gathered, Shown, matrix, nothing_compared
 from kfuzz.report.text import one_line
 
 _RUN = "kfuzz"
@@ -30,14 +30,11 @@ _Result = tuple[str, str, str]
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the document."""
     suites = ET.Element("testsuites", name=_RUN)
-    found = by_contract(run.findings)
-    for node in run.nodes():
-        kernel = run.kernels.get(node)
-        tallies = dict(kernel.contracts) if kernel else {}
-        results = {}
-        for contract in [*tallies, *(c for n, c in found if n == node)]:
-            shown = found.get((node, contract), [])
-            results[contract] = _result(tallies.get(contract), shown, root, options)
+    for node, kernel, contracts in matrix(run):
+        results = {
+            contract: _result(tally, shown, root, options)
+            for contract, (tally, shown) in contracts.items()
+        }
         if kernel is None and run.started and node in run.started.kernels:
             ending = one_line(run.ending) or "cut off"
             text = f"nothing is known of it as a whole: the run was {ending}"

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from kfuzz.core.errors import UsageError
 from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.features.monitor import gate_kernel as at
 from kfuzz.features.monitor.detectors import Centroid, statistics_of
-from kfuzz.features.monitor.gate import gate_kernel as at
-from kfuzz.features.monitor.gate.host import checked_rate
+from kfuzz.features.monitor.gate import checked_rate
 from kfuzz.features.monitor.seen import NOTHING, Returned, Seen, TensorCopy, can_copy
 from kfuzz.features.monitor.snapshot import ALIGNMENT, rounded
 from kfuzz.numerics.formats import Footprint
