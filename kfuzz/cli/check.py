@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from kfuzz.cli.checking import Answer, CheckedKernel, JudgedCase
 
 
-# What a check tells, as text and as plain values.
+# The result of a check as text and as plain values.
 
 # Labels stand in a column of this width.
 _LABEL: Final = 13
 
 
 def lines_of(checked: CheckedKernel) -> Iterator[str]:
-    """Yield what a check tells of a kernel, line by line."""
+    """Yield the result of a check of a kernel, line by line."""
     yield one_line(checked.kernel)
     brought = f", oracle {checked.oracle}" if checked.oracle else ""
     yield _line("operator", f"{checked.signature}{brought}")

@@ -285,7 +285,7 @@ def _chosen(names: Sequence[str], project: Project) -> list[Stored | Problem]:
             none selects the whole corpus.
         project: its corpus holds the ids.
 
-    Entries of a format that this version does not know are skipped, which is said,
+    Entries of a format that this version does not know are skipped with a note,
     unless they are named one by one.
 
     Raises:
@@ -328,11 +328,8 @@ def _named(name: str, project: Project) -> Iterator[Stored | Problem]:
 
 
 def _inside(folder: Path) -> Iterator[Stored | Problem]:
-    """Yield the entries of a corpus, or of one kernel's folder in it."""
+    """Return the entries of a corpus, or of one kernel's folder in it."""
     if any(folder.glob(f"*/{FINDING}")):
         own = folder.resolve()
-        for entry in Corpus(own.parent).entries():
-            if entry.path.parent == own:
-                yield entry
-    else:
-        yield from Corpus(folder).entries()
+        return Corpus(own.parent).entries(own.name)
+    return Corpus(folder).entries()

@@ -1,4 +1,4 @@
-"""The process that searches: it is told what to do, and tells its events.
+"""The process that searches: it receives a configuration and sends its events.
 
 The command line starts it (`kfuzz.cli.run`), is its only reader, and outlives it.
 """
@@ -22,18 +22,18 @@ from kfuzz.targets.load import resolve
 
 
 def main() -> None:
-    """Search as the first message says, and tell what happens."""
+    """Search as the first message says, and send what happens."""
     connection = served()
     os.set_inheritable(connection.fileno(), False)
     config: RunConfig = connection.recv()
     os.register_at_fork(after_in_child=connection.close)
     stop = threading.Event()
 
-    def tell(target: str) -> None:
+    def announce(target: str) -> None:
         with contextlib.suppress(OSError):
             connection.send(("importing", target))
 
-    load.tell(tell)
+    load.tell(announce)
     load.limit_to(config.import_seconds)
     try:
         if config.engine is Engine.HYPOTHESIS:
@@ -42,11 +42,11 @@ def main() -> None:
             bytecode.keep()
         obey(connection, stop)
         search(config, stop, connection)
-        told: object = "end"
+        last: object = "end"
     except Exception as error:
-        told = ("raised", portable(error))
+        last = ("raised", portable(error))
     with contextlib.suppress(OSError):
-        connection.send(told)
+        connection.send(last)
 
 
 def search(config: RunConfig, stop: threading.Event, connection: Connection) -> None:
@@ -65,7 +65,7 @@ def homes(config: RunConfig) -> list[Home]:
     """Return what the targets of a run have children import, if it is at hand."""
     found: dict[Home, None] = {}
     for target in config.targets:
-        with contextlib.suppress(KfuzzError):  # the run says so
+        with contextlib.suppress(KfuzzError):  # the run reports it
             for source in resolve(target):
                 found[home_of(source, config.root)] = None
     return list(found)

@@ -102,7 +102,7 @@ def _reserved() -> Iterator[TextIO]:
         with suppress(OSError):
             sys.stdout.flush()
         os.dup2(kept, 1)
-        with suppress(OSError):  # what could not be written is told
+        with suppress(OSError):  # what could not be written is reported
             out.close()
 
 
@@ -218,7 +218,7 @@ def stopping() -> Iterator[Event]:
 
 
 def note(text: str) -> None:
-    """Tell the user something that is no result."""
+    """Print something for the user that is no result."""
     print(f"kfuzz: {text}", file=sys.stderr)
 
 
@@ -291,7 +291,7 @@ def follow(items: Iterable[Any], stop: Event, *, quiet: bool, **shown: Any) -> N
         items: the events.
         stop: ends the search.
         quiet: without progress.
-        shown: what `TerminalReport` is told of the printed commands.
+        shown: what `TerminalReport` needs for the printed commands.
     """
     if quiet:
         consume(items, lambda event: None, stop)
@@ -428,7 +428,7 @@ def code_of(error: BaseException) -> ExitCode:
 
 
 def line_of(error: BaseException) -> str:
-    """Return what is said of an exception, in one paragraph."""
+    """Return an exception in words, as one paragraph."""
     if isinstance(error, KfuzzError):
         return str(error)
     if _is_usage(error):

@@ -356,7 +356,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Part:
-    """One labelled part of what is said about a finding.
+    """One labelled part of the view of a finding.
 
     Attributes:
         label: what it is.
@@ -477,7 +477,7 @@ def finding_page(made: FindingView) -> list[str]:
 
 
 def gpu_hint(finding: Finding) -> str:
-    """Return what is to be tried where a kernel may have refused for want of a GPU.
+    """Return what to try where a kernel may have raised for want of a GPU.
 
     "" where it ran on one, and where neither what it raised nor the line that raised
     it speaks of GPUs.

@@ -44,7 +44,7 @@ def run_document(run: Gathered) -> Document:
     for shown in run.findings:
         if shown.kernel in run.kernels:
             continue
-        # Its campaign was cut off: what was announced is still told.
+        # Its campaign was cut off: what was announced is still listed.
         entry = kernels.setdefault(
             shown.kernel,
             {"kernel": shown.kernel, "operator": shown.finding.operator}
@@ -75,7 +75,7 @@ def proof_document(proof: KernelProof) -> Document:
 
 
 def finding_summary(finding: Finding, path: str | Path) -> Document:
-    """Return what a list says about a finding."""
+    """Return a finding as lists have it."""
     return {
         "id": finding.id,
         "contract": finding.signature.contract,
@@ -193,7 +193,7 @@ def _kernel(event: KernelFinished) -> Document:
 
 
 def _tried(event: KernelFinished) -> Document:
-    """Return what the verdicts rest on, where that was told."""
+    """Return what the verdicts rest on, where that is known."""
     tried = event.tried
     if tried is None:
         return {}
@@ -223,7 +223,7 @@ def _rounded(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
 
 
-# Lists for people: replayed findings, what sanitizers said, contracts.
+# Lists for people: replayed findings, results of sanitizers, contracts.
 
 
 def replay_lines(result: FindingReplayed, *, options: str = "") -> list[str]:
@@ -271,7 +271,7 @@ def replay_total(results: Sequence[FindingReplayed]) -> str:
 
 
 def sanitized_lines(result: Sanitized) -> list[str]:
-    """Return what a sanitizer said of one finding, and where its report lies."""
+    """Return the result of a sanitizer for one finding, and where its report is."""
     name = result.finding.id if result.finding else shown_path(result.path)
     if result.report is None:
         return [f"ERROR  {one_line(name)}: {one_line(result.problem)}"]
@@ -283,11 +283,6 @@ def sanitized_lines(result: Sanitized) -> list[str]:
     if result.file is not None:
         lines.append(f"  report: {shown_path(result.file)}")
     return lines
-
-
-def contract_lines(contracts: Iterable[Contract]) -> list[str]:
-    """Return one line per contract: identifier and promise."""
-    return table([(c.identifier, promise(c)) for c in contracts])
 
 
 # What the verbs of the corpus say of it, as lines and as plain values for JSON.

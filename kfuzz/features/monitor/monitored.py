@@ -150,7 +150,7 @@ def _begun(
             )
         else:
             why = "too many tensors, too large, with gaps, or no Triton"
-            monitor.tell("skipped", "not seen by the device gate", why)
+            monitor.note("skipped", "not seen by the device gate", why)
     return underway
 
 
@@ -257,7 +257,7 @@ class Monitor:
         with self._lock:
             self._numbers[name] += more
 
-    def tell(self, count: str, what: str, why: str, error: Any = None) -> None:
+    def note(self, count: str, what: str, why: str, error: Any = None) -> None:
         """Count something that went wrong, and log it once for each kind."""
         self.count(count)
         key = (what, type(error).__name__ if error else why)
@@ -276,9 +276,9 @@ class Monitor:
         try:
             yield
         except Outside as error:
-            self.tell("outside", "outside the contract", str(error))
+            self.note("outside", "outside the contract", str(error))
         except Exception as error:
-            self.tell("errors", what, str(error), error)
+            self.note("errors", what, str(error), error)
 
     def is_outlier(
         self,
@@ -356,7 +356,7 @@ class Monitor:
         """
         with self.guarding("a call could not be looked at"):
             if is_under_modes() and not later:
-                self.tell("skipped", "not looked at", "a mode of torch is active")
+                self.note("skipped", "not looked at", "a mode of torch is active")
                 return None
             call = self.subject.call(args, kwargs)
             if later:
@@ -364,7 +364,7 @@ class Monitor:
             self._require_plain(call)
             if not capturing([*call.tensors.values(), *call.written.values()]):
                 return call
-            self.tell("skipped", "not looked at", "a CUDA graph is being captured")
+            self.note("skipped", "not looked at", "a CUDA graph is being captured")
         return None
 
     def _require_plain(self, call: Call) -> None:

@@ -24,7 +24,7 @@ from kfuzz.store.life import enter, merged
 
 # Of two elements mean and deviation give both away, of a few a good guess.
 FEWEST: Final = 32
-"""Finite elements that statistics are of, at least, where no element may be told."""
+"""Finite elements that statistics are of, at least, where no element is reported."""
 
 
 _LOGGED: Final = (
@@ -53,7 +53,7 @@ class Keep(StrEnum):
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """What is told of a tensor in place of its elements.
+    """What is reported of a tensor in place of its elements.
 
     Attributes:
         shape: sizes.
@@ -61,11 +61,11 @@ class TensorSummary:
         strides: in elements.
         device: where it lay.
         mean, deviation: of its finite elements; None where it has none, holds no
-            numbers, or they may not be told.
+            numbers, or they may not be reported.
         least, greatest: two of its finite elements; None likewise, and always where
             statistics alone are kept.
         nan, infinite: how many elements are so.
-        zero: likewise; None where it may not be told.
+        zero: likewise; None where it may not be reported.
     """
 
     shape: tuple[int, ...]
@@ -89,7 +89,7 @@ class Violation:
         function: name of the monitored function.
         operator: name of what it is held to.
         contract: the contract class, e.g. "C-PRC-01"; provisional until the finding
-            is shrunk, since one call cannot tell all classes apart.
+            is shrunk, since one call cannot distinguish all classes.
         kind: how it shows.
         output: the result concerned, "" for none.
         message: one line.
@@ -99,7 +99,7 @@ class Violation:
         actual: what the function gave there.
         expected: the reference there.
         low, high: what is allowed there.
-        inputs: what is told of each tensor argument.
+        inputs: what is reported of each tensor argument.
         scalars: the other arguments.
         values: the tensor arguments as they were before the call, on the CPU; None
             unless everything is kept.
@@ -149,12 +149,12 @@ def violation_of(
     scalars: Mapping[str, Scalar],
     **known: Any,
 ) -> Violation:
-    """Return the evidence of a failure, as far as the data may be told.
+    """Return the evidence of a failure, as far as the data may be reported.
 
     Args:
         failure: as the judge attributed it.
         seen: the call.
-        keep: how much is told.
+        keep: how much is reported.
         scalars: the arguments that are no tensors.
         known: what `Violation` says of function and call: function, operator, call,
             why, when, finding and path.
@@ -162,16 +162,16 @@ def violation_of(
     # The message quotes the worst element.
     what = f"{failure.output}: " if failure.output else ""
     message = f"{what}{failure.kind} ({failure.contract})"
-    told: dict[str, Any] = {}
+    more: dict[str, Any] = {}
     if keep is not Keep.STATISTICS:
         message = failure.message
-        told = {
+        more = {
             "index": failure.index, "actual": failure.got, "low": failure.low,
             "expected": failure.expected, "high": failure.high,
             "scalars": dict(scalars),
         }  # fmt: skip
     if keep is Keep.FULL:
-        told["values"] = {n: copy.values.clone() for n, copy in seen.tensors.items()}
+        more["values"] = {n: copy.values.clone() for n, copy in seen.tensors.items()}
     return Violation(
         contract=failure.contract, kind=failure.kind, output=failure.output,
         message=message, elements=failure.elements, ratio=failure.ratio,
@@ -179,16 +179,16 @@ def violation_of(
             name: summary_of(copy, elements=keep is not Keep.STATISTICS)
             for name, copy in seen.tensors.items()
         },
-        **told, **known,
+        **more, **known,
     )  # fmt: skip
 
 
 def summary_of(copy: TensorCopy, *, elements: bool) -> TensorSummary:
-    """Return what is told of a tensor.
+    """Return what is reported of a tensor.
 
     Args:
         copy: the tensor.
-        elements: whether single elements may be told.
+        elements: whether single elements may be reported.
     """
     made = TensorSummary(
         copy.shape, str(copy.dtype).removeprefix("torch."), copy.strides,
@@ -251,7 +251,7 @@ class Store:
             return "", ""
 
         def join(held: Finding | None) -> Finding:
-            """Keep what was told of the very same call before, a mark above all."""
+            """Keep what was reported of the very same call before, a mark above all."""
             alike = held is not None and held.signature == made.signature
             return merged(held, made) if held is not None and alike else made
 

@@ -23,7 +23,7 @@ _RUN = "kfuzz"
 
 
 # Of one test case "failure", "error", "skipped", or "" where it passed; one line; and
-# what else is to be said.
+# what else there is to print.
 _Result = tuple[str, str, str]
 
 
@@ -107,14 +107,14 @@ def _result(
         return "error", why, ""
     for shown in findings:
         if shown.finding.state is State.NEW:
-            said = shown.finding.failure.message
-            return "error", one_line(f"not confirmed: {said}"), ""
+            message = shown.finding.failure.message
+            return "error", one_line(f"not confirmed: {message}"), ""
         if shown.finding.state is not State.FIXED:
             state = f"{shown.finding.state}: {shown.finding.failure.message}"
             return "skipped", one_line(state), ""
     if tally is None or tally.verdict is Verdict.CONFORMS:
         return "", "", ""
-    if tally.verdict is Verdict.VIOLATES:  # its findings were not told
+    if tally.verdict is Verdict.VIOLATES:  # its findings are not known
         return "failure", "violated", ""
     words = str(tally.verdict).replace("_", " ")
     undecided = f": {tally.undecided} cases undecided" if tally.undecided else ""

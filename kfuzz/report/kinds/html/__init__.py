@@ -212,7 +212,7 @@ def kernel_view(kernel: KernelFinished) -> dict[str, Any]:
     return {
         "kernel": one_line(kernel.kernel),
         "facts": facts,
-        "told": list(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
+        "remarks": list(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
     }
 
 
