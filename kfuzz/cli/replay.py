@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -134,14 +134,8 @@ def replay(
 
         path, name = (script, "--script") if script else (upstream, "--upstream")
         return _write_new(entries, Path(path or ""), text, name=name, form=format)
-    config = ReplayConfig(
-        root=project.root,
-        corpus=project.corpus,
-        times=times,
-        device=device,
-        target=target,
-        jobs=jobs,
-        trusted=None if trust else project.modules,
+    config = _config(
+        project, trust, times=times, device=device, target=target, jobs=jobs
     )
     if sanitizer is not None:
         return _sanitize(entries, sanitizer, config, format)
@@ -171,13 +165,7 @@ def shrink(
     """Reduce a stored finding further and explain it again."""
     project = open_project(corpus)
     stored = project.store().find(id)
-    config = ReplayConfig(
-        root=project.root,
-        corpus=project.corpus,
-        device=device,
-        target=target,
-        trusted=None if trust else project.modules,
-    )
+    config = _config(project, trust, device=device, target=target)
 
     from kfuzz.engine import replay as engine
     from kfuzz.report.terminal import TerminalReport
@@ -189,6 +177,11 @@ def shrink(
     ):
         consume(engine.shrink(stored, config, stop=stop), report.feed, stop)
         return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
+
+
+def _config(project: Project, trust: bool, **more: Any) -> ReplayConfig:
+    trusted = None if trust else project.modules
+    return ReplayConfig(project.root, project.corpus, trusted=trusted, **more)
 
 
 def _replay(

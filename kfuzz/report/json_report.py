@@ -112,19 +112,10 @@ def replay_document(
 
 
 def _replayed(event: FindingReplayed) -> Document:
-    return {
-        "id": event.id or None,
-        "kernel": event.kernel or None,
-        "contract": event.contract or None,
-        "outcome": str(event.outcome),
-        "failures": event.failures,
-        "runs": event.runs,
-        "path": shown_path(event.path),
-        "state": str(event.state) if event.state else None,
-        "message": event.message,
-        "seems_fixed": event.seems_fixed,
-        "differences": list(event.differences),
-    }
+    made: Document = encode(event)
+    del made["by_chance"], made["reason"]
+    named = {key: made[key] or None for key in ("id", "kernel", "contract")}
+    return {**made, **named, "path": shown_path(event.path)}
 
 
 def sanitizer_document(
@@ -205,14 +196,12 @@ def _tried(event: KernelFinished) -> Document:
 
 
 def _tally(tally: ContractTally) -> Document:
+    made: Document = encode(tally)
     if tally.verdict is Verdict.NOT_APPLICABLE:
-        return {"verdict": str(tally.verdict)}
-    return {
-        "verdict": str(tally.verdict),
-        "decided": tally.decided,
-        "undecided": tally.undecided,
-        **({"failed": tally.failed} if tally.failed else {}),
-    }
+        return {"verdict": made["verdict"]}
+    if not tally.failed:
+        del made["failed"]
+    return made
 
 
 def _finite(value: float | None) -> float | None:
@@ -349,16 +338,4 @@ def deeds_line(deeds: Sequence[Deed]) -> str:
 
 def deeds_document(deeds: Iterable[Deed], *, done: bool = True) -> Document:
     """Return the document of `kfuzz corpus mark`, `merge` and `prune`."""
-    return {
-        "done": done,
-        "entries": [
-            {
-                "id": deed.id,
-                "did": str(deed.did),
-                "before": deed.before and str(deed.before),
-                "after": deed.after and str(deed.after),
-                "why": deed.why,
-            }
-            for deed in deeds
-        ],
-    }
+    return {"done": done, "entries": [encode(deed) for deed in deeds]}
