@@ -118,7 +118,7 @@ class Spending:
         return self.compiling + self.running
 
 
-# Bursts: many inputs of one structure, told apart by their values alone.
+# Bursts: many inputs of one structure, distinguished by their values alone.
 #
 # And what the prefilter says of one: counts, and the members to be looked at.
 

@@ -125,7 +125,7 @@ def merge(corpus: Corpus, other: Corpus) -> Iterator[Deed]:
 def prune(corpus: Corpus, *, older_than: float, apply: bool) -> list[Deed]:
     """Remove findings that are over: fixed long since, never reproduced, or twice.
 
-    What is told of one bucket by several entries goes to the one that stays.
+    The histories of several entries of one bucket go to the one that stays.
 
     Args:
         corpus: the corpus.
@@ -149,9 +149,9 @@ def prune(corpus: Corpus, *, older_than: float, apply: bool) -> list[Deed]:
     buckets: dict[str, list[Finding]] = {}
     for finding in kept:
         buckets.setdefault(finding.bucket, []).append(finding)
-    for twins in buckets.values():
-        if len(twins) > 1:
-            deeds += _thinned(corpus, twins, apply=apply)
+    for alike in buckets.values():
+        if len(alike) > 1:
+            deeds += _thinned(corpus, alike, apply=apply)
     return deeds
 
 
@@ -263,13 +263,13 @@ def _dropped(corpus: Corpus, finding: Finding) -> bool:
     return left is None
 
 
-def _thinned(corpus: Corpus, twins: list[Finding], *, apply: bool) -> Iterator[Deed]:
+def _thinned(corpus: Corpus, alike: list[Finding], *, apply: bool) -> Iterator[Deed]:
     """Leave one entry of a bucket, the explained one with the smallest minimum."""
 
     def rank(finding: Finding) -> tuple[bool, int, str]:
         return finding.explanation is None, finding.input_elements, finding.id
 
-    best, *others = sorted(twins, key=rank)
+    best, *others = sorted(alike, key=rank)
     for other in others:
         why = f"the same bucket as {best.id}"
         if not apply or (_heir(corpus, best, other) and _dropped(corpus, other)):
@@ -277,7 +277,7 @@ def _thinned(corpus: Corpus, twins: list[Finding], *, apply: bool) -> Iterator[D
 
 
 def _heir(corpus: Corpus, best: Finding, other: Finding) -> bool:
-    """Add to an entry what another one of its bucket tells, before that one goes."""
+    """Add to an entry the history of another one of its bucket before that goes."""
 
     def to(now: Finding) -> Finding:
         made = joined(now, other)

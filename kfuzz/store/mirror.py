@@ -280,8 +280,8 @@ class Held:
         heads: digests of the versions that nothing replaces.
         seen: digests of all versions that were read or written.
         content: digest of the entry's files as they went there or came from there.
-        marks: what told the files on disk from others then; empty where there were
-            none.
+        marks: what distinguished the files on disk from others then; empty where there
+            were none.
     """
 
     heads: tuple[str, ...] = ()
@@ -591,12 +591,12 @@ def _own(folder: Path) -> Finding | None:
 
 def _marks(folder: Path) -> tuple[str, ...]:
     """Return what differs whenever a file of an entry was replaced; () of none."""
-    told: list[str] = []
+    marks: list[str] = []
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
         for file in files:
             status = file.stat(follow_symlinks=False)
-            told.append(f"{file.name} {status.st_ino} {status.st_mtime_ns}")
-    return tuple(sorted(told))
+            marks.append(f"{file.name} {status.st_ino} {status.st_mtime_ns}")
+    return tuple(sorted(marks))
 
 
 def _is_entry(name: str) -> bool:
