@@ -19,7 +19,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.monitor.compiled import is_compiling, traced
 from kfuzz.features.monitor.counts import Counts
-from kfuzz.features.monitor.detectors import Detector, Statistics, statistics_of
+from kfuzz.features.monitor.detectors import Detector, statistics_of
 from kfuzz.features.monitor.device_gate import DeviceGate, Told, Underway
 from kfuzz.features.monitor.gate import HostGate, Reason
 from kfuzz.features.monitor.runtime import log, runtime
@@ -114,16 +114,23 @@ def gated(monitor: "Monitor", gate: DeviceGate, make: Made, number: int) -> Any:
     given = (*make.args, *make.keywords.values())
     device = next((x.device for x in given if _is_on_gpu(x)), None)
     if device is None:
-        if not gate.on_cpu or not monitor.is_outlier(
-            given, gate.flags, "the device gate failed"
-        ):
+        if not gate.at_gate or not monitor.is_outlier(given, [gate]):
             return make()
         return monitor.sampled(make, number, Reason.OUTLIER)
     call = monitor.call_of(make.args, make.keywords)
-    underway = None if call is None else _begun(monitor, gate, call, device, number)
-    if call is None or underway is None:
+    if call is None:
         return make()
-    parts = None
+    underway = parts = None
+    with monitor.guarding("the device gate failed"):
+        underway = gate.look([*call.tensors.values()], device, number)
+        if underway is None:
+            why = "too many tensors, too large, with gaps, or no Triton"
+            monitor.note("skipped", "not seen by the device gate", why)
+    if underway is None:
+        return make()
+    # It holds nothing of the caller's memory.
+    underway.names = (*call.tensors,)
+    underway.seen = Seen({}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32)
     try:
         returned = make()
         with monitor.guarding("a result could not be copied"):
@@ -135,23 +142,6 @@ def gated(monitor: "Monitor", gate: DeviceGate, make: Made, number: int) -> Any:
     finally:
         with monitor.guarding("the device gate failed"):
             gate.after(underway, parts)
-
-
-def _begun(
-    monitor: "Monitor", gate: DeviceGate, call: Call, device: torch.device, number: int
-) -> Underway | None:
-    underway = None
-    with monitor.guarding("the device gate failed"):
-        underway = gate.look([*call.tensors.values()], device, number)
-        if underway is not None:  # it holds nothing of the caller's memory
-            underway.names = (*call.tensors,)
-            underway.seen = Seen(
-                {}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32
-            )
-        else:
-            why = "too many tensors, too large, with gaps, or no Triton"
-            monitor.note("skipped", "not seen by the device gate", why)
-    return underway
 
 
 def _is_on_gpu(x: Any) -> bool:
@@ -187,7 +177,6 @@ def _check(monitor: "Monitor", underway: Underway, when: str) -> None:
 
 # Reasons that calls lie outside the contract, or cannot be looked at, logged once each.
 _MOST_TOLD: Final = 32
-_RAISED: Final = "a detector raised"
 _IDS: Final = itertools.count()
 
 
@@ -280,23 +269,18 @@ class Monitor:
         except Exception as error:
             self.note("errors", what, str(error), error)
 
-    def is_outlier(
-        self,
-        tensors: Iterable[Tensor],
-        flags: Callable[[Sequence[Tensor]], bool],
-        failure: str,
-    ) -> bool:
-        """Whether tensors on the CPU are flagged; never raises.
+    def is_outlier(self, given: Iterable[Any], detectors: Sequence[Detector]) -> bool:
+        """Whether a detector flags a call by its tensors on the CPU; never raises.
 
         Args:
-            tensors: of a call; what is none is left out.
-            flags: asked about the tensors.
-            failure: what it is if that raises.
+            given: arguments of the call.
+            detectors: each sees every call.
         """
         flagged = False
-        with self.guarding(failure):
-            given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
-            flagged = flags([x for x in given if not x.is_cuda])
+        with self.guarding("a detector raised"):
+            tensors = [x for x in given if isinstance(x, Tensor) and can_copy(x)]
+            found = tuple(statistics_of(x) for x in tensors if not x.is_cuda)
+            flagged = any([detector.flags(found) for detector in detectors])
         if flagged:
             self.count("outliers")
         return flagged
@@ -317,11 +301,8 @@ class Monitor:
 
     def passed(self, make: Made, number: int) -> Any:
         """Make a call that the host gate passed, past the others."""
-        detectors = self.gate_detectors
-        if detectors and self.is_outlier(
-            (*make.args, *make.keywords.values()),
-            functools.partial(_flagged, detectors), _RAISED,
-        ):  # fmt: skip
+        given = (*make.args, *make.keywords.values())
+        if self.gate_detectors and self.is_outlier(given, self.gate_detectors):
             return self.sampled(make, number, Reason.OUTLIER)
         if self.device_gate is None:
             return make()
@@ -469,9 +450,7 @@ class Monitor:
         """Judge a call; runs in the worker."""
         if self._detectors:
             tensors = [c.values for c in seen.tensors.values()]
-            self.is_outlier(
-                tensors, functools.partial(_flagged, self._detectors), _RAISED
-            )
+            self.is_outlier(tensors, self._detectors)
         judged = None
         with self.guarding("a call could not be checked"):
             judged = runtime.judge(self.subject, seen)
@@ -505,13 +484,6 @@ class Monitor:
         if options.on_violation is not None:
             with self.guarding("on_violation raised"):
                 options.on_violation(violation)
-
-
-def _flagged(detectors: Sequence[Detector], tensors: Sequence[Tensor]) -> bool:
-    """Whether a detector flags a call; each sees every call."""
-    found: tuple[Statistics, ...] = tuple(statistics_of(x) for x in tensors)
-    flags = [d.flags(found) for d in detectors]
-    return any(flags)
 
 
 # What stands in the place of a monitored function: the gate, then the function.
