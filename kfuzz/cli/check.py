@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import DeviceOption, FormatOption, TargetsArgument
-from kfuzz.cli.streams import ExitCode, code_of_search, report_stream, stopping
+from kfuzz.cli.streams import ExitCode, code_of_search, print_each
 from kfuzz.core.codec import encode
 from kfuzz.engine.workers import zygotes
 from kfuzz.report.text import counted, one_line
@@ -17,17 +18,14 @@ if TYPE_CHECKING:
     from kfuzz.cli.checking import Answer, CheckedKernel, JudgedCase
 
 
-"""How long a kernel's cases may take together, after one of each data type."""
-
-
-# What a check tells, as text and as plain values.
+# The result of a check as text and as plain values.
 
 # Labels stand in a column of this width.
 _LABEL: Final = 13
 
 
 def lines_of(checked: CheckedKernel) -> Iterator[str]:
-    """Yield what a check tells of a kernel, line by line."""
+    """Yield the result of a check of a kernel, line by line."""
     yield one_line(checked.kernel)
     brought = f", oracle {checked.oracle}" if checked.oracle else ""
     yield _line("operator", f"{checked.signature}{brought}")
@@ -94,22 +92,18 @@ def check(
     wanted = project.targets(targets)
     zygotes.expect(device)  # it imports torch while this process does
 
-    from kfuzz.report import json_report
-
-    made: list[CheckedKernel] = []
-    with report_stream() as out, stopping() as stop:
-        as_json = format == "json"
-        for kernel in check_all(wanted, root=project.root, device=device, stop=stop):
-            if not as_json:
-                gap = "\n" if made else ""
-                print(gap + "\n".join(lines_of(kernel)), file=out, flush=True)
-            made.append(kernel)
-        if made and not as_json:
-            words = shlex.join(["kfuzz", "run", *wanted])
-            print(f"\nNothing was searched; {words} does that", file=out)
-        if as_json:
-            json_report.write(document(made, interrupted=stop.is_set()), out)
-        interrupted = stop.is_set()
+    made, interrupted = print_each(
+        lambda stop: check_all(wanted, root=project.root, device=device, stop=stop),
+        sys.maxsize,
+        format,
+        lines=lambda kernel: [*lines_of(kernel), ""],
+        document=document,
+        total=lambda kernels: (
+            [f"Nothing was searched; {shlex.join(['kfuzz', 'run', *wanted])} does that"]
+            if kernels
+            else []
+        ),
+    )
     return ExitCode(
         code_of_search(
             interrupted=interrupted,

@@ -67,7 +67,7 @@ class JudgedCase:
 
 @dataclass(frozen=True)
 class CheckedKernel:
-    """What a check tells of one kernel.
+    """The result of a check of one kernel.
 
     Attributes:
         kernel: node id.
@@ -101,7 +101,7 @@ class CheckedKernel:
 def check_all(
     targets: Sequence[str], *, root: Path, device: str, stop: threading.Event
 ) -> Iterator[CheckedKernel]:
-    """Yield what a check tells of each kernel.
+    """Yield the result of a check of each kernel.
 
     Args:
         targets: as on the command line.

@@ -37,7 +37,7 @@ OLDER_THAN: Final = "30d"
 _MARK: Final = settings.one_of("known", "fixed", "new")
 
 corpus_app = typer.Typer(
-    help="Look at stored findings, and keep them up.",
+    help="List, check, mark, merge and prune stored findings.",
     rich_markup_mode=None,
     add_completion=False,
 )
@@ -148,7 +148,7 @@ def mark(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
 ) -> int:
-    """Say what people know of findings.
+    """Mark findings as known, fixed or new.
 
     known: it is reported when it is seen again, or passes, and fails no run.
     fixed: if it fails again it has regressed, and fails. new: neither any more.
@@ -167,7 +167,7 @@ def mark(
         link=link,
         features=_features(features or ()),
     )
-    _tell(deeds, format)
+    _print_deeds(deeds, format)
     return ExitCode.OK
 
 
@@ -180,11 +180,11 @@ def merge(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
 ) -> int:
-    """Take in findings from other corpora, such as another machine's.
+    """Merge findings of other corpora, such as another machine's.
 
     Of one bucket the smaller minimum stays. Histories are joined, and the state is
     what they lead to: the later mark holds, and what failed after it was fixed has
-    regressed. Exit 1 if an entry could not be taken in.
+    regressed. Exit 1 if an entry could not be merged.
     """
     from kfuzz.store import maintenance as upkeep
 
@@ -197,7 +197,7 @@ def merge(
     store, deeds = project.store(), list[Deed]()
     for other in others:
         deeds += upkeep.merge(store, Corpus(other))
-    _tell(deeds, format)
+    _print_deeds(deeds, format)
     skipped = any(deed.did is Did.SKIPPED for deed in deeds)
     return ExitCode.VIOLATION if skipped else ExitCode.OK
 
@@ -217,7 +217,7 @@ def prune(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
 ) -> int:
-    """Drop findings that are over.
+    """Remove findings that are over.
 
     Those fixed long since, those that never reproduced, and of several in one bucket
     all but one, which takes over their history.
@@ -227,7 +227,7 @@ def prune(
     seconds = settings.age(older_than)
     project = open_project(corpus, existing=True)
     deeds = upkeep.prune(project.store(), older_than=seconds, apply=yes)
-    _tell(deeds, format, done=yes)
+    _print_deeds(deeds, format, done=yes)
     return ExitCode.OK
 
 
@@ -266,7 +266,7 @@ def show(
     return ExitCode.OK
 
 
-def _tell(deeds: Sequence[Deed], form: str, *, done: bool = True) -> None:
+def _print_deeds(deeds: Sequence[Deed], form: str, *, done: bool = True) -> None:
     from kfuzz.report import json_report as corpus_lists
 
     print_report(
@@ -312,8 +312,9 @@ def list_contracts(
 ) -> int:
     """List the contract classes, each with the number of operators that it binds."""
     from kfuzz.contracts.suite import every_contract
-    from kfuzz.report.json_report import contract_document, contract_lines
+    from kfuzz.report.json_report import contract_document
     from kfuzz.report.promises import class_lines, promise
+    from kfuzz.report.text import table
 
     every = every_contract()
     chosen = [c for c in every if not glob or _matches(c.identifier, glob)]
@@ -326,7 +327,7 @@ def list_contracts(
             return class_lines(every, markdown=format == "markdown")
         if format == "markdown":
             return [f"- `{c.identifier}`: {promise(c)}" for c in chosen]
-        return contract_lines(chosen)
+        return table([(c.identifier, promise(c)) for c in chosen])
 
     print_report(
         format, lambda: {"contracts": [contract_document(c) for c in chosen]}, lines
@@ -431,7 +432,7 @@ def _operators_of(targets: Sequence[str]) -> list[Operator]:
     return list({k.kernel.operator.name: k.kernel.operator for k in found}.values())
 
 
-# kfuzz report: make reports afterwards, of what runs told and what a corpus holds.
+# kfuzz report: make reports afterwards, of kept events and of what a corpus holds.
 
 
 def report(
@@ -456,7 +457,7 @@ def report(
 ) -> int:
     """Make reports of stored findings, of events that a run kept, or of both.
 
-    What the corpus says of a finding is taken for newer than what the events say.
+    What the corpus has of a finding counts as newer than what the events have.
     """
     from kfuzz.report.files import ReportFiles
 
@@ -472,17 +473,17 @@ def report(
             where=str(project.corpus),
             fix="--corpus names another folder, --events what a run kept",
         )
-    told = [event for name in events or [] for event in _kept(name)]
+    recorded = [event for name in events or [] for event in _kept(name)]
     if corpus is not None or not events:
-        told += _stored(project)
+        recorded += _stored(project)
     if ids:
-        told = _only(told, ids)
-    named = [shown.finding.id for shown in _findings(told)]
+        recorded = _only(recorded, ids)
+    named = [shown.finding.id for shown in _findings(recorded)]
     files = ReportFiles(
         chosen, root=project.root, options=project.options, findings=named
     )
     exited = Exited()
-    for event in told:
+    for event in recorded:
         if isinstance(event, Exited):
             exited = event
         else:
@@ -492,27 +493,27 @@ def report(
     return ExitCode.OK
 
 
-def _findings(told: Iterable[Event]) -> "list[Shown]":
-    """Return all findings that events tell of."""
+def _findings(recorded: Iterable[Event]) -> "list[Shown]":
+    """Return all findings of some events."""
     from kfuzz.report.tables import Gathered
 
     run = Gathered()
-    for event in told:
+    for event in recorded:
         run.feed(event)
     return run.findings
 
 
-def _only(told: Iterable[Event], ids: Sequence[str]) -> list[Event]:
-    """Return events that tell of some findings alone.
+def _only(recorded: Iterable[Event], ids: Sequence[str]) -> list[Event]:
+    """Return events of some findings alone.
 
     Args:
-        told: all there are.
+        recorded: all there are.
         ids: each an id, one that a finding had before, or the beginning of just one.
 
     Raises:
         UsageError: if one is the id of no finding, or the beginning of several.
     """
-    every = _findings(told)
+    every = _findings(recorded)
     found: dict[str, Event] = {}
     for id in ids:
         fit = [s for s in every if id in (s.finding.id, *s.finding.former)]
@@ -536,14 +537,14 @@ def _kept(name: str) -> list[Event]:
     """
     with open(name, encoding="utf-8", errors="surrogateescape") as lines:
         pieces = iter(lambda: lines.readline(MAX_LINE_CHARACTERS + 1), "")
-        told = list(read_events(pieces, where=name))
-    if not told:  # a page without findings would pass for a run without
+        recorded = list(read_events(pieces, where=name))
+    if not recorded:  # a page without findings would pass for a run without
         raise NothingToRunError("no event is kept here", where=f"--events {name}")
-    return told
+    return recorded
 
 
 def _stored(project: Project) -> Iterator[Event]:
-    """Yield what a corpus holds as the events that would tell of it."""
+    """Yield what a corpus holds as events."""
     for entry in project.store().entries():
         if isinstance(entry, Problem):
             yield Notice("", f"skipped: {entry.what}")

@@ -2,9 +2,7 @@
 
 import os
 import platform
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -15,9 +13,8 @@ from kfuzz.cli.streams import ExitCode, report_stream
 from kfuzz.core.errors import ALWAYS_OPEN, KfuzzError
 from kfuzz.core.features import needed
 from kfuzz.core.finding import version_of
-from kfuzz.core.home import with_home
 from kfuzz.execution.processes.child import Zygote
-from kfuzz.execution.processes.wire import ChildDied, Message
+from kfuzz.execution.processes.wire import ChildDied
 from kfuzz.report.text import one_line, shown_path
 from kfuzz.store.corpus import Corpus
 
@@ -31,7 +28,6 @@ _RANGES: Final[dict[str, tuple[tuple[int, int], tuple[int, int]]]] = {
     "hypothesis": ((6, 140), (7, 0)),
     "ml_dtypes": ((0, 5), (1, 0)),
 }
-_SELF_CHECK: Final = "kfuzz.cli.self_check"
 
 
 class Health(StrEnum):
@@ -72,7 +68,16 @@ def doctor(corpus: CorpusOption = None) -> int:
     return ExitCode.OK if runs else ExitCode.NO_BACKEND
 
 
+# The names under which a child tries something, and the way out where that fails.
 _CHILD: Final = "child process"
+_FIXES: Final = {
+    _CHILD: "run under Linux, with memory to spare and processes allowed",
+    "guard zones": "report this; K-MEM-01 is void",
+    "guard pages": "loads outside arguments of native code go undetected",
+    "cuda": "with a GPU, install its driver and a CUDA build of torch",
+    "guard pages on cuda": "loads outside arguments on a GPU go undetected",
+    "triton interpreter": "install versions of triton and numpy that fit together",
+}
 
 
 def _checks(corpus: str | None) -> Iterator[Check]:
@@ -84,8 +89,6 @@ def _checks(corpus: str | None) -> Iterator[Check]:
         yield from _in_children()
     else:
         yield Check(_CHILD, Health.MISSING, "needs torch")
-    if version_of("triton"):
-        yield _interpreter()
     yield _corpus(corpus)
 
 
@@ -112,37 +115,42 @@ def version_check(package: str, version: str) -> Check:
 
 def _in_children() -> Iterator[Check]:
     """Yield what a forked child can do: answer, see devices, guard memory."""
-    fix = "run under Linux, with memory to spare and processes allowed"
     printed = b""
 
     def keep(piece: bytes) -> None:
         nonlocal printed
         printed += piece
 
-    serve = f"{_SELF_CHECK}:serve"
+    serve = "kfuzz.cli.self_check:serve"
     with Zygote(serve, env=os.environ, preload=["torch"], output=keep) as zygote:
 
-        def ask(
-            name: str, what: str, judge: Callable[[Message], Check], fix: str = fix
-        ) -> Check:
+        def ask(name: str) -> Check:
+            fix = _FIXES[name]
             try:
                 with zygote.fork() as child:
-                    return judge(child.request({"do": what}, _PATIENCE_SECONDS))
+                    found = child.request({"do": name}, _PATIENCE_SECONDS)
             except KfuzzError as error:
-                if what == "fault" and isinstance(error, ChildDied) and error.faulted:
-                    return Check(name, Health.OK, "a planted load past the end faults")
+                match name, error:
+                    case "guard pages", ChildDied(faulted=True):
+                        return Check(name, Health.OK, "a load past the end faults")
+                    case "guard pages on cuda", ChildDied():
+                        fix = "such faults are K-LIV-01"
                 tail = printed.decode(errors="replace").strip().rpartition("\n")[2]
                 text = f"{error}; {tail}" if tail else str(error)
                 return Check(name, Health.BROKEN, text, fix)
+            health = Health(found["health"])
+            fix = "" if health is Health.OK else fix
+            return Check(name, health, found["text"], fix)
 
-        answers = Check(_CHILD, Health.OK, "forked, runs torch and answers")
-        yield ask(_CHILD, "torch", lambda reply: answers)
-        yield ask("guard zones", "guards", _guards)
-        yield ask(_PAGES[0], "fault", _pages, _PAGES[1])
-        yield (cuda := ask("cuda", "devices", _cuda))
+        yield ask(_CHILD)
+        yield ask("guard zones")
+        yield ask("guard pages")
+        yield (cuda := ask("cuda"))
         if cuda.health is Health.OK:
-            yield _device_pages(zygote)
-    yield _containment("cuda:0" if cuda.health is Health.OK else "cpu")
+            yield ask("guard pages on cuda")
+        yield _containment("cuda:0" if cuda.health is Health.OK else "cpu")
+        if version_of("triton"):
+            yield ask("triton interpreter")
 
 
 def _containment(device: str) -> Check:
@@ -154,77 +162,13 @@ def _containment(device: str) -> Check:
     except KfuzzError as error:
         return Check(name, Health.BROKEN, str(error), "`kfuzz judge` needs a child")
     kept = ", ".join(m.name for m in containment.measures if m.held)
-    # What is open anywhere is no news about this machine.
+    # What is open anywhere says nothing about this machine.
     open_here = [m for m in containment.lacking if m.name not in ALWAYS_OPEN]
     if not open_here:
         return Check(name, Health.OK, f"contained: {kept}")
-    told = "; ".join(f"{m.name}: {m.text}" for m in open_here)
-    return Check(name, Health.MISSING, f"contained: {kept}. Not contained: {told}", fix)
-
-
-def _guards(reply: Message) -> Check:
-    if reply["seen"] is True:
-        return Check("guard zones", Health.OK, "a planted write past the end is seen")
-    text = "a planted write past the end is not seen"
-    return Check("guard zones", Health.BROKEN, text, "report this; K-MEM-01 is void")
-
-
-_PAGES: Final = ("guard pages", "loads outside arguments of native code go unseen")
-
-
-def _pages(reply: Message) -> Check:
-    """Judge a child that loaded past the end of a fenced argument, and lived on."""
-    name, fix = _PAGES
-    if not reply["fenced"]:
-        return Check(name, Health.MISSING, "this system makes no pages that fault", fix)
-    return Check(name, Health.BROKEN, "a planted load past the end passed", fix)
-
-
-def _device_pages(zygote: Zygote) -> Check:
-    """Have a child's GPU load one element past the end of a fenced argument."""
-    name, fix = "guard pages on cuda", "loads outside arguments on a GPU go unseen"
-    try:
-        with zygote.fork() as child:
-            unfenced = child.request({"do": "fence"}, _PATIENCE_SECONDS)["unfenced"]
-            if unfenced:
-                return Check(name, Health.MISSING, unfenced, fix)
-            asked = {"do": "fault on a device"}
-            reply = child.request(asked, _PATIENCE_SECONDS)
-    except ChildDied as died:
-        text = f"a planted load past the end ends the process: {died}"
-        return Check(name, Health.BROKEN, text, "such faults are K-LIV-01")
-    except KfuzzError as error:
-        return Check(name, Health.BROKEN, str(error), fix)
-    if reply["struck"]:
-        return Check(name, Health.OK, "a planted load past the end faults")
-    seen = f"gave {reply['fault']}" if reply["fault"] else "passed"
-    return Check(name, Health.BROKEN, f"a planted load past the end {seen}", fix)
-
-
-def _cuda(reply: Message) -> Check:
-    devices = reply["devices"]
-    if devices:
-        return Check("cuda", Health.OK, ", ".join(map(str, devices)))
-    text = "no device: Triton kernels run in the interpreter"
-    fix = "with a GPU, install its driver and a CUDA build of torch"
-    return Check("cuda", Health.MISSING, text, fix)
-
-
-def _interpreter() -> Check:
-    name = "triton interpreter"
-    command = [sys.executable, "-P", "-m", _SELF_CHECK]
-    try:
-        done = subprocess.run(
-            command, env=with_home(os.environ), capture_output=True, text=True,
-            errors="replace", timeout=_PATIENCE_SECONDS, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Check(name, Health.BROKEN, str(error), "the machine may be overloaded")
-    if done.returncode == 0:
-        return Check(name, Health.OK, "runs a kernel")
-    last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-    fix = "install versions of triton and numpy that fit together"
-    return Check(name, Health.BROKEN, last, fix)
+    texts = "; ".join(f"{m.name}: {m.text}" for m in open_here)
+    text = f"contained: {kept}. Not contained: {texts}"
+    return Check(name, Health.MISSING, text, fix)
 
 
 def _corpus(option: str | None) -> Check:

@@ -1,7 +1,6 @@
 """Where a verb works: the project, what its pyproject.toml says, and its corpus."""
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -265,13 +264,11 @@ class Chosen:
         source: "command line", a variable, a section of the project's file, a
             profile, or "default".
         rank: 0 for the first place in the order of precedence, more for later ones.
-        said: what the command line or a variable says, as a file would.
     """
 
     value: Any
     source: str
     rank: int = 0
-    said: Any = None
 
 
 class Effective:
@@ -320,12 +317,11 @@ class Effective:
 
     def _pick(self, setting: Setting) -> Chosen:
         key, kind, config = setting.key, setting.kind, self._config
-        if (said := self._given.get(setting.name)) not in (None, []):
-            return Chosen(kind.value(said, Place(f"--{key}")), COMMAND_LINE, 0, said)
+        if (given := self._given.get(setting.name)) not in (None, []):
+            return Chosen(kind.value(given, Place(f"--{key}")), COMMAND_LINE, 0)
         if text := self._environ.get(setting.variable):
             value = kind.value(text, Place(setting.variable))
-            said = shlex.split(text) if kind.many else value
-            return Chosen(value, setting.variable, 1, said)
+            return Chosen(value, setting.variable, 1)
         name = config.file.name if config.file else ""
         own = config.profiles.get(self.profile, {})
         if key in own:

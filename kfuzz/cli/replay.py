@@ -1,11 +1,10 @@
 """kfuzz replay and kfuzz shrink: stored findings run again."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +15,7 @@ from kfuzz.cli.streams import (
     ExitCode,
     consume,
     note,
+    print_each,
     print_report,
     report_stream,
     stopping,
@@ -28,9 +28,6 @@ from kfuzz.execution.device.sanitizer import TOOLS
 from kfuzz.report.json_report import problem_line
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.entry import FINDING
-
-T = TypeVar("T")
-
 
 _DeviceOption = Annotated[
     str | None, shared("device", "Default: where each finding was found.")
@@ -137,14 +134,8 @@ def replay(
 
         path, name = (script, "--script") if script else (upstream, "--upstream")
         return _write_new(entries, Path(path or ""), text, name=name, form=format)
-    config = ReplayConfig(
-        root=project.root,
-        corpus=project.corpus,
-        times=times,
-        device=device,
-        target=target,
-        jobs=jobs,
-        trusted=None if trust else project.modules,
+    config = _config(
+        project, trust, times=times, device=device, target=target, jobs=jobs
     )
     if sanitizer is not None:
         return _sanitize(entries, sanitizer, config, format)
@@ -171,16 +162,10 @@ def shrink(
     ] = "",
     trust: _TrustOption = False,
 ) -> int:
-    """Reduce a stored finding further and explain it anew."""
+    """Reduce a stored finding further and explain it again."""
     project = open_project(corpus)
     stored = project.store().find(id)
-    config = ReplayConfig(
-        root=project.root,
-        corpus=project.corpus,
-        device=device,
-        target=target,
-        trusted=None if trust else project.modules,
-    )
+    config = _config(project, trust, device=device, target=target)
 
     from kfuzz.engine import replay as engine
     from kfuzz.report.terminal import TerminalReport
@@ -194,6 +179,11 @@ def shrink(
         return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
 
 
+def _config(project: Project, trust: bool, **more: Any) -> ReplayConfig:
+    trusted = None if trust else project.modules
+    return ReplayConfig(project.root, project.corpus, trusted=trusted, **more)
+
+
 def _replay(
     entries: Sequence[Stored | Problem],
     config: ReplayConfig,
@@ -205,7 +195,7 @@ def _replay(
     from kfuzz.engine.replay import replay  # with it comes Hypothesis
     from kfuzz.report.json_report import replay_document, replay_lines, replay_total
 
-    results, interrupted = _each(
+    results, interrupted = print_each(
         lambda stop: replay(entries, config, stop=stop, notify=note),
         len(entries),
         form,
@@ -228,7 +218,7 @@ def _sanitize(
     from kfuzz.engine.replay import sanitize
     from kfuzz.report.json_report import sanitized_lines, sanitizer_document
 
-    results, interrupted = _each(
+    results, interrupted = print_each(
         lambda stop: sanitize(entries, tool, config, stop=stop),
         len(entries),
         form,
@@ -241,40 +231,6 @@ def _sanitize(
         return ExitCode.INTERNAL
     found = any(r.report.count for r in results if r.report)
     return ExitCode.VIOLATION if found else ExitCode.OK
-
-
-def _each(
-    produce: Callable[[Event], Iterator[T]],
-    expected: int,
-    form: str,
-    *,
-    lines: Callable[[T], Iterable[str]],
-    document: Callable[..., dict[str, Any]],
-    total: Callable[[list[T]], list[str]] = lambda results: [],
-) -> tuple[list[T], bool]:
-    """Print each result as it comes, or all as one document.
-
-    Returns:
-        The results, and whether a signal left fewer than are expected.
-    """
-    results: list[T] = []
-    as_json = form == "json"
-    with report_stream() as out, stopping() as stop:
-
-        def feed(result: T) -> None:
-            results.append(result)
-            for line in () if as_json else lines(result):
-                print(line, file=out)
-
-        consume(produce(stop), feed, stop)
-        interrupted = stop.is_set() and len(results) < expected
-        if as_json:
-            from kfuzz.report import json_report
-
-            json_report.write(document(results, interrupted=interrupted), out)
-        for line in () if as_json else total(results):
-            print(line, file=out)
-    return results, interrupted
 
 
 def _write_new(
@@ -322,7 +278,7 @@ def _chosen(names: Sequence[str], project: Project) -> list[Stored | Problem]:
             none selects the whole corpus.
         project: its corpus holds the ids.
 
-    Entries of a format that this version does not know are skipped, which is said,
+    Entries of a format that this version does not know are skipped with a note,
     unless they are named one by one.
 
     Raises:
@@ -365,11 +321,8 @@ def _named(name: str, project: Project) -> Iterator[Stored | Problem]:
 
 
 def _inside(folder: Path) -> Iterator[Stored | Problem]:
-    """Yield the entries of a corpus, or of one kernel's folder in it."""
+    """Return the entries of a corpus, or of one kernel's folder in it."""
     if any(folder.glob(f"*/{FINDING}")):
         own = folder.resolve()
-        for entry in Corpus(own.parent).entries():
-            if entry.path.parent == own:
-                yield entry
-    else:
-        yield from Corpus(folder).entries()
+        return Corpus(own.parent).entries(own.name)
+    return Corpus(folder).entries()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import typer
 
 from kfuzz.cli.project import UNSAID, Effective, Project, open_project
-from kfuzz.cli.settings import SETTINGS, every_option, run_config
+from kfuzz.cli.settings import SETTINGS, as_plain, every_option, run_config
 from kfuzz.cli.streams import (
     Outcome,
     code_of,
@@ -131,14 +131,14 @@ def _search(
             for fold in folds:
                 fold(event)
 
-        # A mistyped glob is said before a report is begun, which would replace another.
+        # A mistyped glob is an error before a report is begun, and replaces another.
         select_classes(config.contracts, config.exclude_contracts)
         files = ReportFiles(
             settings["report"], root=config.root, options=project.options
         )
         command = f"{repeat} --seed {config.seed}"
 
-        def told() -> Iterator[Event]:
+        def recorded() -> Iterator[Event]:
             for event in search(config, stop=stop):
                 # First: they learn also of those that come while a run is being ended
                 # because what reads its output has left.
@@ -146,15 +146,15 @@ def _search(
                 yield event
 
         try:
-            refused: StorageError | None = None
+            rejected: StorageError | None = None
             try:
-                consume(told(), feed, stop)
-            except StorageError as error:  # raised last: all that was seen was told
-                refused = error
+                consume(recorded(), feed, stop)
+            except StorageError as error:  # raised last: all events came before
+                rejected = error
             if document is not None:
                 json_report.write(json_report.run_document(document), out)
-            if refused is not None:
-                raise refused
+            if rejected is not None:
+                raise rejected
         except BaseException as error:
             _finish(files, error, None, command)
             raise
@@ -174,24 +174,22 @@ def _finish(
         files.require_written()
         return
     files.finish(Exited(code_of(error), line_of(error), command))
-    for problem in files.problems:  # the error that is raised says nothing of them
+    for problem in files.problems:  # the error that is raised does not name them
         typer.echo(f"kfuzz: {problem}", err=True)
 
 
 def _command(targets: list[str], settings: Effective) -> str:
     """Return the command line of a run, without its seed.
 
-    What a file says it says again; the time limit is told wherever it comes from.
+    What a file sets it sets again; the time limit is named wherever it comes from.
     """
     words = ["kfuzz", "run", *targets]
     for key in (s.key for s in SETTINGS.values() if s.repeated):
         chosen = settings.chosen[key]
-        said = chosen.said
-        if key == "max-time" and chosen.value is not None:
-            said = chosen.value
-        if said is None:
+        value = as_plain(chosen.value)
+        if value is None or (chosen.rank > 1 and key != "max-time"):
             continue
-        for item in said if isinstance(said, list) else [said]:
+        for item in value if isinstance(value, list) else [value]:
             if isinstance(item, bool):
                 words.append(f"--{key}" if item else f"--no-{key}")
             else:
@@ -235,7 +233,7 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         yield from campaign.run(config, stop=stop)
         return
     for target in config.targets:
-        resolve(target)  # what is mistyped is said at once
+        resolve(target)  # what is mistyped is an error at once
     # Ctrl-C is this process's to obey.
     with OwnProcess(_ENTRY, _environment(config), start_new_session=True) as process:
         process.send(config)

@@ -1,10 +1,9 @@
-"""What `kfuzz doctor` tries out in a child: torch, devices and guard zones.
+"""What `kfuzz doctor` tries in a child: torch, devices, guard zones, Triton.
 
-`python -m kfuzz.cli.self_check` runs a kernel in Triton's interpreter.
+An answer is what the report prints.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,24 +21,27 @@ _BLOCK: Final = 4
 
 def serve() -> Handler:
     """Return the handler of a child: it tries what a request names."""
-    return _answer
+    return lambda message: _TRIED[message["do"]]()
 
 
-def _answer(message: Message) -> Message:
-    return _TRIED[message["do"]]()
+def _answer(health: str, text: str) -> Message:
+    return {"health": health, "text": text}
 
 
-def _torch_sum() -> Message:
+def _torch() -> Message:
     import torch
 
-    return {"sum": float(torch.ones(_ELEMENTS).sum())}
+    torch.ones(_ELEMENTS).sum()
+    return _answer("ok", "forked, runs torch and answers")
 
 
 def _devices() -> Message:
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return {"devices": [torch.cuda.get_device_name(i) for i in range(count)]}
+    if count:
+        return _answer("ok", ", ".join(map(torch.cuda.get_device_name, range(count))))
+    return _answer("missing", "no device: Triton kernels run in the interpreter")
 
 
 def _placed(count: int, device: "torch.device", **options: Any) -> "Placement":
@@ -58,7 +60,7 @@ def _placed(count: int, device: "torch.device", **options: Any) -> "Placement":
     )  # fmt: skip
 
 
-def _planted_write_is_seen() -> Message:
+def _write_past_the_end() -> Message:
     """Write one element past the end of a tensor, within its guard zone."""
     import torch
 
@@ -66,20 +68,18 @@ def _planted_write_is_seen() -> Message:
 
     arena = Arena("cpu")
     placement = _placed(_ELEMENTS, torch.device("cpu"), arena=arena)
-    if placement.touches():
-        return {"seen": False}  # sees writes that never were
+    before = [touch.where for touch in placement.touches()]
     x = placement.tensors["x"]
     past_the_end = x.data_ptr() + x.nbytes - arena.live.data_ptr()
     arena.live[past_the_end] = 0
-    return {"seen": [touch.where for touch in placement.touches()] == ["after"]}
+    # Else it does not see the write, or sees some that never were.
+    if (before, [t.where for t in placement.touches()]) == ([], ["after"]):
+        return _answer("ok", "a write past the end is detected")
+    return _answer("broken", "a write past the end is not detected")
 
 
-def _survives_a_load_past_the_end() -> Message:
-    """Load past the end of an argument beside a page, which should end the process.
-
-    Returns:
-        Whether there was such a page; if there was, it did not fault.
-    """
+def _load_past_the_end() -> Message:
+    """Load past the end of an argument beside a page, which should end the process."""
     import ctypes
     import faulthandler
 
@@ -89,49 +89,33 @@ def _survives_a_load_past_the_end() -> Message:
     from kfuzz.execution.memory import fences as pages
 
     if not pages.available():
-        return {"fenced": False}
+        return _answer("missing", "this system makes no pages that fault")
     faulthandler.disable()  # a stack would look like a fault of kfuzz's
     x = _placed(4, torch.device("cpu"), edge=Edge("end")).tensors["x"]
     ctypes.string_at(x.data_ptr() + x.nbytes, 1)
-    return {"fenced": True}
+    return _answer("broken", "a load past the end did not fault")
 
 
-def _unfenced() -> Message:
-    """Return why no fences can be made on the first GPU, "" where they can."""
-    import torch
-
-    from kfuzz.execution.device.backends import GPU
-
-    return {"unfenced": GPU.unfenced(torch.device("cuda", 0))}
-
-
-def _load_past_the_end_on_a_device() -> Message:
-    """Have the first GPU load past the end of an argument beside a page.
-
-    Returns:
-        The fault that its device reports, "" if it works on, and whether it is the
-        one of an illegal address.
-    """
+def _load_past_the_end_on_a_gpu() -> Message:
+    """Have the first GPU load past the end of an argument beside a page."""
     import torch
 
     from kfuzz.core.verdict import ILLEGAL_ADDRESS
-    from kfuzz.execution.device.backends import load_past_the_end
+    from kfuzz.execution.device.backends import GPU, load_past_the_end
 
-    fault = load_past_the_end(torch.device("cuda", 0))
-    return {"fault": fault, "struck": fault == ILLEGAL_ADDRESS}
-
-
-_TRIED: Final[dict[str, Callable[[], Message]]] = {
-    "torch": _torch_sum,
-    "devices": _devices,
-    "guards": _planted_write_is_seen,
-    "fault": _survives_a_load_past_the_end,
-    "fence": _unfenced,
-    "fault on a device": _load_past_the_end_on_a_device,
-}
+    device = torch.device("cuda", 0)
+    if unfenced := GPU.unfenced(device):
+        return _answer("missing", unfenced)
+    fault = load_past_the_end(device)
+    if fault == ILLEGAL_ADDRESS:
+        return _answer("ok", "a load past the end faults")
+    seen = f"gave {fault}" if fault else "did not fault"
+    return _answer("broken", f"a load past the end {seen}")
 
 
-def _interpret() -> None:
+def _interpreted() -> Message:
+    """Run a kernel in Triton's interpreter."""
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is made
     import torch
     import triton
     import triton.language as tl
@@ -147,10 +131,16 @@ def _interpret() -> None:
     programs = -(-_ELEMENTS // _BLOCK)
     kernel: Any = add_one
     kernel[(programs,)](x, y, _ELEMENTS, BLOCK=_BLOCK)
-    if not torch.equal(y, x + 1):
-        sys.exit(f"a kernel that adds 1 gave {y.tolist()}")
+    if torch.equal(y, x + 1):
+        return _answer("ok", "runs a kernel")
+    return _answer("broken", f"a kernel that adds 1 gave {y.tolist()}")
 
 
-if __name__ == "__main__":
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
-    _interpret()
+_TRIED: Final[dict[str, Callable[[], Message]]] = {
+    "child process": _torch,
+    "guard zones": _write_past_the_end,
+    "guard pages": _load_past_the_end,
+    "cuda": _devices,
+    "guard pages on cuda": _load_past_the_end_on_a_gpu,
+    "triton interpreter": _interpreted,
+}

@@ -519,8 +519,8 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "also-compile",
             VALUES_GPU_TARGETS,
-            "GPUs for which Triton kernels are also compiled and held to the limits of "
-            "a block (K-BLD-01), though none is here: "
+            "GPUs for which Triton kernels are also compiled and checked against the "
+            "limits of a block (K-BLD-01), though none is here: "
             f"{', '.join(GPU_TARGETS)}. Nothing is run there.",
             (),
             repeated=True,

@@ -102,7 +102,7 @@ def _reserved() -> Iterator[TextIO]:
         with suppress(OSError):
             sys.stdout.flush()
         os.dup2(kept, 1)
-        with suppress(OSError):  # what could not be written is told
+        with suppress(OSError):  # what could not be written is reported
             out.close()
 
 
@@ -218,7 +218,7 @@ def stopping() -> Iterator[Event]:
 
 
 def note(text: str) -> None:
-    """Tell the user something that is no result."""
+    """Print something for the user that is no result."""
     print(f"kfuzz: {text}", file=sys.stderr)
 
 
@@ -242,6 +242,48 @@ def consume(items: Iterable[T], feed: Callable[[T], None], stop: Event) -> None:
             raise
 
 
+def print_each(
+    produce: Callable[[Event], Iterator[T]],
+    expected: int,
+    form: str,
+    *,
+    lines: Callable[[T], Iterable[str]],
+    document: Callable[..., dict[str, Any]],
+    total: Callable[[list[T]], list[str]] = lambda results: [],
+) -> tuple[list[T], bool]:
+    """Print each result as it comes, or all as one document.
+
+    Args:
+        produce: yields the results, given what ends it.
+        expected: how many results there are if nothing ends it.
+        form: "json" for one document, anything else for lines.
+        lines: returns those of a result.
+        document: returns the document of all results.
+        total: returns the last lines.
+
+    Returns:
+        The results, and whether a signal left fewer than are expected.
+    """
+    results: list[T] = []
+    as_json = form == "json"
+    with report_stream() as out, stopping() as stop:
+
+        def feed(result: T) -> None:
+            results.append(result)
+            for line in () if as_json else lines(result):
+                print(line, file=out)
+
+        consume(produce(stop), feed, stop)
+        interrupted = stop.is_set() and len(results) < expected
+        if as_json:
+            from kfuzz.report import json_report
+
+            json_report.write(document(results, interrupted=interrupted), out)
+        for line in () if as_json else total(results):
+            print(line, file=out)
+    return results, interrupted
+
+
 def follow(items: Iterable[Any], stop: Event, *, quiet: bool, **shown: Any) -> None:
     """Consume the events of a search, with progress on standard error.
 
@@ -249,7 +291,7 @@ def follow(items: Iterable[Any], stop: Event, *, quiet: bool, **shown: Any) -> N
         items: the events.
         stop: ends the search.
         quiet: without progress.
-        shown: what `TerminalReport` is told of the printed commands.
+        shown: what `TerminalReport` needs for the printed commands.
     """
     if quiet:
         consume(items, lambda event: None, stop)
@@ -386,7 +428,7 @@ def code_of(error: BaseException) -> ExitCode:
 
 
 def line_of(error: BaseException) -> str:
-    """Return what is said of an exception, in one paragraph."""
+    """Return an exception in words, as one paragraph."""
     if isinstance(error, KfuzzError):
         return str(error)
     if _is_usage(error):

@@ -86,7 +86,7 @@ class Budget:
                 raise UsageError(f"{name}={value!r} is not a positive number")
 
 
-# Bursts: many inputs of one structure, told apart by their values alone.
+# Bursts: many inputs of one structure, distinguished by their values alone.
 #
 # And what the prefilter says of one: counts, and the members to be looked at.
 

@@ -294,10 +294,10 @@ class KernelFinished:
         fenced: whether on a share of the cases its arguments lay beside pages that
             fault when touched.
         needs_gpu: whether nothing could be judged of it, for want of a GPU.
-        tried: what its verdicts rest on; None where that was not told.
+        tried: what its verdicts rest on; None where that is not known.
         uncompared: why no value was compared with the oracle's; "" if one was, if it
             was not asked for, and if the kernel violates a contract.
-        compared: what `uncompared` rests on; None where that was not told.
+        compared: what `uncompared` rests on; None where that is not known.
         proof: what is proved of it, None where nothing was tried.
     """
 

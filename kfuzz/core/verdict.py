@@ -288,8 +288,8 @@ class Tried:
 
     Attributes:
         cases: cases that decided a contract, items of batches included.
-        structures: kinds of arguments among them, told apart by their shapes, strides,
-            dtypes and scalars.
+        structures: kinds of arguments among them, distinguished by their shapes,
+            strides, dtypes and scalars.
         once: of these those that were drawn only once.
     """
 
@@ -590,8 +590,8 @@ class Failure:
         place: position of the output among several results, None otherwise.
         errors: how far all of that output lies from the reference, where some of it
             misses and it was asked for.
-        cause: what tells the class from its neighbours, part of the message: "passes
-            at power-of-two shapes"; "" where nothing more is known.
+        cause: what distinguishes the class from its neighbours, part of the message:
+            "passes at power-of-two shapes"; "" where nothing more is known.
     """
 
     UNSAID: ClassVar = ("errors",)

@@ -99,18 +99,18 @@ def _is_special(path: Path) -> bool:
 class ReportFiles:
     """Folds events to files.
 
-    A report that cannot be written costs neither the run nor the others: it is told
-    about at the end.
+    A report that cannot be written costs neither the run nor the others: it is named
+    at the end.
 
     Args:
         wanted: which reports.
         root: the project's folder, for the source lines of kernels.
         options: what the replay commands in them need to find the corpus.
-        findings: ids of all that will be told; None where that is not known yet.
+        findings: ids of all that will be reported; None where that is not known yet.
 
     Raises:
         UsageError: if two have one path, one cannot be written where it is to be, or
-            one is of a single finding and another number will be told.
+            one is of a single finding and there is another number of them.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class ReportFiles:
 
 
 def _require_one(report: ReportFile, findings: Sequence[str] | None) -> None:
-    """Check that a report of a single finding will be told of one.
+    """Check that a report of a single finding gets one.
 
     Raises:
         UsageError: if not; it names them.

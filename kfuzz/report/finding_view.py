@@ -128,23 +128,6 @@ GRIDS_ROWS: Final = 16
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One cell of a table: what is printed, its class, and what it means.
-
-    Attributes:
-        text: what is printed.
-        level: the class that colours it.
-        label: the same in words.
-        link: where more of it is.
-    """
-
-    text: str
-    level: str = ""
-    label: str = ""
-    link: str = ""
-
-
-@dataclass(frozen=True)
 class Grid:
     """One argument.
 
@@ -373,7 +356,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Part:
-    """One labelled part of what is said about a finding.
+    """One labelled part of the view of a finding.
 
     Attributes:
         label: what it is.
@@ -494,7 +477,7 @@ def finding_page(made: FindingView) -> list[str]:
 
 
 def gpu_hint(finding: Finding) -> str:
-    """Return what is to be tried where a kernel may have refused for want of a GPU.
+    """Return what to try where a kernel may have raised for want of a GPU.
 
     "" where it ran on one, and where neither what it raised nor the line that raised
     it speaks of GPUs.
@@ -677,7 +660,7 @@ def _edge(finding: Finding) -> list[str]:
     beside = one_line(edge.argument) or "every argument"
     if edge.allocation is not None:
         beside = f"tensor {edge.allocation} that it allocates, counted from 0"
-    return [f"a page that faults lies at the {edge.side} of {beside}"]
+    return [f"a guard page is at the {edge.side} of {beside}"]
 
 
 def _cause(found: str, explanation: Explanation | None, case: Case) -> list[str]:

@@ -44,7 +44,7 @@ def run_document(run: Gathered) -> Document:
     for shown in run.findings:
         if shown.kernel in run.kernels:
             continue
-        # Its campaign was cut off: what was announced is still told.
+        # Its campaign was cut off: what was announced is still listed.
         entry = kernels.setdefault(
             shown.kernel,
             {"kernel": shown.kernel, "operator": shown.finding.operator}
@@ -75,7 +75,7 @@ def proof_document(proof: KernelProof) -> Document:
 
 
 def finding_summary(finding: Finding, path: str | Path) -> Document:
-    """Return what a list says about a finding."""
+    """Return a finding as lists have it."""
     return {
         "id": finding.id,
         "contract": finding.signature.contract,
@@ -112,19 +112,10 @@ def replay_document(
 
 
 def _replayed(event: FindingReplayed) -> Document:
-    return {
-        "id": event.id or None,
-        "kernel": event.kernel or None,
-        "contract": event.contract or None,
-        "outcome": str(event.outcome),
-        "failures": event.failures,
-        "runs": event.runs,
-        "path": shown_path(event.path),
-        "state": str(event.state) if event.state else None,
-        "message": event.message,
-        "seems_fixed": event.seems_fixed,
-        "differences": list(event.differences),
-    }
+    made: Document = encode(event)
+    del made["by_chance"], made["reason"]
+    named = {key: made[key] or None for key in ("id", "kernel", "contract")}
+    return {**made, **named, "path": shown_path(event.path)}
 
 
 def sanitizer_document(
@@ -193,7 +184,7 @@ def _kernel(event: KernelFinished) -> Document:
 
 
 def _tried(event: KernelFinished) -> Document:
-    """Return what the verdicts rest on, where that was told."""
+    """Return what the verdicts rest on, where that is known."""
     tried = event.tried
     if tried is None:
         return {}
@@ -205,14 +196,12 @@ def _tried(event: KernelFinished) -> Document:
 
 
 def _tally(tally: ContractTally) -> Document:
+    made: Document = encode(tally)
     if tally.verdict is Verdict.NOT_APPLICABLE:
-        return {"verdict": str(tally.verdict)}
-    return {
-        "verdict": str(tally.verdict),
-        "decided": tally.decided,
-        "undecided": tally.undecided,
-        **({"failed": tally.failed} if tally.failed else {}),
-    }
+        return {"verdict": made["verdict"]}
+    if not tally.failed:
+        del made["failed"]
+    return made
 
 
 def _finite(value: float | None) -> float | None:
@@ -223,7 +212,7 @@ def _rounded(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
 
 
-# Lists for people: replayed findings, what sanitizers said, contracts.
+# Lists for people: replayed findings, results of sanitizers, contracts.
 
 
 def replay_lines(result: FindingReplayed, *, options: str = "") -> list[str]:
@@ -271,7 +260,7 @@ def replay_total(results: Sequence[FindingReplayed]) -> str:
 
 
 def sanitized_lines(result: Sanitized) -> list[str]:
-    """Return what a sanitizer said of one finding, and where its report lies."""
+    """Return the result of a sanitizer for one finding, and where its report is."""
     name = result.finding.id if result.finding else shown_path(result.path)
     if result.report is None:
         return [f"ERROR  {one_line(name)}: {one_line(result.problem)}"]
@@ -283,11 +272,6 @@ def sanitized_lines(result: Sanitized) -> list[str]:
     if result.file is not None:
         lines.append(f"  report: {shown_path(result.file)}")
     return lines
-
-
-def contract_lines(contracts: Iterable[Contract]) -> list[str]:
-    """Return one line per contract: identifier and promise."""
-    return table([(c.identifier, promise(c)) for c in contracts])
 
 
 # What the verbs of the corpus say of it, as lines and as plain values for JSON.
@@ -354,16 +338,4 @@ def deeds_line(deeds: Sequence[Deed]) -> str:
 
 def deeds_document(deeds: Iterable[Deed], *, done: bool = True) -> Document:
     """Return the document of `kfuzz corpus mark`, `merge` and `prune`."""
-    return {
-        "done": done,
-        "entries": [
-            {
-                "id": deed.id,
-                "did": str(deed.did),
-                "before": deed.before and str(deed.before),
-                "after": deed.after and str(deed.after),
-                "why": deed.why,
-            }
-            for deed in deeds
-        ],
-    }
+    return {"done": done, "entries": [encode(deed) for deed in deeds]}

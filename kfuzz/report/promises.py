@@ -101,10 +101,10 @@ def promised(contract: str, operator: str) -> list[tuple[str, list[str]]]:
     if made is None:
         return []
     own = f"as the author of the operator {one_line(operator)!r} gave it"
-    told = whole(_unbound(made, one_line(operator), own))
+    parts = whole(_unbound(made, one_line(operator), own))
     if made.tolerance is not None:
-        return told
-    return [(name, [own] if name == "tolerance" else texts) for name, texts in told]
+        return parts
+    return [(name, [own] if name == "tolerance" else texts) for name, texts in parts]
 
 
 def class_contract(contract: str) -> Contract:
@@ -132,8 +132,8 @@ def whole(contract: Contract) -> list[tuple[str, list[str]]]:
     signs = [f"{sign}: {text}" for sign, text in glossary.signs(contract)]
     probes = [f"{probe}: {text}" for probe, text in glossary.probes(contract)]
     how = f"{contract.protocol.confirmation}: {glossary.confirmation(contract)}"
-    told = {"tolerance": signs, "protocol": [*probes, how, glossary.drawing()]}
-    return [(name, texts + told.get(name, [])) for name, texts in parts_of(contract)]
+    more = {"tolerance": signs, "protocol": [*probes, how, glossary.drawing()]}
+    return [(name, texts + more.get(name, [])) for name, texts in parts_of(contract)]
 
 
 def _part(part: str | Tolerance | Protocol | ViolationSignature) -> list[str]:

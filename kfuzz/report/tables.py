@@ -203,7 +203,7 @@ class Shown:
 
     Attributes:
         kernel: node id.
-        finding: as last told.
+        finding: in its last form.
         path: its folder, "" where it is unknown.
         is_new: False if the corpus already held it.
         whole: whether the run came to its end with it: reduced and explained.
@@ -245,7 +245,7 @@ class Gathered:
     Attributes:
         started: how the run began; None before, and for a corpus.
         finished: how it ended; None if it did not come to its end.
-        exited: how the command ended, where that was told.
+        exited: how the command ended, where that is known.
         timeline: counters over time, at most `MAX_POINTS`.
         replayed: what came of the findings that were stored before.
         notices: what a person should know.
@@ -308,14 +308,14 @@ class Gathered:
     @property
     def seed(self) -> int | None:
         """The run's seed."""
-        told = self.finished or self.started
-        return told.seed if told else None
+        known = self.finished or self.started
+        return known.seed if known else None
 
     @property
     def device(self) -> str:
         """The backend, "" where there was no run."""
-        told = self.finished or self.started
-        return told.device if told else ""
+        known = self.finished or self.started
+        return known.device if known else ""
 
     @property
     def elapsed_s(self) -> float:
@@ -357,7 +357,7 @@ class Gathered:
             return
         self._pending.pop(event.kernel, None)
         key = event.kernel, event.finding.id
-        # Told once more, by another run or a corpus, it is as new as it was.
+        # Reported once more, by another run or a corpus, it is as new as it was.
         is_new = event.is_new or (key in self._shown and self._shown[key].is_new)
         self._shown[key] = replace(shown, is_new=is_new)
 
@@ -391,14 +391,14 @@ def headline(run: Gathered) -> list[tuple[Verdict | State, str]]:
         Verdict.UNDER_SPECIFIED: "not confirmed",
         Verdict.CONFORMS: "fixed",
     }
-    told = [(k, f"{counts[k]} {text}") for k, text in words.items() if counts[k]]
+    parts = [(k, f"{counts[k]} {text}") for k, text in words.items() if counts[k]]
     idle = sum(bool(kernel.uncompared) for kernel in run.kernels.values())
-    if not told:
+    if not parts:
         verdict = Verdict.UNDER_SPECIFIED if idle else Verdict.CONFORMS
-        told.append((verdict, "no finding"))
+        parts.append((verdict, "no finding"))
     if idle:
-        told.append((Verdict.UNDER_SPECIFIED, uncompared(idle)))
-    return told
+        parts.append((Verdict.UNDER_SPECIFIED, uncompared(idle)))
+    return parts
 
 
 def _comes_to(shown: Shown) -> Verdict | State:
@@ -410,13 +410,28 @@ def _comes_to(shown: Shown) -> Verdict | State:
     return Verdict.CONFORMS if is_fixed else Verdict.UNDER_SPECIFIED
 
 
-def by_contract(findings: Iterable[Shown]) -> dict[tuple[str, str], list[Shown]]:
-    """Return the findings by kernel and contract class."""
-    found: dict[tuple[str, str], list[Shown]] = {}
-    for shown in findings:
-        key = shown.kernel, shown.finding.signature.contract
-        found.setdefault(key, []).append(shown)
-    return found
+_Contracts = dict[str, tuple[ContractTally | None, list[Shown]]]
+
+
+def matrix(run: Gathered) -> Iterator[tuple[str, KernelFinished | None, _Contracts]]:
+    """Yield each kernel with, by contract class, its tally and its findings."""
+    findings = run.findings
+    for node in run.nodes():
+        kernel = run.kernels.get(node)
+        tallies = dict(kernel.contracts) if kernel else {}
+        own = [shown for shown in findings if shown.kernel == node]
+        names = [*tallies, *(shown.finding.signature.contract for shown in own)]
+        yield (
+            node,
+            kernel,
+            {
+                name: (
+                    tallies.get(name),
+                    [s for s in own if s.finding.signature.contract == name],
+                )
+                for name in names
+            },
+        )
 
 
 def is_known_only(verdict: Verdict, findings: Iterable[Shown]) -> bool:

@@ -93,7 +93,7 @@ class TerminalReport:
         self._live = self._console.status("starting") if moves and not quiet else None
         self._kernels, self._progress_s = 0, 0.0
         self._done: set[str] = set()
-        self._told: set[str] = set()
+        self._replayed: set[str] = set()
         self._run = Gathered()
 
     def __enter__(self) -> Self:
@@ -124,7 +124,7 @@ class TerminalReport:
             case FindingSaved(stage="done"):
                 self._block(event.kernel, event.finding)
             case FindingReplayed():  # its block would say nothing new
-                self._told.add(event.id)
+                self._replayed.add(event.id)
                 for line in replay_lines(event, options=self._options):
                     self._say(line)
             case Notice() if not self._quiet:
@@ -156,8 +156,8 @@ class TerminalReport:
 
     def _block(self, kernel: str, finding: Finding) -> None:
         """Print all that is known about a finding, and what to type next."""
-        if finding.id in self._told:  # as a replayed one; found again it is news
-            self._told.discard(finding.id)
+        if finding.id in self._replayed:  # as a replayed one
+            self._replayed.discard(finding.id)
             self._done.add(finding.id)
             return
         if finding.id in self._done:

@@ -336,7 +336,7 @@ def fence(text: str, *, least: int = 3) -> str:
     return "`" * max(longest + 1, least)
 
 
-# Events as lines of strict JSON, and back: a run that can be told again later.
+# Events as lines of strict JSON, and back: a run that can be reported again later.
 
 FORMAT: Final = 1
 

@@ -176,7 +176,7 @@ class Corpus:
         """Change what the corpus holds under a finding's id, alone at it.
 
         Args:
-            finding: tells the id.
+            finding: has the id.
             to: takes what is stored, None where nothing is that can be read; returns
                 what is to be stored under the same id, None for nothing.
 
@@ -277,8 +277,8 @@ class Corpus:
         Raises:
             UsageError: as for `entries`.
         """
-        told = self.entries(kernel)
-        homes = (each.finding.target for each in told if isinstance(each, Stored))
+        found = self.entries(kernel)
+        homes = (each.finding.target for each in found if isinstance(each, Stored))
         return list(dict.fromkeys(homes))
 
     def repair(self) -> list[str]:
@@ -309,9 +309,9 @@ class Corpus:
             elif entry.path != self.root / entry.finding.folder:
                 what = f"{entry.path}: its name should be {entry.finding.folder}"
                 problems.append(Problem(entry.path, what, ProblemKind.MISPLACED))
-        told = {problem.path for problem in problems}
+        known = {problem.path for problem in problems}
         for path in self.folders():
-            if path not in told and not os.path.lexists(path / FINDING):
+            if path not in known and not os.path.lexists(path / FINDING):
                 what = f"{path / FINDING}: the file is missing"
                 problems.append(Problem(path, what, ProblemKind.DAMAGED))
         for name, what in self.mirror.check() if self.mirror else ():

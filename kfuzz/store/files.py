@@ -475,7 +475,7 @@ def _locked(handle: int, folder: Path) -> bool:
 
 
 def write_file(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Write a file, and wait until the disk has it unless told not to.
+    """Write a file, and wait until the disk has it unless asked not to.
 
     Raises:
         OSError: if the disk refuses.

@@ -1,9 +1,9 @@
-"""The life of a finding: what each piece of news, and each mark, makes of it.
+"""The life of a finding: what each result, and each mark, makes of it.
 
     new ─► confirmed | witnessed | flaky | unreproduced ─► known ─► fixed ─► regressed
 
-What a run sees is news; `known`, `fixed` and `new` again are marks that people make,
-which news does not undo: a known finding stays known, and a fixed one that is
+What a run sees is a result; `known`, `fixed` and `new` again are marks that people
+make, which results do not undo: a known finding stays known, and a fixed one that is
 confirmed again has regressed.
 """
 
@@ -56,8 +56,8 @@ def after(state: State, change: Change) -> State:
             return state
         case State.NEW:
             return state
-        case news:
-            return news
+        case result:
+            return result
 
 
 def merged(known: Finding, found: Finding) -> Finding:
@@ -67,8 +67,8 @@ def merged(known: Finding, found: Finding) -> Finding:
     the known one is not. The first case is the known one's. The history grows only
     with the state: a nightly job that finds a bug again adds nothing to it.
     """
-    news = [c for c in _told(found) if c not in known.history]
-    state, changes = _followed(known.state, news)
+    results = [c for c in _history(found) if c not in known.history]
+    state, changes = _followed(known.state, results)
     chosen = _minimum(known, found, _LASTING)
     if state is known.state:
         changes = []
@@ -93,8 +93,8 @@ def joined(ours: Finding, theirs: Finding) -> Finding:
     """
     if ours == theirs:
         return ours
-    own = _told(ours)
-    other = [change for change in _told(theirs) if change not in own]
+    own = _history(ours)
+    other = [change for change in _history(theirs) if change not in own]
     events = heapq.merge(own, other, key=lambda change: change.when)
     state, changes = _followed(State.NEW, events)
     earlier = ours
@@ -118,8 +118,8 @@ def with_marks(new: Finding, held: Finding) -> Finding:
     """Return a form of a finding with the marks that the stored one got meanwhile."""
     if not any(c.marked and c not in new.history for c in held.history):
         return new
-    told = joined(held, new)
-    return replace(new, state=told.state, history=told.history, mark=told.mark)
+    made = joined(held, new)
+    return replace(new, state=made.state, history=made.history, mark=made.mark)
 
 
 def marked(
@@ -194,7 +194,7 @@ def _followed(state: State, events: Iterable[Change]) -> tuple[State, list[Chang
     return state, changes
 
 
-def _told(finding: Finding) -> tuple[Change, ...]:
+def _history(finding: Finding) -> tuple[Change, ...]:
     """Return the history; a state that it does not lead to was written by hand.
 
     Then it ends with that state here.

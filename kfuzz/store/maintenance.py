@@ -1,9 +1,10 @@
 """Upkeep of a corpus: marks that people make, corpora merged, what is over dropped."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from kfuzz.core.errors import HarnessError, UsageError
@@ -88,9 +89,8 @@ def mark(
     deeds = []
     for entry in entries:
         before = entry.finding.state
-        made = corpus.change(
-            entry.finding,
-            lambda now: None if now is None else marked(now, state, text, mark=own),
+        made = _change(
+            corpus, entry.finding, partial(marked, state=state, note=text, mark=own)
         )
         if made is None:
             raise UsageError("it is gone", where=entry.finding.id)
@@ -123,9 +123,9 @@ def merge(corpus: Corpus, other: Corpus) -> Iterator[Deed]:
 
 
 def prune(corpus: Corpus, *, older_than: float, apply: bool) -> list[Deed]:
-    """Drop findings that are over: fixed long since, never reproduced, or twice there.
+    """Remove findings that are over: fixed long since, never reproduced, or twice.
 
-    What is told of one bucket by several entries goes to the one that stays.
+    The histories of several entries of one bucket go to the one that stays.
 
     Args:
         corpus: the corpus.
@@ -149,10 +149,17 @@ def prune(corpus: Corpus, *, older_than: float, apply: bool) -> list[Deed]:
     buckets: dict[str, list[Finding]] = {}
     for finding in kept:
         buckets.setdefault(finding.bucket, []).append(finding)
-    for twins in buckets.values():
-        if len(twins) > 1:
-            deeds += _thinned(corpus, twins, apply=apply)
+    for alike in buckets.values():
+        if len(alike) > 1:
+            deeds += _thinned(corpus, alike, apply=apply)
     return deeds
+
+
+def _change(
+    corpus: Corpus, finding: Finding, to: Callable[[Finding], Finding]
+) -> Finding | None:
+    """Change a stored finding, alone at it; return None where it is gone."""
+    return corpus.change(finding, lambda now: None if now is None else to(now))
 
 
 def _require_markable(
@@ -180,16 +187,11 @@ def _follow(corpus: Corpus, leader: Finding) -> list[Deed]:
     """Give findings the state of one that was marked, where it is theirs too."""
     if leader.state is State.KNOWN:
         return list(_cover(corpus, leader.signature.kernel))
-    deeds = []
+    deeds, why = [], f"as {leader.id} is"
     for known in corpus.marks(leader.signature.kernel):
         if known.mark is None or known.mark.of != leader.id:
             continue
-        why = f"as {leader.id} is"
-
-        def to(now: Finding | None, why: str = why) -> Finding | None:
-            return now if now is None else marked(now, leader.state, why)
-
-        made = corpus.change(known, to)
+        made = _change(corpus, known, partial(marked, state=leader.state, note=why))
         if made is not None:
             deeds.append(Deed(made.id, Did.FOLLOWED, why, known.state, made.state))
     return deeds
@@ -204,13 +206,8 @@ def _cover(corpus: Corpus, kernel: str) -> Iterator[Deed]:
         known = covering(marks, entry.finding)
         if known is None:
             continue
-        before = entry.finding
-
-        def to(now: Finding | None, known: Finding = known) -> Finding | None:
-            return now if now is None else under(known, now)
-
-        if (made := corpus.change(before, to)) is not None:
-            why = f"as {known.id} is"
+        before, why = entry.finding, f"as {known.id} is"
+        if (made := _change(corpus, before, partial(under, known))) is not None:
             yield Deed(made.id, Did.FOLLOWED, why, before.state, made.state)
 
 
@@ -266,13 +263,13 @@ def _dropped(corpus: Corpus, finding: Finding) -> bool:
     return left is None
 
 
-def _thinned(corpus: Corpus, twins: list[Finding], *, apply: bool) -> Iterator[Deed]:
+def _thinned(corpus: Corpus, alike: list[Finding], *, apply: bool) -> Iterator[Deed]:
     """Leave one entry of a bucket, the explained one with the smallest minimum."""
 
     def rank(finding: Finding) -> tuple[bool, int, str]:
         return finding.explanation is None, finding.input_elements, finding.id
 
-    best, *others = sorted(twins, key=rank)
+    best, *others = sorted(alike, key=rank)
     for other in others:
         why = f"the same bucket as {best.id}"
         if not apply or (_heir(corpus, best, other) and _dropped(corpus, other)):
@@ -280,12 +277,10 @@ def _thinned(corpus: Corpus, twins: list[Finding], *, apply: bool) -> Iterator[D
 
 
 def _heir(corpus: Corpus, best: Finding, other: Finding) -> bool:
-    """Add to an entry what another one of its bucket tells, before that one goes."""
+    """Add to an entry the history of another one of its bucket before that goes."""
 
-    def to(now: Finding | None) -> Finding | None:
-        if now is None:
-            return None
-        told = joined(now, other)
-        return replace(now, state=told.state, history=told.history, mark=told.mark)
+    def to(now: Finding) -> Finding:
+        made = joined(now, other)
+        return replace(now, state=made.state, history=made.history, mark=made.mark)
 
-    return corpus.change(best, to) is not None
+    return _change(corpus, best, to) is not None

@@ -65,14 +65,13 @@ _BACKENDS: Final = {"file": "", "gs": "gcsfs", "memory": "", "s3": "s3fs"}
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SUFFIX: Final = ".json"
-# Waits of 0.2 s to 3.2 s between them: a server that restarts is back by then.
-_ATTEMPTS: Final = 6
-_FIRST_WAIT_SECONDS: Final = 0.2
+# Before each attempt: a server that restarts is back by then.
+_WAIT_SECONDS: Final = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2)
 # After so long there is no further attempt.
 _PATIENCE_SECONDS: Final = 30.0
 # Of one call: libraries try again by themselves, for minutes where nobody answers.
 _CALL_SECONDS: Final = 60.0
-# Another attempt would be told the same.
+# Another attempt would get the same answer.
 _FINAL: Final = (PermissionError, FileNotFoundError, NotADirectoryError, ImportError)
 
 
@@ -208,10 +207,8 @@ class Objects:
 
     def _tried(self, what: str, act: Callable[[], T]) -> T:
         began = time.monotonic()
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                wait = _FIRST_WAIT_SECONDS * 2 ** (attempt - 1)
-                time.sleep(wait * random.uniform(0.5, 1))
+        for wait in _WAIT_SECONDS:
+            time.sleep(wait * random.uniform(0.5, 1))
             try:
                 return act()
             except UsageError:
@@ -283,8 +280,8 @@ class Held:
         heads: digests of the versions that nothing replaces.
         seen: digests of all versions that were read or written.
         content: digest of the entry's files as they went there or came from there.
-        marks: what told the files on disk from others then; empty where there were
-            none.
+        marks: what distinguished the files on disk from others then; empty where there
+            were none.
     """
 
     heads: tuple[str, ...] = ()
@@ -594,12 +591,12 @@ def _own(folder: Path) -> Finding | None:
 
 def _marks(folder: Path) -> tuple[str, ...]:
     """Return what differs whenever a file of an entry was replaced; () of none."""
-    told: list[str] = []
+    marks: list[str] = []
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
         for file in files:
             status = file.stat(follow_symlinks=False)
-            told.append(f"{file.name} {status.st_ino} {status.st_mtime_ns}")
-    return tuple(sorted(told))
+            marks.append(f"{file.name} {status.st_ino} {status.st_mtime_ns}")
+    return tuple(sorted(marks))
 
 
 def _is_entry(name: str) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.features.monitor import DeviceGate, Violation
-from kfuzz.features.monitor.gate.gate_kernel import WARM
+from kfuzz.features.monitor.gate_kernel import WARM
 from tests.gpu.waits import raising_waits
 from tests.helpers import monitors
 from tests.helpers.monitors import settled

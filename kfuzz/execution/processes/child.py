@@ -494,7 +494,7 @@ class Zygote(_Server):
             start_new_session=True,
         )
         if self._program and self._started.stdin:
-            with contextlib.suppress(OSError), self._started.stdin as program:
+            with suppress(OSError), self._started.stdin as program:
                 program.write(self._program(given).encode())
         return self._started.pid
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from kfuzz.features.monitor.detectors import Detector as Detector
     from kfuzz.features.monitor.detectors import NonFinite as NonFinite
     from kfuzz.features.monitor.detectors import Statistics as Statistics
-    from kfuzz.features.monitor.gate.device import DeviceGate as DeviceGate
-    from kfuzz.features.monitor.records import Contract
+    from kfuzz.features.monitor.device_gate import DeviceGate as DeviceGate
+    from kfuzz.features.monitor.monitored import Contract
     from kfuzz.features.monitor.subjects import Arguments
     from kfuzz.features.monitor.violation import Violation as Violation
 
@@ -42,7 +42,7 @@ __all__ = [
 _LAZY = {
     "Centroid": "detectors",
     "Detector": "detectors",
-    "DeviceGate": "gate.device",
+    "DeviceGate": "device_gate",
     "NonFinite": "detectors",
     "Statistics": "detectors",
     "Violation": "violation",
@@ -123,7 +123,7 @@ def monitor(
         BindingError: if the signatures do not fit, or a claim is unknown.
     """
     from kfuzz.features.monitor.decorate import decorator, store_of
-    from kfuzz.features.monitor.records import Options
+    from kfuzz.features.monitor.monitored import Options
     from kfuzz.features.monitor.violation import Keep
 
     store = store_of(keep, corpus)

@@ -29,8 +29,8 @@ WHERE: Final = "kfuzz.assert_conforms"
 # The classes that compare elements: others conform where nothing is compared.
 _OF_VALUES: Final = ("K-VAL-01", "K-GRD-01")
 
-# What would admit a miss, that which allows least first. Tried where a test fails.
-_ADMITTING: Final[tuple[dict[str, Any], ...]] = (
+# What would accept a miss, that which allows least first. Tried where a test fails.
+_ACCEPTING: Final[tuple[dict[str, Any], ...]] = (
     {"subnormals": "any"},
     {"intermediates": "output"},
     {"accumulator": "tf32"},
@@ -70,7 +70,7 @@ def assert_conforms(
     Raises:
         AssertionError: if a result is wrong. The message names the worst element, what
             is allowed there, how many elements miss and how, and the declaration that
-            would admit it, if there is one.
+            would accept it, if there is one.
         UsageError: if the operator says nothing of such inputs, or nothing of the
             results can be compared: nothing would have been checked.
         BindingError: if a declaration is unknown or impossible for the operator.
@@ -89,7 +89,7 @@ def assert_conforms(
             fix="declare what the kernel takes, or call the operator as it is defined",
         ) from None
     if report.failure is not None:
-        raise AssertionError("\n".join(_told(subject, seen, report.failure)))
+        raise AssertionError("\n".join(_message(subject, seen, report.failure)))
     if not any(report.verdicts.get(c) is Verdict.CONFORMS for c in _OF_VALUES):
         raise UsageError(
             "nothing was checked: no element of the results can be decided",
@@ -172,7 +172,7 @@ def _copy(x: Tensor) -> TensorCopy:
     return TensorCopy(values, x.device, Footprint.of(x))
 
 
-def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
+def _message(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
     """Yield the lines of a message."""
     yield f"{subject.operator_name}: {failure.message} ({failure.contract})"
     if failure.index is not None:
@@ -190,15 +190,15 @@ def _told(subject: Subject, seen: Seen, failure: Failure) -> Iterator[str]:
         counts = {"NaN": nan, "infinite": infinite, "finite": total - nan - infinite}
         kinds = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
         yield f"  missed    {failure.elements} of {total} elements; {kinds}"
-    if found := _admitting(subject, seen):
+    if found := _accepting(subject, seen):
         text = ", ".join(f"{name}={value!r}" for name, value in found.items())
-        yield f"  admitted  by {text}: declare it if the kernel computes so"
+        yield f"  accepted  with {text}: declare it if the kernel computes so"
 
 
-def _admitting(subject: Subject, seen: Seen) -> dict[str, Any]:
+def _accepting(subject: Subject, seen: Seen) -> dict[str, Any]:
     """Return the declaration under which nothing misses, {} if none is known."""
     stated = subject.declaration
-    for claims in _ADMITTING:
+    for claims in _ACCEPTING:
         if all(getattr(stated, name) == value for name, value in claims.items()):
             continue
         subject.declaration = replace(stated, **claims)

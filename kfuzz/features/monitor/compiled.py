@@ -1,10 +1,11 @@
 """Monitored functions in code that torch.compile traces: no graph break.
 
 Two operators of kfuzz's own stand in the graph, one before the function's and one
-after. They run as they are, outside what is compiled, and ask the gate then. Both are
-said to write to one tensor, which keeps the compiler from leaving them out and keeps
-their order. Arguments that are neither tensors nor plain scalars, such as the module of
-a method, break the graph: the function then runs as it does without the compiler.
+after. They run as they are, outside what is compiled, and ask the gate then. Both
+declare that they write to one tensor, which keeps the compiler from leaving them out
+and keeps their order. Arguments that are neither tensors nor plain scalars, such as the
+module of a method, break the graph: the function then runs as it does without the
+compiler.
 """
 
 import ast
@@ -18,13 +19,12 @@ from torch import Tensor
 from kfuzz.features.monitor.runtime import runtime
 
 if TYPE_CHECKING:
-    from kfuzz.features.monitor.monitored import Monitor
-    from kfuzz.features.monitor.records import Pending
+    from kfuzz.features.monitor.monitored import Monitor, Pending
 
 is_compiling: Final = torch.compiler.is_dynamo_compiling
 """Whether torch.compile is tracing the code that asks."""
 
-# What both operators are said to write to.
+# What both operators are declared to write to.
 _TOKEN: Final = torch.zeros(1, device="cpu")
 # What stands for an argument in the text of a call; other words are literals.
 _TENSOR, _INT, _FLOAT, _DTYPE = "tensor", "int", "float", "dtype:"
@@ -146,7 +146,7 @@ def _after(
     if pending is None or made is None:
         return
     if not kinds:
-        made.tell("skipped", "not looked at", "a nested result of compiled code")
+        made.note("skipped", "not looked at", "a nested result of compiled code")
         made.give_up(pending)
         return
     left = iter(results)

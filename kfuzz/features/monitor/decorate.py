@@ -14,19 +14,17 @@ from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError, UsageError, suggestion
 from kfuzz.core.finding import Target
-from kfuzz.features.monitor.gate.host import HostGate, checked_rate
-from kfuzz.features.monitor.monitored import Monitor, MonitoredKernel, guarded
+from kfuzz.features.monitor.gate import HostGate, checked_rate
+from kfuzz.features.monitor.monitored import Monitor, MonitoredKernel, Options, guarded
 from kfuzz.features.monitor.process import SUBJECTS
-from kfuzz.features.monitor.records import Options
 from kfuzz.features.monitor.references import (
     OperatorSubject,
     ReferenceSubject,
     reference_declaration,
 )
 from kfuzz.features.monitor.runtime import runtime
-from kfuzz.features.monitor.storing import Store
 from kfuzz.features.monitor.subjects import Subject, home_of, owner_of
-from kfuzz.features.monitor.violation import Keep
+from kfuzz.features.monitor.violation import Keep, Store
 from kfuzz.targets.load import importing
 
 

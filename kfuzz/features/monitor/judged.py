@@ -179,7 +179,7 @@ def _elsewhere(seen: Seen, expected: dict[str, Expected]) -> Metadata | None:
 #
 # Most of what judging a large call costs is memory for numbers of float64 that no cache
 # holds. Where the rows of an operator do not depend on one another, they are held
-# against what is admitted slice by slice. Only a plain yes is given: whatever else is
+# against what is accepted slice by slice. Only a plain yes is given: whatever else is
 # found, or cannot be found so, is judged whole.
 
 AT_ONCE: Final = 1 << 17

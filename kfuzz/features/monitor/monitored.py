@@ -1,27 +1,27 @@
-"""Calls that the device gate looks at: before, after, and what it reported of them."""
+"""One monitored function: which calls are looked at, and what becomes of them."""
 
 import functools
 import itertools
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.operator import Operator
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.monitor.compiled import is_compiling, traced
 from kfuzz.features.monitor.counts import Counts
-from kfuzz.features.monitor.detectors import Detector, Statistics, statistics_of
-from kfuzz.features.monitor.gate.device import DeviceGate, Told
-from kfuzz.features.monitor.gate.host import HostGate, Reason
-from kfuzz.features.monitor.records import Options, Pending
+from kfuzz.features.monitor.detectors import Detector, statistics_of
+from kfuzz.features.monitor.device_gate import DeviceGate, Told, Underway
+from kfuzz.features.monitor.gate import HostGate, Reason
 from kfuzz.features.monitor.runtime import log, runtime
 from kfuzz.features.monitor.seen import (
     NOTHING,
@@ -31,15 +31,77 @@ from kfuzz.features.monitor.seen import (
     can_copy,
     parts_of,
 )
-from kfuzz.features.monitor.snapshot import capturing, compared, is_under_modes
-from kfuzz.features.monitor.subjects import Judged, Outside, Subject
-from kfuzz.features.monitor.violation import violation_of
+from kfuzz.features.monitor.snapshot import (
+    Comparison,
+    Snapshot,
+    capturing,
+    compared,
+    is_under_modes,
+)
+from kfuzz.features.monitor.subjects import Arguments, Judged, Outside, Subject
+from kfuzz.features.monitor.violation import Keep, Store, Violation, violation_of
 from kfuzz.numerics.formats import Footprint
 from kfuzz.store.life import utc_now
 
-if TYPE_CHECKING:
-    from kfuzz.features.monitor.gate.device import Underway
+Contract = str | Operator | BoundKernel | Callable[..., Any]
 
+
+@dataclass(frozen=True)
+class Options:
+    """What the author of a monitor chose; see `kfuzz.monitor.monitor`.
+
+    Attributes:
+        store: where findings go; None for nowhere.
+    """
+
+    contract: Contract | None
+    claims: Mapping[str, Any]
+    rate: float
+    signatures: bool
+    arguments: Arguments | None
+    outputs: tuple[str, ...]
+    name: str | None
+    seed: int | None
+    on_violation: Callable[[Violation], None] | None
+    store: Store | None
+    keep: Keep
+    detectors: tuple[Detector, ...]
+    results: Callable[[Any], Any] | None
+    autocast: bool
+    device_gate: DeviceGate | None
+
+
+@dataclass
+class Pending:
+    """A call that is being made and will be checked.
+
+    Attributes:
+        call: its arguments; None in compiled code, whose memory they may share with
+            what comes after them, and once it has returned.
+        before: copies of them.
+        number: the call's.
+        why: why it is looked at.
+        when: when it was made.
+        after: copies of its results, once it has returned.
+        compared: what it changed in its arguments, likewise.
+    """
+
+    call: Call | None
+    before: Snapshot
+    number: int
+    why: Reason
+    when: str = field(default_factory=utc_now)
+    after: Snapshot | None = None
+    compared: Comparison | None = None
+
+    @property
+    def snapshots(self) -> list[Snapshot]:
+        """All room that it has taken."""
+        numbers = self.compared.numbers if self.compared else None
+        return [s for s in (self.before, self.after, numbers) if s is not None]
+
+
+# Calls that the device gate looks at: before, after, and what it reported of them.
 
 # A call that is to be made: the function with its arguments.
 Made = functools.partial[Any]
@@ -52,16 +114,23 @@ def gated(monitor: "Monitor", gate: DeviceGate, make: Made, number: int) -> Any:
     given = (*make.args, *make.keywords.values())
     device = next((x.device for x in given if _is_on_gpu(x)), None)
     if device is None:
-        if not gate.on_cpu or not monitor.is_outlier(
-            given, gate.flags, "the device gate failed"
-        ):
+        if not gate.at_gate or not monitor.is_outlier(given, [gate]):
             return make()
         return monitor.sampled(make, number, Reason.OUTLIER)
     call = monitor.call_of(make.args, make.keywords)
-    underway = None if call is None else _begun(monitor, gate, call, device, number)
-    if call is None or underway is None:
+    if call is None:
         return make()
-    parts = None
+    underway = parts = None
+    with monitor.guarding("the device gate failed"):
+        underway = gate.look([*call.tensors.values()], device, number)
+        if underway is None:
+            why = "too many tensors, too large, with gaps, or no Triton"
+            monitor.note("skipped", "not seen by the device gate", why)
+    if underway is None:
+        return make()
+    # It holds nothing of the caller's memory.
+    underway.names = (*call.tensors,)
+    underway.seen = Seen({}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32)
     try:
         returned = make()
         with monitor.guarding("a result could not be copied"):
@@ -73,23 +142,6 @@ def gated(monitor: "Monitor", gate: DeviceGate, make: Made, number: int) -> Any:
     finally:
         with monitor.guarding("the device gate failed"):
             gate.after(underway, parts)
-
-
-def _begun(
-    monitor: "Monitor", gate: DeviceGate, call: Call, device: torch.device, number: int
-) -> "Underway | None":
-    underway = None
-    with monitor.guarding("the device gate failed"):
-        underway = gate.look([*call.tensors.values()], device, number)
-        if underway is not None:  # it holds nothing of the caller's memory
-            underway.names = (*call.tensors,)
-            underway.seen = Seen(
-                {}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32
-            )
-        else:
-            why = "too many tensors, too large, with gaps, or no Triton"
-            monitor.tell("skipped", "not seen by the device gate", why)
-    return underway
 
 
 def _is_on_gpu(x: Any) -> bool:
@@ -109,7 +161,7 @@ def told(monitor: "Monitor", news: Told) -> None:
             underway.lane.give(underway.slot)
 
 
-def _check(monitor: "Monitor", underway: "Underway", when: str) -> None:
+def _check(monitor: "Monitor", underway: Underway, when: str) -> None:
     """Judge a kept call; runs in the worker."""
     try:
         before, after = underway.copies()
@@ -123,11 +175,8 @@ def _check(monitor: "Monitor", underway: "Underway", when: str) -> None:
         underway.lane.give(underway.slot)
 
 
-# One monitored function: its gate, what is looked at, and what comes of it.
-
-# Reasons that calls lie outside the contract, or cannot be looked at, told once each.
+# Reasons that calls lie outside the contract, or cannot be looked at, logged once each.
 _MOST_TOLD: Final = 32
-_RAISED: Final = "a detector raised"
 _IDS: Final = itertools.count()
 
 
@@ -197,7 +246,7 @@ class Monitor:
         with self._lock:
             self._numbers[name] += more
 
-    def tell(self, count: str, what: str, why: str, error: Any = None) -> None:
+    def note(self, count: str, what: str, why: str, error: Any = None) -> None:
         """Count something that went wrong, and log it once for each kind."""
         self.count(count)
         key = (what, type(error).__name__ if error else why)
@@ -216,27 +265,22 @@ class Monitor:
         try:
             yield
         except Outside as error:
-            self.tell("outside", "outside the contract", str(error))
+            self.note("outside", "outside the contract", str(error))
         except Exception as error:
-            self.tell("errors", what, str(error), error)
+            self.note("errors", what, str(error), error)
 
-    def is_outlier(
-        self,
-        tensors: Iterable[Tensor],
-        flags: Callable[[Sequence[Tensor]], bool],
-        failure: str,
-    ) -> bool:
-        """Whether tensors on the CPU are flagged; never raises.
+    def is_outlier(self, given: Iterable[Any], detectors: Sequence[Detector]) -> bool:
+        """Whether a detector flags a call by its tensors on the CPU; never raises.
 
         Args:
-            tensors: of a call; what is none is left out.
-            flags: asked about the tensors.
-            failure: what it is if that raises.
+            given: arguments of the call.
+            detectors: each sees every call.
         """
         flagged = False
-        with self.guarding(failure):
-            given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
-            flagged = flags([x for x in given if not x.is_cuda])
+        with self.guarding("a detector raised"):
+            tensors = [x for x in given if isinstance(x, Tensor) and can_copy(x)]
+            found = tuple(statistics_of(x) for x in tensors if not x.is_cuda)
+            flagged = any([detector.flags(found) for detector in detectors])
         if flagged:
             self.count("outliers")
         return flagged
@@ -257,11 +301,8 @@ class Monitor:
 
     def passed(self, make: Made, number: int) -> Any:
         """Make a call that the host gate passed, past the others."""
-        detectors = self.gate_detectors
-        if detectors and self.is_outlier(
-            (*make.args, *make.keywords.values()),
-            functools.partial(_flagged, detectors), _RAISED,
-        ):  # fmt: skip
+        given = (*make.args, *make.keywords.values())
+        if self.gate_detectors and self.is_outlier(given, self.gate_detectors):
             return self.sampled(make, number, Reason.OUTLIER)
         if self.device_gate is None:
             return make()
@@ -296,7 +337,7 @@ class Monitor:
         """
         with self.guarding("a call could not be looked at"):
             if is_under_modes() and not later:
-                self.tell("skipped", "not looked at", "a mode of torch is active")
+                self.note("skipped", "not looked at", "a mode of torch is active")
                 return None
             call = self.subject.call(args, kwargs)
             if later:
@@ -304,7 +345,7 @@ class Monitor:
             self._require_plain(call)
             if not capturing([*call.tensors.values(), *call.written.values()]):
                 return call
-            self.tell("skipped", "not looked at", "a CUDA graph is being captured")
+            self.note("skipped", "not looked at", "a CUDA graph is being captured")
         return None
 
     def _require_plain(self, call: Call) -> None:
@@ -409,9 +450,7 @@ class Monitor:
         """Judge a call; runs in the worker."""
         if self._detectors:
             tensors = [c.values for c in seen.tensors.values()]
-            self.is_outlier(
-                tensors, functools.partial(_flagged, self._detectors), _RAISED
-            )
+            self.is_outlier(tensors, self._detectors)
         judged = None
         with self.guarding("a call could not be checked"):
             judged = runtime.judge(self.subject, seen)
@@ -445,13 +484,6 @@ class Monitor:
         if options.on_violation is not None:
             with self.guarding("on_violation raised"):
                 options.on_violation(violation)
-
-
-def _flagged(detectors: Sequence[Detector], tensors: Sequence[Tensor]) -> bool:
-    """Whether a detector flags a call; each sees every call."""
-    found: tuple[Statistics, ...] = tuple(statistics_of(x) for x in tensors)
-    flags = [d.flags(found) for d in detectors]
-    return any(flags)
 
 
 # What stands in the place of a monitored function: the gate, then the function.

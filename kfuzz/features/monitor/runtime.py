@@ -22,7 +22,7 @@ from kfuzz.features.monitor.counts import (
     append_counts,
     unjudged,
 )
-from kfuzz.features.monitor.gate.device import living, poll_all
+from kfuzz.features.monitor.device_gate import living, poll_all
 from kfuzz.features.monitor.snapshot import Memory
 from kfuzz.store.life import utc_now
 
@@ -62,7 +62,7 @@ class Checker:
         """Make a queue; the thread begins with the first item.
 
         Args:
-            failed: told what an item, `due` or `often` raised.
+            failed: called with what an item, `due` or `often` raised.
             due: called in the thread now and then.
             every: seconds between two such calls.
             often: called after each item, and each second.
@@ -137,7 +137,7 @@ class Checker:
                 self._try(self._due)
 
     def _try(self, what: Callable[[], object]) -> None:
-        """Call something and tell what it raises; sys.exit in a callback does too."""
+        """Call something and log what it raises; sys.exit in a callback does too."""
         try:
             what()
         except BaseException as error:

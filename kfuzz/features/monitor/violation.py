@@ -1,21 +1,30 @@
-"""What a violation in production is told with, and how much of the data it holds."""
+"""What is reported of a violation, how much of the data that is, and what is stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from kfuzz.core.recipe import Scalar
-from kfuzz.core.verdict import Failure, Kind
-from kfuzz.features.monitor.gate.host import Reason
+from kfuzz.core.errors import HarnessError
+from kfuzz.core.finding import Finding, Target, host_fingerprint
+from kfuzz.core.recipe import Case, Scalar
+from kfuzz.core.verdict import Failure, Kind, Signature, State
+from kfuzz.execution.device.backends import backend_of, sharing
+from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.execution.memory.placement import extent
+from kfuzz.features.monitor.gate import Reason
 from kfuzz.features.monitor.seen import Seen, TensorCopy
+from kfuzz.features.monitor.subjects import Judged, Subject
+from kfuzz.store.corpus import Corpus, Stored
+from kfuzz.store.life import enter, merged
 
 # Of two elements mean and deviation give both away, of a few a good guess.
 FEWEST: Final = 32
-"""Finite elements that statistics are of, at least, where no element may be told."""
+"""Finite elements that statistics are of, at least, where no element is reported."""
 
 
 _LOGGED: Final = (
@@ -44,7 +53,7 @@ class Keep(StrEnum):
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """What is told of a tensor in place of its elements.
+    """What is reported of a tensor in place of its elements.
 
     Attributes:
         shape: sizes.
@@ -52,11 +61,11 @@ class TensorSummary:
         strides: in elements.
         device: where it lay.
         mean, deviation: of its finite elements; None where it has none, holds no
-            numbers, or they may not be told.
+            numbers, or they may not be reported.
         least, greatest: two of its finite elements; None likewise, and always where
             statistics alone are kept.
         nan, infinite: how many elements are so.
-        zero: likewise; None where it may not be told.
+        zero: likewise; None where it may not be reported.
     """
 
     shape: tuple[int, ...]
@@ -80,7 +89,7 @@ class Violation:
         function: name of the monitored function.
         operator: name of what it is held to.
         contract: the contract class, e.g. "C-PRC-01"; provisional until the finding
-            is shrunk, since one call cannot tell all classes apart.
+            is shrunk, since one call cannot distinguish all classes.
         kind: how it shows.
         output: the result concerned, "" for none.
         message: one line.
@@ -90,7 +99,7 @@ class Violation:
         actual: what the function gave there.
         expected: the reference there.
         low, high: what is allowed there.
-        inputs: what is told of each tensor argument.
+        inputs: what is reported of each tensor argument.
         scalars: the other arguments.
         values: the tensor arguments as they were before the call, on the CPU; None
             unless everything is kept.
@@ -140,12 +149,12 @@ def violation_of(
     scalars: Mapping[str, Scalar],
     **known: Any,
 ) -> Violation:
-    """Return the evidence of a failure, as far as the data may be told.
+    """Return the evidence of a failure, as far as the data may be reported.
 
     Args:
         failure: as the judge attributed it.
         seen: the call.
-        keep: how much is told.
+        keep: how much is reported.
         scalars: the arguments that are no tensors.
         known: what `Violation` says of function and call: function, operator, call,
             why, when, finding and path.
@@ -153,16 +162,16 @@ def violation_of(
     # The message quotes the worst element.
     what = f"{failure.output}: " if failure.output else ""
     message = f"{what}{failure.kind} ({failure.contract})"
-    told: dict[str, Any] = {}
+    more: dict[str, Any] = {}
     if keep is not Keep.STATISTICS:
         message = failure.message
-        told = {
+        more = {
             "index": failure.index, "actual": failure.got, "low": failure.low,
             "expected": failure.expected, "high": failure.high,
             "scalars": dict(scalars),
         }  # fmt: skip
     if keep is Keep.FULL:
-        told["values"] = {n: copy.values.clone() for n, copy in seen.tensors.items()}
+        more["values"] = {n: copy.values.clone() for n, copy in seen.tensors.items()}
     return Violation(
         contract=failure.contract, kind=failure.kind, output=failure.output,
         message=message, elements=failure.elements, ratio=failure.ratio,
@@ -170,16 +179,16 @@ def violation_of(
             name: summary_of(copy, elements=keep is not Keep.STATISTICS)
             for name, copy in seen.tensors.items()
         },
-        **told, **known,
+        **more, **known,
     )  # fmt: skip
 
 
 def summary_of(copy: TensorCopy, *, elements: bool) -> TensorSummary:
-    """Return what is told of a tensor.
+    """Return what is reported of a tensor.
 
     Args:
         copy: the tensor.
-        elements: whether single elements may be told.
+        elements: whether single elements may be reported.
     """
     made = TensorSummary(
         copy.shape, str(copy.dtype).removeprefix("torch."), copy.strides,
@@ -200,3 +209,97 @@ def summary_of(copy: TensorCopy, *, elements: bool) -> TensorSummary:
         nan=int(wide.isnan().sum()), infinite=int(wide.isinf().sum()),
         zero=None if few else int((finite == 0).sum()),
     )  # fmt: skip
+
+
+# Violations as findings of a corpus: what `kfuzz shrink` and `kfuzz replay` take.
+
+MOST: Final = 3
+"""Findings of one signature that are stored; a fault that shows in every batch would
+fill the disk."""
+
+
+class Store:
+    """Puts findings into a corpus; for the worker alone.
+
+    Attributes:
+        corpus: the corpus.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.corpus = Corpus(Path(path))
+        self._stored: dict[Signature, int] = {}
+
+    def save(self, subject: Subject, judged: Judged, seen: Seen) -> tuple[str, str]:
+        """Store a violating call.
+
+        Returns:
+            Its id and folder; "" twice where enough of its kind are stored.
+
+        Raises:
+            HarnessError: if the disk refuses.
+        """
+        failure = judged.report.failure
+        assert failure is not None
+        made = finding_of(subject, judged, failure, seen)
+        count = self._stored.get(made.signature)
+        if count is None:
+            entries = self.corpus.entries(made.signature.kernel)
+            found = (e.finding.signature for e in entries if isinstance(e, Stored))
+            count = sum(s.symptom == made.signature.symptom for s in found)
+        self._stored[made.signature] = count
+        if count >= MOST:
+            return "", ""
+
+        def join(held: Finding | None) -> Finding:
+            """Keep what was reported of the very same call before, a mark above all."""
+            alike = held is not None and held.signature == made.signature
+            return merged(held, made) if held is not None and alike else made
+
+        stored = self.corpus.change(made, join)
+        assert stored is not None
+        self._stored[made.signature] += 1
+        return stored.id, str(self.corpus.root / stored.folder)
+
+
+def finding_of(
+    subject: Subject, judged: Judged, failure: Failure, seen: Seen
+) -> Finding:
+    """Return a violating call as a finding, its inputs pinned."""
+    devices = [c.device for c in seen.tensors.values()]
+    elsewhere = (d for d in devices if not backend_of(d).has.on_host)
+    device = next(elsewhere, torch.device("cpu"))
+    backend = backend_of(device)
+    if interpreting():
+        alike = sharing(backend.torch_type)
+        backend = next((b for b in alike if not b.has.native), backend)
+    name, driver = backend.describe(str(device))
+    target = subject.target if judged.replayable else Target("", subject.name)
+    case = placeable(judged.case)
+    made = Finding(
+        signature=failure.signature(subject.name),
+        target=target,
+        operator=subject.operator_name,
+        device=backend.name,
+        case=case,
+        first=case,
+        failure=failure,
+        declaration=subject.declaration,
+        fingerprint=host_fingerprint(device=name, driver=driver, flags=backend.flags()),
+        first_errors=failure.errors,
+    )
+    return enter(made, State.NEW, "seen by the monitor")
+
+
+def placeable(case: Case) -> Case:
+    """Return a case that memory can be laid out for.
+
+    Elements that overlap other than by a stride of 0 lie side by side instead.
+    """
+    tensors = {}
+    for name, spec in case.tensors.items():
+        try:
+            extent(name, spec)
+        except HarnessError:
+            spec = replace(spec, strides=None)
+        tensors[name] = spec
+    return replace(case, tensors=tensors)

@@ -1,6 +1,6 @@
 """JSON Lines: every event of a run as it happens, for programs and `kfuzz report`.
 
-Each is written at once, so that a killed run leaves what it told.
+Each is written at once, so that a killed run leaves what came before.
 """
 
 from collections.abc import Callable

@@ -16,28 +16,25 @@ from kfuzz.core.verdict import State, Verdict
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.promises import proof_summaries
-from kfuzz.report.tables import Gathered, Shown, by_contract, nothing_compared
+from kfuzz.report.tables import Gathered, Shown, matrix, nothing_compared
 from kfuzz.report.text import one_line
 
 _RUN = "kfuzz"
 
 
 # Of one test case "failure", "error", "skipped", or "" where it passed; one line; and
-# what else is to be said.
+# what else there is to print.
 _Result = tuple[str, str, str]
 
 
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the document."""
     suites = ET.Element("testsuites", name=_RUN)
-    found = by_contract(run.findings)
-    for node in run.nodes():
-        kernel = run.kernels.get(node)
-        tallies = dict(kernel.contracts) if kernel else {}
-        results = {}
-        for contract in [*tallies, *(c for n, c in found if n == node)]:
-            shown = found.get((node, contract), [])
-            results[contract] = _result(tallies.get(contract), shown, root, options)
+    for node, kernel, contracts in matrix(run):
+        results = {
+            contract: _result(tally, shown, root, options)
+            for contract, (tally, shown) in contracts.items()
+        }
         if kernel is None and run.started and node in run.started.kernels:
             ending = one_line(run.ending) or "cut off"
             text = f"nothing is known of it as a whole: the run was {ending}"
@@ -110,14 +107,14 @@ def _result(
         return "error", why, ""
     for shown in findings:
         if shown.finding.state is State.NEW:
-            said = shown.finding.failure.message
-            return "error", one_line(f"not confirmed: {said}"), ""
+            message = shown.finding.failure.message
+            return "error", one_line(f"not confirmed: {message}"), ""
         if shown.finding.state is not State.FIXED:
             state = f"{shown.finding.state}: {shown.finding.failure.message}"
             return "skipped", one_line(state), ""
     if tally is None or tally.verdict is Verdict.CONFORMS:
         return "", "", ""
-    if tally.verdict is Verdict.VIOLATES:  # its findings were not told
+    if tally.verdict is Verdict.VIOLATES:  # its findings are not known
         return "failure", "violated", ""
     words = str(tally.verdict).replace("_", " ")
     undecided = f": {tally.undecided} cases undecided" if tally.undecided else ""

@@ -109,7 +109,7 @@ def test_the_declaration_that_would_admit_a_miss_is_named() -> None:
     for k in range(64):
         narrow = (narrow + a[:, k : k + 1] * b[k : k + 1]).half()
     text = told(lambda: kfuzz.assert_conforms(narrow, "matmul", a, b))
-    assert "admitted  by accumulator='float16'" in text
+    assert "accepted  with accumulator='float16'" in text
     kfuzz.assert_conforms(narrow, "matmul", a, b, accumulator="float16")
     # Nothing admits what is no matter of rounding.
     wrong = narrow.neg()

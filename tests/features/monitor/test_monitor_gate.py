@@ -61,7 +61,7 @@ class OnDevice:
     """Calls a monitored function as if its CPU tensors lay on a GPU."""
 
     def __init__(self, gate: DeviceGate, contract: Any, function: Any, **given: Any):
-        from kfuzz.features.monitor.gate.device import Lane
+        from kfuzz.features.monitor.device_gate import Lane
 
         self.told: list[Violation] = []
         self.gate, self.function = gate, function
@@ -80,7 +80,7 @@ class OnDevice:
 
     def warm(self) -> None:
         """Let the next call be one that can be flagged for its distance."""
-        from kfuzz.features.monitor.gate import gate_kernel as at
+        from kfuzz.features.monitor import gate_kernel as at
 
         for half in (0, at.STATE.value):
             self.lane._numbers[half + at.CALLS.value] = float(WARM)
@@ -90,7 +90,7 @@ class OnDevice:
 @interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_statistic_is_that_of_numpy(dtype: torch.dtype) -> None:
-    from kfuzz.features.monitor.gate import gate_kernel as at
+    from kfuzz.features.monitor import gate_kernel as at
 
     gate = DeviceGate(special=False)
     call = OnDevice(gate, lambda x, w, i: x.sum() + w.sum() + i.sum(),
@@ -238,7 +238,7 @@ def test_calls_within_calls_keep_their_own_data() -> None:
 @pytest.mark.slow
 @interpreted
 def test_a_long_call_is_not_taken_for_one_made_meanwhile() -> None:
-    from kfuzz.features.monitor.gate import gate_kernel as at
+    from kfuzz.features.monitor import gate_kernel as at
 
     lane = OnDevice(DeviceGate(), lambda x: x * 2.0, lambda x: x * 2.0).lane
     x = torch.ones(3)

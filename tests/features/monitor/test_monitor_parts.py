@@ -20,7 +20,7 @@ from kfuzz.features.monitor.counts import (
     read_counts,
 )
 from kfuzz.features.monitor.detectors import Centroid, NonFinite, statistics_of
-from kfuzz.features.monitor.gate.host import HostGate, signature_of
+from kfuzz.features.monitor.gate import HostGate, signature_of
 from kfuzz.features.monitor.runtime import Checker
 from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot, Snapshot
 from tests.helpers.monitors import SECONDS

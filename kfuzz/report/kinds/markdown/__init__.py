@@ -27,8 +27,7 @@ _TEMPLATE: Final = Path(__file__).parent / "run.md"
 
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the document, of less than `MAX_BYTES` bytes."""
-    told = headline(run)
-    found = [text for _, text in told]
+    found = [text for _, text in headline(run)]
     if run.findings and not run.findings[0].fails:  # those that fail come first
         unsettled = any(
             not (s.known or s.finding.state is State.FIXED) for s in run.findings

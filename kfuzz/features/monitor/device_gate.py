@@ -22,9 +22,9 @@ from torch import Tensor
 
 from kfuzz.core.errors import UsageError
 from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.features.monitor.detectors import Centroid, statistics_of
-from kfuzz.features.monitor.gate import gate_kernel as at
-from kfuzz.features.monitor.gate.host import checked_rate
+from kfuzz.features.monitor import gate_kernel as at
+from kfuzz.features.monitor.detectors import Centroid, Statistics
+from kfuzz.features.monitor.gate import checked_rate
 from kfuzz.features.monitor.seen import NOTHING, Returned, Seen, TensorCopy, can_copy
 from kfuzz.features.monitor.snapshot import ALIGNMENT, rounded
 from kfuzz.numerics.formats import Footprint
@@ -100,7 +100,7 @@ class DeviceGate:
             raise UsageError("room_bytes and slots are positive", where=where)
         self.rate = checked_rate(rate)
         self.share, self.decay, self.special = share, decay, special
-        self.room_bytes, self.slots, self.on_cpu = room_bytes, slots, on_cpu
+        self.room_bytes, self.slots, self.at_gate = room_bytes, slots, on_cpu
         self._chance = random.Random()
         # What was made before a fork is not for the child to free.
         self._left: list[object] = []
@@ -124,11 +124,10 @@ class DeviceGate:
         """Whether chance lets the gate see a call."""
         return self.rate >= 1.0 or self._chance.random() < self.rate
 
-    def flags(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether a call with tensors on the CPU is flagged."""
-        found = [statistics_of(x) for x in tensors if x.dtype in MEASURED]
-        far = self._centroid.flags(found)
-        return far or (self.special and any(s.nonfinite for s in found))
+    def flags(self, tensors: Sequence[Statistics]) -> bool:
+        """Whether a call with tensors on the CPU is flagged; as of `Detector`."""
+        far = self._centroid.flags(tensors)
+        return far or (self.special and any(s.nonfinite for s in tensors))
 
     def look(
         self, tensors: Sequence[Tensor], device: torch.device, number: int
