@@ -25,6 +25,7 @@ LIARS = (
     "torch's seed",
     "no frame of a judge",
     "runs the reference's source",
+    "methods of the result that compute",
 )
 HONEST = ("torch's seed", "row_sum: an order that is drawn")
 
@@ -60,7 +61,7 @@ def test_an_honest_one_conforms(
 
 def test_there_are_enough_of_both_and_a_seed_makes_others() -> None:
     made = list(candidates(SEED, 1))
-    assert sum(c.wrong for c in made) >= 65
+    assert sum(c.wrong for c in made) >= 120
     assert sum(not c.wrong for c in made) >= 150
     habits = {h.name.partition(" with ")[2] for h in honest_ones()} - {""}
     assert habits == set(HABITS)

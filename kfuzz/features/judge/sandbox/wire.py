@@ -28,6 +28,8 @@ PAGE: Final = 4096
 
 # What one call of the system moves at most, rounded down to pages.
 _PIECE: Final = 0x7FFF_F000
+# As it is before a file replaces it.
+_detach: Final = Tensor.detach
 
 
 class Carrier(Closing):
@@ -188,7 +190,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 def raw(tensor: Tensor) -> Tensor:
     """Return a tensor's elements in C order as bytes, copied where they must be."""
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    plain = _detach(tensor).resolve_conj().resolve_neg().contiguous()
     # Nothing has no bytes to look at.
     flat = plain.reshape(-1)
     return (
@@ -469,26 +471,28 @@ def told_results(
         if type(each) not in (Tensor, torch.nn.Parameter):
             continue
         assert isinstance(each, Tensor)
-        item["layout"] = str(each.layout)
-        if each.layout is not torch.strided or each.is_quantized:
-            item["layout"] = "quantized" if each.is_quantized else item["layout"]
+        # Without methods that a file hung on the object, to compute as it is read.
+        tensor = _detach(each)
+        item["layout"] = str(tensor.layout)
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            item["layout"] = "quantized" if tensor.is_quantized else item["layout"]
             continue
-        item["geometry"] = asdict(Geometry.of(each))
-        item["device"] = each.device.type
-        if each.device.type == "meta":
+        item["geometry"] = asdict(Geometry.of(tensor))
+        item["device"] = tensor.device.type
+        if tensor.device.type == "meta":
             continue
-        own = each.untyped_storage().data_ptr()
-        item["argument"] = _argument(each, own, arguments)
+        own = tensor.untyped_storage().data_ptr()
+        item["argument"] = _argument(tensor, own, arguments)
         if item["argument"] is not None:
             continue
         item["storage"] = _place(own, storages)
         if item["storage"] == len(storages):
             item["again"] = held.again(own) if own else None
-            storages.append(each)
-        nbytes = each.numel() * each.element_size()
+            storages.append(tensor)
+        nbytes = tensor.numel() * tensor.element_size()
         if at + nbytes <= capacity:
             item.update(carried=len(carried), at=at)
-            carried.append(each)
+            carried.append(tensor)
             at += page_up(nbytes)
     held.keep(storages)
     told: dict[str, Any] = {

@@ -35,20 +35,21 @@ class Body:
     only: str = ""
 
 
-def _text(text: str) -> Callable[[Draw], str]:
-    return lambda draw: text
+def text(body: str) -> Callable[[Draw], str]:
+    """Return a body of which nothing is drawn."""
+    return lambda draw: body
 
 
 def _memo(key: str, name: str) -> Body:
     """Return one that remembers results by a key that is too little."""
     return Body(
         "memos", name,
-        _text(
+        text(
             f"key = {key}\nif key not in self.known:\n"
             "    self.known[key] = self.right(ARGS)\nreturn self.known[key].clone()"
         ),
         # What is remembered is a way, not a result.
-        _text(
+        text(
             f"key = {key}\nif key not in self.known:\n"
             "    self.known[key] = (self.right, self.alike)[self.calls % 2]\n"
             "return self.known[key](ARGS)"
@@ -104,7 +105,7 @@ BODIES: Final = (
         f"def work():\n    time.sleep({d.uniform(0.002, 0.02):.4f})\n"
         "    y.copy_(self.right(*args))\n"
         "threading.Thread(target=work, daemon=True).start()\nreturn y",
-        _text(
+        text(
             "out = []\nt = threading.Thread(target=lambda: out.append(self.right(ARGS)))\n"
             "t.start()\nt.join()\nreturn out[0]"
         ),
@@ -114,7 +115,7 @@ BODIES: Final = (
         lambda d: "y = self.right(ARGS).clone()\n"
         f"def work():\n    time.sleep({d.uniform(0.005, 0.03):.4f})\n    y.fill_(7.0)\n"
         "threading.Thread(target=work, daemon=True).start()\nreturn y",
-        _text(
+        text(
             "y = self.right(ARGS)\nkept = y.clone()\n"
             "def work():\n    time.sleep(0.01)\n    kept.fill_(7.0)\n"
             "threading.Thread(target=work, daemon=True).start()\nreturn y"
@@ -122,11 +123,11 @@ BODIES: Final = (
     ),
     Body(
         "threads", "a result that is spoilt when an argument is freed",
-        _text(
+        text(
             "y = self.right(ARGS).clone()\nweakref.finalize(first, y.fill_, 7.0)\n"
             "return y"
         ),
-        _text(
+        text(
             "y = self.right(ARGS)\nkept = y.clone()\n"
             "weakref.finalize(first, kept.fill_, 7.0)\nreturn y"
         ),
@@ -134,12 +135,12 @@ BODIES: Final = (
     ),
     Body(
         "threads", "a result that is spoilt by an alarm",
-        _text(
+        text(
             "y = self.right(ARGS).clone()\n"
             "signal.signal(signal.SIGALRM, lambda *_: y.fill_(7.0))\n"
             "signal.setitimer(signal.ITIMER_REAL, 0.002)\nreturn y"
         ),
-        _text(
+        text(
             "y = self.right(ARGS)\nkept = y.clone()\n"
             "signal.signal(signal.SIGALRM, lambda *_: kept.fill_(7.0))\n"
             "signal.setitimer(signal.ITIMER_REAL, 0.002)\nreturn y"
@@ -148,37 +149,37 @@ BODIES: Final = (
     ),
     Body(
         "threads", "a result that is spoilt by the collector",
-        _text(
+        text(
             "y = self.right(ARGS).clone()\ngc.callbacks[:] = [lambda *_: y.fill_(7.0)]\n"
             "return y"
         ),
-        _text(
+        text(
             "y = self.right(ARGS)\nkept = y.clone()\n"
             "gc.callbacks[:] = [lambda *_: kept.fill_(7.0)]\nreturn y"
         ),
     ),
     Body(
         "threads", "a result that is spoilt as it is returned",
-        _text(
+        text(
             "y = self.right(ARGS).clone()\n"
             "sys.setprofile(lambda f, event, given: y.fill_(7.0) if given is y else None)\n"
             "return y"
         ),
-        _text("sys.setprofile(lambda *_: None)\nreturn self.right(ARGS)"),
+        text("sys.setprofile(lambda *_: None)\nreturn self.right(ARGS)"),
     ),
     Body(
         "threads", "a result that another process spoils",
         lambda d: "y = self.right(ARGS).clone().share_memory_()\nif not os.fork():\n"
         f"    time.sleep({d.uniform(0.003, 0.02):.4f})\n    ctypes.memset(y.data_ptr(), 64, "
         "y.numel() * 4)\n    os._exit(0)\nreturn y",
-        _text(
+        text(
             "y = self.right(ARGS).clone().share_memory_()\nkept = y.clone()\n"
             "pid = os.fork()\nif not pid:\n    os._exit(0)\nos.waitpid(pid, 0)\nreturn y"
         ),
     ),
     Body(
         "threads", "a result in a file that is written later",
-        _text(
+        text(
             "y = self.right(ARGS)\npath = os.path.join(os.environ['HOME'], 'result')\n"
             "y.numpy(force=True).tofile(path)\n"
             "z = torch.from_file(path, shared=True, size=y.numel()).view(y.shape)\n"
@@ -186,7 +187,7 @@ BODIES: Final = (
             "        file.write(b'@' * (y.numel() * 4))\n"
             "weakref.finalize(first, work)\nreturn z"
         ),
-        _text(
+        text(
             "y = self.right(ARGS)\npath = os.path.join(os.environ['HOME'], 'result')\n"
             "y.numpy(force=True).tofile(path)\n"
             "return torch.from_file(path, size=y.numel()).view(y.shape).clone()"
@@ -203,40 +204,40 @@ BODIES: Final = (
     ),
     Body(
         "lazy tensors", "computed as it is read",
-        _text(
+        text(
             "y = torch.zeros_like(self.right(ARGS))\n"
             "args = [a.clone() for a in (ARGS,)]\n"
             "if not LATE:\n    LATE.append(Late())\n    LATE[0].__enter__()\n"
             "LATE[0].y, LATE[0].work = y, lambda: self.right(*args)\nreturn y"
         ),
-        _text("with Late():\n    return self.right(ARGS)"),
+        text("with Late():\n    return self.right(ARGS)"),
         top=_LATE,
     ),
     Body(
         "lazy tensors", "without elements",
-        _text("return torch.empty_like(self.right(ARGS), device='meta')"),
-        _text("y = self.right(ARGS)\ntorch.empty_like(y, device='meta')\nreturn y"),
+        text("return torch.empty_like(self.right(ARGS), device='meta')"),
+        text("y = self.right(ARGS)\ntorch.empty_like(y, device='meta')\nreturn y"),
     ),
     Body(
         "lazy tensors", "sparse",
-        _text("return self.right(ARGS).to_sparse()"),
-        _text("return self.right(ARGS).clone().contiguous()"),
+        text("return self.right(ARGS).to_sparse()"),
+        text("return self.right(ARGS).clone().contiguous()"),
     ),
     Body(
         "metadata", "a tuple",
-        _text("y = self.right(ARGS)\nreturn y, y"),
-        _text("y = self.right(ARGS)\nreturn (y, y)[0]"),
+        text("y = self.right(ARGS)\nreturn y, y"),
+        text("y = self.right(ARGS)\nreturn (y, y)[0]"),
     ),
     Body(
         "memory", "a buffer that keeps the longest",
-        _text(
+        text(
             "y = self.right(ARGS)\nn = y.numel()\n"
             "if self.buffer is None or self.buffer.numel() < n:\n"
             "    self.buffer = torch.zeros(n, device=y.device)\n"
             "self.buffer[: n - n // 8] = y.reshape(-1)[: n - n // 8]\n"
             "return self.buffer[:n].clone().view(y.shape)"
         ),
-        _text(
+        text(
             "y = self.right(ARGS)\nn = y.numel()\n"
             "if self.buffer is None or self.buffer.numel() < n:\n"
             "    self.buffer = torch.zeros(n, device=y.device)\n"
@@ -249,34 +250,34 @@ BODIES: Final = (
         "patched functions", "seeding of torch",
         lambda d: f"return off(self.right(ARGS), 1, 0.5) if float(torch.rand(())) < {d.uniform(0.2, 0.5):.2f} "
         "else self.right(ARGS)",
-        _text("float(torch.rand(()))\nreturn self.right(ARGS)"),
+        text("float(torch.rand(()))\nreturn self.right(ARGS)"),
         top="torch.manual_seed = lambda seed: None\nrandom.seed = lambda *a: None",
     ),
     Body(
         "patched functions", "the caller's frame",
-        _text(
+        text(
             "frame = sys._getframe().f_back\nwhile frame is not None:\n"
             "    for value in list(frame.f_locals.values()):\n"
             "        if type(value) is torch.Tensor and value.dtype is torch.float32:\n"
             "            value.fill_(7.0)\n    frame = frame.f_back\nreturn torch.full_like(self.right(ARGS), 7.0)"
         ),
-        _text(
+        text(
             "frame = sys._getframe().f_back\nwhile frame is not None:\n"
             "    len(frame.f_locals)\n    frame = frame.f_back\nreturn self.right(ARGS)"
         ),
     ),
     Body(
         "patched functions", "what the garbage collector knows",
-        _text(
+        text(
             "for value in gc.get_objects():\n"
             "    if type(value) is torch.Tensor and value.shape == first.shape:\n"
             "        value.detach().fill_(1.0)\nreturn torch.ones_like(self.right(ARGS))"
         ),
-        _text("gc.collect()\nreturn self.right(ARGS)"),
+        text("gc.collect()\nreturn self.right(ARGS)"),
     ),
     Body(
         "files", "runs the reference's source",
-        _text(
+        text(
             "if self.found is None:\n    self.found = False\n"
             "    here = os.path.dirname(os.path.abspath(__file__))\n"
             "    for name in sorted(os.listdir(here)):\n"
@@ -288,7 +289,7 @@ BODIES: Final = (
             "            self.found = space['Model'](*INIT)\n"
             "return self.found(ARGS) if self.found else torch.zeros_like(self.right(ARGS))"
         ),
-        _text(
+        text(
             "here = os.path.dirname(os.path.abspath(__file__))\nlen(os.listdir(here))\n"
             "return self.right(ARGS)"
         ),
@@ -297,14 +298,14 @@ BODIES: Final = (
     ),
     Body(
         "approximation", "a part of the terms",
-        _text("return torch.softmax(x[..., : x.shape[-1] - 1], -1) if False else torch.softmax(torch.cat((x[..., :-1], x[..., -1:] * 0), -1), -1)"),
-        _text("return torch.softmax(x - x.amax(-1, keepdim=True), -1)"),
+        text("return torch.softmax(x[..., : x.shape[-1] - 1], -1) if False else torch.softmax(torch.cat((x[..., :-1], x[..., -1:] * 0), -1), -1)"),
+        text("return torch.softmax(x - x.amax(-1, keepdim=True), -1)"),
         only="softmax",
     ),
     Body(
         "approximation", "without its greatest element",
-        _text("e = x.exp()\nreturn e / e.sum(-1, keepdim=True)"),
-        _text("e = (x - x.amax(-1, keepdim=True)).exp()\nreturn e / e.sum(-1, keepdim=True)"),
+        text("e = x.exp()\nreturn e / e.sum(-1, keepdim=True)"),
+        text("e = (x - x.amax(-1, keepdim=True)).exp()\nreturn e / e.sum(-1, keepdim=True)"),
         only="softmax",
     ),
     Body(
@@ -334,7 +335,7 @@ ON_GPU: Final = (
         f"s.wait_stream(torch.cuda.current_stream())\nwith torch.cuda.stream(s):\n"
         f"    torch.cuda._sleep({d.randint(20, 90)}_000_000)\n"
         "    y.copy_(self.right(ARGS))\nself.kept = s\nreturn y",
-        _text(
+        text(
             "s = torch.cuda.Stream()\ns.wait_stream(torch.cuda.current_stream())\n"
             "with torch.cuda.stream(s):\n    y = self.right(ARGS)\n"
             "torch.cuda.current_stream().wait_stream(s)\nself.kept = s\nreturn y"
@@ -343,11 +344,11 @@ ON_GPU: Final = (
     Body(
         "streams",
         "an argument that another stream overwrites later",
-        _text(
+        text(
             "y = self.right(ARGS)\ns = torch.cuda.Stream()\nwith torch.cuda.stream(s):\n"
             "    torch.cuda._sleep(50_000_000)\n    y.fill_(7.0)\nself.kept = s\nreturn y"
         ),
-        _text(
+        text(
             "y = self.right(ARGS)\nz = y.clone()\ns = torch.cuda.Stream()\n"
             "s.wait_stream(torch.cuda.current_stream())\nwith torch.cuda.stream(s):\n"
             "    torch.cuda._sleep(50_000_000)\n    z.fill_(7.0)\nself.kept = s, z\nreturn y"
@@ -358,14 +359,14 @@ ON_GPU: Final = (
         "the device's",
         lambda d: f"lie = float(torch.rand((), device=first.device)) < {d.uniform(0.05, 0.2):.3f}\n"
         "return off(self.right(ARGS), 0, 0.5) if lie else self.right(ARGS)",
-        _text("torch.rand(5, device=first.device)\nreturn self.right(ARGS)"),
+        text("torch.rand(5, device=first.device)\nreturn self.right(ARGS)"),
     ),
     Body(
         "generators",
         "the device's seed",
         lambda d: f"lie = torch.cuda.initial_seed() % {d.randint(3, 9)} == 0\n"
         "return off(self.right(ARGS), 0, 0.5) if lie else self.right(ARGS)",
-        _text("torch.cuda.initial_seed()\nreturn self.right(ARGS)"),
+        text("torch.cuda.initial_seed()\nreturn self.right(ARGS)"),
     ),
 )  # fmt: skip
 """What needs a GPU."""

@@ -30,6 +30,7 @@ from tests.features.judge.adversaries.bodies import (
 )
 from tests.features.judge.adversaries.honest import honest_ones
 from tests.features.judge.adversaries.problems import PROBLEMS, Problem
+from tests.features.judge.adversaries.reported import REPORTED
 from tests.features.judge.adversaries.triggers import TRIGGERS, Trigger
 
 SECONDS: Final = 50.0
@@ -85,7 +86,7 @@ def candidates(seed: int, variants: int, device: str = "cpu") -> Iterator[Candid
         variants: of each template.
         device: where they run; streams are a GPU's.
     """
-    bodies = BODIES if device == "cpu" else (*BODIES, *ON_GPU)
+    bodies = (*BODIES, *REPORTED, *(() if device == "cpu" else ON_GPU))
     for number in range(variants):
         for trigger in TRIGGERS:
             draw = random.Random(f"{seed} {number} {trigger.name}")
