@@ -16,9 +16,7 @@ RUNS = {
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
-    "oracle_table": "--seeds 1 --largest 3 --operators sum",
     "real.run": "--seconds 5 --kernels liger_softmax",
-    "shadow_against_formulas": "--largest 2",
     "throughput": "--device cpu --operators softmax --seconds 1",
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
     "--faults relu_native_over_read",

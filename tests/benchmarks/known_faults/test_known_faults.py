@@ -1,19 +1,16 @@
 """The table of known faults is complete, and the rule of detection holds."""
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.known_faults import run
-from tests.benchmarks.known_faults.decide import Found, Outcome, Ran, decide, tally
+from tests.benchmarks.known_faults.decide import Found, Outcome, Ran, decide
 from tests.benchmarks.known_faults.entry import (
     BINDINGS,
     Entry,
     Fault,
-    Further,
 )
 from tests.benchmarks.known_faults.table import ENTRIES
 
@@ -76,12 +73,6 @@ def test_the_same_finding_on_both_versions_detects_nothing() -> None:
     assert decided.outcome is Outcome.MISSED
 
 
-def test_another_output_is_another_signature() -> None:
-    other = Found("C-CMP-03", "value", "rstd")
-    decided = decide(ENTRY, Ran((TAIL,), 20), Ran((other,), 90))
-    assert decided.outcome is Outcome.DETECTED
-
-
 @pytest.mark.parametrize(
     ("faulty", "fixed", "side"),
     [
@@ -97,47 +88,3 @@ def test_silence_of_a_run_without_cases_proves_nothing(
     decided = decide(ENTRY, faulty, fixed)
     assert decided.outcome is Outcome.NOT_RUN
     assert decided.reason.startswith(side)
-
-
-def test_what_was_examined_is_told_from_false_alarms() -> None:
-    further = (
-        Further("K-MEM-01", "load", "x", True, "it reads past the end here too"),
-        Further("K-VAL-01", "value", "y", False, "the bound was too narrow"),
-    )
-    entry = Entry(**{**ENTRY.__dict__, "further": further})
-    alarm, new = Found("K-VAL-01", "value", "y"), Found("K-MEM-02", "stale", "y")
-    decided = decide(entry, Ran((TAIL,), 20), Ran((READ, alarm, new), 90))
-    assert decided.false_alarms == (alarm,)
-    assert decided.unexamined == (new,)
-    assert "1 false alarms; 1 findings" in tally([decided])
-
-
-def test_the_search_of_the_faulty_version_goes_on_after_a_known_finding() -> None:
-    asked: list[tuple[str, int | None]] = []
-
-    def search(version: str, limit: int | None) -> Ran:
-        asked.append((version, limit))
-        if version == ENTRY.fixed:
-            return Ran((READ,), 90)
-        return Ran((READ,), 5) if limit else Ran((READ, TAIL), 80)
-
-    decided, faulty, _ = run.compare(ENTRY, search)
-    assert asked == [("0.2.0", None), ("0.1.0", 1), ("0.1.0", None)]
-    assert decided.outcome is Outcome.DETECTED
-    assert faulty.cases == 80
-
-
-def test_a_document_is_read_with_the_signatures_of_its_corpus(tmp_path: Path) -> None:
-    folder = tmp_path / "layer_norm" / "C-CMP-03-0a1b2c3d"
-    folder.mkdir(parents=True)
-    stored = {"signature": {"output": "y"}, "state": "confirmed"}
-    (folder / "finding.json").write_text(json.dumps(stored))
-    finding = {
-        "contract": "C-CMP-03", "kind": "value", "state": "confirmed",
-        "path": f"corpus/layer_norm/{folder.name}", "message": "y[0] is wrong",
-        "input_elements": 3,
-    }  # fmt: skip
-    flaky = {**finding, "state": "flaky"}
-    kernels = [{"decided": 20, "findings": [finding, flaky]}]
-    ran = run._read({"kernels": kernels}, tmp_path, 30.0, 12.0)
-    assert ran == Ran((TAIL,), 20, 30.0, 12.0)

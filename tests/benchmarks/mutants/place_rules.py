@@ -29,10 +29,6 @@ fills: Final = Book("fills and identities")
 strides: Final = Book("strides and indices")
 host: Final = Book("launches")
 BOOKS: Final = (guards, tails, masks, fills, strides, host)
-# A size of the same tensor, for each size that stands between rows.
-_OTHER_SIZE: Final = {
-    "n": "m", "d": "m", "k": "n", "N": "M", "D": "S", "S": "D", "H": "G",
-}  # fmt: skip
 
 
 def _guard(site: Site) -> ast.Compare | None:
@@ -57,13 +53,6 @@ def _one_short(site: Site) -> Iterator[Edit]:
         yield ((node.comparators[0], f"{site.within(node.comparators[0])} - 1"),)
 
 
-@guards.rule("guard-one-late", "a guard begins one element late")
-def _one_late(site: Site) -> Iterator[Edit]:
-    if node := _guard(site):
-        left = site.within(node.left)
-        yield ((node, f"({site.of(node)}) & ({left} > 0)"),)
-
-
 def _tiles(site: Site) -> ast.Call | None:
     """Return the range of a loop over tiles."""
     node = kernel_call(site, "range")
@@ -77,28 +66,10 @@ def _last_dropped(site: Site) -> Iterator[Edit]:
         yield ((node.args[1], f"{end} // {step} * {step}"),)
 
 
-@tails.rule("last-column-dropped", "a loop ends where one column is left")
-def _column_dropped(site: Site) -> Iterator[Edit]:
-    if node := _tiles(site):
-        yield ((node.args[1], f"{site.within(node.args[1])} - 1"),)
-
-
-@tails.rule("first-tile-skipped", "a loop begins with the second tile")
-def _first_skipped(site: Site) -> Iterator[Edit]:
-    if node := _tiles(site):
-        yield ((node.args[0], site.of(node.args[2])),)
-
-
 @tails.rule("tile-counted-twice", "a loop steps by half a tile")
 def _twice(site: Site) -> Iterator[Edit]:
     if node := _tiles(site):
         yield ((node.args[2], f"({site.of(node.args[2])} + 1) // 2"),)
-
-
-@tails.rule("tile-overstepped", "a loop steps one element too far")
-def _overstepped(site: Site) -> Iterator[Edit]:
-    if node := _tiles(site):
-        yield ((node.args[2], f"{site.of(node.args[2])} + 1"),)
 
 
 @tails.rule("one-tile-only", "a loop is taken to have one tile")
@@ -121,23 +92,11 @@ def _floor(site: Site) -> Iterator[Edit]:
         yield ((node, f"max({a} // {b}, 1)"),)
 
 
-@tails.rule("grid-one-short", "a grid lacks its last program, unless there is one only")
-def _grid_short(site: Site) -> Iterator[Edit]:
-    if node := _programs(site):
-        yield ((node, f"max({site.of(node)} - 1, 1)"),)
-
-
 @masks.rule("mask-part-dropped", "a mask lacks one of its conditions")
 def _part_dropped(site: Site) -> Iterator[Edit]:
     if site.is_mask and (node := binary(site, ast.BitAnd)):
         for kept in (node.left, node.right):
             yield ((node, site.within(kept)),)
-
-
-@masks.rule("load-unmasked", "a load has no mask")
-def _load_unmasked(site: Site) -> Iterator[Edit]:
-    if (node := kernel_call(site, "tl.load")) and keyword(node, "mask"):
-        yield ((node, without(site, node, "mask", "other")),)
 
 
 @masks.rule("store-unmasked", "a store has no mask")
@@ -154,31 +113,12 @@ def _selection(site: Site) -> Iterator[Edit]:
                 yield ((node, site.within(kept)),)
 
 
-@masks.rule("causal-mask-dropped", "scores to come are seen, or hidden in every call")
-def _causal(site: Site) -> Iterator[Edit]:
-    if node := binary(site, ast.BitOr):
-        yield ((node, site.within(node.left)),)
-        yield ((node, f"({site.of(node)}) | (offs_t[None, :] >= 0)"),)
-
-
 @fills.rule("wrong-fill", "masked lanes load another value")
 def _wrong_fill(site: Site) -> Iterator[Edit]:
     node = kernel_call(site, "tl.load")
     if node and (other := keyword(node, "other")):
         whole = isinstance(other.value, ast.Constant) and other.value.value == 0
         yield ((other.value, "1" if whole else "0.0"),)
-
-
-@fills.rule("padding-of-zeros", "the padding is 0, whatever is reduced")
-def _padding(site: Site) -> Iterator[Edit]:
-    if site.kernel and is_infinity(site.node) and isinstance(site.parent, ast.IfExp):
-        yield ((site.node, "0.0"),)
-
-
-@fills.rule("fill-missing", "masked lanes load whatever there is")
-def _no_fill(site: Site) -> Iterator[Edit]:
-    if (node := kernel_call(site, "tl.load")) and keyword(node, "other"):
-        yield ((node, without(site, node, "other")),)
 
 
 @fills.rule("wrong-identity", "a reduction begins with another value")
@@ -212,14 +152,6 @@ def _strides(name: str) -> bool:
     return name.startswith("stride_") or name in ("s0", "s1", "s2", "s3")
 
 
-@strides.rule("stride-dense", "a stride is taken for that of a contiguous tensor")
-def _dense(site: Site) -> Iterator[Edit]:
-    node = site.node
-    if not site.kernel and is_call(node, ".stride") and node.args:
-        sizes = f"{site.of(owner(node))}.shape[{site.of(node.args[0])} + 1:]"
-        yield ((node, f"torch.Size({sizes}).numel()"),)
-
-
 @strides.rule("strides-swapped", "two strides of an argument are swapped")
 def _swapped(site: Site) -> Iterator[Edit]:
     node = site.node
@@ -239,28 +171,10 @@ def _no_offset(site: Site) -> Iterator[Edit]:
             yield ((site.node, "pass"),)
 
 
-@strides.rule("pitch-swapped", "rows of a contiguous result are as long as it is high")
-def _pitch(site: Site) -> Iterator[Edit]:
-    node = binary(site, ast.Mult)
-    if node and site.is_place and isinstance(node.right, ast.Name):
-        other = _OTHER_SIZE.get(node.right.id, "")
-        if other in {a.arg for a in site.function.args.args}:
-            yield ((node.right, other),)
-
-
 @strides.rule("offset-off-by-one", "an index is one too great")
 def _shifted(site: Site) -> Iterator[Edit]:
     if node := kernel_call(site, "tl.arange"):
         yield ((node, f"({site.of(node)} + 1)"),)
-
-
-@strides.rule("program-shifted", "programs overlap by one element")
-def _overlapping(site: Site) -> Iterator[Edit]:
-    node = binary(site, ast.Mult)
-    if node and isinstance(node.right, ast.Name) and len(node.right.id) > 1:
-        block = node.right.id
-        if block.isupper():
-            yield ((node.right, f"({block} - 1)"),)
 
 
 @strides.rule("program-order", "a program takes another one's tile")
@@ -276,14 +190,6 @@ def _order(site: Site) -> Iterator[Edit]:
         yield ((node, f"({site.of(node)} // 2 * 2)"),)
 
 
-@strides.rule("division-for-remainder", "// and % are swapped")
-def _divided(site: Site) -> Iterator[Edit]:
-    if node := binary(site, ast.FloorDiv, ast.Mod):
-        sign = "%" if isinstance(node.op, ast.FloorDiv) else "//"
-        right = site.within(node.right)
-        yield ((node, f"({site.of(node.left)} {sign} {right})"),)
-
-
 @strides.rule("offset-32-bits", "an offset wraps from 2^31 on", backends=INTERPRETER)
 def _narrow_offset(site: Site) -> Iterator[Edit]:
     if (found := cast(site)) and found[2] == "tl.int64":
@@ -294,22 +200,6 @@ def _narrow_offset(site: Site) -> Iterator[Edit]:
 def _contiguous(site: Site) -> Iterator[Edit]:
     if not site.kernel and is_call(site.node, ".contiguous"):
         yield ((site.node, site.of(owner(site.node))),)
-
-
-@host.rule("grid-swapped", "the dimensions of a grid are swapped")
-def _grid(site: Site) -> Iterator[Edit]:
-    match site.node:
-        case ast.Tuple(elts=[one, two]) if not site.kernel:
-            if is_call(one, "triton.cdiv") and is_call(two, "triton.cdiv"):
-                yield ((one, site.of(two)), (two, site.of(one)))
-
-
-@host.rule("empty-unhandled", "an empty result is launched for too")
-def _empty(site: Site) -> Iterator[Edit]:
-    match site.node:
-        case ast.If(test=test, orelse=[]) if not site.kernel:
-            if not isinstance(test, ast.UnaryOp):
-                yield ((test, "True"),)
 
 
 @host.rule("indices-unchecked", "indices out of bounds are not refused, or only some")

@@ -19,9 +19,6 @@ order: Final = Book("order of programs")
 BOOKS: Final = (specials, order)
 
 _WIDENED: Final = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
-_TURNED: Final = {
-    ast.Lt: ">", ast.LtE: ">=", ast.Gt: "<", ast.GtE: "<=", ast.Eq: "!=",
-}  # fmt: skip
 
 
 def _compared(site: Site, signs: dict[type[ast.cmpop], str]) -> Iterator[Edit]:
@@ -37,11 +34,6 @@ def _compared(site: Site, signs: dict[type[ast.cmpop], str]) -> Iterator[Edit]:
 @specials.rule("tie-policy", "a comparison of values admits equality, or no more")
 def _tie(site: Site) -> Iterator[Edit]:
     yield from _compared(site, _WIDENED)
-
-
-@specials.rule("comparison-turned", "a comparison of values is turned round")
-def _turned(site: Site) -> Iterator[Edit]:
-    yield from _compared(site, _TURNED)
 
 
 @specials.rule("nan-swallowed", "a NaN is not seen, or passed over")
@@ -90,19 +82,7 @@ def _flushed(site: Site) -> Iterator[Edit]:
     yield from _stored(site, "tl.where(tl.abs({y}) < 1.1754944e-38, 0.0, {y})")
 
 
-@specials.rule("saturated", "results end at 60,000")
-def _saturated(site: Site) -> Iterator[Edit]:
-    yield from _stored(site, "tl.where({y} > 60000.0, 60000.0, {y})")
-
-
 @order.rule("atomic-removed", "programs that add to one element store to it")
 def _plain_store(site: Site) -> Iterator[Edit]:
     if node := kernel_call(site, "tl.atomic_add"):
         yield ((node.func, "tl.store"),)
-
-
-@order.rule("atomic-torn", "programs load, add and store in place of an atomic")
-def _torn(site: Site) -> Iterator[Edit]:
-    if node := kernel_call(site, "tl.atomic_add"):
-        where, what = (site.of(a) for a in node.args)
-        yield ((node, f"tl.store({where}, tl.load({where}) + {what})"),)

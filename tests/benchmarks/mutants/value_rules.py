@@ -1,7 +1,6 @@
 """Rules about what a kernel computes: accumulators, formulas, formats."""
 
 import ast
-import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -95,44 +94,12 @@ def _terms(site: Site) -> Iterator[Edit]:
             yield ((term, f"{site.within(term)}{_narrowed(kind)}"),)
 
 
-@accumulators.rule("reduced-in-16-bits", "lanes are summed in 16 bits")
-def _lanes(site: Site) -> Iterator[Edit]:
-    if node := kernel_call(site, "tl.sum", "tl.cumsum"):
-        rest = [site.of(a) for a in (*node.args[1:], *node.keywords)]
-        made = ", ".join([f"{site.within(node.args[0])}.to(tl.float16)", *rest])
-        yield ((node, f"{site.of(node.func)}({made}).to(tl.float32)"),)
-
-
 @formats.rule("rounded-before-store", "a result passes through 16 bits")
 def _before_store(site: Site) -> Iterator[Edit]:
     if (found := cast(site)) and found[2].endswith("element_ty"):
         for kind in _NARROW:
             value = f"{site.within(found[1])}{_narrowed(kind)}"
             yield ((found[0], f"{value}.to({found[2]})"),)
-
-
-@formats.rule("rounded-after-load", "an argument passes through 16 bits")
-def _after_load(site: Site) -> Iterator[Edit]:
-    if (found := cast(site)) and found[2] == "tl.float32":
-        for kind in _NARROW:
-            yield ((found[0], f"{site.within(found[1])}{_narrowed(kind)}"),)
-
-
-@formats.rule("cast-missing", "an argument is computed with in its own format")
-def _no_cast(site: Site) -> Iterator[Edit]:
-    if (found := cast(site)) and found[2] == "tl.float32":
-        yield ((found[0], site.within(found[1])),)
-
-
-@formats.rule("statistic-narrowed", "a statistic of a row is kept in 16 bits")
-def _statistic(site: Site) -> Iterator[Edit]:
-    node = site.node
-    if not site.kernel or site.in_loop or not isinstance(node, ast.Assign):
-        return
-    value = node.value
-    divided = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
-    if divided or is_call(value, "tl.rsqrt", "tl.sqrt", "tl.log", "tl.max"):
-        yield ((value, f"{site.within(value)}{_narrowed('tl.float16')}"),)
 
 
 @formats.rule("operands-in-tf32", "a product takes float32 for TF32", backends=GPU)
@@ -154,13 +121,6 @@ def _rescaling(site: Site) -> Iterator[Edit]:
     node = binary(site, ast.Mult)
     if node and site.in_loop and "rescaling" in names(node.right):
         yield ((node, site.within(node.left)),)
-
-
-@steps.rule("state-kept", "what a loop carries stays as it was")
-def _kept(site: Site) -> Iterator[Edit]:
-    match site.node:
-        case ast.Assign(value=ast.Name()) as node if site.kernel and site.in_loop:
-            yield ((node, "pass"),)
 
 
 @steps.rule("maximum-not-subtracted", "the exponential is taken without shift")
@@ -197,13 +157,6 @@ def _eps_outside(site: Site) -> Iterator[Edit]:
                 yield ((node, f"(1.0 / (tl.sqrt({site.of(left)}) + eps))"),)
 
 
-@formulas.rule("eps-added", "eps is added where it is the least")
-def _eps_added(site: Site) -> Iterator[Edit]:
-    node = kernel_call(site, "tl.where")
-    if node and site.of(node.args[1]) == "eps":
-        yield ((node, f"{site.within(node.args[2])} + eps"),)
-
-
 def _mean(site: Site) -> ast.Name | None:
     """Return the number of elements by which a sum is divided."""
     node = binary(site, ast.Div)
@@ -220,22 +173,10 @@ def _divisor(site: Site) -> Iterator[Edit]:
         yield ((node, f"({node.id} + 1)"),)
 
 
-@formulas.rule("divisor-padded", "a mean is over the padded lanes too")
-def _padded(site: Site) -> Iterator[Edit]:
-    if node := _mean(site):
-        yield ((node, f"(({node.id} + BLOCK - 1) // BLOCK * BLOCK)"),)
-
-
 @formulas.rule("minimum-for-maximum", "a minimum is taken for a maximum, or reversely")
 def _minimum(site: Site) -> Iterator[Edit]:
     if node := kernel_call(site, *_OPPOSITES):
         yield ((node.func, _OPPOSITES[site.of(node.func)]),)
-
-
-@formulas.rule("maximum-for-sum", "a maximum is taken for a sum")
-def _maximum(site: Site) -> Iterator[Edit]:
-    if node := kernel_call(site, "tl.sum"):
-        yield ((node.func, "tl.max"),)
 
 
 @formulas.rule("plus-for-minus", "+ and - are swapped")
@@ -251,55 +192,12 @@ def _plus(site: Site) -> Iterator[Edit]:
             yield ((site.node, f"{site.of(target)} -= {site.of(value)}"),)
 
 
-@formulas.rule("operands-swapped", "the operands of - or / are swapped")
-def _operands(site: Site) -> Iterator[Edit]:
-    node = binary(site, ast.Sub, ast.Div)
-    if node and not site.is_place:
-        sign = "-" if isinstance(node.op, ast.Sub) else "/"
-        left, right = site.within(node.left), site.within(node.right)
-        yield ((node, f"({right} {sign} {left})"),)
-
-
-@formulas.rule("sign-dropped", "a sign is left out")
-def _sign(site: Site) -> Iterator[Edit]:
-    match site.node:
-        case ast.UnaryOp(op=ast.USub(), operand=operand) if site.kernel:
-            yield ((site.node, site.within(operand)),)
-
-
-@formulas.rule("absolute-dropped", "an absolute value is the value")
-def _absolute(site: Site) -> Iterator[Edit]:
-    if node := kernel_call(site, "tl.abs"):
-        yield ((node, site.within(node.args[0])),)
-
-
-@formulas.rule("scan-reversed", "a scan runs from the other end")
-def _reversed(site: Site) -> Iterator[Edit]:
-    if node := kernel_call(site, "tl.cumsum"):
-        yield ((node, f"{site.of(node)[:-1]}, reverse=True)"),)
-
-
 def _number(site: Site) -> float | None:
     """Return a floating constant of a kernel."""
     node = site.node
     if site.kernel and is_number(node) and isinstance(node.value, float):
         return node.value
     return None
-
-
-@constants.rule("constant-one-ulp", "a constant is the next float32")
-def _ulp(site: Site) -> Iterator[Edit]:
-    if value := _number(site):
-        bits = struct.unpack("<i", struct.pack("<f", value))[0]
-        after = struct.unpack("<f", struct.pack("<i", bits + 1))[0]
-        yield ((site.node, repr(after)),)
-
-
-@constants.rule("constant-off-by-one", "a constant is one greater")
-def _one_more(site: Site) -> Iterator[Edit]:
-    value = _number(site)
-    if value is not None and not isinstance(site.parent, ast.keyword):
-        yield ((site.node, repr(value + 1.0)),)
 
 
 @constants.rule("constant-rounded", "a constant has four digits")
@@ -313,21 +211,6 @@ def _rounded(site: Site) -> Iterator[Edit]:
 def _exp2(site: Site) -> Iterator[Edit]:
     if node := kernel_call(site, "tl.exp"):
         yield ((node, f"tl.exp2({site.within(node.args[0])} * 1.443)"),)
-
-
-@fast.rule("exp-by-exp2", "exp is exp2 with a constant of float32")
-def _exact_exp2(site: Site) -> Iterator[Edit]:
-    if node := kernel_call(site, "tl.exp"):
-        given = site.within(node.args[0])
-        yield ((node, f"tl.exp2({given} * 1.4426950408889634)"),)
-
-
-@fast.rule("division-by-reciprocal", "a division is a product with the reciprocal")
-def _reciprocal(site: Site) -> Iterator[Edit]:
-    node = binary(site, ast.Div)
-    if node and not is_number(node.left):
-        left, right = site.within(node.left), site.within(node.right)
-        yield ((node, f"({left} * (1.0 / {right}))"),)
 
 
 @fast.rule("reciprocal-in-16-bits", "a division is a product with a short reciprocal")
@@ -345,10 +228,3 @@ def _erf(site: Site) -> Iterator[Edit]:
         t = site.within(node.args[0])
         z = f"{t} * (1.1283791670955126 + 0.1009109 * {t} * {t})"
         yield ((node, f"(2.0 / (1.0 + tl.exp(-2.0 * ({z}))) - 1.0)"),)
-
-
-@fast.rule("root-by-newton-step", "a reciprocal root has one Newton step from 16 bits")
-def _newton(site: Site) -> Iterator[Edit]:
-    if node := kernel_call(site, "tl.rsqrt"):
-        v, first = site.within(node.args[0]), site.of(node) + _narrowed("tl.bfloat16")
-        yield ((node, f"({first} * (1.5 - 0.5 * {v} * {first} * {first}))"),)
