@@ -44,7 +44,7 @@ def searched(
     """Search witnesses of a device, and kill children meanwhile.
 
     Returns:
-        The search's resident memory in megabytes, twice a second, and how many it killed.
+        The search's memory in megabytes, twice a second, and how many it killed.
     """
     entries = [e for e in roster("cpu") if e.role is not Role.IMPOSTOR]
     chosen = chance.sample([e for e in entries if e.backend == device], KERNELS)
@@ -58,19 +58,25 @@ def searched(
         due = time.monotonic() + chance.uniform(*KILLS)
         while run.poll() is None:
             time.sleep(0.5)
-            search = max(wire.children_of(run.pid), key=resident, default=0)
-            memory.append(resident(search))
+            # The command, a process that watches, the search, what children fork from.
+            search = grandchildren(run.pid)
+            if size := max(map(resident, search), default=0.0):
+                memory.append(size)
             if time.monotonic() < due:
                 continue
             due = time.monotonic() + chance.uniform(*KILLS)
-            forking = wire.children_of(search)
-            if children := [c for each in forking for c in wire.children_of(each)]:
+            if children := [c for each in search for c in grandchildren(each)]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(chance.choice(children), signal.SIGKILL)
                     kills += 1
     if run.returncode not in CODES:
         sys.exit(f"{device}: exit code {run.returncode}")
     return memory, kills
+
+
+def grandchildren(pid: int) -> list[int]:
+    """Return the processes whose parents are children of a process."""
+    return [p for child in wire.children_of(pid) for p in wire.children_of(child)]
 
 
 def resident(pid: int) -> float:
