@@ -50,15 +50,6 @@ FLA: Final = (
         "A view is read as if it were contiguous.",
     ),
     _entry(
-        "sigmoid-strides",
-        ("0.4.1", "0.4.2"),
-        "modules.activations.sigmoid",
-        "modules.py::sigmoid",
-        _STRIDES,
-        Fault.STRIDE,
-        "A view is read as if it were contiguous.",
-    ),
-    _entry(
         "swiglu-strides",
         ("0.4.1", "0.4.2"),
         "modules.activations.swiglu",
@@ -75,15 +66,6 @@ FLA: Final = (
         (f"{_PULL}921",),
         Fault.GRADIENT,
         "The backward returns a pair for each gradient and raises.",
-    ),
-    _entry(
-        "gated-norm-bias",
-        ("0.1", "0.1.1"),
-        "modules.fused_norm_gate.layer_norm_swish_gate_fn",
-        "modules.py::gated_norm.backward",
-        (f"{_COMMIT}bb6ba34e88411383e57f1d05d4d847bfc10c4334",),
-        Fault.GRADIENT,
-        "With a bias the gradient of the gate uses a value that was never loaded.",
     ),
     _entry(
         "gated-norm-linear-gradient",
@@ -151,15 +133,6 @@ FLA: Final = (
         "A reversed sum is the total less the prefix, which cancels.",
     ),
     _entry(
-        "global-cumsum-reversed",
-        ("0.5.2", "0.6.0"),
-        "ops.utils.cumsum.chunk_global_cumsum",
-        "sequences.py::global_cumsum",
-        (f"{_PULL}1095",),
-        Fault.PRECISION,
-        "A reversed sum is the total less the prefix, which cancels.",
-    ),
-    _entry(
         "conv-gradient-strides",
         ("0.5.0", "0.5.1"),
         "modules.conv.causal_conv1d",
@@ -173,21 +146,11 @@ FLA: Final = (
                 kind,
                 "dstate",
                 True,
-                "The gradient of the initial state reads it so still: the fault of the "
-                "next entry, mended in 0.6.0.",
+                "The gradient of the initial state reads it so still, up to 0.5.2: "
+                "see #1138.",
             )
             for kind in ("value", "inf_unexpected", "nan_unexpected")
         ),
-    ),
-    _entry(
-        "conv-state-gradient-strides",
-        ("0.5.2", "0.6.0"),
-        "modules.conv.causal_conv1d",
-        "sequences.py::causal_conv1d.backward",
-        (f"{_ISSUE}1138", f"{_PULL}1139"),
-        Fault.STRIDE,
-        "The gradient of the initial state reads an expanded upstream gradient out of "
-        "bounds.",
     ),
     _entry(
         "conv-short-chunk-gradient",
@@ -310,45 +273,5 @@ FLA: Final = (
         Fault.WRONG,
         "Every block of the values is stored at the first one's place; the rest of "
         "the result is never written.",
-    ),
-    _entry(
-        "rotary-int32",
-        ("0.5.2", "0.6.0"),
-        "modules.rotary.rotary_embedding",
-        "sequences.py::rotary",
-        (f"{_PULL}1082",),
-        Fault.INT32,
-        "Token times row size wraps in int32.",
-        _HUGE,
-    ),
-    _entry(
-        "layer-norm-int32",
-        ("0.5.2", "0.6.0"),
-        "modules.layernorm.layer_norm",
-        "modules.py::layer_norm",
-        (f"{_PULL}1082",),
-        Fault.INT32,
-        "Row times row size wraps in int32 where a row has more than 512 elements.",
-        _HUGE,
-    ),
-    _entry(
-        "conv-int32",
-        ("0.4.2", "0.5.0"),
-        "modules.convolution.causal_conv1d",
-        "sequences.py::causal_conv1d",
-        (f"{_PULL}783",),
-        Fault.INT32,
-        "Batch times row size wraps in int32.",
-        _HUGE,
-    ),
-    _entry(
-        "conv-many-sequences",
-        ("0.5.2", "0.6.0"),
-        "modules.conv.causal_conv1d",
-        "sequences.py::causal_conv1d_update",
-        (f"{_PULL}1097",),
-        Fault.LAUNCH,
-        "More than 65,535 sequences are one dimension of the grid.",
-        "the interpreter has no limit of the grid",
     ),
 )

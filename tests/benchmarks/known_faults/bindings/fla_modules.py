@@ -12,15 +12,11 @@ from kfuzz.contracts import operators as ops
 from tests.benchmarks.known_faults.bindings.released import call, first
 
 _ACTIVATIONS = ("modules.activations.ops", "modules.activations")
-_NORMS = ("modules.norm.layernorm", "modules.layernorm")
 _GATED = ("modules.norm.fused_norm_gate", "modules.fused_norm_gate")
 _PENALTY = 1e-4
 _ROWS: Any = {"layouts": "inner_contiguous", "offsets": "int32"}
 ROWS = "N >= 1 and N <= 4096"
 
-logsigmoid = kfuzz.Operator(
-    "logsigmoid", inputs={"x": ks.tensors("*")}, oracle=functional.logsigmoid
-)
 bias_gelu = kfuzz.Operator(
     "bias_gelu",
     inputs={"x": ks.tensors("N D"), "bias": ks.tensors("D", role="bias")},
@@ -52,17 +48,6 @@ def _gated_norm_linear(
     return _gated_norm(x, gate, weight, torch.zeros_like(weight)) @ linear.T
 
 
-gated_norm = kfuzz.Operator(
-    "gated_norm",
-    inputs={
-        "x": ks.tensors("B N"),
-        "gate": ks.tensors("B N"),
-        "weight": ks.tensors("N", role="weight"),
-        "bias": ks.tensors("N", role="bias"),
-    },
-    oracle=_gated_norm,
-    shape_class=f"B >= 1 and {ROWS}",
-)
 gated_norm_linear = kfuzz.Operator(
     "gated_norm_linear",
     inputs={
@@ -73,26 +58,6 @@ gated_norm_linear = kfuzz.Operator(
     },
     oracle=_gated_norm_linear,
     shape_class="B >= 1 and M >= 1 and N >= 1 and N <= 256",
-)
-
-
-def _grouped_norm(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-) -> torch.Tensor:
-    parts = x.unflatten(-1, (2, -1))
-    flat = _norm(parts, torch.ones(()).to(x), torch.zeros(()).to(x)).flatten(-2)
-    return flat * weight + bias
-
-
-norm_of_two_groups = kfuzz.Operator(
-    "norm_of_two_groups",
-    inputs={
-        "x": ks.tensors("B N"),
-        "weight": ks.tensors("N", role="weight"),
-        "bias": ks.tensors("N", role="bias"),
-    },
-    oracle=_grouped_norm,
-    shape_class="B >= 1 and N >= 2 and N % 2 == 0 and N <= 1024",
 )
 
 
@@ -139,28 +104,14 @@ clipped_loss = kfuzz.Operator(
 kfuzz.kernel(replace(ops.silu, ranks=(2,)), **_ROWS, name="swish")(
     lambda x: first("swish", *_ACTIVATIONS)(x)
 )
-kfuzz.kernel(replace(ops.sigmoid, ranks=(2,)), **_ROWS, name="sigmoid")(
-    lambda x: first("sigmoid", *_ACTIVATIONS)(x)
-)
 kfuzz.kernel(replace(ops.swiglu, ranks=(2,)), **_ROWS, name="swiglu")(
     lambda gate, up: first("swiglu", *_ACTIVATIONS)(gate, up)
-)
-kfuzz.kernel(logsigmoid, name="logsigmoid")(
-    lambda x: first("logsigmoid", *_ACTIVATIONS)(x)
 )
 kfuzz.kernel(bias_gelu, dtypes=("float32",), name="bias_gelu", gradients=("x", "bias"))(
     lambda x, bias: first("bias_gelu_impl", *_ACTIVATIONS)(x, bias)
 )
 kfuzz.kernel(relu_squared, name="relu_squared")(
     lambda x: first("rwkv_relu_and_square_fwd", "ops.rwkv7.channel_mixing")(x, False)
-)
-kfuzz.kernel(ops.layer_norm, shape_class=ROWS, name="layer_norm", gradients=True)(
-    lambda x, weight, bias, eps=1e-5: first("layer_norm", *_NORMS)(
-        x, weight, bias, eps=eps
-    )
-)
-kfuzz.kernel(norm_of_two_groups, name="group_norm", gradients=True)(
-    lambda x, weight, bias: first("group_norm", *_NORMS)(x, weight, bias, num_groups=2)
 )
 kfuzz.kernel(penalty_gradient, dtypes=("float32",), name="l2_penalty")(
     lambda logits, grad: _gradient_of_penalty(logits, grad)
@@ -170,22 +121,6 @@ kfuzz.kernel(clipped_loss, dtypes=("float32",), name="grpo_with_old_logps")(
         "grpo_loss_with_old_logps", "modules.grpo.ops", "modules.grpo"
     )(logps, ref, old, torch.ones_like(logps) > 0, logps.shape[1], rewards)
 )
-
-
-@kfuzz.kernel(gated_norm, name="gated_norm", gradients=True)
-def _gated(
-    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-) -> torch.Tensor:
-    for name in ("layer_norm_gated", "layer_norm_swish_gate_fn"):
-        try:
-            function = first(name, *_GATED)
-        except ModuleNotFoundError:
-            continue
-        result: torch.Tensor = call(
-            function, x=x, g=gate, o=gate, weight=weight, bias=bias, eps=1e-5
-        )
-        return result
-    raise ModuleNotFoundError("this release has no gated norm")
 
 
 @kfuzz.kernel(

@@ -33,17 +33,6 @@ def _empty_state(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(_outer(k[:, 0], v[:, 0]))
 
 
-def _delta_rule(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor
-) -> torch.Tensor:
-    state, outputs = _empty_state(k, v), []
-    for t in range(q.shape[1]):
-        new = beta[:, t].unsqueeze(-1) * (v[:, t] - _read(state, k[:, t]))
-        state = state + _outer(k[:, t], new)
-        outputs.append(_read(state, q[:, t]))
-    return torch.stack(outputs, 1)
-
-
 def _gated_delta_rule_by_key(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -86,12 +75,6 @@ def _normalised(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tens
     return torch.stack(outputs, 1)
 
 
-delta_rule = kfuzz.Operator(
-    "delta_rule",
-    inputs={**_HEADS, "beta": ks.tensors("B T H")},
-    oracle=_delta_rule,
-    shape_class=_SMALL,
-)
 gated_delta_rule_by_key = kfuzz.Operator(
     "gated_delta_rule_by_key",
     inputs={**_HEADS, "g": ks.tensors("B T H K"), "beta": ks.tensors("B T H")},
@@ -111,23 +94,6 @@ normalised_attention = kfuzz.Operator(
     oracle=_normalised,
     shape_class=_SMALL,
 )
-
-
-@kfuzz.kernel(delta_rule, dtypes=("float32",), nonfinite="undefined")
-def gated_delta_rule_without_gate(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, beta: torch.Tensor
-) -> torch.Tensor:
-    result: torch.Tensor = call(
-        first(
-            "fused_recurrent_gated_delta_rule", "ops.gated_delta_rule.fused_recurrent"
-        ),
-        q=q,
-        k=k,
-        v=v,
-        beta=beta,
-        scale=1.0,
-    )[0]
-    return result
 
 
 @kfuzz.kernel(gated_delta_rule_by_key, dtypes=("float32",), nonfinite="undefined")

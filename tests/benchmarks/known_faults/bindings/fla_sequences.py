@@ -14,11 +14,6 @@ _CONVOLUTION = (
     "modules.conv.causal_conv1d",
     "modules.convolution",
 )
-_UPDATE = (
-    "modules.causal_conv1d.ops",
-    "modules.conv.triton.ops",
-    "modules.convolution",
-)
 _ROTARY = ("modules.rotary.ops", "modules.rotary")
 _CUMSUM = "ops.utils.cumsum"
 _CHUNK = 16
@@ -76,12 +71,6 @@ reversed_sums = kfuzz.Operator(
     oracle=_reversed_sums,
     shape_class="B >= 1 and T >= 1 and H >= 1",
 )
-reversed_total_sums = kfuzz.Operator(
-    "reversed_total_sums",
-    inputs={"g": ks.tensors("B T H")},
-    oracle=lambda g: g.flip(1).cumsum(1).flip(1),
-    shape_class="B >= 1 and T >= 1 and H >= 1",
-)
 convolution = kfuzz.Operator(
     "causal_convolution",
     inputs={
@@ -105,16 +94,6 @@ convolution_with_state = kfuzz.Operator(
     ),
     outputs=("y", "final"),
     shape_class="W == 4 and B >= 1 and T >= 1 and D >= 1 and T <= 12 and D <= 16",
-)
-convolution_step = kfuzz.Operator(
-    "causal_convolution_step",
-    inputs={
-        "x": ks.tensors("B T D"),
-        "weight": ks.tensors("D W", role="weight"),
-        "state": ks.tensors("B D W"),
-    },
-    oracle=_convolved,
-    shape_class="W == 4 and T == 1 and B >= 1 and D >= 1 and D <= 16",
 )
 padded_rotary = kfuzz.Operator(
     "padded_rotary",  # rows before a sequence begins are 0
@@ -144,11 +123,6 @@ kfuzz.kernel(reversed_sums, dtypes=("float32",), name="local_cumsum")(
         head_first=False,
     )
 )
-kfuzz.kernel(reversed_total_sums, dtypes=("float32",), name="global_cumsum")(
-    lambda g: call(
-        first("chunk_global_cumsum", _CUMSUM), s=g, reverse=True, head_first=False
-    )
-)
 
 
 def _convolve(
@@ -174,18 +148,6 @@ kfuzz.kernel(
     name="causal_conv1d_with_state",
     gradients=("x", "state"),
 )(lambda x, weight, state: tuple(_convolve(x, weight, state, final=True)[:2]))
-
-
-@kfuzz.kernel(convolution_step, name="causal_conv1d_update")
-def _update(x: torch.Tensor, weight: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-    result = call(
-        first("causal_conv1d_update", *_UPDATE),
-        x=x,
-        cache=state.clone(memory_format=torch.contiguous_format),  # overwritten
-        weight=weight,
-    )
-    y: torch.Tensor = result[0] if isinstance(result, tuple) else result
-    return y
 
 
 # Padding is no index of the kernel: beyond the sequence it hides every row.

@@ -143,34 +143,6 @@ def fused_linear_cross_entropy_none(
     ).to(x.dtype)
 
 
-@kfuzz.kernel(
-    ops.linear_cross_entropy.fixed(reduction="sum"),
-    algorithm=_FORM,
-    shape_class=_SIZES,
-    intermediates="output",
-    out_of_bounds="undefined",
-)
-def fused_linear_cross_entropy_bias(
-    x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, bias: torch.Tensor
-) -> torch.Tensor:
-    return only(
-        apply(
-            liger(
-                "LigerFusedLinearCrossEntropyFunction", "ops.fused_linear_cross_entropy"
-            ),
-            _input=x,
-            weight=weight,
-            target=target,
-            bias=bias,
-            ce_weight=None,
-            ignore_index=-100,
-            lse_square_scale=0.0,
-            label_smoothing=0.0,
-            reduction="sum",
-        )
-    ).to(x.dtype)
-
-
 def _kl_div(
     x: torch.Tensor, target: torch.Tensor, reduction: str, log_target: bool
 ) -> torch.Tensor:
