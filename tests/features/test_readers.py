@@ -167,10 +167,12 @@ def _certified() -> dict[str, bytes]:
 
 
 def _certificate(path: Path) -> None:
-    made = attested(strict_json.loads(read_plain(path, 1 << 24)))
-    statement_page(made.statement)
-    for name in made.digests:
-        place_of(name, path.parent)
+    document = strict_json.loads(read_plain(path, 1 << 24))
+    if isinstance(document, dict):
+        digests, made = attested(document)
+        statement_page(made)
+        for name in digests:
+            place_of(name, path.parent)
 
 
 def _enveloped() -> dict[str, bytes]:
@@ -489,16 +491,18 @@ CHANGES: Final = (
 
 
 def audit(event: str, arguments: tuple[Any, ...]) -> None:
-    """Note what is written while a reader reads."""
-    if "reading" not in HELD:
-        return
-    if event in CHANGES:
-        WROTE.append(f"{event} {arguments[0]!r}")
-    elif event == "open":
+    """Note what is written outside of a folder while a reader reads."""
+    what = ""
+    if event == "open":
         path, _, flags = arguments
-        writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
-        if writes and HELD["reading"] not in str(path):
-            WROTE.append(f"open {path!r}")
+        if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
+            what = str(path)
+    elif event in CHANGES:
+        what, folder = f"{event} {arguments[0]!r}", arguments[-1]
+        if isinstance(folder, int) and folder >= 0:  # the name is below it
+            what += " in " + os.readlink(f"/proc/self/fd/{folder}")
+    if what and HELD.get("reading", what) not in what:
+        WROTE.append(what)
 
 
 HELD: dict[str, str] = {}

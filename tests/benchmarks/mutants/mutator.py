@@ -13,7 +13,6 @@ from tests.benchmarks.mutants.rules import Edit, Rule, Site, span
 from tests.benchmarks.mutants.specimens import (
     SPECIMENS,
     Specimen,
-    digest,
     is_kernel,
     live,
 )
@@ -48,11 +47,6 @@ class Mutant:
             self.specimen.text.splitlines(), self.text.splitlines(), lineterm="", n=0
         )
         return "\n".join(x for x in lines if not x.startswith(("---", "+++", "@@")))
-
-    @property
-    def digest(self) -> str:
-        """Tells the file from what it was when something was learnt of it."""
-        return digest(self.text)
 
     @property
     def file(self) -> str:

@@ -1,7 +1,6 @@
 """The correct Triton kernels, each as one file of its own that a mutator can change."""
 
 import ast
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -61,11 +60,6 @@ class Specimen:
                 inlined.append(own.segment(node))
         return "\n".join(lines) + "\n\n\n" + "\n\n\n".join(inlined) + "\n"
 
-    @property
-    def digest(self) -> str:
-        """Tells the file from what it was when something was learnt of it."""
-        return digest(self.text)
-
     @cached_property
     def tree(self) -> ast.Module:
         """The file's syntax."""
@@ -79,11 +73,6 @@ class Specimen:
             seen.add(name := left.pop())
             left |= (_called(known[name], self.known) & known.keys()) - seen
         yield from (node for name, node in known.items() if name in seen)
-
-
-def digest(text: str) -> str:
-    """Return what tells a file from another one."""
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def is_kernel(function: ast.FunctionDef) -> bool:
