@@ -126,21 +126,6 @@ def test_a_run_tells_what_a_run_on_one_machine_does(bench: Bench) -> None:
     assert not events[-1].interrupted
 
 
-def test_a_unit_is_the_run_itself_for_one_kernel(bench: Bench) -> None:
-    asked: list[Search] = []
-
-    def script(work: Search, worker: str) -> Script:
-        asked.append(work)
-        return whole()
-
-    bench.run(script)
-    (work,) = asked
-    assert work.config.seed == bench.config.seed
-    assert work.config.budget == bench.config.budget
-    assert work.config.targets == (NODE,)
-    assert not work.config.seen
-
-
 def test_what_a_lost_worker_had_is_done_anew_and_told_once(bench: Bench) -> None:
     def script(work: Search, worker: str) -> Script:
         if worker == "w2":
@@ -224,22 +209,6 @@ def test_a_unit_that_loses_its_workers_is_given_up(bench: Bench) -> None:
     assert "is lost: killed" in kernel(events).uncompared
     searches = [work for _, work in bench.fleet.assigned if isinstance(work, Search)]
     assert len(searches) == ATTEMPTS
-
-
-def test_each_kernel_has_a_unit_although_starting_takes_the_time(bench: Bench) -> None:
-    names = ["a", "b", "c"]
-    bench.places = tuple(Place(f"k.py::{n}", f"k.py::{n}", n) for n in names)
-    bench.config = replace(bench.config, budget=Budget(15.0))
-    asked: list[Search] = []
-
-    def script(work: Search, worker: str) -> Script:
-        asked.append(work)
-        yield 18.0, (finished(), None)
-
-    bench.run(script)
-    searched = [work.config.chosen[0] for work in asked if work.config.chosen]
-    assert searched == names
-    assert asked[-1].config.budget.max_time == 10.0
 
 
 def test_units_of_a_night_tell_one_fault_once(bench: Bench) -> None:

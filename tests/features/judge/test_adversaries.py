@@ -10,7 +10,6 @@ import pytest
 
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
-from tests.features.judge.adversaries.honest import HABITS, honest_ones
 from tests.features.judge.adversaries.suite import (
     Candidate,
     candidates,
@@ -56,14 +55,3 @@ def test_an_honest_one_conforms(
 ) -> None:
     made = outcome_of(candidate, zygotes, most_cases=6)
     assert made.verdict is Verdict.CONFORMS, made.reason
-
-
-def test_there_are_enough_of_both_and_a_seed_makes_others() -> None:
-    made = list(candidates(SEED, 1))
-    assert sum(c.wrong for c in made) >= 65
-    assert sum(not c.wrong for c in made) >= 150
-    habits = {h.name.partition(" with ")[2] for h in honest_ones()} - {""}
-    assert habits == set(HABITS)
-    texts = {c.source for c in made}
-    others = {c.source for c in candidates(SEED + 1, 1)}
-    assert len(others - texts) > 60

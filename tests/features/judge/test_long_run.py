@@ -8,7 +8,6 @@ from torch import Tensor
 
 from kfuzz.core.verdict import CaseReport, Failure, Kind
 from kfuzz.features.judge.case_judging import Recorded, long_run
-from kfuzz.features.judge.sandbox.meeting import Circumstances
 
 WRONG = Failure("K-VAL-01", Kind.VALUE, "wrong")
 LATE = 400
@@ -71,13 +70,3 @@ def test_an_argument_that_a_call_changes_is_judged(late: int) -> None:
     )  # fmt: skip
     assert found is not None
     assert calls == late + 1
-
-
-def test_no_seed_changes_how_many_threads_a_call_meets() -> None:
-    """A sum in another order would pass for a result that follows the seed."""
-    around = Circumstances(3)
-    for x in torch.rand(40, 4, 4):
-        around.begin()
-        met = [around.of(seed, [x]) for seed in range(8)]
-        assert len({each.threads for each in met}) == 1
-        assert len({each.seed for each in met}) == 8

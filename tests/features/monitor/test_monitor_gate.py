@@ -4,7 +4,6 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -14,13 +13,6 @@ from kfuzz.core.errors import UsageError
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.features.monitor import DeviceGate, Violation
 from kfuzz.features.monitor import monitored as gated
-from kfuzz.features.monitor.detectors import (
-    Statistics,
-    Usual,
-    coordinates,
-    statistics_of,
-)
-from kfuzz.features.monitor.seen import parts_of
 from tests.helpers import monitors
 from tests.helpers.monitors import settled
 
@@ -34,27 +26,6 @@ interpreted = pytest.mark.skipif(
 # As in `gate_kernel`, which is imported with Triton alone.
 WARM, FIRST, STEP = 100, 10, 0.5
 LEAST, MOST_DISTANT = 1e-30, 1e30
-
-
-class Running:
-    """The arithmetic of `gate_kernel`: where calls usually lie, and the threshold."""
-
-    def __init__(self, share: float, decay: float) -> None:
-        self._share = share
-        self.usual = Usual(decay)
-        self.threshold = math.log(LEAST)
-
-    def exceeds(self, tensors: list[Statistics]) -> bool:
-        calls = self.usual.calls
-        point = [x for s in tensors for x in coordinates(s, LEAST)]
-        total = self.usual.moved(point, unscaled=MOST_DISTANT)
-        distance = math.log(min(max(total, LEAST), MOST_DISTANT))
-        beyond = calls >= WARM and distance > self.threshold
-        if calls >= WARM:
-            self.threshold += STEP * (beyond - self._share)
-        elif calls >= FIRST:
-            self.threshold = max(self.threshold, distance)
-        return beyond
 
 
 class OnDevice:
@@ -84,42 +55,6 @@ class OnDevice:
 
         for half in (0, at.STATE.value):
             self.lane._numbers[half + at.CALLS.value] = float(WARM)
-
-
-@pytest.mark.slow
-@interpreted
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_statistic_is_that_of_numpy(dtype: torch.dtype) -> None:
-    from kfuzz.features.monitor.gate import gate_kernel as at
-
-    gate = DeviceGate(special=False)
-    call = OnDevice(gate, lambda x, w, i: x.sum() + w.sum() + i.sum(),
-                    lambda x, w, i: x.sum() + w.sum() + i.sum())  # fmt: skip
-    running = Running(gate.share, gate.decay)
-    draw = torch.Generator().manual_seed(0)
-    for number in range(13):
-        x = torch.randn(3, 700, generator=draw).mul(1.0 + number).to(dtype)
-        w = torch.randn(5, generator=draw).to(dtype)
-        if number == 11:
-            x[0, :3] = torch.tensor([math.nan, math.inf, -math.inf])
-        call(x, w, torch.arange(4))
-        sums = call.lane._numbers[at.SUMS.value :].view(-1, 4, 4).numpy()
-        for k, given in ((0, x), (1, w)):
-            wide = given.to(torch.float64).numpy()
-            kept = wide[np.isfinite(wide)]
-            got = sums[:, k]
-            assert got[:, 0].sum() == wide.size - kept.size
-            assert got[:, 1].max() == np.abs(kept).max()
-            np.testing.assert_allclose(got[:, 2].sum(), kept.sum(), atol=1e-3)
-            np.testing.assert_allclose(got[:, 3].sum(), (kept**2).sum(), rtol=1e-5)
-        running.exceeds([statistics_of(x), statistics_of(w)])
-    half = (1 - 13 % 2) * at.STATE.value  # written last
-    state = call.lane._numbers[half : half + at.STATE.value]
-    assert state[at.CALLS.value] == running.usual.calls == 13
-    assert float(state[at.THRESHOLD.value]) == pytest.approx(running.threshold, 1e-2)
-    centres = state[at.CENTRES.value :][:6].tolist()
-    assert centres == pytest.approx(running.usual.centre, rel=1e-4, abs=1e-5)
-    assert call.lane.news() is None
 
 
 @pytest.mark.slow
@@ -233,28 +168,6 @@ def test_calls_within_calls_keep_their_own_data() -> None:
     assert found.outliers == 6, found
     assert found.checked + found.dropped == 6, found
     assert [v.values["x"][1] for v in call.told if v.values] == [1.0, 1.0]
-
-
-@pytest.mark.slow
-@interpreted
-def test_a_long_call_is_not_taken_for_one_made_meanwhile() -> None:
-    from kfuzz.features.monitor.gate import gate_kernel as at
-
-    lane = OnDevice(DeviceGate(), lambda x: x * 2.0, lambda x: x * 2.0).lane
-    x = torch.ones(3)
-    first = lane.look([x], 0)
-    assert first is not None
-    for n in range(1, at.ENTRIES.value):
-        lane.after(lane.look([x], n), None)  # type: ignore[arg-type]
-    x[0] = math.inf
-    flagged = lane.look([x], at.ENTRIES.value)
-    assert flagged is not None
-    assert flagged.id % 2 == 1  # after an even one
-    lane.after(first, ("", *parts_of(x)))
-    lane.after(flagged, ("", *parts_of(x)))
-    told = lane.news()
-    assert told is not None
-    assert [u.number for u in told.kept] == [at.ENTRIES.value]
 
 
 @interpreted

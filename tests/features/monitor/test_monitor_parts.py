@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from kfuzz.features.monitor.counts import (
     read_counts,
 )
 from kfuzz.features.monitor.detectors import Centroid, NonFinite, statistics_of
-from kfuzz.features.monitor.gate.host import HostGate, signature_of
+from kfuzz.features.monitor.gate.host import HostGate
 from kfuzz.features.monitor.runtime import Checker
-from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot, Snapshot
+from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot
 from tests.helpers.monitors import SECONDS
 
 
@@ -59,27 +58,6 @@ def test_slots_of_a_ring_never_overlap_and_all_room_comes_back(
     assert ring.take(ring.capacity) is not None
 
 
-def test_room_is_free_again_only_when_no_copy_is_on_its_way() -> None:
-    """As from a GPU: a number in memory tells when the copies are there."""
-    waiting: list[Snapshot] = []
-    memory = Memory(4 * ALIGNMENT, waiting.append)
-    slot = memory.plain.take(ALIGNMENT)
-    assert slot is not None
-    made = Snapshot(memory.plain, slot)
-    made.flags = memory.plain.bytes_of(slot)[:16].view(torch.int64).zero_()
-    flags = made.flags
-    memory.give_up(made)
-    assert waiting == [made]
-    assert memory.used == ALIGNMENT
-    arriving = threading.Timer(0.01, lambda: flags.fill_(1))
-    arriving.start()
-    made.wait()
-    arriving.join()
-    assert made.is_there
-    memory.give_up(made)
-    assert memory.used == 0
-
-
 def test_snapshots_hold_every_layout_and_nothing_of_the_original() -> None:
     memory = Memory(1 << 16, lambda _: None)
     base = torch.randn(6, 8)
@@ -114,27 +92,6 @@ def test_calls_are_chosen_at_the_rate(rate: float) -> None:
     assert abs(chosen - 20_000 * rate) <= 4 * deviation
     assert gate.calls == 20_000
     assert gate.calls == 20_000  # asking counts nothing
-
-
-def test_signatures_differ_where_a_kernel_may_branch() -> None:
-    x = torch.zeros(4, 4)
-    shifted = torch.zeros(17)[1:].view(4, 4)
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
-        ((x,), {}),
-        ((x.t(),), {}),
-        ((x.half(),), {}),
-        ((x[:2],), {}),
-        ((shifted,), {}),
-        (([x],), {}),
-        ((x,), {"y": x}),
-        ((x, True), {}),
-        ((x, "mean"), {}),
-        ((x, "sum"), {}),
-        (({"a": x, "b": [x, x.t()]},), {}),
-    ]
-    found = [tuple(signature_of(*call)) for call in calls]
-    assert len(set(found)) == len(found)
-    assert signature_of((x, 1), {}) == signature_of((torch.ones(4, 4), 2), {})
 
 
 def test_ordinary_calls_are_outliers_about_as_often_as_asked() -> None:
