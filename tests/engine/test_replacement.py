@@ -15,7 +15,7 @@ from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.confirm import WITNESS_CHILDREN, WITNESSES, confirm
+from kfuzz.engine.confirm import WITNESS_CHILDREN, confirm
 from kfuzz.engine.search import campaign
 from kfuzz.engine.workers import children as running
 from kfuzz.engine.workers.children import Children, Place, Served
@@ -128,26 +128,21 @@ def showing(*shown: Signature | None) -> tuple[Any, Callable[[], int]]:
     )
 
 
-def test_what_chance_shows_twice_is_confirmed() -> None:
-    runner, asked = showing(None, None, BY_CHANCE, None, None, BY_CHANCE)
-    made = confirm(runner, CASE, BY_CHANCE)
-    assert made.state is State.CONFIRMED
-    assert made.failure is not None
-    assert made.note == "2 of 6 fresh processes"
-    assert asked() == 6
-
-
-def test_what_chance_shows_once_is_flaky() -> None:
-    runner, asked = showing(BY_CHANCE)
-    assert confirm(runner, CASE, BY_CHANCE).state is State.FLAKY
-    assert asked() == WITNESS_CHILDREN
-    assert WITNESSES == 2
-
-
-def test_what_chance_never_shows_again_is_unreproduced() -> None:
-    runner, _ = showing(ALWAYS, ALWAYS)  # another symptom is no witness
-    made = confirm(runner, CASE, BY_CHANCE)
-    assert (made.state, made.failure) == (State.UNREPRODUCED, None)
+@pytest.mark.parametrize(
+    ("shown", "state", "asks"),
+    [
+        ([None, None, BY_CHANCE, None, None, BY_CHANCE], State.CONFIRMED, 6),
+        ([BY_CHANCE], State.FLAKY, WITNESS_CHILDREN),
+        # Another symptom is no witness.
+        ([ALWAYS, ALWAYS], State.UNREPRODUCED, WITNESS_CHILDREN),
+    ],
+)
+def test_what_chance_shows_twice_is_confirmed(
+    shown: list[Signature | None], state: State, asks: int
+) -> None:
+    runner, asked = showing(*shown)
+    assert confirm(runner, CASE, BY_CHANCE).state is state
+    assert asked() == asks
 
 
 def test_what_does_not_follow_from_chance_has_to_show_every_time() -> None:

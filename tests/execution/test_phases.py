@@ -50,27 +50,6 @@ def test_a_request_is_divided_into_compiling_calling_and_the_rest() -> None:
     assert spent.running == spent.calling + spent.rest
 
 
-def test_each_request_counts_by_itself() -> None:
-    phases = Phases()
-    phases.begin()
-    with by_kernel():
-        compiles()
-    phases.end()
-    phases.begin()
-    spent = phases.end()
-    assert (spent.compiled, spent.compiling, spent.calling) == (0, 0.0, 0.0)
-
-
-def test_what_comes_from_a_cache_takes_time_but_is_not_compiled() -> None:
-    phases = Phases()
-    phases.begin()
-    with by_kernel():
-        compiles(cached=True)
-    spent = phases.end()
-    assert spent.compiled == 0
-    assert spent.compiling > 0
-
-
 def test_a_compilation_that_raises_ends_with_its_call() -> None:
     phases = Phases()
     phases.begin()
@@ -80,19 +59,6 @@ def test_a_compilation_that_raises_ends_with_its_call() -> None:
     spent = phases.end()
     assert spent.compiling >= A_WHILE
     assert spent.rest >= 3 * A_WHILE
-
-
-def test_kernels_of_kfuzzs_own_count_among_the_rest() -> None:
-    phases = Phases()
-    phases.begin()
-    compiles()
-    with compiling.at_work():
-        time.sleep(A_WHILE)
-    with by_kernel():
-        pass
-    spent = phases.end()
-    assert (spent.compiled, spent.compiling) == (0, 0.0)
-    assert spent.rest >= 2 * A_WHILE
 
 
 def test_what_is_built_in_a_call_counts_as_compiling() -> None:

@@ -28,7 +28,6 @@ from kfuzz.execution.processes import wire as table
 from kfuzz.execution.processes.wire import (
     MAX_FRAME_BYTES,
     Channel,
-    WireClosed,
     WireError,
     WireTimeout,
 )
@@ -495,32 +494,6 @@ def test_malformed_frames_are_refused(ends, sent, told):
     theirs.sendall(sent)
     with pytest.raises(WireError, match=told):
         channel.receive(PATIENCE)
-
-
-def test_a_frame_may_arrive_in_pieces(ends):
-    channel, theirs = ends
-    frame = b'\0\0\0\x07{"a":1}'
-    for byte in frame[:-1]:
-        theirs.send(bytes([byte]))
-        with pytest.raises(WireTimeout):
-            channel.receive(0.0)
-    theirs.send(frame[-1:])
-    assert channel.receive(0.0) == {"a": 1}
-
-
-def test_a_frame_cut_short_is_told(ends):
-    channel, theirs = ends
-    theirs.sendall(b'\0\0\0\x07{"a"')
-    theirs.close()
-    with pytest.raises(WireClosed, match="middle of a frame"):
-        channel.receive(PATIENCE)
-
-
-def test_oversized_messages_are_not_sent(ends):
-    channel, _ = ends
-    with pytest.raises(WireError, match="over the limit"):
-        channel.send({"a": "x" * MAX_FRAME_BYTES})
-    channel.send({}, 1.0)
 
 
 def test_a_reader_that_stands_still_is_not_waited_for(ends):

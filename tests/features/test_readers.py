@@ -322,9 +322,10 @@ def _version() -> dict[str, bytes]:
 
 def _use_version(path: Path) -> None:
     (path.parent / "url").write_text("memory://corpus")
-    read = Mirror(Corpus(path.parent / "findings"))._read("k/e", path.read_bytes())
-    if read.finding is not None:
-        _show(read.finding)
+    mirror = Mirror(Corpus(path.parent / "findings"))
+    _, made, *_ = mirror._read("k/e", path.read_bytes())
+    if made is not None:
+        _show(made)
 
 
 CUDA: Final = b"""

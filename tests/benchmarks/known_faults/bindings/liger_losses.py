@@ -68,15 +68,8 @@ kl_div_of_probabilities = kfuzz.Operator(
 )
 
 
-@kfuzz.kernel(
-    ops.cross_entropy.fixed(reduction="none"),
-    algorithm=_FORM,
-    intermediates="output",
-    out_of_bounds="undefined",
-    gradients=("logits",),
-)
-def cross_entropy_none(
-    logits: torch.Tensor, target: torch.Tensor, ignore_index: int = -100
+def _cross_entropy(
+    logits: torch.Tensor, target: torch.Tensor, ignore_index: int, reduction: str
 ) -> torch.Tensor:
     return only(
         apply(
@@ -87,9 +80,22 @@ def cross_entropy_none(
             ignore_index=ignore_index,
             lse_square_scale=0.0,
             label_smoothing=0.0,
-            reduction="none",
+            reduction=reduction,
         )
     )
+
+
+@kfuzz.kernel(
+    ops.cross_entropy.fixed(reduction="none"),
+    algorithm=_FORM,
+    intermediates="output",
+    out_of_bounds="undefined",
+    gradients=("logits",),
+)
+def cross_entropy_none(
+    logits: torch.Tensor, target: torch.Tensor, ignore_index: int = -100
+) -> torch.Tensor:
+    return _cross_entropy(logits, target, ignore_index, "none")
 
 
 # A mean of no rows is 0 by the library's tests, NaN by torch's.
@@ -102,18 +108,7 @@ def cross_entropy_none(
 def cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, ignore_index: int = -100
 ) -> torch.Tensor:
-    return only(
-        apply(
-            liger("LigerCrossEntropyFunction", "ops.cross_entropy"),
-            _input=logits.clone(),
-            target=target,
-            weight=None,
-            ignore_index=ignore_index,
-            lse_square_scale=0.0,
-            label_smoothing=0.0,
-            reduction="sum",
-        )
-    )
+    return _cross_entropy(logits, target, ignore_index, "sum")
 
 
 @kfuzz.kernel(
