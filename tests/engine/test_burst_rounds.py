@@ -135,16 +135,6 @@ def test_a_frequent_known_failure_does_not_hide_a_rare_one() -> None:
     assert turn.found[1].failure == touches
 
 
-def test_a_burst_that_ends_its_child_is_judged_member_by_member() -> None:
-    lost = Screened(lost="the child died of SIGSEGV", spent=True)
-    made, runner, turn, _ = round_of([lost], [CLEAN, CLEAN, FAILS])
-    made.take(burst(2))
-    made.collect()
-    fills = [c.tensors["x"].fill for c in runner.cases]
-    assert len({f.seed for f in fills if f}) == 3
-    assert turn.found is not None
-
-
 def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:
     lost = Screened(lost="the child died of SIGSEGV", spent=True)
     made, runner, _, record = round_of([lost], [CLEAN])
