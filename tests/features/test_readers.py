@@ -96,7 +96,7 @@ from tests.helpers.events import campaign
 from tests.helpers.findings import finding
 from tests.helpers.statements import kernel, statement
 
-TRIES: Final = int(os.environ.get("KFUZZ_INPUTS", "150"))
+TRIES: Final = int(os.environ.get("KFUZZ_INPUTS", "1000"))
 SECONDS: Final = 2
 # Bytes of address space: what would take the machine's memory fails here.
 MEMORY: Final = 8 << 30
