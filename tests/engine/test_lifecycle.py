@@ -138,6 +138,13 @@ def test_a_minimum_that_does_not_come_again_leaves_the_case_as_found() -> None:
     assert final.reduction.stopped == "the minimum did not reproduce"
 
 
+def test_without_time_a_finding_is_confirmed_and_no_more() -> None:
+    runner = Scripted(lambda case: True)
+    final, _ = taken(runner, found(20), seconds=0.0)
+    assert runner.fresh == [(20, CONFIRMED)]
+    assert final.state is State.CONFIRMED
+
+
 def test_what_cannot_be_told_apart_in_time_is_confirmed_and_stays_open() -> None:
     runner = Scripted(lambda case: case.elements >= 3)
     runner.undiagnosed = True

@@ -33,11 +33,13 @@ from tests.benchmarks.known_faults.decide import (
     tally,
 )
 from tests.benchmarks.known_faults.entry import BINDINGS, Entry, Fault
-from tests.benchmarks.known_faults.table import ENTRIES
+from tests.benchmarks.known_faults.fla_entries import FLA
+from tests.benchmarks.known_faults.liger_entries import LIGER
 
 ROOT: Final = Path(__file__).parents[3]
 # A run keeps its time to within 5 % or 10 s; start and end come on top.
 GRACE_SECONDS: Final = 300.0
+ENTRIES: Final = (*LIGER, *FLA)
 _HEADS: Final = (
     "entry", "class", "versions", "outcome", "finding", "first, s", "cases",
     "elements", "cases, fixed", "on the fixed version",

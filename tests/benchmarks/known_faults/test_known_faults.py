@@ -7,12 +7,11 @@ import pytest
 
 from tests.benchmarks.known_faults import run
 from tests.benchmarks.known_faults.entry import BINDINGS
-from tests.benchmarks.known_faults.table import ENTRIES
 
 
 def test_every_entry_is_complete() -> None:
-    assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
-    for entry in ENTRIES:
+    assert len({entry.name for entry in run.ENTRIES}) == len(run.ENTRIES)
+    for entry in run.ENTRIES:
         file, _, kernel = entry.binding.partition("::")
         assert kernel.partition(".")[0] in (BINDINGS / file).read_text(), entry.name
         assert entry.threads, entry.name
