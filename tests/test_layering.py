@@ -206,6 +206,7 @@ def test_an_allowed_import_passes(module: str, source: str) -> None:
 
 
 def test_the_tree_only_shrinks() -> None:
+    pytest.importorskip("kfuzz.features")  # without them it is another tree
     found = sizes()["ALL product"]
     grown = {what: found[what] for what, most in MOST.items() if found[what] > most}
     assert not grown, f"take away as much as you add: at most {MOST}"

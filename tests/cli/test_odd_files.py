@@ -46,6 +46,7 @@ def test_a_project_s_file(
 def test_a_statement_and_a_monitor_s_state(
     verb: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("kfuzz.features")
     path = tmp_path / "file"
     match kind:
         case "pipe":
@@ -75,6 +76,7 @@ def test_a_statement_and_a_monitor_s_state(
 def test_counts_that_are_none_are_no_success(
     text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("kfuzz.features")
     path = tmp_path / "state.jsonl"
     path.write_text(text)
     assert main(["monitor-report", str(path)]) == 2

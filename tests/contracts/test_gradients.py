@@ -35,12 +35,13 @@ from kfuzz.core.finding import Finding, Target, host_fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.scripts import script
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.strategies.parameters import IndexParameter
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import pinned as spec
+from tests.helpers.kernel_draws import drawn
 
 SIZES = {"B": 2, "H": 4, "G": 2, "S": 3, "T": 5, "D": 4, "E": 4, "C": 4, "L": 3}
 
@@ -61,13 +62,6 @@ def bound(
 
 def bench_of(made: BoundKernel) -> Evaluator:
     return Evaluator(made, setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(CLASSES)))
-
-
-def spec(values: Any, axes: str, strides: tuple[int, ...] | None = None) -> TensorSpec:
-    x = torch.as_tensor(values, dtype=torch.float32)
-    raw = x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    names = tuple(axes.split())
-    return TensorSpec(tuple(x.shape), names, "float32", strides, values=raw)
 
 
 def judged(
@@ -206,19 +200,6 @@ def test_operators_of_the_users_own_are_differentiated_by_autograd() -> None:
         )
 
 
-def drawn(made: BoundKernel, count: int) -> list[Case]:
-    found: list[Case] = []
-
-    def take(case: Case) -> CaseReport | None:
-        found.append(case)
-        return None
-
-    strategy = strategy_of(made, SIZE_BUDGETS["cpu"])
-    assert strategy is not None
-    search_round(strategy, take, cases=count, seed_value=3)
-    return found
-
-
 def test_gradients_of_reductions_lack_the_reduced_axis() -> None:
     made = bound(ops.sum, lambda x, dim: x.sum(dim))
     cases = drawn(made, 60)
@@ -245,7 +226,7 @@ ROW = {"x": spec([1.0, 2.0, 3.0], "d0"), "grad_y": spec([1.0, 2.0, 4.0], "d0")}
 def test_strides_of_the_gradient_are_seen() -> None:
     right = bound(ops.relu, torch.relu)
     wrong = bound(ops.relu, around(torch.relu, before=without_strides))
-    strided = {**ROW, "grad_y": spec([1.0, 2.0, 4.0], "d0", (3,))}
+    strided = {**ROW, "grad_y": spec([1.0, 2.0, 4.0], "d0", strides=(3,))}
     for made in (right, wrong):
         assert judged(made, ROW).verdicts["K-GRD-01"] is Verdict.CONFORMS
     assert judged(right, strided).verdicts["K-GRD-01"] is Verdict.CONFORMS

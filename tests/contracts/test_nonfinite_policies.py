@@ -1,7 +1,6 @@
 """nonfinite="mask" and "raise": what becomes of NaN and infinities in the data."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -11,17 +10,11 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.suite import contracts_of
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from tests.helpers.judged_cases import judged
+from tests.helpers.judged_cases import judged, pinned
 
 CONFORMS, VIOLATES = Verdict.CONFORMS, Verdict.VIOLATES
 INF, NAN = float("inf"), float("nan")
 SPOILT = (1.0, NAN, -2.0, INF, 3.0, -INF)
-
-
-def pinned(values: Any, axes: str, dtype: str = "float32") -> TensorSpec:
-    x = torch.tensor(values, dtype=getattr(torch, dtype))
-    data = x.reshape(-1).view(torch.uint8).numpy().tobytes() if x.numel() else b""
-    return TensorSpec(tuple(x.shape), tuple(axes.split()), dtype, values=data)
 
 
 def of(*values: float) -> Case:

@@ -5,46 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Plant
-from kfuzz.numerics.compare import Outcome, compare
+from kfuzz.numerics.compare import Outcome
 from tests.helpers import correct_algorithms as correct
-from tests.helpers.operator_cases import (
-    DTYPES,
-    OPERATORS,
-    TORCH,
-    Algorithm,
-    case_of,
-    compared,
-    describe,
-    pose_case,
-    posed,
-)
-
-NAMES = list(OPERATORS)
-
-
-def fails_on(
-    name: str,
-    dtype: str,
-    impostor: Algorithm,
-    family: str,
-    shape: tuple[int, ...],
-    *,
-    other: str = "randn",
-    seed: int = 1,
-    claims: Declaration | None = None,
-) -> bool:
-    scalars = {"dim": -1} if name in ("sum", "softmax", "amax") else {}
-    if name == "layer_norm":
-        scalars = {"eps": 1e-5}
-    case = case_of(name, dtype, family, shape, scalars, other=other, seed=seed)
-    values, problem, acceptance = pose_case(OPERATORS[name], case, claims)
-    made = compared(impostor, case, values, problem, acceptance)
-    return bool(made.missed.any())
-
-
-SHAPE = {name: (4, 64, 4) if name == "matmul" else (4, 64) for name in NAMES}
+from tests.helpers.impostors import DTYPES, Algorithm, pose_case, posed
+from tests.helpers.subjects.basic import SUBJECTS, TORCH, pose, setup
 
 
 def dropped(name: str, keep: int) -> Algorithm:
@@ -77,12 +42,12 @@ REDUCING = ["sum", "softmax", "layer_norm", "matmul", "amax"]
 @pytest.mark.parametrize("name", REDUCING)
 def test_a_dropped_tail_is_refused(name: str, dtype: str) -> None:
     shape = (4, 65, 4) if name == "matmul" else (4, 65)
+    sizes = setup(name, *shape, **SUBJECTS[name].ordinary.scalars)
     for family in ("tail_big", "onehot_tail", "ramp"):
         other = "ones" if name == "matmul" else "randn"
-        found = (
-            fails_on(name, dtype, dropped(name, 64), family, shape, other=other, seed=s)
-            for s in range(1, 7)
-        )
+        cases = (pose(name, dtype, family, sizes, other=other, seed=s)
+                 for s in range(1, 7))  # fmt: skip
+        found = (bool(c.judge(dropped(name, 64)).missed.any()) for c in cases)
         assert any(found), family
 
 
@@ -104,55 +69,46 @@ def test_intermediates_in_the_output_format_are_admitted_where_declared(
 
     kernel: Algorithm = softmax if name == "softmax" else layer_norm
     refused = 0
-    for case, values, problem, loose in posed(
-        name, dtype, (("intermediates", "output"),)
-    ):
-        if next(iter(values.values())).numel() == 0:
+    for strict in posed(SUBJECTS[name], dtype):
+        if next(iter(strict.values.values())).numel() == 0:
             continue
-        assert not compared(kernel, case, values, problem, loose).missed.any(), (
-            describe(case)
-        )
-        strict = pose_case(OPERATORS[name], case)[2]
-        refused += bool(compared(kernel, case, values, problem, strict).missed.any())
+        loose = pose_case(SUBJECTS[name], strict.case, intermediates="output")
+        assert not loose.judge(kernel).missed.any(), str(loose)
+        refused += bool(strict.judge(kernel).missed.any())
     assert refused > 10
 
 
 def test_flushing_a_subnormal_against_an_infinity_may_give_nan() -> None:
     """Matrix units that flush their operands compute 0 * Inf."""
-    plain = case_of("matmul", "bfloat16", "zeros", (1, 2, 1), {}, other="ones")
+    sizes = setup("matmul", 1, 2, 1)
+    plain = pose("matmul", "bfloat16", "zeros", sizes, other="ones").case
     # The least subnormal meets +Inf.
     small = replace(plain.tensors["a"], plants=(Plant((0, 1), 1),))
     infinite = replace(plain.tensors["b"], plants=(Plant((1, 0), 0x7F80),))
     case = plain.with_tensor("a", small).with_tensor("b", infinite)
-    results = torch.tensor([math.inf, math.nan, -math.inf, 0.0]).reshape(4, 1, 1, 1)
-    any_mode = pose_case(OPERATORS["matmul"], case)[2]
-    missed = [bool(compare(y, any_mode).missed) for y in results]
-    assert missed == [False, False, True, True]
-    claims = Declaration(subnormals="preserve")
-    strict = pose_case(OPERATORS["matmul"], case, claims)[2]
-    missed = [bool(compare(y, strict).missed) for y in results]
-    assert missed == [False, True, True, True]
+    results = torch.tensor([math.inf, math.nan, -math.inf, 0.0]).reshape(4, 1, 1)
+    for claims, wanted in (
+        ({}, [False, False, True, True]),
+        ({"subnormals": "preserve"}, [False, True, True, True]),
+    ):
+        made = pose_case(SUBJECTS["matmul"], case, **claims)
+        assert [made.refuses({"y": y}) for y in results] == wanted
 
 
 def test_flushed_weights_and_biases_of_layer_norm_are_admitted() -> None:
-    case = case_of(
-        "layer_norm", "float32", "randn", (8, 128), {"eps": 1e-5}, other="minnormal"
-    )
-    values, problem, acceptance = pose_case(OPERATORS["layer_norm"], case)
-    flushing = correct.LAYER_NORMS["flushing_norm"]
-    made = compared(flushing, case, values, problem, acceptance)
-    assert not made.missed.any()
+    sizes = setup("layer_norm", 8, 128, eps=1e-5)
+    case = pose("layer_norm", "float32", "randn", sizes, other="minnormal")
+    assert not case.judge(correct.LAYER_NORMS["flushing_norm"]).missed.any()
 
 
 def test_float16_intermediates_that_overflow_or_vanish_are_undecided() -> None:
     """Squares of 300 exceed float16; an eps of 1e-12 is zero in it."""
-    claims = Declaration(intermediates="output")
-    operator = OPERATORS["layer_norm"]
     for family, eps in (("absorb", 0.1), ("all_equal", 1e-12)):
-        case = case_of("layer_norm", "float16", family, (2, 31), {"eps": eps})
-        acceptance = pose_case(operator, case, claims)[2]
-        made = compare(torch.full((1, 2, 31), math.nan), acceptance)
-        assert (made.outcomes == Outcome.UNDECIDED).all()
-        declared_wide = pose_case(operator, case)[2]
-        made = compare(torch.full((1, 2, 31), math.nan), declared_wide)
-        assert (made.outcomes == Outcome.NAN_UNEXPECTED).all()
+        sizes = setup("layer_norm", 2, 31, eps=eps)
+        for claims, wanted in (
+            ({"intermediates": "output"}, Outcome.UNDECIDED),
+            ({}, Outcome.NAN_UNEXPECTED),
+        ):
+            case = pose("layer_norm", "float16", family, sizes, **claims)
+            made = case.judge(lambda *_, **__: torch.full((2, 31), math.nan))
+            assert (made.outcomes == wanted).all()

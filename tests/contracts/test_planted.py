@@ -13,6 +13,7 @@ from kfuzz.core.statement import Role
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import pinned
 
 ENTRIES = {e.witness.kernel: e for e in roster("cpu")}
 INCIDENTS = {
@@ -20,12 +21,6 @@ INCIDENTS = {
     "incident_reward_hacking": "C-CMP-03",
     "incident_silent_index": "C-EXC-02",
 }
-
-
-def pinned(values: object, axes: str, dtype: str = "float32") -> TensorSpec:
-    x = torch.tensor(values, dtype=getattr(torch, dtype))
-    raw = x.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return TensorSpec(tuple(x.shape), tuple(axes.split()), dtype, values=raw)
 
 
 def row(values: list[float], dtype: str = "float32") -> dict[str, TensorSpec]:

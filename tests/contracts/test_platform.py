@@ -16,7 +16,7 @@ from torch.nn import functional
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operators import relu
-from kfuzz.contracts.platform import products, torch_cpu, torch_cuda
+from kfuzz.contracts.platform import torch_cpu, torch_cuda
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import (
@@ -106,22 +106,6 @@ def test_what_is_no_version_is_refused() -> None:
         holds(Claim("approx", True, "read", since="2.11"), "cpu", "main")
 
 
-def test_kernels_are_bound_as_declared_for_their_device() -> None:
-    cpu, cuda = bound(torch_cpu), bound(torch_cuda)
-    assert set(cpu) == {k.name for k in kernels("cpu", VERSION)}
-    assert set(cuda) == {k.name for k in kernels("cuda", VERSION)}
-    # A default of torch's on CUDA, its flag the other way, and the CPU.
-    assert cuda["torch_conv2d"].declaration.accumulator == "tf32"
-    assert cuda["torch_conv2d_ieee"].declaration.accumulator == "float32"
-    assert cpu["torch_conv2d"].declaration.accumulator == "float32"
-    for dtype in ("float16", "bfloat16"):
-        reduced = cuda[f"torch_matmul_{dtype}"].declaration
-        assert reduced.accumulator == f"splitk({products.PARTS}, {dtype})"
-        assert reduced.dtypes == (dtype,)
-    assert cuda["torch_matmul_full_reduction"].declaration.accumulator == "float32"
-    assert "torch_matmul_tf32" not in cpu
-
-
 @pytest.mark.parametrize(
     "name", ["torch_matmul_tf32", "torch_matmul_full_reduction", "torch_conv2d_ieee"]
 )
@@ -151,20 +135,6 @@ def test_a_kernel_that_sets_a_flag_restores_it(name: str) -> None:
 def test_torch_s_kernels_on_the_cpu_are_all_witnesses() -> None:
     witnesses = {w.kernel for w in everywhere().values() if w.module == "torch_ops"}
     assert witnesses == set(bound(torch_cpu)) == set(bound(torch_ops))
-
-
-def test_witnesses_claim_less_only_where_a_defect_is_listed() -> None:
-    for name, honest in bound(torch_cpu).items():
-        claims = bound(torch_ops)[name].declaration
-        given = excuses(name, DEFECTS, "cpu", VERSION)
-        assert claims == (
-            honest.operator.defaults.declare(
-                name, **{n: getattr(honest.declaration, n) for n in honest.explicit}
-                | given,
-            )
-        )  # fmt: skip
-        if not given:
-            assert claims == honest.declaration
 
 
 # --- defects ----------------------------------------------------------------------

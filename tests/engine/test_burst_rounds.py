@@ -11,14 +11,12 @@ import torch
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel as bound
 from kfuzz.core.budget import Burst, Depth, Screened, Suspect
-from kfuzz.core.finding import Explanation, Target
+from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from kfuzz.engine.search import round as bursts
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import BatchRound, KernelSearch, Round
 from kfuzz.targets.load import LoadedKernel, Source
-from tests.helpers.findings import finding
 
 NAMES = (f"relu_in_rounds{i}" for i in count())
 CLEAN = CaseReport({"K-VAL-01": Verdict.CONFORMS})
@@ -119,21 +117,6 @@ def known(turn: Round) -> None:
     turn._kernel.seen.add(WRONG.signature(turn._kernel.name))
 
 
-def test_a_broken_kernel_has_few_suspects_judged() -> None:
-    every = tuple(Suspect(i, f"raised ValueError: {i}") for i in range(8))
-    made, runner, turn, _ = round_of([Screened(suspects=every)], [FAILS])
-    known(turn)
-    for seed in range(2 * bursts.STALE):
-        made.take(burst(2 * seed))
-    made.collect()
-    assert turn.found is None
-    assert len(runner.submitted) == bursts.STALE
-    full = bursts.KNOWN // bursts.JUDGED
-    judged = full * bursts.JUDGED + bursts.STALE - full
-    # Those whose symptom is due are diagnosed besides.
-    assert judged <= len(runner.cases) <= 2 * judged
-
-
 def test_a_frequent_known_failure_does_not_hide_a_rare_one() -> None:
     often = tuple(Suspect(i, "y is wrong") for i in range(3))
     rare = Suspect(7, "memory changed that is not its own")
@@ -151,36 +134,6 @@ def test_a_frequent_known_failure_does_not_hide_a_rare_one() -> None:
     made.collect()
     assert turn.found is not None
     assert turn.found[1].failure == touches
-
-
-def test_a_burst_that_ends_its_child_is_judged_member_by_member() -> None:
-    lost = Screened(lost="the child died of SIGSEGV", spent=True)
-    made, runner, turn, _ = round_of([lost], [CLEAN, CLEAN, FAILS])
-    made.take(burst(2))
-    made.collect()
-    fills = [c.tensors["x"].fill for c in runner.cases]
-    assert len({f.seed for f in fills if f}) == 3
-    assert turn.found is not None
-
-
-def test_a_new_symptom_ends_the_round_before_its_class_is_told() -> None:
-    _, runner, turn, _ = round_of([PASSED], [FAILS])
-    turn.judge(burst(99).case)
-    assert turn.found is not None
-    assert runner.depths == [Depth.SEARCH]
-    # The next of its kind is told apart, unless the first one may be the same.
-    for state, depths in (
-        (None, [Depth.SEARCH]),
-        (Explanation(), [Depth.SEARCH, Depth.FULL]),
-    ):
-        open_ = replace(
-            finding(), explanation=state, signature=WRONG.signature(turn._kernel.name)
-        )
-        turn._kernel.findings = {"k-1": open_}
-        turn.found = None
-        runner.depths.clear()
-        turn.judge(burst(98).case)
-        assert runner.depths == depths
 
 
 def test_what_ends_a_child_in_a_burst_alone_is_told() -> None:

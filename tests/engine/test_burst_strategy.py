@@ -5,8 +5,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from kfuzz import strategies as ks
 from kfuzz.core.declaration import Declaration
-from kfuzz.execution.values.fills import batch_values, logical_values
-from kfuzz.execution.values.items import item
+from kfuzz.execution.values.fills import batch_values
 from kfuzz.strategies.cases import Groups, bursts, cases
 from tests.helpers.budgets import SIZE_BUDGETS
 
@@ -18,15 +17,6 @@ NORM = (
         "var": ks.tensors("N", role="variance"),
     },
     {"reduced": "N"},
-)
-ATTENTION = (
-    {
-        "scores": ks.tensors("R N"),
-        "mask": ks.tensors("R N", role="mask"),
-        "keep": ks.masks("R N"),
-        "index": ks.indices("R", below="N"),
-    },
-    {"reduced": "N", "ranks": range(2, 3)},
 )
 MATMUL = ({"a": ks.tensors("M K"), "b": ks.tensors("K N")}, {"reduced": "K"})
 
@@ -69,21 +59,6 @@ def test_nothing_but_finite_values_where_others_are_undefined():
             continue
         for name, made in batch_values(burst, CPU).items():
             assert torch.isfinite(made.double()).all(), f"{name} of {burst}"
-
-
-def test_values_of_what_is_drawn_are_those_of_each_member():
-    planted = 0
-    small = [b for b in drawn(MATMUL, 60) if b.case.elements < 20_000]
-    for burst in small[:20] + drawn(ATTENTION, 10):
-        made = batch_values(burst, CPU)
-        for number in range(burst.members):
-            case = item(burst, number)
-            planted += number and sum(len(s.plants) for s in case.tensors.values())
-            for name, values in made.items():
-                assert case.tensors[name].problem() is None
-                alone = logical_values(case, name, CPU)
-                assert torch.equal(bits(values[number]), bits(alone))
-    assert planted
 
 
 def test_the_same_seed_draws_the_same_bursts():

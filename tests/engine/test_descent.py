@@ -40,42 +40,6 @@ class Recorded:
         return self.fails(case)
 
 
-def test_what_is_kept_is_there_in_the_next_change() -> None:
-    case = case_of(12)
-
-    def zeroed(case: Case, i: int) -> Case | None:
-        spec = case.tensors["x"]
-        assert spec.values is not None
-        data = bytearray(spec.values)
-        if not any(data[2 * i : 2 * i + 2]):
-            return None
-        data[2 * i : 2 * i + 2] = bytes(2)
-        return case.with_tensor(
-            "x", TensorSpec((12,), ("a",), "int16", values=bytes(data))
-        )
-
-    needed = {3, 4, 9}
-    descent = Descent(
-        case,
-        lambda c: all(values(c)[i] for i in needed),
-        lambda c: True,
-        math.inf,
-    )
-    descent.take_each(range(12), zeroed)
-    assert {i for i, v in enumerate(values(descent.best)) if v} == needed
-    assert descent.evaluations == 12
-
-
-def test_no_case_is_asked_about_twice_and_none_outside_the_domain() -> None:
-    case = case_of(8)
-    shorter = [case_of(n) for n in (4, 2, 4, 3, 2, 1)]
-    asked = Recorded(lambda c: False)
-    descent = Descent(case, asked, lambda c: c.elements != 3, math.inf)
-    assert not descent.take_first([case, *shorter])
-    assert not descent.take_first(shorter)
-    assert [c.elements for c in asked.judged] == [4, 2, 1]
-
-
 def test_it_stops_at_its_number_of_evaluations_exactly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

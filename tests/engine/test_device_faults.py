@@ -25,8 +25,9 @@ from kfuzz.engine.confirm import confirm
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.numerics.run import Raised, Run
-from tests.evaluation.test_out_of_bounds import bench_of, pinned
+from tests.evaluation.test_out_of_bounds import bench_of
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import pinned
 
 VALUES = bytes(16)
 CASE = Case(
@@ -194,7 +195,7 @@ def test_an_illegal_address_refuses_no_index(fault: str, contract: str | None) -
     from kfuzz.contracts import operators as ops
 
     weight = pinned([[1.0]], "V D")
-    case = Case({"weight": weight, "indices": pinned([9], "B", "V")})
+    case = Case({"weight": weight, "indices": pinned([9], "B", below="V")})
     evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
     view, _ = evaluator.caller(case).evidence(_derived(evaluator, case))
     assert view.beyond_bounds
@@ -220,7 +221,7 @@ def test_a_further_run_outside_the_domain_may_lose_the_device(
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     weight = pinned([[1.0]], "V D")
-    case = Case({"weight": weight, "indices": pinned([index], "B", "V")})
+    case = Case({"weight": weight, "indices": pinned([index], "B", below="V")})
     evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
     monkeypatch.setattr(evaluators, "judge_repeated", asserts)
     monkeypatch.setattr(evaluators, "is_lost", lambda device: True)
@@ -249,7 +250,7 @@ def test_nothing_is_run_after_a_refusal_that_lost_the_device(
 
     real = Caller.evidence
     weight = pinned([[1.0]], "V D")
-    case = Case({"weight": weight, "indices": pinned([9], "B", "V")})
+    case = Case({"weight": weight, "indices": pinned([9], "B", below="V")})
     evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
     monkeypatch.setattr(evaluators, "judge_repeated", again)
     monkeypatch.setattr(Caller, "evidence", called)

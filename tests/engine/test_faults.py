@@ -144,14 +144,6 @@ def test_a_death_that_no_single_argument_brings_back_stays_a_crash():
     assert locate(case_of(Edge("end")), kernel(past=0)) is None
 
 
-def test_a_named_argument_is_asked_about_alone():
-    dies = kernel(argument="y", past=4)
-    case = case_of(Edge("end", "y"))
-    assert locate(case, dies) is not None
-    assert {c.edge.argument for c in dies.asked if c.edge} == {"y"}
-    assert locate(replace(case, edge=Edge("end", "x")), dies) is None
-
-
 def test_only_what_touches_the_page_says_that_nothing_is_touched():
     assert is_flush(case_of(Edge("end", "x"), n=4), ALIGNMENT)
     assert not is_flush(case_of(Edge("end", "x"), n=5), ALIGNMENT)
@@ -235,40 +227,9 @@ def test_an_allocation_of_the_kernels_own_may_be_to_blame(own):
     assert access.offset == (100 if own else 8) + least - 1
 
 
-def test_allocations_are_asked_about_until_there_are_no_more():
-    ask = on_a_device(argument="", own=7, past=0)
-    assert locate(case_of(Edge("end")), ask, allocations=True) is None
-    asked = [c.edge.allocation for c in ask.asked if c.edge and not c.edge.argument]
-    assert asked == [0, 1, 2]
-
-
-def test_an_allocation_named_by_the_case_is_asked_about_alone():
-    ask = on_a_device(argument="", own=1, past=1024)
-    case = case_of(Edge("end", allocation=1))
-    assert locate(case, ask, allocations=True) is not None
-    assert locate(case_of(Edge("end", allocation=0)), ask, allocations=True) is None
-
-
 def report_of(kind, *, detail="", output="", contract="K-LIV-01"):
     failure = Failure(contract, kind, "", output=output, detail=detail)
     return CaseReport({contract: Verdict.VIOLATES}, failure=failure)
-
-
-@pytest.mark.parametrize(
-    ("detail", "struck"),
-    [
-        ("illegal_address", True),
-        ("assert", False),
-        ("misaligned_address", False),
-        ("launch_timeout", False),
-        ("device_error", False),
-    ],
-)
-def test_only_an_illegal_address_on_a_device_may_be_a_fences(detail, struck):
-    report = report_of(Kind.DEVICE_FAULT, detail=detail)
-    assert answer_of(case_of(Edge("end")), report) == Answer(struck)
-    readable = case_of(Edge("end", "x", readable=True))
-    assert answer_of(readable, report) == Answer(struck, False)
 
 
 def test_a_write_is_told_by_the_fence_that_can_be_read():

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
@@ -18,8 +17,8 @@ from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.value_families import INDEX_FAMILIES
 from kfuzz.engine.reduce import kept, reduce_case
-from kfuzz.engine.search.case_drawing import strategy_of
 from kfuzz.execution.values.fills import logical_values
+from tests.helpers import kernel_draws
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
@@ -36,27 +35,11 @@ def bound_kernel(operator: Operator, *taken: str, **claims: object) -> BoundKern
     return kernel(operator, name=f"drawn{next(COUNTER)}", **claims)(function)
 
 
-def drawn(operator: Operator, *taken: str, **claims: object) -> list[Case]:
+def drawn(operator: Operator, *taken: str) -> list[Case]:
     """Return cases as a campaign draws them."""
-    bound = bound_kernel(operator, *taken, **claims)
-    strategy = strategy_of(bound, SIZE_BUDGETS["interpret"])
-    found: list[Case] = []
-
-    @seed(3)
-    @settings(
-        max_examples=CASES,
-        phases=[Phase.generate],
-        database=None,
-        deadline=None,
-        derandomize=False,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def record(case: Case) -> None:
-        assert bound.operator.admits(case, bound.declaration), case
-        found.append(case)
-
-    record()
+    bound = bound_kernel(operator, *taken)
+    found = kernel_draws.drawn(bound, CASES, "interpret")
+    assert all(bound.operator.admits(case, bound.declaration) for case in found)
     return found
 
 

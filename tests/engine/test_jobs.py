@@ -107,20 +107,6 @@ def turns(kernels: list[KernelSearch], jobs: int, *, timed: bool = False) -> Sch
     return Scheduler(kernels, jobs=jobs, timed=timed, over=lambda: False)
 
 
-def test_a_kernel_has_one_turn_at_a_time() -> None:
-    a, b = kernel("a"), kernel("b", rounds=3)
-    made = turns([a, b], 2)
-    assert made.take() is a
-    assert made.take() is b
-    a.rounds += 1
-    made.give(a)
-    assert made.take() is a
-    a.done = b.done = True
-    made.give(a)
-    made.give(b)
-    assert made.take() is None
-
-
 @pytest.mark.parametrize(
     ("files", "expected"),
     [

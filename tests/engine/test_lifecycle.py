@@ -145,22 +145,6 @@ def test_without_time_a_finding_is_confirmed_and_no_more() -> None:
     assert final.state is State.CONFIRMED
 
 
-def test_one_call_confirms_what_one_call_shows_where_a_verdict_is_enough() -> None:
-    runner = Scripted(lambda case: True)
-    runner.tells_apart = False
-    first = found(20)
-    assert taken(runner, first, seconds=0.0)[0].state is State.CONFIRMED
-    later = Failure("K-MEM-02", Kind.UNWRITTEN, "unwritten", "out")
-    taken(
-        runner,
-        replace(first, failure=later, signature=later.signature("softmax")),
-        seconds=0.0,
-    )
-    one, other, rest = [depths for _, depths in runner.fresh]
-    assert (one, other) == ((Depth.BASE,), (Depth.SEARCH,))
-    assert rest == (Depth.SEARCH,) * 2, "it did not show: two more are asked"
-
-
 def test_what_cannot_be_told_apart_in_time_is_confirmed_and_stays_open() -> None:
     runner = Scripted(lambda case: case.elements >= 3)
     runner.undiagnosed = True

@@ -1,6 +1,7 @@
 """Large cases: values made in parts, and slices judged as the whole would be."""
 
 import ctypes
+import functools
 import itertools
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -103,46 +104,23 @@ CASES = {
 }
 
 
-def torch_of(name: str) -> Callable[..., Tensor]:
-    def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.layer_norm(x, weight.shape, weight, bias)
-
-    known: dict[str, Callable[..., Tensor]] = {
-        "relu": torch.relu,
-        "add": torch.add,
-        "softmax": torch.softmax,
-        "layer_norm": layer_norm,
-        "sum": torch.sum,
-        "matmul": torch.matmul,
-    }
-    return known[name]
-
-
-def called(name: str) -> Callable[..., Tensor]:
-    """Return torch's function with the signature of the operator."""
-    function = torch_of(name)
-
-    def reduced(x: Tensor, dim: int = -1) -> Tensor:
-        return function(x, dim)
-
-    def binary(a: Tensor, b: Tensor) -> Tensor:
-        return function(a, b)
-
-    def unary(x: Tensor) -> Tensor:
-        return function(x)
-
-    made = {
-        "softmax": reduced, "sum": reduced, "add": binary, "matmul": binary,
-        "relu": unary,
-    }  # fmt: skip
-    return made.get(name, function)
+CALLED: dict[str, Callable[..., Tensor]] = {
+    "relu": lambda x: torch.relu(x),
+    "add": lambda a, b: torch.add(a, b),
+    "softmax": lambda x, dim=-1: torch.softmax(x, dim),
+    "layer_norm": lambda x, weight, bias: torch.layer_norm(
+        x, weight.shape, weight, bias
+    ),
+    "sum": lambda x, dim=-1: torch.sum(x, dim),
+    "matmul": lambda a, b: torch.matmul(a, b),
+}
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", CASES)
 def test_slices_of_a_right_result_conform(name: str) -> None:
     operator, case = CASES[name]
-    bound = bound_to(operator, called(name))
+    bound = bound_to(operator, CALLED[name])
     report = judged(bound, case)
     assert report.failure is None
     assert report.unsupported is None, report.unsupported
@@ -162,32 +140,15 @@ def unsliced(
 
 def spoiled(name: str, at: int) -> Callable[..., Tensor]:
     """Return the function with one element of its result made wrong."""
-    function = called(name)
 
-    def wrong(*arguments: Tensor, dim: int = -1) -> Tensor:
-        keywords = {"dim": dim} if name in ("softmax", "sum") else {}
-        y = function(*arguments, **keywords).contiguous()
+    @functools.wraps(CALLED[name])
+    def wrong(*arguments: Tensor, **scalars: int) -> Tensor:
+        y = CALLED[name](*arguments, **scalars).contiguous()
         if y.numel() > 100:  # right where it is small
             y.view(-1)[at % y.numel()] += 3.0
         return y
 
-    def unary(x: Tensor) -> Tensor:
-        return wrong(x)
-
-    def binary(a: Tensor, b: Tensor) -> Tensor:
-        return wrong(a, b)
-
-    def reduced(x: Tensor, dim: int = -1) -> Tensor:
-        return wrong(x, dim=dim)
-
-    def three(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return wrong(x, weight, bias)
-
-    made = {
-        "softmax": reduced, "sum": reduced, "add": binary, "matmul": binary,
-        "relu": unary, "layer_norm": three,
-    }  # fmt: skip
-    return made[name]
+    return wrong
 
 
 @pytest.mark.usefixtures("small")
@@ -309,7 +270,7 @@ def test_rows_that_depend_on_one_another_are_not_judged() -> None:
 @pytest.mark.usefixtures("small")
 def test_what_has_no_rows_is_not_judged() -> None:
     case = Case({"x": tensor((300,), "d0")}, {"dim": -1})
-    report = judged(bound_to(ops.softmax, called("softmax")), case)
+    report = judged(bound_to(ops.softmax, CALLED["softmax"]), case)
     assert report.verdicts == {}
     assert "no independent rows" in str(report.unsupported)
 
@@ -317,6 +278,6 @@ def test_what_has_no_rows_is_not_judged() -> None:
 @pytest.mark.usefixtures("small")
 def test_without_memory_a_case_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeviceBackend, "free_bytes", lambda *_: 1 << 20)
-    report = judged(bound_to(ops.relu, called("relu")), CASES["relu"][1])
+    report = judged(bound_to(ops.relu, CALLED["relu"]), CASES["relu"][1])
     assert report.verdicts == {}
     assert "GiB are free" in str(report.unsupported)

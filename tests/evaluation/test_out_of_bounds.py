@@ -17,23 +17,15 @@ from kfuzz.engine.workers.runner import Runner
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.worker import Worker
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import pinned
 
 COUNTER = iter(range(10_000))
 CONFORMS = Verdict.CONFORMS
 
 
-def pinned(values: Any, axes: str, below: str = "") -> TensorSpec:
-    x = torch.tensor(values, dtype=torch.int64 if below else torch.float32)
-    data = x.reshape(-1).view(torch.uint8).numpy().tobytes() if x.numel() else b""
-    dtype = "int64" if below else "float32"
-    return TensorSpec(
-        tuple(x.shape), tuple(axes.split()), dtype, values=data, below=below
-    )
-
-
 def lookup(*values: int) -> Case:
     table = pinned([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "V D")
-    return Case({"weight": table, "indices": pinned(values, "d0", "V")})
+    return Case({"weight": table, "indices": pinned(values, "d0", below="V")})
 
 
 def bench_of(function: Callable[..., Any], operator: Any, **claims: Any) -> Evaluator:
@@ -162,7 +154,7 @@ def test_a_lost_sign_of_zero_is_a_wrong_value() -> None:
         return weight[indices] + 0.0
 
     table = pinned([[-0.0, 1.0]], "V D")
-    case = Case({"weight": table, "indices": pinned([0], "d0", "V")})
+    case = Case({"weight": table, "indices": pinned([0], "d0", below="V")})
     report = judged(added, case)
     assert report.failure is not None
     assert report.failure.message == "y[0, 0] = 0, expected -0"
@@ -177,7 +169,7 @@ def test_an_ignored_target_is_no_bad_index() -> None:
     def case(target: int) -> Case:
         tensors = {
             "logits": pinned([[0.0, 1.0]], "N C"),
-            "target": pinned([target], "N", "C"),
+            "target": pinned([target], "N", below="C"),
         }
         return Case(tensors, {"ignore_index": 5})
 
@@ -195,7 +187,7 @@ def test_refusing_indices_of_another_rank_is_a_refusal() -> None:
         return weight[indices]
 
     table = pinned([[1.0]], "V D")
-    case = Case({"weight": table, "indices": pinned([[0]], "d0 d1", "V")})
+    case = Case({"weight": table, "indices": pinned([[0]], "d0 d1", below="V")})
     report = judged(flat, case)
     assert report.failure is None
     assert report.refusal == "rank 2 of indices"

@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.execution.calls import batches as bursts
 from kfuzz.execution.calls import results as environment
 from kfuzz.execution.calls import results as gathering
 from kfuzz.execution.calls import results as raised
-from kfuzz.execution.calls.batches import RAISES, run_batch
+from kfuzz.execution.calls.batches import RAISES
 from kfuzz.execution.calls.results import EARLIER, Invocation, execute
 from kfuzz.execution.memory import allocations as prepared
 from kfuzz.execution.memory.poison import Poison
@@ -229,39 +228,6 @@ def test_bursts_of_different_structure_share_an_arena() -> None:
         assert same_bits(made.outputs["y"], x.clamp(min=0))
 
 
-def test_two_arguments_of_different_dtypes_stay_apart() -> None:
-    specs = {
-        "flags": TensorSpec((3, 5), ("a", "b"), "bool", fill=FILL),
-        "x": PLAIN,
-        "index": TensorSpec((5,), ("c",), "int64", fill=FILL),
-    }
-    values = {name: values_of(spec) for name, spec in specs.items()}
-    values["x"] = marked(MARKED)
-
-    def call(flags: Tensor, x: Tensor, index: Tensor) -> Tensor:
-        if kernels.marked(x):
-            ctypes.c_uint8.from_address(flags.data_ptr() + 15).value ^= 1
-        return kernels.relu(x)
-
-    asked = Invocation(
-        call, Case(specs), {"y": Expected((4, 6), torch.float32)}, alignment=1,
-        around=Poison.FINITE,
-    )  # fmt: skip
-    made = run_batch(asked, values, arena=Arena("cpu"), step=lambda: None)
-    assert suspects(made, values["x"]) == {MARKED}
-    assert touched(made) == [MARKED]
-
-
-def test_values_that_do_not_fit_are_the_harness_s() -> None:
-    with pytest.raises(HarnessError, match="do not fit"):
-        run(kernels.relu, values_of(PLAIN)[:, :3])
-    with pytest.raises(HarnessError, match="power of two"):
-        run(kernels.relu, values_of(PLAIN), alignment=3)
-    overlapping = TensorSpec((3, 3), ("a", "b"), "float32", (1, 1), 0, FILL)
-    with pytest.raises(HarnessError, match="overlap"):
-        run(kernels.relu, values_of(overlapping), overlapping)
-
-
 def test_a_huge_view_is_unsupported() -> None:
     wide = TensorSpec((2, 2), ("a", "b"), "float32", (1 << 28, 1), 0, FILL)
     made = run(kernels.relu, values_of(wide), wide)
@@ -285,16 +251,6 @@ def test_ctrl_c_is_the_user_s() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(interrupted, values_of(PLAIN))
     assert torch.empty is before
-
-
-def test_the_watchdog_hears_of_slow_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[int] = []
-    run(kernels.relu, values_of(PLAIN), step=lambda: steps.append(1))
-    assert steps
-    monkeypatch.setattr(bursts, "STEP_SECONDS", 0.0)
-    steps.clear()
-    run(kernels.relu, values_of(PLAIN), step=lambda: steps.append(1))
-    assert len(steps) == MEMBERS
 
 
 def test_generators_are_seeded_and_restored() -> None:

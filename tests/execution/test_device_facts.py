@@ -49,20 +49,6 @@ def test_another_process_asks(two_devices: list[int]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_who_cannot_be_told_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> int:
-        raise RuntimeError("no driver")
-
-    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", fails)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "asked")
-    with answered_apart():
-        assert torch.cuda.get_device_name(0) == "asked"
-        with pytest.raises(RuntimeError, match="no driver"):
-            torch.cuda.device_count()
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_triton_is_answered_as_well(
     two_devices: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from kfuzz.core.codec import decode, encode
 from kfuzz.core.finding import Fingerprint, host_fingerprint
 from kfuzz.execution.calls import torch_state
 from kfuzz.execution.device.backends import CPU, GPU
@@ -19,12 +18,6 @@ def test_only_what_differs_is_named_flag_by_flag() -> None:
         "b: none -> x=y",
     ]
     assert then.differences(then) == []
-
-
-def test_flags_survive_json_and_older_fingerprints_have_none() -> None:
-    made = Fingerprint(flags=("a=1",))
-    assert decode(Fingerprint, encode(made)) == made
-    assert "flags" not in encode(Fingerprint())
 
 
 def test_what_was_set_in_this_process_is_seen(

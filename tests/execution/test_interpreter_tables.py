@@ -1,8 +1,5 @@
 """What is kept of Triton's interpreter's lookups, and patches that are made again."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import torch
 import triton
@@ -67,27 +64,3 @@ def test_a_launch_that_raises_leaves_nothing_behind() -> None:
                 refuses[(1,)](torch.ones(4), torch.zeros(1))
         assert called() == 9 + 45
     assert builtins() == left
-
-
-@pytest.fixture
-def doubled() -> Iterator[None]:
-    @tl.core.builtin
-    def doubled(x, _semantic=None):
-        return tl.core.add(x, x, _semantic=_semantic)
-
-    yield doubled
-    del tl.doubled
-
-
-@triton.jit
-def doubles(x, out):
-    tl.store(out, tl.doubled(tl.load(x)))
-
-
-def test_a_builtin_that_is_added_later_is_found(doubled: Any) -> None:
-    out = torch.zeros(1)
-    with watch():
-        called()
-        tl.doubled = doubled
-        doubles[(1,)](torch.full((1,), 3.0), out)
-    assert out.item() == 6

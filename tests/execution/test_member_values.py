@@ -10,7 +10,6 @@ from kfuzz.core.budget import Burst
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.dtypes import DTYPES, canonical_nan, specials
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.random_streams import splitmix64
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
 from kfuzz.core.value_families import (
     BOOL_FAMILIES,
@@ -23,9 +22,8 @@ from kfuzz.core.value_families.tiles import edges
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.values import fills
 from kfuzz.execution.values.fills import batch_values, logical_values
-from kfuzz.execution.values.generator import Grid, Streams, splitmix64_all
+from kfuzz.execution.values.generator import Streams
 from kfuzz.execution.values.items import item, item_seeds
-from kfuzz.numerics.formats import FORMATS
 from tests.helpers.tiers import sampled
 
 CPU = torch.device("cpu")
@@ -218,21 +216,6 @@ def test_plants_differ_and_lie_at_ends_and_tile_edges(finite):
     assert (batch_values(burst, CPU)["a"].abs() < 4).all()
 
 
-@pytest.mark.slow
-def test_the_later_of_two_plants_of_one_element_counts():
-    # Elements are few, so that plants of one member meet.
-    for strides, shape in ((None, (2,)), ((0, 1), (3, 2)), (None, ())):
-        spec = spec_of(shape, "ones", "float16", strides=strides)
-        burst = burst_of(spec, 300, planted=("x",))
-        met = [
-            m.plants
-            for m in (item(burst, n).tensors["x"] for n in range(300))
-            if len({p.at for p in m.plants}) < len(m.plants)
-        ]
-        assert met
-        assert_members_agree(burst)
-
-
 def test_a_burst_survives_json():
     spec = spec_of((3, 4), "nan1", plants=(Plant((0, 1), 1 << 31),))
     burst = burst_of(spec, 5, "ones", "ties", planted=("x",), finite=True)
@@ -242,26 +225,6 @@ def test_a_burst_survives_json():
     assert all(float(seed) == seed for seed in seeds)
     plain = Burst(burst.case, 1)
     assert decode(Burst, encode(plain)) == plain
-
-
-def test_an_unknown_family_is_refused_by_the_burst_as_by_the_member():
-    burst = Burst(Case({"x": spec_of((2,), "ones")}), 4, ({"x": "rand"},))
-    with pytest.raises(KfuzzError, match="'randn'"):
-        batch_values(burst, CPU)
-
-
-def test_host_arithmetic_is_that_of_one_grid():
-    seeds = item_seeds(12345, 0, 50)
-    assert splitmix64_all(seeds).tolist() == [splitmix64(s) for s in seeds.tolist()]
-    fmt = FORMATS["float32"]
-    grids = Grid(2, 3, fmt, Streams(seeds, CPU), 10, 50)
-    ones = [Grid(2, 3, fmt, Streams(seeds[i : i + 1], CPU)) for i in range(10, 50)]
-    for stream in (0, 3, 17):
-        for count in (1, 2, 7, 1000003):
-            picks = grids.pick(stream, count).tolist()
-            assert picks == [one.pick(stream, count) for one in ones]
-        words = torch.stack([one.words(stream).view(2, 3) for one in ones])
-        assert torch.equal(grids.words(stream), words)
 
 
 @pytest.mark.slow

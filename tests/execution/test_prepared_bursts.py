@@ -1,14 +1,12 @@
 """Bursts: memory that is prepared for what kernels allocate, and kept."""
 
 import threading
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from kfuzz.core.recipe import TensorSpec
-from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.memory.slots import Arena
 from tests.helpers import burst_kernels as kernels
 from tests.helpers.burst_runs import (
@@ -21,7 +19,6 @@ from tests.helpers.burst_runs import (
     touched,
     values_of,
 )
-from tests.helpers.poisoned import is_poison
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
@@ -55,49 +52,6 @@ def test_what_cannot_be_prepared_is_guarded(bad: str) -> None:
     for number in range(2):
         made = run(call, x, arena=arena)
         assert touched(made) == [0, 1, 5], number
-
-
-def test_prepared_memory_is_as_torch_gives_it() -> None:
-    seen: list[tuple[Any, ...]] = []
-
-    def look(x: Tensor) -> Tensor:
-        tall = torch.empty((5, 3), dtype=torch.float16)
-        like = torch.empty_like(x.t())
-        permuted = torch.empty_permuted((2, 3, 4), (2, 0, 1))
-        new = x.new_empty_strided((2, 3), (1, 2), dtype=torch.int32)
-        flags = torch.empty(9, dtype=torch.bool)
-        none = torch.empty(0, 3)
-        zeros = torch.zeros(4)
-        every = (tall, like, permuted, new, flags, none)
-        seen.append(tuple((t.shape, t.stride(), t.dtype, t.device) for t in every))
-        assert not any(zeros)
-        poison = Poison.NAN if len(seen) % 2 else Poison.FINITE
-        for made in every:
-            assert made.data_ptr() % 64 == 0
-            assert is_poison(made, poison).all()
-        return torch.empty_like(x).copy_(x).clamp_(min=0)
-
-    x = values_of(PLAIN)
-    made = run(look, x)
-    assert made.failed == {}
-    assert suspects(made, x) == set()
-    assert len(seen) == MEMBERS
-    assert len(set(seen)) == 1
-
-
-def test_a_call_that_allocates_otherwise_is_made_again() -> None:
-    x = marked(4, 6)
-    called: list[float] = []
-
-    def count(given: Tensor) -> Tensor:
-        called.append(float(given[0, 0]))
-        out = kernels.relu_extra(given)
-        given.mul_(1)
-        return out
-
-    made = run(count, x)
-    assert suspects(made, x) == set()
-    assert called[MEMBERS:] == [float(x[4, 0, 0]), float(x[6, 0, 0])]
 
 
 def test_a_call_that_is_made_again_gets_its_arguments_again() -> None:

@@ -117,6 +117,11 @@ class Posed:
         """Return the comparison of every output."""
         return compare_all(results, self.accepted)
 
+    def judge(self, algorithm: Algorithm) -> Comparison:
+        """Return the comparison of the only output of an algorithm."""
+        (made,) = self.compare(self.run(algorithm)).values()
+        return made
+
     def refuses(self, results: Mapping[str, Tensor]) -> bool:
         """Whether an element of some output misses."""
         return any(bool(c.missed.any()) for c in self.compare(results).values())

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import torch
+
 from kfuzz.contracts import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
@@ -28,6 +30,22 @@ def spec(
     return TensorSpec(
         shape, names, dtype, strides, offset, fill=fill, plants=plants
     )  # fmt: skip
+
+
+def pinned(
+    values: object,
+    axes: str,
+    dtype: str = "",
+    *,
+    strides: tuple[int, ...] | None = None,
+    below: str = "",
+) -> TensorSpec:
+    """Return a tensor of these very values: integers where they are indices."""
+    held = dtype or ("int64" if below else "float32")
+    x = torch.as_tensor(values, dtype=getattr(torch, held))
+    data = x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    names = tuple(axes.split())
+    return TensorSpec(tuple(x.shape), names, held, strides, values=data, below=below)
 
 
 def judged(

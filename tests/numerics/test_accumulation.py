@@ -17,7 +17,7 @@ from kfuzz.numerics.accumulation import Accumulation
 from kfuzz.numerics.compare import compare
 from kfuzz.numerics.formats import FORMATS
 from tests.helpers import correct_algorithms as correct
-from tests.helpers.operator_cases import case_of, compared, describe, pose_case
+from tests.helpers.subjects.basic import pose, setup
 
 FAMILIES = (
     "randn", "uniform01", "all_equal", "exact_int", "exact_walk", "absorb", "cancel",
@@ -220,10 +220,12 @@ def test_a_kernel_of_a_model_is_admitted_on_every_family(
     for i, family in enumerate(FAMILIES):
         for j, other in enumerate(("randn", "exact_int", "minnormal")):
             size = (2, (33, 1, 512)[(i + j) % 3], 2)
-            case = case_of("matmul", dtype, family, size, {}, seed=i, other=other)
-            values, problem, acceptance = pose_case(ops.matmul, case, declared(claim))
-            made = compared(algorithm, case, values, problem, acceptance)
-            assert not made.missed.any(), describe(case)
+            case = pose(
+                "matmul", dtype, family, setup("matmul", *size), seed=i, other=other,
+                accumulator=claim,
+            )  # fmt: skip
+            made = case.judge(algorithm)
+            assert not made.missed.any(), str(case)
             decided += int((made.outcomes == 0).sum())
     assert decided > 80
 
@@ -250,12 +252,11 @@ def test_a_kernel_of_a_coarser_model_is_refused(
     found = False
     for family in families:
         for seed in range(4):
-            case = case_of(
-                "matmul", dtype, family, (4, 512, 4), {}, seed=seed, other=family
-            )
-            values, problem, acceptance = pose_case(ops.matmul, case, declared(claim))
-            made = compared(algorithm, case, values, problem, acceptance)
-            found = found or bool(made.missed.any())
+            case = pose(
+                "matmul", dtype, family, setup("matmul", 4, 512, 4), seed=seed,
+                other=family, accumulator=claim,
+            )  # fmt: skip
+            found = found or bool(case.judge(algorithm).missed.any())
     assert found
 
 
@@ -263,12 +264,12 @@ def test_three_products_of_short_operands_are_not_float32() -> None:
     """On two terms the rounding of sums does not hide what the operands lose."""
     algorithm, refused = correct.product(three_products), 0
     for seed in range(4):
-        case = case_of(
-            "matmul", "float32", "randn", (8, 2, 8), {}, seed=seed, other="randn"
-        )
         for claim in ("float32", "tf32x3"):
-            values, problem, acceptance = pose_case(ops.matmul, case, declared(claim))
-            made = compared(algorithm, case, values, problem, acceptance)
+            sizes = setup("matmul", 8, 2, 8)
+            case = pose(
+                "matmul", "float32", "randn", sizes, seed=seed, accumulator=claim
+            )
+            made = case.judge(algorithm)
             assert claim == "float32" or not made.missed.any()
             refused += int(made.missed.sum())
     assert refused > 10
@@ -287,22 +288,19 @@ def added(dtype: torch.dtype) -> Callable[..., Tensor]:
 @pytest.mark.parametrize("claim", ["float16", "atomic(float16)"])
 def test_terms_that_an_accumulator_cannot_hold_are_rounded_to_it(claim: str) -> None:
     for i, family in enumerate(FAMILIES):
-        case = case_of("sum", "float32", family, (3, 1 + 32 * (i % 2)), {"dim": -1})
-        values, problem, acceptance = pose_case(ops.sum, case, declared(claim))
-        algorithm = added(torch.float16)
-        made = compared(algorithm, case, values, problem, acceptance)
-        assert not made.missed.any(), describe(case)
+        sizes = setup("sum", 3, 1 + 32 * (i % 2), dim=-1)
+        case = pose("sum", "float32", family, sizes, accumulator=claim)
+        assert not case.judge(added(torch.float16)).missed.any(), str(case)
 
 
 def test_parts_that_may_overflow_their_format_are_range_limited() -> None:
-    case = case_of("matmul", "float32", "ones", (1, 70000, 1), {}, other="ones")
-    acceptance = pose_case(ops.matmul, case, declared("splitk(2, float16)"))[2]
-    assert bool(acceptance.ambiguous)
-    made = compare(torch.full((1, 1, 1), math.inf), acceptance)
-    assert not made.missed.any()
-    acceptance = pose_case(ops.matmul, case, declared("splitk(2, float32)"))[2]
-    made = compare(torch.full((1, 1, 1), math.inf), acceptance)
-    assert made.missed.all()
+    for kind in ("float16", "float32"):
+        case = pose(
+            "matmul", "float32", "ones", setup("matmul", 1, 70000, 1), other="ones",
+            accumulator=f"splitk(2, {kind})",
+        )  # fmt: skip
+        assert bool(case.accepted["y"].ambiguous) is (kind == "float16")
+        assert case.refuses({"y": torch.full((1, 1), math.inf)}) is (kind == "float32")
 
 
 @pytest.mark.parametrize("claim", ["tf32", "tf32x3", "any_tensor_core", "float32"])

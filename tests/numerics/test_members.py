@@ -265,31 +265,3 @@ def test_relations_of_users_see_one_member_at_a_time() -> None:
         alone = accept(operator, pose(operator, case, {"x": x[i]}, claims))
         single = compare_all({"y": y[i]}, alone)["y"]
         assert torch.equal(made.outcomes[i], single.outcomes[0])
-
-
-def test_losses_of_members_with_other_numbers_of_rows() -> None:
-    # The more rows are summed the wider the bound: each member has its own number.
-    operator = OPERATORS["cross_entropy"]
-    shape, below = (16, 6), "C"
-    tensors = {
-        "logits": TensorSpec(shape, ("N", "C"), "float32", fill=Fill("randn")),
-        "target": TensorSpec(
-            (16,), ("N",), "int64", fill=Fill("index_uniform"), below=below
-        ),
-    }
-    generator = torch.Generator().manual_seed(3)
-    logits = torch.randn((3, *shape), generator=generator)
-    target = torch.randint(0, 6, (3, 16), generator=generator)
-    target[0, 1:], target[1] = -100, -100
-    claims = operator.defaults
-    for reduction in ("mean", "sum"):
-        scalars = {n: operator.default_of(n) for n in operator.scalars}
-        case = Case(tensors, {**scalars, "reduction": reduction})
-        values = {"logits": logits, "target": target}
-        every = accept(operator, pose_members(operator, case, values, claims))["y"]
-        for i in range(3):
-            row = {n: v[i] for n, v in values.items()}
-            alone = accept(operator, pose(operator, case, row, claims))["y"]
-            for field in FIELDS:
-                wrong = differing("cross_entropy", field, every, alone, i)
-                assert not bool(wrong.any()), (reduction, i, field)

@@ -13,15 +13,9 @@ from torch import Tensor
 from kfuzz.contracts.oracle import accept
 from kfuzz.numerics.acceptance import tightened
 from kfuzz.numerics.compare import Outcome, compare
-from tests.helpers.operator_cases import (
-    CORRECT,
-    OPERATORS,
-    TORCH,
-    compared,
-    describe,
-    posed,
-)
+from tests.helpers.impostors import posed
 from tests.helpers.shadow_runs import accepted
+from tests.helpers.subjects.basic import CORRECT, OPERATORS, SUBJECTS, TORCH
 
 Step = Callable[[Tensor, Tensor], Tensor]
 # Steps of [4, 24] that do not depend on the order of columns, given both at once.
@@ -105,14 +99,14 @@ def test_a_run_in_half_precision_exceeds_it_four_times() -> None:
 def test_correct_kernels_are_admitted_on_every_family(name: str, dtype: str) -> None:
     operator = replace(OPERATORS[name], error_model=None)
     decided = total = 0
-    for case, values, problem, _ in posed(name, dtype)[::2]:
-        made = accept(operator, problem)["y"]
+    for case in posed(SUBJECTS[name], dtype)[::2]:
+        made = accept(operator, case.problem)["y"]
         kernels = dict(CORRECT[name])
         if dtype == "float32":  # torch rounds some intermediates of 16-bit data
             kernels["torch"] = TORCH[name]
         for label, algorithm in kernels.items():
-            found = compared(algorithm, case, values, problem, made)
-            assert not found.missed.any(), f"{label} on {describe(case)}"
+            found = compare(case.run(algorithm)["y"][None], made)
+            assert not found.missed.any(), f"{label} on {case}"
             decided += int((found.outcomes == Outcome.OK).sum())
             total += found.outcomes.numel()
     assert decided > 0.8 * total

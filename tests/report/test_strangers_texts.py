@@ -14,7 +14,6 @@ from kfuzz.core.statement import Statement
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import FINDING, FIRST, read_entry
 from tests.helpers.findings import finding
-from tests.helpers.statements import kernel, statement
 
 # An escape sequence in both forms, one that turns the line, HTML, a link and an image.
 PAYLOAD = "\x1b[31m\x9b2J\u202e<img src=x>![a](http://b)](http://c)\r\n# d"
@@ -55,7 +54,9 @@ def require_inert(text: str, *, page: bool = False) -> None:
 
 
 def test_a_statement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made, count = poisoned(encode(statement(kernel())), lambda v: decode(Statement, v))
+    statements = pytest.importorskip("tests.helpers.statements")
+    whole = encode(statements.statement())
+    made, count = poisoned(whole, lambda v: decode(Statement, v))
     assert count > 5
     path = tmp_path / "statement.json"
     path.write_text(json.dumps({"format": 1, "statement": made}))

@@ -538,10 +538,10 @@ class Cluster:
         for each in ended:
             number = self._running.pop(each)
             try:
-                error = self._ray.get(each)
+                wrong = self._ray.get(each)
             except Exception as raised:
-                error = HarnessError(_reason(raised))
-            items.append((number, Ended(error)))
+                wrong = HarnessError(_reason(raised))
+            items.append((number, Ended(wrong)))
         return items
 
     def end(self) -> None:

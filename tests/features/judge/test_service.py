@@ -128,23 +128,6 @@ def test_what_is_wrong_about_nan_alone_has_a_verdict_of_its_own() -> None:
     assert made.finding is not None
 
 
-def test_a_hostile_candidate_is_ended_and_the_next_is_judged(
-    judge: kfuzz.Judge, relu: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    endless = "import time\ndef relu(x):\n    while True: time.sleep(1)\n"
-    monkeypatch.setattr(judge, "_max_time", 2.0)
-    made = judge.judge(endless, task=relu)
-    assert made.verdict in (Ruling.TIME_OUT, Ruling.VIOLATES)
-    assert made.reward == 0.0
-    spoiler = (
-        "import torch\ntorch.relu = torch.allclose = lambda *a, **k: torch.ones(3)\n"
-        "def relu(x):\n    return x.clamp(min=1)\n"
-    )
-    assert judge.judge(spoiler, task=relu).verdict is Ruling.VIOLATES
-    monkeypatch.setattr(judge, "_max_time", 60.0)
-    assert judge.judge(RIGHT, task=relu).verdict is Ruling.CONFORMS
-
-
 @pytest.mark.slow
 def test_a_judgement_that_does_not_end_is_ended_with_its_processes(
     monkeypatch: pytest.MonkeyPatch,

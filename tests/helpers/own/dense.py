@@ -5,7 +5,7 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz import strategies as ks
-from tests.helpers.own.subject import Subject, like, without_strides
+from tests.helpers.own.subject import Subject, like
 
 # Products --------------------------------------------------------------------------
 
@@ -27,53 +27,12 @@ def _linear(
     return like(x, total if bias is None else total + bias.float())
 
 
-def _linear_bias_first(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    y = torch.zeros(x.shape[0], weight.shape[0])
-    y = y if bias is None else y + bias.float()
-    for k in range(x.shape[1]):
-        y = y + x[:, k : k + 1].float() * weight[:, k].float()
-    return like(x, y)
-
-
 def _linear_16_bits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _linear(x, weight, bias, block=4, dtype=x.dtype)
 
 
 def _linear_twice(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _linear(x, weight, None if bias is None else 2 * bias.float())
-
-
-def _linear_whole_blocks(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None
-) -> Tensor:
-    whole = max(x.shape[1] // 16 * 16, 1)
-    return _linear(x[:, :whole], weight[:, :whole], bias)
-
-
-def grouped(x: Tensor, weight: Tensor, cu: Tensor) -> Tensor:
-    """Rows of each part times the matrix of its own."""
-    ends = zip(cu[:-1].tolist(), cu[1:].tolist(), strict=True)
-    return torch.cat([x[a:b] @ weight[i] for i, (a, b) in enumerate(ends)])
-
-
-def _grouped_rows(x: Tensor, weight: Tensor, cu: Tensor) -> Tensor:
-    part = torch.searchsorted(cu.long(), torch.arange(len(x)), right=True) - 1
-    rows = torch.bmm(x.float()[:, None], weight.float()[part])
-    return like(x, rows[:, 0])
-
-
-def _grouped_left(x: Tensor, weight: Tensor, cu: Tensor) -> Tensor:
-    part = torch.searchsorted(cu.long(), torch.arange(len(x)), right=False) - 1
-    return like(
-        x, torch.bmm(x.float()[:, None], weight.float()[part.clamp(min=0)])[:, 0]
-    )
-
-
-def _grouped_skips_empty(x: Tensor, weight: Tensor, cu: Tensor) -> Tensor:
-    ends = zip(cu[:-1].tolist(), cu[1:].tolist(), strict=True)
-    parts = [(a, b) for a, b in ends if b > a]  # the matrices are not skipped alike
-    made = [x[a:b].float() @ weight[i].float() for i, (a, b) in enumerate(parts)]
-    return like(x, torch.cat(made)) if made else x.new_empty(0, weight.shape[2])
 
 
 # Attention with masks --------------------------------------------------------------
@@ -87,17 +46,12 @@ def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def _masked_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, forgets: bool = False,
-    uniform: bool = False, turned: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, *, uniform: bool = False
 ) -> Tensor:  # fmt: skip
     scores = q.float() @ k.float().mT * q.shape[-1] ** -0.5
-    seen = mask.mT if turned and mask.shape[-1] == mask.shape[-2] else mask
-    if forgets:
-        seen = seen.clone()
-        seen[..., -1, :] = True
-    kept = torch.where(seen, scores, -torch.inf)
+    kept = torch.where(mask, scores, -torch.inf)
     top = kept.amax(-1, keepdim=True).clamp(min=torch.finfo().min)
-    e = torch.where(seen, (kept - top).exp(), 0.0)
+    e = torch.where(mask, (kept - top).exp(), 0.0)
     total = e.sum(-1, keepdim=True)
     if uniform:
         e, total = torch.where(total == 0, 1.0, e), torch.where(total == 0, 1.0, total)
@@ -128,70 +82,6 @@ def _routed_by_last(x: Tensor, scores: Tensor, expert: Tensor, experts: int) -> 
     return like(x, made)
 
 
-def _routed_empty_first(
-    x: Tensor, scores: Tensor, expert: Tensor, experts: int
-) -> Tensor:
-    made = _routed(x, scores, expert, experts)
-    empty = torch.ones(experts, dtype=torch.bool).index_fill(0, expert.long(), False)
-    return torch.where(empty[:, None], x[:1], made) if len(x) else made
-
-
-def bagged(table: Tensor, index: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of the rows that a bag chooses, 0 for none; how many they are."""
-    rows = torch.where(mask[:, :, None], table[index], 0.0).sum(1)
-    count = mask.sum(1)
-    return rows / count.clamp(min=1)[:, None], count
-
-
-def _bagged(table: Tensor, index: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    total, count = torch.zeros(len(index), table.shape[1]), mask.long().sum(1)
-    for p in range(index.shape[1]):
-        here = table[index[:, p].long()].float()
-        total = torch.where(mask[:, p, None], total + here, total)
-    return like(table, total / count.clamp(min=1)[:, None].float()), count
-
-
-def _bagged_int32(table: Tensor, index: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    y, count = _bagged(table, index, mask)
-    return y, count.int()
-
-
-def _bagged_all(table: Tensor, index: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    y, _ = _bagged(table, index, torch.ones_like(mask))
-    return y, mask.sum(1)
-
-
-def gathered(x: Tensor, index: Tensor, *, axis: str) -> Tensor:
-    """Rows or columns by indices."""
-    return x[index] if axis == "rows" else x[:, index]
-
-
-def _gathered(x: Tensor, index: Tensor, axis: str) -> Tensor:
-    if axis == "rows":
-        return torch.stack([x[i] for i in index.tolist()]) if len(index) else x[:0]
-    return torch.index_select(x, 1, index.long())
-
-
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Pairs of halves turned by angles."""
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = x.shape[-1] // 2
-    y, c, s = torch.empty_like(x), cos.float(), sin.float()
-    a, b = x[..., :half].float(), x[..., half:].float()
-    y[..., :half] = torch.addcmul(a * c, b, s, value=-1)
-    y[..., half:] = torch.addcmul(b * c, a, s)
-    return y
-
-
-def _rotated_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    a, b, c, s = x[..., ::2].float(), x[..., 1::2].float(), cos.float(), sin.float()
-    return like(x, torch.stack([a * c - b * s, b * c + a * s], -1).flatten(-2))
-
-
 # Given memory ----------------------------------------------------------------------
 
 
@@ -217,11 +107,6 @@ def _into_all_but_last(x: Tensor, scale: float, y: Tensor, lse: Tensor) -> None:
     y[..., :whole] = made[..., :whole]
 
 
-def _into_unscaled(x: Tensor, scale: float, y: Tensor, lse: Tensor) -> None:
-    _into(x, scale, y, lse)
-    lse.copy_(x.float().logsumexp(-1))
-
-
 def _into_rounded(x: Tensor, scale: float, y: Tensor, lse: Tensor) -> None:
     _into(x, scale, y, lse)
     lse.copy_(like(x, lse).float())
@@ -244,28 +129,11 @@ SUBJECTS = (
                 "bias": ks.tensors("N", optional=True),
             },
         ),
-        {"in blocks": _linear, "bias first": _linear_bias_first},
+        {"in blocks": _linear},
         {
             "in 16 bits": _linear_16_bits,
             "bias twice": _linear_twice,
-            "whole blocks": _linear_whole_blocks,
-            "ignores strides": lambda x, weight, bias=None: _linear(
-                x, without_strides(weight), bias
-            ),
         },
-    ),
-    Subject(
-        kfuzz.reference(
-            grouped,
-            {
-                "x": ks.tensors("T K"),
-                "weight": ks.tensors("G K N"),
-                "cu": ks.offsets("S", of="T"),
-            },
-            shape_class="S == G + 1",
-        ),
-        {"row by row": _grouped_rows},
-        {"at the wrong side": _grouped_left, "skips empty ones": _grouped_skips_empty},
     ),
     Subject(
         kfuzz.reference(
@@ -276,27 +144,8 @@ SUBJECTS = (
         ),
         {"by hand": _masked_attention},
         {
-            "forgets a row": lambda q, k, v, mask: _masked_attention(
-                q, k, v, mask, forgets=True
-            ),
             "uniform where none": lambda q, k, v, mask: _masked_attention(
                 q, k, v, mask, uniform=True
-            ),
-        },
-        {"nonfinite": "undefined"},
-    ),
-    Subject(
-        kfuzz.reference(
-            masked_attention,
-            {**_OF_KEYS, "mask": ks.masks("B S T", kind="causal")},
-            name="causal_attention",
-            shape_class=_SQUARE,
-            workspaces=("B S T",),
-        ),
-        {"by hand": _masked_attention},
-        {
-            "transposed": lambda q, k, v, mask: _masked_attention(
-                q, k, v, mask, turned=True
             ),
         },
         {"nonfinite": "undefined"},
@@ -312,52 +161,8 @@ SUBJECTS = (
             },
         ),
         {"one by one": _routed},
-        {"the last alone": _routed_by_last, "empty ones": _routed_empty_first},
+        {"the last alone": _routed_by_last},
         {"out_of_bounds": "undefined"},
-    ),
-    Subject(
-        kfuzz.reference(
-            bagged,
-            {
-                "table": ks.tensors("V D"),
-                "index": ks.indices("B P", below="V"),
-                "mask": ks.masks("B P", kind="padding"),
-            },
-            outputs=("y", "count"),
-        ),
-        {"place by place": _bagged},
-        {"counts in int32": _bagged_int32, "ignores the mask": _bagged_all},
-        {"out_of_bounds": "undefined"},
-    ),
-    Subject(
-        kfuzz.reference(
-            gathered,
-            {
-                "x": ks.tensors("N N2"),
-                "index": ks.indices("K", below="N", rising=True, dtype="int32"),
-                "axis": ks.scalar("rows", ("columns",)),
-            },
-            shape_class="N2 == N",
-        ),
-        {"one by one": _gathered},
-        {
-            "never the last": lambda x, index, axis: _gathered(
-                x, index.clamp(max=max(len(x) - 2, 0)), axis
-            ),
-        },
-    ),
-    Subject(
-        kfuzz.reference(
-            rotated,
-            {
-                "x": ks.tensors("B S D"),
-                "cos": ks.tensors("S H", within=(-1, 1)),
-                "sin": ks.tensors("S H", within=(-1, 1)),
-            },
-            shape_class="D == H * 2",
-        ),
-        {"fused": _rotated},
-        {"pairs of neighbours": _rotated_pairs},
     ),
     Subject(
         kfuzz.reference(
@@ -370,7 +175,6 @@ SUBJECTS = (
         {"written": _into},
         {
             "leaves a tail": _into_all_but_last,
-            "not scaled": _into_unscaled,
             "rounded on the way": _into_rounded,
         },
         {"out": ("y", "lse")},

@@ -1,40 +1,34 @@
-"""Every reader of a file, given files that are almost right.
-
-    python -m tests.benchmarks.readers --inputs 100000 --jobs 2 [--only NAME …]
+"""Every reader of a file refuses what is wrong with it in a sentence, at once.
 
 A file that kfuzz writes is changed as its structure suggests: fields go, are doubled or
 take values of others, or of another kind; numbers leave their range, texts bear control
-characters, lists and nesting grow; then bytes are cut, flipped and repeated. What is
-changed is chosen by bytes, which are changed in their turn as those of cases are
-(`kfuzz.engine.atheris_child`): inputs that were told something new are changed further.
+characters, lists and nesting grow; then bytes are cut, flipped and repeated.
 
 A reader returns, or raises a `KfuzzError`; what it returns is used as commands do. It
-takes less than two seconds of the processor and writes nothing. The table has a line
-for each reader, then what broke this and the bytes that show it: then the exit code
-is 1.
+takes less than two seconds of the processor and writes nothing.
+`KFUZZ_INPUTS=100000 pytest -m slow tests/features/test_readers.py` tries so many.
 """
 
-import argparse
 import ast
 import base64
 import json
-import multiprocessing
 import os
-import random
 import re
 import resource
 import signal
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from kfuzz.cli.project import Effective, read_config
 from kfuzz.core.codec import encode
@@ -43,7 +37,6 @@ from kfuzz.core.event import KernelProof, Proven, ProvenProperty
 from kfuzz.core.finding import Finding, Fingerprint
 from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.cuda.code import kernels, prototype
-from kfuzz.engine.atheris_child import MOST_BYTES, Mutator, padded
 from kfuzz.features.judge.adapters import flashinfer
 from kfuzz.features.judge.adapters.kernelbot import task_of
 from kfuzz.features.lab.grade import certificate as signing
@@ -102,9 +95,11 @@ from tests.helpers.events import campaign
 from tests.helpers.findings import finding
 from tests.helpers.statements import kernel, statement
 
+TRIES: Final = int(os.environ.get("KFUZZ_INPUTS", "1000"))
 SECONDS: Final = 2
 # Bytes of address space: what would take the machine's memory fails here.
 MEMORY: Final = 8 << 30
+Below = Callable[[int], int]
 _KERNEL: Final = "kernel.json"
 _DIGITS: Final = re.compile(r"\d+|'[^']*'")
 _ATOMS: Final[tuple[Any, ...]] = (
@@ -171,10 +166,12 @@ def _certified() -> dict[str, bytes]:
 
 
 def _certificate(path: Path) -> None:
-    made = attested(strict_json.loads(read_plain(path, 1 << 24)))
-    statement_page(made.statement)
-    for name in made.digests:
-        place_of(name, path.parent)
+    document = strict_json.loads(read_plain(path, 1 << 24))
+    if isinstance(document, dict):
+        digests, made = attested(document)
+        statement_page(made)
+        for name in digests:
+            place_of(name, path.parent)
 
 
 def _enveloped() -> dict[str, bytes]:
@@ -318,9 +315,10 @@ def _version() -> dict[str, bytes]:
 
 def _use_version(path: Path) -> None:
     (path.parent / "url").write_text("memory://corpus")
-    read = Mirror(Corpus(path.parent / "findings"))._read("k/e", path.read_bytes())
-    if read.finding is not None:
-        _show(read.finding)
+    mirror = Mirror(Corpus(path.parent / "findings"))
+    _, made, *_ = mirror._read("k/e", path.read_bytes())
+    if made is not None:
+        _show(made)
 
 
 CUDA: Final = b"""
@@ -369,66 +367,47 @@ READERS: Final = (
 )  # fmt: skip
 
 
-class Choices:
-    """Numbers from bytes: the same bytes give the same file."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = padded(data)
-        self._at = 0
-
-    def below(self, limit: int) -> int:
-        """Return a number from 0 on, below a limit."""
-        piece = self._data[self._at : self._at + 2] or b"\0"
-        self._at += 2
-        return int.from_bytes(piece) % limit
-
-    @property
-    def read(self) -> bytes:
-        """The bytes that were read."""
-        return self._data[: self._at]
-
-
-def changed(content: bytes, choices: Choices) -> bytes:
+def changed(content: bytes, below: Below) -> bytes:
     """Return a file changed in its structure, in its bytes, or in both."""
-    kind = choices.below(8)
+    kind = below(8)
     if kind:
-        content = _restructured(content, choices)
+        content = _restructured(content, below)
     if kind in (0, 1):
-        for _ in range(1 + choices.below(3)):
-            content = _bytes_changed(content, choices)
+        for _ in range(1 + below(3)):
+            content = _bytes_changed(content, below)
     return content
 
 
-def _restructured(content: bytes, choices: Choices) -> bytes:
+def _restructured(content: bytes, below: Below) -> bytes:
     """Return JSON, or the lines of another text, with parts changed."""
     lines = content.split(b"\n")
-    where = choices.below(len(lines))
+    where = below(len(lines))
     try:
         whole = json.loads(content)
     except ValueError:
         whole = None
     if whole is not None:
-        return _written(_tree_changed(whole, choices))
+        return _written(_tree_changed(whole, below))
     try:
         part = json.loads(lines[where])
     except ValueError:
-        return _line_changed(lines, where, choices)
-    lines[where] = _written(_tree_changed(part, choices))
+        return _line_changed(lines, where, below)
+    lines[where] = _written(_tree_changed(part, below))
     return b"\n".join(lines)
 
 
-def _line_changed(lines: list[bytes], where: int, choices: Choices) -> bytes:
+def _line_changed(lines: list[bytes], where: int, below: Below) -> bytes:
     """Return a text of keys and values with one line changed."""
     key, equals, _ = lines[where].partition(b"=")
-    match choices.below(5):
+    match below(5):
         case 0:
             del lines[where]
         case 1:
-            lines.insert(where, lines[choices.below(len(lines))])
+            lines.insert(where, lines[below(len(lines))])
         case 2:
-            lines[where] = lines[where] * (1 + choices.below(300))
+            lines[where] = lines[where] * (1 + below(300))
         case _:
-            atom = deepcopy(_ATOMS[choices.below(len(_ATOMS))])
+            atom = deepcopy(_ATOMS[below(len(_ATOMS))])
             lines[where] = key + (equals or b" = ") + _written(atom)
     return b"\n".join(lines)
 
@@ -440,14 +419,14 @@ def _written(value: Any) -> bytes:
         return b"[" * 100_000
 
 
-def _tree_changed(tree: Any, choices: Choices) -> Any:
-    for _ in range(1 + choices.below(3)):
+def _tree_changed(tree: Any, below: Below) -> Any:
+    for _ in range(1 + below(3)):
         places = list(_places(tree))
         if not places:
-            return deepcopy(_ATOMS[choices.below(len(_ATOMS))])
-        owner, key = places[choices.below(len(places))]
-        other_owner, other = places[choices.below(len(places))]
-        match choices.below(10):
+            return deepcopy(_ATOMS[below(len(_ATOMS))])
+        owner, key = places[below(len(places))]
+        other_owner, other = places[below(len(places))]
+        match below(10):
             case 0:
                 del owner[key]
             case 1:
@@ -455,18 +434,18 @@ def _tree_changed(tree: Any, choices: Choices) -> Any:
             case 2 if isinstance(owner, dict):
                 owner[f"{key}x"] = owner[key]
             case 3 if isinstance(owner, list):
-                owner.extend([owner[key]] * (1 + choices.below(200)))
+                owner.extend([owner[key]] * (1 + below(200)))
             case 4:
-                for _ in range(1 + choices.below(60)):
+                for _ in range(1 + below(60)):
                     owner[key] = [owner[key]]
             case 5 if isinstance(owner[key], int | float):
                 owner[key] = -owner[key] - 1
             case 6 if isinstance(owner[key], str):
                 text = owner[key]
-                at = choices.below(len(text) + 1)
-                owner[key] = text[:at] + chr(choices.below(0xD7FF)) + text[at:]
+                at = below(len(text) + 1)
+                owner[key] = text[:at] + chr(below(0xD7FF)) + text[at:]
             case _:
-                owner[key] = deepcopy(_ATOMS[choices.below(len(_ATOMS))])
+                owner[key] = deepcopy(_ATOMS[below(len(_ATOMS))])
     return tree
 
 
@@ -479,212 +458,99 @@ def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(value)
 
 
-def _bytes_changed(content: bytes, choices: Choices) -> bytes:
-    at = choices.below(len(content) + 1)
-    match choices.below(4):
+def _bytes_changed(content: bytes, below: Below) -> bytes:
+    at = below(len(content) + 1)
+    match below(4):
         case 0:
             return content[:at]
         case 1:
-            return content[:at] + bytes([choices.below(256)]) + content[at + 1 :]
+            return content[:at] + bytes([below(256)]) + content[at + 1 :]
         case 2:
-            end = at + choices.below(64)
-            return content[:at] + content[at:end] * choices.below(500) + content[at:]
+            end = at + below(64)
+            return content[:at] + content[at:end] * below(500) + content[at:]
         case _:
-            return content[:at] + content[at + choices.below(64) :]
-
-
-@dataclass
-class Row:
-    """What came of one reader.
-
-    Attributes:
-        inputs: files that it was given.
-        taken: those that it took.
-        news: different things that it said.
-        slowest: seconds of the processor of the slowest one.
-        broken: what no reader may do, each with the bytes that show it.
-    """
-
-    inputs: int = 0
-    taken: int = 0
-    news: int = 0
-    slowest: float = 0.0
-    broken: dict[str, str] = field(default_factory=dict)
+            return content[:at] + content[at + below(64) :]
 
 
 class Overdue(BaseException):
     """A reader took too long."""
 
 
-def tried(reader: Reader, inputs: int, seed: int) -> Row:
-    """Give a reader changed files, in this process, which is then of no other use."""
-    row, chance = Row(), random.Random(seed)
-    mutator = Mutator(lambda data, most: chance.randbytes(8) + data[: most - 8])
-    pool: list[bytes] = []
-    known: set[str] = set()
-    # In memory, where that is: to truncate a file on a disk takes milliseconds.
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with (
-        tempfile.TemporaryDirectory(dir=memory) as name,
-        _watched(Path(name)) as wrote,
-    ):
-        folder = Path(name)
-        target, content = next(iter(reader.files().items()))
-        while row.inputs < inputs:
-            data = chance.choice(pool) if pool else b""
-            data = mutator.mutate(data, MOST_BYTES, chance.getrandbits(32))
-            choices = Choices(data)
-            for other, bytes_ in reader.files().items() if not row.inputs else ():
-                (folder / other).write_bytes(bytes_)
-            (folder / target).write_bytes(changed(content, choices))
-            wrote.clear()
-            told, seconds = _told(reader, folder / target)
-            row.inputs += 1
-            row.slowest = max(row.slowest, seconds)
-            row.taken += not told
-            bad = told if told.startswith("!") else ""
-            bad = bad or (f"! writes {wrote[0]}" if wrote else "")
-            if bad:
-                row.broken.setdefault(_DIGITS.sub("", bad), f"{bad}: {data.hex()}")
-            sign = _DIGITS.sub("", told)
-            if sign not in known:
-                known.add(sign)
-                pool.append(data)
-                mutator.learn(data, choices.read)
-    row.news = len(known)
-    return row
+WROTE: list[str] = []
+CHANGES: Final = (
+    "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.symlink", "os.link",
+    "os.system", "subprocess.Popen",
+)  # fmt: skip
 
 
-def _told(reader: Reader, path: Path) -> tuple[str, float]:
-    """Return what a reader says of a file, "" where it takes it, and for how long."""
-    began = time.process_time()
-    told = ""
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-            reader.read(path)
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    except KfuzzError as error:
-        told = str(error).replace(str(path.parent), "")
-    except Overdue:
-        told = f"! takes more than {SECONDS} s"
-    except Exception as error:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        code = trace.tb_frame.f_code if trace is not None else None
-        place = f"{Path(code.co_filename).name} {code.co_name}" if code else "?"
-        told = f"! raises {type(error).__name__} in {place}"
-    return told, time.process_time() - began
+def audit(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note what is written outside of a folder while a reader reads."""
+    what = ""
+    if event == "open":
+        path, _, flags = arguments
+        if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
+            what = str(path)
+    elif event in CHANGES:
+        what, folder = f"{event} {arguments[0]!r}", arguments[-1]
+        if isinstance(folder, int) and folder >= 0:  # the name is below it
+            what += " in " + os.readlink(f"/proc/self/fd/{folder}")
+    if what and HELD.get("reading", what) not in what:
+        WROTE.append(what)
 
 
-@contextmanager
-def _watched(folder: Path) -> Iterator[list[str]]:
-    """Note what is written outside of a folder; end what takes too long."""
-    wrote: list[str] = []
-    changes = (
-        "os.remove",
-        "os.rename",
-        "os.mkdir",
-        "os.rmdir",
-        "os.symlink",
-        "os.link",
-    )
+HELD: dict[str, str] = {}
 
-    def audit(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            path, _, flags = arguments
-            writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
-            if writes and isinstance(path, str | bytes | os.PathLike):
-                _note(os.fsdecode(path))
-        elif event in changes or event in ("os.system", "subprocess.Popen"):
-            _note(f"{event} {_whole(arguments)!r}")
 
-    def _note(what: str) -> None:
-        if str(folder) not in what:
-            wrote.append(what)
+@pytest.fixture(scope="module")
+def watched() -> Iterator[None]:
+    """Note what is written, end what takes too long, and have memory end."""
 
     def over(number: int, frame: FrameType | None) -> None:
         raise Overdue
 
     sys.addaudithook(audit)
-    signal.signal(signal.SIGVTALRM, over)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    yield wrote
+    before = signal.signal(signal.SIGVTALRM, over)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    signal.signal(signal.SIGVTALRM, before)
 
 
-def _whole(arguments: tuple[Any, ...]) -> object:
-    """Return the path that an audited event names, if need be below its folder."""
-    folder = arguments[-1]
-    if isinstance(folder, int) and folder >= 0:
-        return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), arguments[0])
-    return arguments[0]
+@pytest.mark.slow
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("reader", READERS, ids=lambda r: r.name)
+def test_no_reader_raises_hangs_or_writes(reader: Reader, tmp_path: Path) -> None:
+    target, content = next(iter(reader.files().items()))
+    for name, held in reader.files().items():
+        (tmp_path / name).write_bytes(held)
+    taken, told = 0, set[str]()
 
+    @settings(
+        max_examples=TRIES, derandomize=True, database=None, deadline=None,
+        phases=[Phase.generate], suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.data())
+    def tried(data: st.DataObject) -> None:
+        nonlocal taken
 
-def table(rows: dict[str, Row]) -> list[str]:
-    """Return the table, and what was broken."""
-    lines = [
-        f"{'reader':20} {'inputs':>8} {'taken':>8} {'news':>6} {'slowest':>8} broken"
-    ]
-    for name, row in rows.items():
-        lines.append(
-            f"{name:20} {row.inputs:8} {row.taken:8} {row.news:6} {row.slowest:7.2f}s "
-            f"{len(row.broken)}"
-        )
-    broken = [(n, text) for n, row in rows.items() for text in row.broken.values()]
-    return lines + [f"{name}: {text}" for name, text in broken]
+        def below(limit: int) -> int:
+            return data.draw(st.integers(0, limit - 1))
 
+        (tmp_path / target).write_bytes(changed(content, below))
+        WROTE.clear()
+        HELD["reading"] = str(tmp_path)
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+            reader.read(tmp_path / target)
+            taken += 1
+        except KfuzzError as error:
+            told.add(_DIGITS.sub("", str(error)))
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            HELD.clear()
+        assert not WROTE
 
-def run(names: list[str], inputs: int, jobs: int, seed: int) -> dict[str, Row]:
-    """Try readers, each in a process of its own, some at once."""
-    left = [r.name for r in READERS if not names or r.name in names]
-    rows: dict[str, Row] = {}
-    while left:
-        some, left = left[:jobs], left[jobs:]
-        begun = [(name, *_begun(name, inputs, seed)) for name in some]
-        for name, process, receiver in begun:
-            try:
-                rows[name] = receiver.recv()
-            except EOFError:
-                process.join()
-                ended = f"! ends its process: {process.exitcode}"
-                rows[name] = Row(broken={ended: ended})
-            process.join()
-            receiver.close()
-    return rows
-
-
-def _begun(name: str, inputs: int, seed: int) -> tuple[Any, Any]:
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def work() -> None:
-        sender.send(tried_by_name(name, inputs, seed))
-
-    process = context.Process(target=work)
-    process.start()
-    sender.close()
-    return process, receiver
-
-
-def tried_by_name(name: str, inputs: int, seed: int) -> Row:
-    """Try the reader of a name; see `tried`."""
-    return tried(next(r for r in READERS if r.name == name), inputs, seed)
-
-
-def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="*", default=[])
-    asked = parser.parse_args()
-    rows = run(asked.only, asked.inputs, asked.jobs, asked.seed)
-    print("\n".join(table(rows)))
-    return 1 if any(row.broken for row in rows.values()) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    tried()
+    # What is changed is taken at times, and reaches further than the first check.
+    assert taken + len(told) > 2
