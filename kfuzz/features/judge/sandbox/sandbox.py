@@ -776,13 +776,9 @@ class RemoteKernel:
                 known.update(dict.fromkeys(returned.words[name]))
         if guarded is not None:
             guarded.foreign.update(dict.fromkeys(returned.words["operators"]))
-        return self._as_declared(returned)
-
-    def _as_declared(self, returned: Returned) -> object:
-        """Return what it returned, in a row; what is nested otherwise is of a type."""
-        if returned.nesting == self._nesting:
-            return returned.value
-        return stand_in(returned.type)
+        if returned.nesting != self._nesting:
+            return stand_in(returned.type)
+        return returned.value
 
     def _called(
         self,

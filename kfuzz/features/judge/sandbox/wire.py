@@ -226,7 +226,8 @@ def packed(value: Any) -> Iterator[int]:
 def unpacked(descriptor: int) -> Any:
     """Return what `packed` was given, plain data alone, its tensors on the CPU."""
     with mmap(descriptor, 0) as memory:
-        return torch.load(memory, map_location="cpu", weights_only=True)
+        file: Any = memory
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _plain(value: Any) -> Any:
