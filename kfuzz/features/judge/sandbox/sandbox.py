@@ -53,8 +53,8 @@ from kfuzz.features.judge.sandbox.contain import (
     scrubbed,
 )
 from kfuzz.features.judge.sandbox.hiding import NAMED, program
-from kfuzz.features.judge.sandbox.keeper import SERVE
 from kfuzz.features.judge.sandbox.meeting import PLAIN, Circumstances, Surroundings
+from kfuzz.features.judge.sandbox.supervisor import SERVE
 from kfuzz.features.judge.sandbox.wire import (
     WORDS,
     ArgumentRooms,
