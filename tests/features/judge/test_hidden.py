@@ -18,6 +18,8 @@ from kfuzz.features.judge.service import worker as service
 WAYS = {"all": Measures(), "landlock": Measures(namespaces=False)}
 
 LOOKING = '''
+import inspect
+import linecache
 import os
 import subprocess
 import sys
@@ -31,7 +33,8 @@ def seen():
         "modules": [*sys.modules, *map(repr, list(sys.modules.values()))],
         "arguments": [*sys.argv, *sys.orig_argv],
         "environment": [k + v for k, v in os.environ.items()],
-        "path": sys.path,
+        "path": [*sys.path, *sys.path_importer_cache],
+        "files": [*linecache.cache, *inspect.modulesbyfile, *inspect._filesbymodname],
         "finders": [repr(f) for f in (*sys.meta_path, *sys.path_hooks)],
         "process": [open(f"/proc/self/{n}").read() for n in ("cmdline", "comm")],
         "folder": [os.getcwd(), __name__],

@@ -53,8 +53,8 @@ from kfuzz.features.judge.sandbox.contain import (
     scrubbed,
 )
 from kfuzz.features.judge.sandbox.hiding import NAMED, program
-from kfuzz.features.judge.sandbox.keeper import SERVE
 from kfuzz.features.judge.sandbox.meeting import PLAIN, Circumstances, Surroundings
+from kfuzz.features.judge.sandbox.supervisor import SERVE
 from kfuzz.features.judge.sandbox.wire import (
     WORDS,
     ArgumentRooms,
@@ -776,13 +776,9 @@ class RemoteKernel:
                 known.update(dict.fromkeys(returned.words[name]))
         if guarded is not None:
             guarded.foreign.update(dict.fromkeys(returned.words["operators"]))
-        return self._as_declared(returned)
-
-    def _as_declared(self, returned: Returned) -> object:
-        """Return what it returned, in a row; what is nested otherwise is of a type."""
-        if returned.nesting == self._nesting:
-            return returned.value
-        return stand_in(returned.type)
+        if returned.nesting != self._nesting:
+            return stand_in(returned.type)
+        return returned.value
 
     def _called(
         self,

@@ -49,7 +49,7 @@ from kfuzz.features.judge.sandbox.contain import (
 from kfuzz.features.judge.sandbox.hiding import bare_main, hide
 from kfuzz.features.judge.sandbox.wire import received
 
-SERVE: Final = "kfuzz.features.judge.sandbox.keeper:Keeper"
+SERVE: Final = "kfuzz.features.judge.sandbox.supervisor:Supervisor"
 
 LOOK_SECONDS: Final = 0.02
 """Between two measurements of what it takes: a few dozen forks."""
@@ -76,11 +76,11 @@ _SWEEPS: Final = 50
 _FAILED: Final = 70  # sysexits.h EX_SOFTWARE
 
 
-class Keeper:
+class Supervisor:
     """Supervises one process of foreign code; the zygote's children do."""
 
     def __init__(self) -> None:
-        self._tenant: Tenant | None = None
+        self._supervised: Supervised | None = None
 
     def __call__(self, message: Message) -> Message:
         """Refuse: requests come by `attend`."""
@@ -101,23 +101,23 @@ class Keeper:
                     if "start" in message:
                         reply["start"] = self._start(message["start"])
                     if "request" in message:
-                        assert self._tenant is not None
-                        reply["request"] = self._tenant.exchange(
+                        assert self._supervised is not None
+                        reply["request"] = self._supervised.exchange(
                             message["request"], given, message["seconds"]
                         )
                 channel.send({"reply": reply})
         except WireError:  # the campaign is gone
             pass
         finally:
-            if self._tenant is not None:
-                self._tenant.kill()
+            if self._supervised is not None:
+                self._supervised.kill()
 
     def _idle(self, channel: Channel) -> None:
         """Wait for the campaign, and keep watch meanwhile."""
-        while self._tenant is not None and self._tenant.ended is None:
-            if self._tenant.poll([channel.fileno()]):
+        while self._supervised is not None and self._supervised.ended is None:
+            if self._supervised.poll([channel.fileno()]):
                 return
-            self._tenant.look()
+            self._supervised.look()
 
     def _start(self, message: Message) -> Message:
         limits, gpu = Limits(**message["limits"]), bool(message["gpu"])
@@ -150,13 +150,13 @@ class Keeper:
 
         # A folder that is a file system of its own is empty as seen from here.
         watch = Watch(limits, [rooms.scratch, rooms.cache])
-        self._tenant = Tenant(measures, watch, limits.output_bytes, begin)
-        answer = self._tenant.exchange({"do": "contained"}, [], limits.open_seconds)
+        self._supervised = Supervised(measures, watch, limits.output_bytes, begin)
+        answer = self._supervised.exchange({"do": "contained"}, [], limits.open_seconds)
         watch.settle()
         return answer
 
 
-class Tenant:
+class Supervised:
     """One process of foreign code with all that it starts.
 
     Attributes:
@@ -350,7 +350,7 @@ class Tenant:
     def status(self) -> int | None:
         """Return how it ended, as `os.waitstatus_to_exitcode` says it, or None."""
         if self._status is None:
-            # Orphans of the tenant's end here too.
+            # Orphans of its own end here too.
             with contextlib.suppress(ChildProcessError):
                 while (found := os.waitpid(-1, os.WNOHANG))[0]:
                     if found[0] == self.pid:
@@ -395,7 +395,7 @@ def _kill_all(pids: list[int]) -> None:
 def _become(
     sock: socket.socket, run: Callable[[Channel, Facts], NoReturn], facts: Facts
 ) -> NoReturn:
-    """Be the tenant: forget what the supervisor had open, and run."""
+    """Be the supervised process: forget what the supervisor had open, and run."""
     try:
         contain.prctl(contain.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
