@@ -202,7 +202,7 @@ def test_a_child_whose_device_is_lost_is_not_used_again() -> None:
     assert worker(message)["spent"] is False  # on the CPU an exception is harmless
 
     class Peer:
-        lost = False
+        lost, compiled = False, 0.0
 
         def wait(self, limit: float, **limits: float) -> dict[str, Any]:
             return {**worker(message), "spent": True}
