@@ -532,8 +532,8 @@ class Cluster:
         items: list[tuple[int, Any]]
         try:
             items = self._ray.get(self._mailbox.take.remote())
-        except Exception as error:
-            what = f"the cluster answers no more: {_reason(error)}"
+        except Exception as lost:
+            what = f"the cluster answers no more: {_reason(lost)}"
             raise BackendError(what, where=self.title) from None
         for each in ended:
             number = self._running.pop(each)
