@@ -35,7 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def the_finding(folder: Path) -> str:
     [path] = folder.glob("corpus/*/*/finding.json")
-    return f"{path.parents[2].name}-{path.parent.name}"
+    return f"{path.parents[1].name}-{path.parent.name}"
 
 
 @pytest.mark.slow
