@@ -141,7 +141,8 @@ class _Beating:
 
     def _go_on(self) -> None:
         while time.monotonic() < self.until:
-            _watchdogs[0].beats()
+            for watchdog in _watchdogs:
+                watchdog.beats()
             time.sleep(EVERY_SECONDS)
 
 
