@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hypothesis.strategies import SearchStrategy
 
@@ -30,6 +30,7 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
+from kfuzz.core.features import needed
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
@@ -84,9 +85,6 @@ from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 from kfuzz.targets.overrides import UNJUDGED
-
-if TYPE_CHECKING:
-    from kfuzz.engine.atheris import CoverageSearch
 
 # What a campaign asks of whatever proves its kernels meanwhile.
 
@@ -143,10 +141,9 @@ def run_kernels(
     classes = select_classes(config.contracts, config.exclude_contracts)
     serve = zygotes.SERVE
     if config.engine is Engine.ATHERIS:
-        from kfuzz.engine import atheris
-
-        atheris.require(config)
-        serve = atheris.EXPLORE
+        guided = needed("coverage", "--engine atheris")
+        guided.require(config)
+        serve = guided.EXPLORE
     loaded = kernels_of(config, loaded)
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     with closing(backend):
@@ -212,13 +209,12 @@ class Campaign:
         self._counting = threading.Lock()
         self._collective = threading.Lock()
         # By node id; empty where nothing but chance and error guides a search.
-        self.guided: dict[str, CoverageSearch] = {}
+        self.guided: dict[str, Any] = {}
         self.proofs = proofs
         if config.engine is Engine.ATHERIS:
-            from kfuzz.engine import atheris
-
+            guided = needed("coverage", "--engine atheris")
             self.guided = {
-                k.node_id: atheris.CoverageSearch(
+                k.node_id: guided.CoverageSearch(
                     k, partial(self._fork, k), config, expired=self._expired
                 )
                 for k in self.kernels

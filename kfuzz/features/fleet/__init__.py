@@ -3,5 +3,4 @@
 driver     the only writer of the corpus and of events: which units there are, findings
            reported once, what the units of a kernel come to together
 worker     what a unit is, how a worker does one, and Ray's tasks as workers
-process    the process of a unit
 """

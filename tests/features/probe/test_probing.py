@@ -145,7 +145,10 @@ def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
         (("--probe", "ordre"), "did you mean 'order'"),
         (("--dtype", "float99"), "no kernel here declares float99"),
         (("torch.matmull",), "torch_matmul"),
-        (("torch.nn.functional.layer_norm",), "calls it: kfuzz.contracts.platform.torch"),
+        (
+            ("torch.nn.functional.layer_norm",),
+            "calls it: kfuzz.contracts.platform.torch",
+        ),
     ],
 )
 def test_what_cannot_be_obeyed_is_said(

@@ -89,6 +89,9 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
     main = (told.get("config") or {}).get("main")
     texts = {}
     for each in files:
+        if not isinstance(each, dict) or not {"name", "source"} <= set(each):
+            what = f"a file is a mapping with name and source, not {each!r}"
+            raise UsageError(what[:300], where=where)
         name, source = str(each["name"]), str(each["source"])
         if source != _SUBMISSION and name.endswith(".py") and name != main:
             texts[name.removesuffix(".py")] = read_source(folder / source)

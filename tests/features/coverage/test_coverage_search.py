@@ -10,10 +10,10 @@ import pytest
 from kfuzz.core.budget import Scale
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
-from kfuzz.engine.atheris import require
-from kfuzz.engine.atheris_child import padded
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
+from kfuzz.features.coverage.child import padded
+from kfuzz.features.coverage.search import require
 from kfuzz.targets.load import load_all
 from kfuzz.targets.own_code import named_sizes, own_functions
 from tests.helpers.budgets import SIZE_BUDGETS

@@ -21,7 +21,6 @@ from kfuzz.core.errors import UsageError
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.atheris_child import FRESH_BYTES
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round
 from kfuzz.engine.search.round import KernelSearch, Round
@@ -30,9 +29,10 @@ from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
 from kfuzz.execution.processes.child import Child
 from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
+from kfuzz.features.coverage.child import FRESH_BYTES
 
 # Not imported: what it serves with is for children alone.
-EXPLORE: Final = "kfuzz.engine.atheris_child:serve"
+EXPLORE: Final = "kfuzz.features.coverage.child:serve"
 # Cases drawn afresh before anything is changed.
 FRESH: Final = 24
 # Drawing takes a millisecond; finding out that there are no more cases some seconds.
