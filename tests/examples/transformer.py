@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 import kfuzz
-from kfuzz.features.monitor import DeviceGate
+from kfuzz.features.monitor import Centroid, NonFinite
 
 
 @triton.jit
@@ -46,11 +46,11 @@ def launched(x: Tensor) -> Tensor:
 
 
 # One call of a hundred by chance, and what lies far from the calls before.
-gate = DeviceGate(share=0.01, rate=1.0, on_cpu=True, room_bytes=256 << 20)
+detectors = [Centroid(share=0.01, at_gate=True), NonFinite(at_gate=True)]
 
 
 @kfuzz.monitor(
-    "softmax", rate=0.01, corpus="corpus", device_gate=gate,
+    "softmax", rate=0.01, corpus="corpus", detectors=detectors,
     dtypes=("float32",), layouts="contiguous", nonfinite="undefined",
 )  # fmt: skip
 def row_softmax(x: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from kfuzz.features.monitor.detectors import Detector as Detector
     from kfuzz.features.monitor.detectors import NonFinite as NonFinite
     from kfuzz.features.monitor.detectors import Statistics as Statistics
-    from kfuzz.features.monitor.device_gate import DeviceGate as DeviceGate
     from kfuzz.features.monitor.monitored import Contract
     from kfuzz.features.monitor.subjects import Arguments
     from kfuzz.features.monitor.violation import Violation as Violation
@@ -27,7 +26,6 @@ F = TypeVar("F")
 __all__ = [
     "Centroid",
     "Detector",
-    "DeviceGate",
     "NonFinite",
     "Statistics",
     "Violation",
@@ -42,7 +40,6 @@ __all__ = [
 _LAZY = {
     "Centroid": "detectors",
     "Detector": "detectors",
-    "DeviceGate": "device_gate",
     "NonFinite": "detectors",
     "Statistics": "detectors",
     "Violation": "violation",
@@ -70,7 +67,6 @@ def monitor(
     results: Callable[[Any], Any] | None = None,
     outputs: tuple[str, ...] = ("y",),
     autocast: bool = False,
-    device_gate: "DeviceGate | None" = None,
     name: str | None = None,
     seed: int | None = None,
     **claims: Any,
@@ -100,7 +96,6 @@ def monitor(
             the worst element, the extremes and the scalars; or "statistics", with no
             element and no scalar. Findings need "full".
         detectors: objects that flag calls by statistics of their arguments.
-        device_gate: flags calls on a GPU there, without waiting for it.
         arguments: a function of the function's arguments that returns the contract's,
             by name or in order, where the signatures differ.
         results: a function of the function's result that returns the contract's.
@@ -130,7 +125,6 @@ def monitor(
     options = Options(
         contract, claims, rate, signatures, arguments, outputs, name, seed,
         on_violation, store, Keep(keep), tuple(detectors), results, autocast,
-        device_gate,
     )  # fmt: skip
     frame = sys._getframe(1)
     while frame.f_globals is globals() and frame.f_back is not None:

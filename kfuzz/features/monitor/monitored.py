@@ -3,7 +3,6 @@
 import functools
 import itertools
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,11 +19,9 @@ from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.monitor.compiled import is_compiling, traced
 from kfuzz.features.monitor.counts import Counts
 from kfuzz.features.monitor.detectors import Detector, statistics_of
-from kfuzz.features.monitor.device_gate import DeviceGate, Told, Underway
 from kfuzz.features.monitor.gate import HostGate, Reason
 from kfuzz.features.monitor.runtime import log, runtime
 from kfuzz.features.monitor.seen import (
-    NOTHING,
     Call,
     Returned,
     Seen,
@@ -68,7 +65,6 @@ class Options:
     detectors: tuple[Detector, ...]
     results: Callable[[Any], Any] | None
     autocast: bool
-    device_gate: DeviceGate | None
 
 
 @dataclass
@@ -101,78 +97,8 @@ class Pending:
         return [s for s in (self.before, self.after, numbers) if s is not None]
 
 
-# Calls that the device gate looks at: before, after, and what it reported of them.
-
 # A call that is to be made: the function with its arguments.
 Made = functools.partial[Any]
-
-
-def gated(monitor: "Monitor", gate: DeviceGate, make: Made, number: int) -> Any:
-    """Make a call that the host gate passed; what it does and raises is its own."""
-    if not gate.wants():
-        return make()
-    given = (*make.args, *make.keywords.values())
-    device = next((x.device for x in given if _is_on_gpu(x)), None)
-    if device is None:
-        if not gate.at_gate or not monitor.is_outlier(given, [gate]):
-            return make()
-        return monitor.sampled(make, number, Reason.OUTLIER)
-    call = monitor.call_of(make.args, make.keywords)
-    if call is None:
-        return make()
-    underway = parts = None
-    with monitor.guarding("the device gate failed"):
-        underway = gate.look([*call.tensors.values()], device, number)
-        if underway is None:
-            why = "too many tensors, too large, with gaps, or no Triton"
-            monitor.note("skipped", "not seen by the device gate", why)
-    if underway is None:
-        return make()
-    # It holds nothing of the caller's memory.
-    underway.names = (*call.tensors,)
-    underway.seen = Seen({}, call.scalars, NOTHING, rest=call.rest, tf32=call.tf32)
-    try:
-        returned = make()
-        with monitor.guarding("a result could not be copied"):
-            parts = monitor.results_of(call, returned)
-        return returned
-    except BaseException:
-        monitor.count("raised")
-        raise
-    finally:
-        with monitor.guarding("the device gate failed"):
-            gate.after(underway, parts)
-
-
-def _is_on_gpu(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.is_cuda
-
-
-def told(monitor: "Monitor", news: Told) -> None:
-    """Count what the device decided, and have what it kept checked."""
-    for name, count in (
-        ("outliers", news.flagged), ("dropped", news.lost), ("skipped", news.unfit),
-        ("sampled", len(news.kept)),
-    ):  # fmt: skip
-        monitor.count(name, count)
-    for underway in news.kept:
-        if not runtime.offer(functools.partial(_check, monitor, underway, utc_now())):
-            monitor.count("dropped")
-            underway.lane.give(underway.slot)
-
-
-def _check(monitor: "Monitor", underway: Underway, when: str) -> None:
-    """Judge a kept call; runs in the worker."""
-    try:
-        before, after = underway.copies()
-        seen = replace(
-            underway.seen,
-            tensors=dict(zip(underway.names, before, strict=True)),
-            returned=underway.seen.returned.filled(after),
-        )
-        monitor.check(seen, underway.number, Reason.OUTLIER, when)
-    finally:
-        underway.lane.give(underway.slot)
 
 
 # Reasons that calls lie outside the contract, or cannot be looked at, logged once each.
@@ -189,7 +115,6 @@ class Monitor:
         subject: what its calls are held to.
         gate: which calls are looked at.
         options: what its author chose.
-        has_more_gates: whether calls that the host gate passes meet others.
     """
 
     def __init__(
@@ -202,8 +127,6 @@ class Monitor:
         self.options = options
         at_gate = [d for d in options.detectors if d.at_gate]
         self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
-        self.device_gate = options.device_gate
-        self.has_more_gates = bool(at_gate) or self.device_gate is not None
         self._detectors = tuple(d for d in options.detectors if not d.at_gate)
         self.begin_anew()
 
@@ -213,13 +136,6 @@ class Monitor:
         self._numbers: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
         self.gate.clear()
-        if self.device_gate is not None:
-            self.device_gate.begin_anew()
-            # Weakly: a gate is told of as long as its function lives.
-            itself = weakref.ref(self)
-            self.device_gate.told_to(
-                lambda news: told(there, news) if (there := itself()) else None
-            )
 
     @property
     def kernel(self) -> Any:
@@ -269,17 +185,19 @@ class Monitor:
         except Exception as error:
             self.note("errors", what, str(error), error)
 
-    def is_outlier(self, given: Iterable[Any], detectors: Sequence[Detector]) -> bool:
-        """Whether a detector flags a call by its tensors on the CPU; never raises.
+    def is_outlier(
+        self, tensors: Iterable[Tensor], detectors: Sequence[Detector]
+    ) -> bool:
+        """Whether tensors on the CPU are flagged; never raises.
 
         Args:
-            given: arguments of the call.
+            tensors: of a call; what is none is left out.
             detectors: each sees every call.
         """
         flagged = False
         with self.guarding("a detector raised"):
-            tensors = [x for x in given if isinstance(x, Tensor) and can_copy(x)]
-            found = tuple(statistics_of(x) for x in tensors if not x.is_cuda)
+            given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
+            found = tuple(statistics_of(x) for x in given if not x.is_cuda)
             flagged = any([detector.flags(found) for detector in detectors])
         if flagged:
             self.count("outliers")
@@ -300,13 +218,11 @@ class Monitor:
         return returned
 
     def passed(self, make: Made, number: int) -> Any:
-        """Make a call that the host gate passed, past the others."""
+        """Make a call that the gate passed; detectors may flag it."""
         given = (*make.args, *make.keywords.values())
-        if self.gate_detectors and self.is_outlier(given, self.gate_detectors):
+        if self.is_outlier(given, self.gate_detectors):
             return self.sampled(make, number, Reason.OUTLIER)
-        if self.device_gate is None:
-            return make()
-        return gated(self, self.device_gate, make, number)
+        return make()
 
     def begin(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], number: int, why: Reason
@@ -500,7 +416,7 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
         if not gate.active:
             return function(*args, **kwargs)
         number, why = gate.look(args, kwargs)
-        if why is None and not monitor.has_more_gates:
+        if why is None and not monitor.gate_detectors:
             return function(*args, **kwargs)
         make = functools.partial(function, *args, **kwargs)
         if why is not None:

@@ -3,7 +3,6 @@
 import atexit
 import contextlib
 import logging
-import math
 import os
 import queue
 import threading
@@ -22,7 +21,6 @@ from kfuzz.features.monitor.counts import (
     append_counts,
     unjudged,
 )
-from kfuzz.features.monitor.device_gate import living, poll_all
 from kfuzz.features.monitor.snapshot import Memory
 from kfuzz.store.life import utc_now
 
@@ -57,17 +55,15 @@ class Checker:
         failed: Callable[[BaseException], None],
         due: Callable[[], None],
         every: float,
-        often: Callable[[], object] = lambda: None,
     ) -> None:
         """Make a queue; the thread begins with the first item.
 
         Args:
-            failed: called with what an item, `due` or `often` raised.
+            failed: called with what an item or `due` raised.
             due: called in the thread now and then.
             every: seconds between two such calls.
-            often: called after each item, and each second.
         """
-        self._failed, self._due, self._every, self._often = failed, due, every, often
+        self._failed, self._due, self._every = failed, due, every
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._settled = threading.Condition()
@@ -131,7 +127,6 @@ class Checker:
                 finally:
                     del item  # nothing of a call stays once a flush returns
                     self._count()
-            self._try(self._often)
             if time.monotonic() > due:
                 due = time.monotonic() + self._every
                 self._try(self._due)
@@ -153,7 +148,6 @@ log: Final = logging.getLogger("kfuzz.monitor")
 
 # Between two times that the thread writes the counts, where it is not asked.
 _WRITE_SECONDS: Final = 60.0
-_POLL_SECONDS: Final = 1e-3
 # The end of a process waits so long at most for the one check that is under way.
 _LAST_CHECK_SECONDS: Final = 60.0
 
@@ -213,7 +207,6 @@ class Runtime:
             # What a check did not catch itself is a fault of kfuzz's own.
             failed=lambda error: log.error("a check failed", exc_info=error),
             due=self.write_state, every=_WRITE_SECONDS,
-            often=poll_all,
         )  # fmt: skip
         self.memory = Memory(
             self.settings.ring_bytes, lambda gone: self.checker.put(gone.end)
@@ -297,12 +290,7 @@ class Runtime:
         Returns:
             Whether that was so within the time; False too where a callback asks.
         """
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        # Until devices have decided about all calls.
-        while not (decided := poll_all()) and time.monotonic() <= until:
-            time.sleep(_POLL_SECONDS)
-        left = None if timeout is None else max(until - time.monotonic(), 0.0)
-        settled = self.checker.flush(left) and decided
+        settled = self.checker.flush(timeout)
         self.write_state()
         return settled
 
@@ -336,6 +324,17 @@ class Runtime:
         self._begin_anew()
         for monitor in living(self.monitors):
             monitor.begin_anew()
+
+
+def living(held: "weakref.WeakValueDictionary[int, Monitor]") -> "list[Monitor]":
+    """Return the monitors that are alive, in the order in which they were added.
+
+    A `weakref.WeakSet` cannot be read while another thread adds to it, not even to make
+    a list of it. This needs no lock, which a fork would leave held.
+    """
+    # The references are listed in one step; only then is each followed.
+    found = (reference() for reference in held.valuerefs())
+    return [x for x in found if x is not None]
 
 
 runtime: Final = Runtime()

@@ -153,9 +153,6 @@ class Seen:
     verdict_only: bool = False
 
 
-NOTHING: Final = Returned((), "", "", "")
-"""What a call returned that has not ended."""
-
 # Most calls of a function return alike.
 _outline = lru_cache(maxsize=64)(Returned)
 
