@@ -139,5 +139,5 @@ def test_an_unchecked_launch_passes_addresses_and_drops_the_error() -> None:
 
     runtime, values = SimpleNamespace(cudaLaunchKernel=launch), [ctypes.c_longlong(5)]
     function = ctypes.c_void_p(77)
-    launching._launched(runtime, function, (1, 70000), (256,), values, 11)
+    launching._launched(runtime, function, (1, 70000), (256,), values, 0, 11)
     assert seen == [(77, [(1, 70000, 1), (256, 1, 1)], 5, 0, 11)]

@@ -29,6 +29,7 @@ class Program:
         arguments: Sequence[Tensor | int],
         *,
         checked: bool = True,
+        shared: int = 0,
     ) -> None:
         """Launch a function on the current stream of its first argument's device.
 
@@ -39,19 +40,20 @@ class Program:
             arguments: the first one is a tensor.
             checked: whether a refused launch raises; else it is as after `<<<...>>>`
                 whose error nobody asks for.
+            shared: bytes of dynamic shared memory.
 
         Raises:
             HarnessError: if it cannot be compiled, or is refused where that is asked.
         """
         device = next(a.device for a in arguments if isinstance(a, Tensor))
         if checked:
-            compiled(self.source, name, device)(grid, block, arguments)
+            compiled(self.source, name, device)(grid, block, arguments, shared)
             return
         values = packed(prototype(self.source, name), arguments, name)
         with torch.cuda.device(device):
             function = _function(os.getpid(), torch.cuda.current_device(), self, name)
             stream = torch.cuda.current_stream(device).cuda_stream
-            _launched(_runtime(), function, grid, block, values, stream)
+            _launched(_runtime(), function, grid, block, values, shared, stream)
 
 
 class _Dim3(ctypes.Structure):
@@ -64,6 +66,7 @@ def _launched(
     grid: Sequence[int],
     block: Sequence[int],
     values: Sequence[Any],
+    shared: int,
     stream: int,
 ) -> None:
     """Launch through the runtime, which keeps the error of a launch that it refuses."""
@@ -74,7 +77,7 @@ def _launched(
         ctypes.c_void_p,
     ]  # fmt: skip
     shapes = [_Dim3(*three(sizes)) for sizes in (grid, block)]
-    launch(function, *shapes, addresses, 0, stream)
+    launch(function, *shapes, addresses, shared, stream)
 
 
 # Kept, since looking one up waits for the device, which would hide that a launch does
