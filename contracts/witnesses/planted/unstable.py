@@ -140,7 +140,8 @@ _REASONS: Final = {
     "such a formula is planted in sigmoid": ("silu", "swiglu"),
     "such a formula is planted in tanh": ("gelu_tanh",),
     "such a formula is planted in logsumexp": ("log_softmax",),
-    "such a formula is planted in layer_norm": ("group_norm",),
+    "such a formula is planted in layer_norm": ("group_norm", "instance_norm"),
+    "such a formula is planted in softplus": ("bce_with_logits",),
     "such a formula is planted in rms_norm": ("add_rms_norm",),
     "1 + erf, which cancels, is the form that the operator accepts": (
         "gelu", "geglu", "linear_gelu",
