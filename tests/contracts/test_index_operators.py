@@ -23,7 +23,6 @@ CPU = torch.device("cpu")
 DTYPES = ("float32", "float16", "bfloat16")
 NAN, INF = math.nan, math.inf
 F32 = NDArray[np.float32]
-Posed = tuple[dict[str, Tensor], Problem, Acceptance]
 
 
 def judge(
@@ -139,7 +138,6 @@ SHAPES: tuple[tuple[int, int, dict[str, Scalar]], ...] = (
     (17, 5, {"label_smoothing": 0.5, "ignore_index": 0}),
     (2, 1025, {"ignore_index": -1}),
 )
-ROWS = {"family": "index_uniform"}
 
 
 def cross_entropies(dtype: str) -> Iterator[tuple[str, dict[str, Tensor], dict]]:

@@ -14,7 +14,7 @@ from kfuzz.contracts.binding import (
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import unpack_numbers
-from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.value_families import INDEX_FAMILIES
 from kfuzz.engine.reduce import kept, reduce_case
 from kfuzz.execution.values.fills import logical_values
@@ -109,12 +109,6 @@ def test_some_targets_are_ignored_also_all_of_them() -> None:
 
 
 # --- filling ----------------------------------------------------------------
-
-
-def filled(family: str, shape: tuple[int, ...], n: int, seed: int = 1) -> torch.Tensor:
-    axes = tuple(f"d{i}" for i in range(len(shape)))
-    x = TensorSpec(shape, axes, "int32", fill=Fill(family, seed), below="V")
-    return logical_values(Case({"weight": table(n), "indices": x}), "indices", CPU)
 
 
 # --- domain and binding -----------------------------------------------------

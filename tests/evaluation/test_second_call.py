@@ -252,22 +252,6 @@ def test_the_generators_of_the_process_are_left_as_they_were() -> None:
 NAMES = (f"counted{i}" for i in itertools.count())
 
 
-def counted(case: Case, depth: Depth) -> int:
-    """Return how often a correct kernel is called for a case."""
-    calls = 0
-
-    def counting(x: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return torch.relu(x)
-
-    bound = kernel(ops.relu, name=next(NAMES))(counting)
-    classes = {"K-MEM-04", "K-REF-01"}
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    assert evaluator.judge(case, depth).failure is None
-    return calls
-
-
 def test_a_stride_of_zero_is_overwritten_as_well() -> None:
     case = x_case("randn", (4, 8), strides=(0, 2), offset=3)
     assert failure(torch.relu, case) is None

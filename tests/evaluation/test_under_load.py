@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -171,65 +172,15 @@ def test_an_invalid_argument_is_charged_with_a_wrong_result_only() -> None:
     assert failure.kind is Kind.UNCHECKED_LAUNCH
 
 
-class Met:
-    """The surroundings of a device, as a list of what was asked of them."""
-
-    def __init__(self, unchecked: UncheckedLaunch | None = None) -> None:
-        self.lacking = {"shared memory is not poisoned: no compiler": None}
-        self.asked: list[str] = []
-        self.unchecked = unchecked
-
-    def poison(self, poison: object) -> None:
-        self.asked.append("poison")
-
-    def begin(self, company: Company, poison: object) -> bool:
-        self.asked.append(company)
-        return True
-
-    def forget_errors(self) -> None:
-        self.asked.append("forget")
-
-    def take_unchecked(self) -> UncheckedLaunch | None:
-        self.asked.append("take")
-        return self.unchecked
-
-
 def benched(
-    monkeypatch: pytest.MonkeyPatch,
-    met: Met,
-    function: Callable[[Tensor], Tensor] = lambda x: torch.exp(x),
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[Tensor], Tensor]
 ) -> Evaluator:
-    """Return a evaluator on the CPU whose device has surroundings."""
+    """Return an evaluator on the CPU whose device has surroundings."""
+    met = MagicMock(lacking={}, take_unchecked=lambda: None)
     for module in (run, environment, raised, bench_module):
         monkeypatch.setattr(module, "surroundings_of", lambda device: met)
     bound = kernel(ops.exp, name=f"exp_{next(_NUMBERS)}")(function)
     return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
-
-
-def test_a_call_that_raised_leaves_nothing_to_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    met = Met(left("cudaErrorX", certain=True))
-
-    def raising(x: Tensor) -> Tensor:
-        raise ValueError("its launch failed, and it looked")
-
-    evaluator = benched(monkeypatch, met, raising)
-    report = evaluator.judge(CASE, Depth.BASE)
-    assert report.failure is not None
-    assert report.failure.kind is Kind.RAISES
-    assert met.asked[-1] == "forget"
-    assert "take" not in met.asked
-    assert not evaluator.spent  # the CPU is well
-
-
-def test_a_launch_that_failed_reaches_the_verdict(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    met = Met(left("cudaErrorX", certain=True))
-    report = benched(monkeypatch, met).judge(CASE, Depth.BASE)
-    assert report.failure is not None
-    assert report.failure.kind is Kind.UNCHECKED_LAUNCH
 
 
 def test_a_device_lost_in_a_further_run_is_no_verdict(
@@ -244,7 +195,7 @@ def test_a_device_lost_in_a_further_run_is_no_verdict(
         next(calls)
         return torch.exp(x)
 
-    evaluator = benched(monkeypatch, Met(), called)
+    evaluator = benched(monkeypatch, called)
     lost = ((Step(batches.BATCHES_STEP.probes, lose),),)
     monkeypatch.setattr(bench_module, "FURTHER", lost)
     with pytest.raises(RuntimeError):
@@ -262,7 +213,7 @@ def test_a_device_that_ails_after_an_exception_is_given_up(
     def raising(x: Tensor) -> Tensor:
         raise ValueError("no")
 
-    evaluator = benched(monkeypatch, Met(), raising)
+    evaluator = benched(monkeypatch, raising)
     monkeypatch.setattr(DeviceBackend, "ailment", lambda *_: "it does nothing")
     evaluator.judge(CASE, Depth.BASE)
     assert evaluator.spent

@@ -21,7 +21,6 @@ pytestmark = [
         reason="needs two GPUs and NCCL",
     ),
 ]
-ROOT = Path(__file__).resolve().parents[2]
 
 KERNELS = """
 import torch

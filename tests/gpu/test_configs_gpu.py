@@ -6,7 +6,6 @@ replaced where a capture breaks.
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +34,6 @@ from kfuzz.numerics.run import Expected, Run
 from tests.helpers.budgets import SIZE_BUDGETS
 
 pytestmark = pytest.mark.gpu
-ROOT = Path(__file__).resolve().parents[2]
 COUNTER = itertools.count()
 BLOCKS = (64, 128, 256)
 CONFIGS = [triton.Config({"BLOCK": b}) for b in BLOCKS]

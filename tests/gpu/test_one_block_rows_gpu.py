@@ -23,7 +23,6 @@ SOFTMAX = f"{ROWS}::softmax_4_warps"
 # Each has a compiled kernel of its own: the block, and what n is divisible by.
 LENGTHS = (2, 3, 5, 16, 17, 32, 33, 64, 70, 128, 130, 256, 300, 512, 515, 1024, 1030,
            2048, 2100, 4096)  # fmt: skip
-PATIENCE = 300.0
 
 
 def cases() -> list[Case]:
