@@ -108,9 +108,6 @@ def test_some_targets_are_ignored_also_all_of_them() -> None:
     assert shares[False, True] > 20
 
 
-# --- filling ----------------------------------------------------------------
-
-
 # --- domain and binding -----------------------------------------------------
 
 
@@ -164,6 +161,3 @@ def test_the_minimum_of_a_bad_index_is_one_element(hostile: int) -> None:
     assert minimum.tensors["weight"].shape == (1, 1)
     assert minimum.tensors["indices"].shape == (1,)
     assert numbers_in(minimum)[0] in (1, -1)
-
-
-# --- derived, stored and drawn ----------------------------------------------

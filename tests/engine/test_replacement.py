@@ -81,20 +81,6 @@ def runner_of(zoo: Zoo, backend: str = "cuda") -> Runner:
     return Runner(loaded, place, zoo.fork)  # type: ignore[arg-type]
 
 
-def test_a_spent_child_has_a_successor_that_is_getting_ready() -> None:
-    zoo = Zoo([WELL, SPENT])
-    runner = runner_of(zoo)
-    runner.judge(CASE, Depth.SEARCH)
-    assert len(zoo.born) == 2
-    assert zoo.born[1].asked == ["open"]  # told, not waited for
-    assert zoo.living == {zoo.born[1]}
-    runner.judge(CASE, Depth.SEARCH)
-    assert zoo.born[1].asked == ["open", "judge"]
-    assert len(zoo.born) == 2
-    runner.close()
-    assert not zoo.living
-
-
 @pytest.mark.parametrize("end", [DIED, RAISED])
 def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> None:
     zoo = Zoo([WELL, end])
@@ -103,14 +89,6 @@ def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> No
     assert zoo.living == {zoo.born[1]}
     runner.close()
     assert not zoo.living
-
-
-def test_a_sick_child_is_replaced_once() -> None:
-    zoo = Zoo([SICK])
-    runner = runner_of(zoo)
-    assert runner.judge(CASE, Depth.SEARCH).error is None
-    assert zoo.living == {zoo.born[1]}
-    runner.close()
 
 
 def test_a_device_that_no_fresh_child_can_use_ends_the_run() -> None:

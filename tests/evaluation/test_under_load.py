@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import Derived, kernel
+from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.classes.order import unrepeatable
 from kfuzz.contracts.evidence import Evidence
@@ -22,7 +22,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.evaluation import evaluator as bench_module
 from kfuzz.evaluation.diagnosis import CaseCalls, Step, judge_explained
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.evaluation.probes import repeats as batches
 from kfuzz.evaluation.probes.repeats import _COMPANY, with_loads
 from kfuzz.execution.calls import results as environment
@@ -31,7 +31,7 @@ from kfuzz.execution.calls import results as run
 from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run, UncheckedLaunch
-from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import bench_of
 
 SHAPE = (4, 8)
 
@@ -47,16 +47,12 @@ def case_of(seed: int) -> Case:
 
 
 CASE = case_of(2)
-_NUMBERS = itertools.count()
 HELD, COPIES = Probe.BESIDE_HELD, Probe.BESIDE_COPIES
 
 
 def viewed(case: Case = CASE, **claims: object) -> Evidence:
     """Return the base run of a kernel that is right."""
-    name = f"exp_{next(_NUMBERS)}"
-    bound = kernel(ops.exp, name=name, **claims)(lambda x: torch.exp(x))
-    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES))
-    evaluator = Evaluator(bound, setting)
+    evaluator = bench_of(ops.exp, torch.exp, **claims)
     view, _ = evaluator.caller(case).evidence(Derived(case, evaluator.values(case)))
     return view
 
@@ -179,8 +175,7 @@ def benched(
     met = MagicMock(lacking={}, take_unchecked=lambda: None)
     for module in (run, environment, raised, bench_module):
         monkeypatch.setattr(module, "surroundings_of", lambda device: met)
-    bound = kernel(ops.exp, name=f"exp_{next(_NUMBERS)}")(function)
-    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
+    return bench_of(ops.exp, function)
 
 
 def test_a_device_lost_in_a_further_run_is_no_verdict(
