@@ -1,6 +1,5 @@
 """Children of a runner on a device: proved, replaced, prepared; witnessed findings."""
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,18 +8,17 @@ from typing import Any
 import pytest
 
 from kfuzz.cli.streams import ExitCode, code_of
-from kfuzz.core.budget import Budget, Burst, Depth, Screened
+from kfuzz.core.budget import Burst, Depth, Screened
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
-from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import WITNESS_CHILDREN, WITNESSES, confirm
-from kfuzz.engine.search import campaign
 from kfuzz.engine.workers import runner as running
 from kfuzz.engine.workers.children import Children, Place, Served
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.searches import searched
 
 CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn", 2))})
 WELL = {"device": "fake", "ailment": ""}
@@ -191,12 +189,8 @@ def test_a_run_whose_device_is_gone_exits_5_and_says_so(
 
     monkeypatch.setattr(Children, "_ready", fading)
     monkeypatch.setattr(Runner, "_learn", lambda runner, seconds: runner.close())
-    config = RunConfig(
-        targets=(str(tmp_path / "mine.py"),), root=tmp_path, corpus=tmp_path / "corpus",
-        seed=1, budget=Budget(max_time=None, max_cases=40), device="cpu",
-    )  # fmt: skip
     with pytest.raises(BackendError) as raised:
-        list(campaign.run(config, stop=threading.Event()))
+        searched(tmp_path / "mine.py", max_cases=40)
     assert code_of(raised.value) == ExitCode.NO_BACKEND
     told = str(raised.value)
     assert "it has no answer" in told
