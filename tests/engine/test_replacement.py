@@ -24,7 +24,6 @@ CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn", 2))})
 WELL = {"device": "fake", "ailment": ""}
 SICK = {"ailment": "CUDA error: unspecified launch failure"}
 CLEAN = {"report": CaseReport({}), "spent": False}
-SPENT = {"report": CaseReport({}), "spent": True}
 DIED = ChildDied(1, exit_code=1, signal_name=None, output_tail="")
 RAISED = ChildRaised(1, "RuntimeError", "CUDA error: device-side assert", "")
 

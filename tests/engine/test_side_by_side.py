@@ -128,10 +128,10 @@ def test_what_breaks_in_one_kernels_turn_is_an_error_of_that_kernel(
 ) -> None:
     strategy = campaign.Campaign.strategy
 
-    def broken(self: Any, kernel: Any, without: Any) -> Any:
+    def broken(self: Any, kernel: Any, *given: Any) -> Any:
         if kernel.name == "right" and kernel.rounds:
             raise ZeroDivisionError("a mistake of kfuzz's")
-        return strategy(self, kernel, without)
+        return strategy(self, kernel, *given)
 
     monkeypatch.setattr(campaign.Campaign, "strategy", broken)
     told = events(kernels, 3)
