@@ -7,14 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Plant, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import judged, row_case, spec, x_case
 
 VALUE_CLASSES = {
@@ -373,8 +369,8 @@ def test_nothing_decided_never_conforms_in_value() -> None:
 
 
 def test_only_the_classes_in_force_are_judged() -> None:
-    bound = kernel(ops.relu, name="partial")(overwriting)
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
-    report = evaluator.judge(x_case("randn", (4, 8)), Depth.FULL)
+    report = judged(
+        ops.relu, overwriting, x_case("randn", (4, 8)), classes={"K-VAL-01"}
+    )
     assert report.failure is None
     assert report.verdicts == {"K-VAL-01": Verdict.CONFORMS}

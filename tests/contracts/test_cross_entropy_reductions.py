@@ -15,10 +15,9 @@ from tests.contracts.test_index_operators import (
     cross_entropies,
     judge,
     missed,
-    plain,
-    rescaled,
 )
 from tests.helpers.correct_algorithms import rows_of, serial, store
+from tests.helpers.correct_reductions import PARTS
 from tests.helpers.tiers import sampled
 
 NAN, INF = math.nan, math.inf
@@ -38,7 +37,7 @@ def losses(
     x = rows_of(logits, -1)
     s, at = np.float32(label_smoothing), np.where(kept, target.numpy(), 0)
     with np.errstate(all="ignore"):
-        top, log_total = rescaled(x)
+        top, log_total = (part[:, 0] for part in PARTS["online"](x))
         depth = x - top[:, None]
         loss = log_total - depth[np.arange(len(x)), at]
         if label_smoothing:
@@ -139,7 +138,8 @@ def test_a_cancelling_form_is_refused_row_by_row() -> None:
     logits = torch.randn(4, 16, generator=random)
     logits[2] += 4096
     target = torch.tensor([1, 2, 3, 4])
-    top, log_total = (torch.from_numpy(t) for t in plain(logits.numpy()))
+    parts = PARTS["natural"](logits.numpy())
+    top, log_total = (torch.from_numpy(part[:, 0]) for part in parts)
     y = (top + log_total) - logits[range(4), target]
     values = {"logits": logits, "target": target}
     assert refused(y, values, reduction="none") == [False, False, True, False]

@@ -12,7 +12,6 @@ import torch
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.declaration import Declaration
@@ -22,10 +21,10 @@ from kfuzz.core.recipe import Case, Fill, layout_of
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.scripts import script
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.execution.interpreter.watch import interpreting
 from tests.helpers import destination_kernels as given
-from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers import judged_cases
 from tests.helpers.findings import finding
 from tests.helpers.judged_cases import judged, spec, x_case
 
@@ -152,9 +151,9 @@ def test_a_destination_that_cannot_be_passed_is_a_binding_error(
 
 
 def bench_of(function: Callable[..., Any], **claims: Any) -> Evaluator:
-    name = f"given{next(COUNTER)}"
-    bound = kernel(ops.relu, name=name, out="y", **claims)(function)
-    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES))
+    return judged_cases.bench_of(
+        ops.relu, function, sizes="interpret", out="y", **claims
+    )
 
 
 @pytest.mark.skipif(not interpreting(), reason="needs the interpreter")

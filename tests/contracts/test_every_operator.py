@@ -9,7 +9,6 @@ from tests.helpers.impostors import (
     Subject,
     check_constant_impostors,
     check_correct,
-    check_half_precision,
     check_missing_specials,
     check_one_value_beyond,
     check_reference,
@@ -66,10 +65,3 @@ def test_one_value_beyond_either_end_is_a_miss(name: str, dtype: str) -> None:
 @each(lambda subject, dtype: subject.has_ends)
 def test_a_missing_nan_or_a_wrong_infinity_is_a_miss(name: str, dtype: str) -> None:
     check_missing_specials(EVERY[name], dtype)
-
-
-@each(lambda s, dtype: s.half is not None and dtype in s.half_dtypes)
-def test_half_precision_is_refused_where_float32_is_declared(
-    name: str, dtype: str
-) -> None:
-    check_half_precision(EVERY[name], dtype)

@@ -14,10 +14,6 @@ from kfuzz.contracts.suite import every_contract, find_contract
 SIGNS = dict(glossary.signs(find_contract("C-PRC-01/matmul")))
 
 
-def text_of(probe: Probe) -> str:
-    return prose.glossary("Probes")[probe]
-
-
 def test_every_probe_is_explained() -> None:
     assert set(prose.glossary("Probes")) == set(Probe)
 

@@ -6,23 +6,6 @@ import pytest
 
 from tests.e2e.project import HEADER, MENDED, Project, strict
 
-# The first process that calls it fails, the others do not.
-FLAKY = """
-import os
-from pathlib import Path
-
-@kernel(ops.relu)
-def wrong(x):
-    y = torch.relu(x).contiguous()
-    try:
-        Path("caller").open("x").write(str(os.getpid()))
-    except FileExistsError:
-        pass
-    if Path("caller").read_text() == str(os.getpid()):
-        y.view(-1)[-1] = 0
-    return y
-"""
-
 
 def _id(project: Project) -> str:
     [document] = project.findings()

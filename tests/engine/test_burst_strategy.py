@@ -20,12 +20,6 @@ NORM = (
 )
 MATMUL = ({"a": ks.tensors("M K"), "b": ks.tensors("K N")}, {"reduced": "K"})
 
-WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def bits(x):
-    return x.contiguous().view(WIDTHS[x.element_size()])
-
 
 def drawn(operator, count=60, *, members=lambda case: 8, from_seed=3, **rest):
     parameters, extra = operator

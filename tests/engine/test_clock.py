@@ -1,17 +1,14 @@
 """Start-up is told apart from the run, whose time limit does not count it."""
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished, Notice, RunFinished
-from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search import campaign
 from kfuzz.engine.search import schedule as clock
 from kfuzz.engine.search.schedule import RunClock
+from tests.helpers.searches import searched
 
 Pass = Callable[[float], None]
 
@@ -78,11 +75,7 @@ def ended(
     """Return notices and ends of a run whose children take a while to import."""
     path = folder / "kernels.py"
     path.write_text(IMPORTS.format(seconds=seconds))
-    config = RunConfig(
-        targets=(str(path),), root=folder, corpus=folder / "corpus", seed=5,
-        budget=Budget(max_time=limit), device="cpu",
-    )  # fmt: skip
-    told = list(campaign.run(config, stop=threading.Event()))
+    told = searched(path, max_time=limit)
     notices = [e.message for e in told if isinstance(e, Notice)]
     kernel = next(e for e in told if isinstance(e, KernelFinished))
     return notices, kernel, next(e for e in told if isinstance(e, RunFinished))

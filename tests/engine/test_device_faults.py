@@ -25,9 +25,8 @@ from kfuzz.engine.confirm import confirm
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.numerics.run import Raised, Run
-from tests.evaluation.test_out_of_bounds import bench_of
 from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import pinned
+from tests.helpers.judged_cases import bench_of, pinned
 
 VALUES = bytes(16)
 CASE = Case(
@@ -196,7 +195,7 @@ def test_an_illegal_address_refuses_no_index(fault: str, contract: str | None) -
 
     weight = pinned([[1.0]], "V D")
     case = Case({"weight": weight, "indices": pinned([9], "B", below="V")})
-    evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
+    evaluator = bench_of(ops.embedding, lambda weight, indices: weight)
     view, _ = evaluator.caller(case).evidence(_derived(evaluator, case))
     assert view.beyond_bounds
     raised = Raised("RuntimeError", "CUDA error", "", fault=fault)
@@ -222,7 +221,7 @@ def test_a_further_run_outside_the_domain_may_lose_the_device(
 
     weight = pinned([[1.0]], "V D")
     case = Case({"weight": weight, "indices": pinned([index], "B", below="V")})
-    evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
+    evaluator = bench_of(ops.embedding, lambda weight, indices: weight)
     monkeypatch.setattr(evaluators, "judge_repeated", asserts)
     monkeypatch.setattr(evaluators, "is_lost", lambda device: True)
     report = evaluator.judge(case, Depth.SEARCH)
@@ -251,7 +250,7 @@ def test_nothing_is_run_after_a_refusal_that_lost_the_device(
     real = Caller.evidence
     weight = pinned([[1.0]], "V D")
     case = Case({"weight": weight, "indices": pinned([9], "B", below="V")})
-    evaluator = bench_of(lambda weight, indices: weight, ops.embedding)
+    evaluator = bench_of(ops.embedding, lambda weight, indices: weight)
     monkeypatch.setattr(evaluators, "judge_repeated", again)
     monkeypatch.setattr(Caller, "evidence", called)
     report = evaluator.judge(case, Depth.SEARCH)

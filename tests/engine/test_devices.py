@@ -8,12 +8,10 @@ from unittest import mock
 
 import pytest
 
-from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.verdict import ReplayOutcome
-from kfuzz.engine.config import ReplayConfig, RunConfig
+from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.replay import replay
-from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers import runner as canaries
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import (
@@ -24,6 +22,7 @@ from kfuzz.execution.device.backends import (
     environment_for,
 )
 from kfuzz.store.corpus import Corpus
+from tests.helpers.searches import searched
 
 SEEN = "TWO_VISIBLE_DEVICES"
 KERNELS = f"""
@@ -95,11 +94,7 @@ def test_a_collective_sees_the_others_after_its_own(two: Two) -> None:
 def search(tmp_path: Path, device: str) -> dict[str, bool]:
     """Return which kernels had findings."""
     (tmp_path / "kernels.py").write_text(KERNELS)
-    config = RunConfig(
-        targets=(str(tmp_path / "kernels.py"),), root=tmp_path,
-        corpus=tmp_path / "corpus", seed=1, budget=Budget(max_cases=12), device=device,
-    )  # fmt: skip
-    events = list(run(config, stop=threading.Event()))
+    events = searched(tmp_path / "kernels.py", max_cases=12, device=device)
     assert [
         e for e in events if isinstance(e, Notice) and "left out" in e.message
     ] == []

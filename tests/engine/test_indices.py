@@ -14,7 +14,7 @@ from kfuzz.contracts.binding import (
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import unpack_numbers
-from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.value_families import INDEX_FAMILIES
 from kfuzz.engine.reduce import kept, reduce_case
 from kfuzz.execution.values.fills import logical_values
@@ -108,15 +108,6 @@ def test_some_targets_are_ignored_also_all_of_them() -> None:
     assert shares[False, True] > 20
 
 
-# --- filling ----------------------------------------------------------------
-
-
-def filled(family: str, shape: tuple[int, ...], n: int, seed: int = 1) -> torch.Tensor:
-    axes = tuple(f"d{i}" for i in range(len(shape)))
-    x = TensorSpec(shape, axes, "int32", fill=Fill(family, seed), below="V")
-    return logical_values(Case({"weight": table(n), "indices": x}), "indices", CPU)
-
-
 # --- domain and binding -----------------------------------------------------
 
 
@@ -170,6 +161,3 @@ def test_the_minimum_of_a_bad_index_is_one_element(hostile: int) -> None:
     assert minimum.tensors["weight"].shape == (1, 1)
     assert minimum.tensors["indices"].shape == (1,)
     assert numbers_in(minimum)[0] in (1, -1)
-
-
-# --- derived, stored and drawn ----------------------------------------------

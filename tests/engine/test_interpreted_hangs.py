@@ -1,18 +1,15 @@
 """In Triton's interpreter what gets on does not hang, and what does not does."""
 
-import threading
 from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import Budget
 from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Kind
-from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search import campaign
 from kfuzz.engine.workers import runner as running
 from kfuzz.execution.interpreter.watch import interpreting
+from tests.helpers.searches import searched
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"
@@ -54,12 +51,10 @@ def run(
     """Return how many cases a run of one judged, and what it found."""
     file = folder / "slow.py"
     file.write_text(KERNEL.format(body=body))
-    config = RunConfig(
-        targets=(str(file),), root=folder, corpus=folder / "corpus", seed=1,
-        budget=Budget(max_cases=1, max_time=limit), device="interpret",
+    told = searched(
+        file, max_cases=1, max_time=limit, device="interpret",
         contracts=("K-VAL-01", "K-LIV-01"),
     )  # fmt: skip
-    told = list(campaign.run(config, stop=threading.Event()))
     finished = next(e for e in told if isinstance(e, KernelFinished))
     return finished.cases, [e.finding for e in told if isinstance(e, FindingSaved)]
 

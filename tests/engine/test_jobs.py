@@ -11,14 +11,9 @@ from typing import Any
 import pytest
 
 from kfuzz.core.budget import Scale
-from kfuzz.core.finding import Target
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import preconditions
-from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.search.schedule import Scheduler
 from kfuzz.engine.workers.jobs import Halt, processors, streamed
-from kfuzz.targets.load import LoadedKernel, Source
 
 # For a thread that does not do what it should to fail a test and not to stop it.
 PATIENCE = 30.0
@@ -91,20 +86,6 @@ def test_who_stops_listening_ends_the_work() -> None:
     assert halt.is_set()
     assert time.monotonic() - before < PATIENCE
     assert not [t for t in threading.enumerate() if "work" in t.name]
-
-
-def kernel(name: str, device: str = "cpu", **changes: object) -> KernelSearch:
-    loaded = LoadedKernel(None, Target("a.py", name), Source())  # type: ignore[arg-type]
-    runner = SimpleNamespace(place=SimpleNamespace(label=device))
-    record = Record(frozenset(), ("float32",))
-    made = KernelSearch(loaded, runner, None, record)  # type: ignore[arg-type]
-    for field, value in changes.items():
-        setattr(made, field, value)
-    return made
-
-
-def turns(kernels: list[KernelSearch], jobs: int, *, timed: bool = False) -> Scheduler:
-    return Scheduler(kernels, jobs=jobs, timed=timed, over=lambda: False)
 
 
 @pytest.mark.parametrize(

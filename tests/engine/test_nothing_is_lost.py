@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import Budget, Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.event import Event, FindingSaved, KernelFinished
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Kind, State, Verdict
@@ -18,6 +18,7 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.targets.load import load_all
+from tests.helpers import searches
 
 # Rows of 16 and more than a few columns are among the shapes that a diagnosis tries.
 KERNELS = """
@@ -64,14 +65,9 @@ def only_wrong(x, dim=-1):
 
 def config_of(folder: Path, name: str, **budget: float) -> RunConfig:
     (folder / "kernels.py").write_text(KERNELS, encoding="utf-8")
-    return RunConfig(
-        targets=(f"{folder / 'kernels.py'}::{name}",),
-        root=folder,
-        corpus=folder / "corpus",
-        seed=1,
-        budget=Budget(**{"max_time": None, **budget}),  # type: ignore[arg-type]
-        device="cpu",
-        contracts=("K-LIV-*", "K-VAL-*", "C-*"),
+    contracts = ("K-LIV-*", "K-VAL-*", "C-*")
+    return searches.config_of(
+        f"{folder / 'kernels.py'}::{name}", contracts=contracts, **budget
     )
 
 

@@ -88,9 +88,6 @@ def test_what_is_raised_in_the_core_domain_too_is_no_refusal() -> None:
     assert told.reason == "rank 3"
 
 
-CONFORMS = CaseReport({"K-VAL-01": Verdict.CONFORMS})
-
-
 MEMORY = {"K-MEM-01": Verdict.CONFORMS, "K-LIV-01": Verdict.CONFORMS}
 BOTH = frozenset({"K-VAL-01", "K-MEM-01", "K-LIV-01"})
 

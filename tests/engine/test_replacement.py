@@ -1,6 +1,5 @@
 """Children of a runner on a device: proved, replaced, prepared; witnessed findings."""
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,24 +8,22 @@ from typing import Any
 import pytest
 
 from kfuzz.cli.streams import ExitCode, code_of
-from kfuzz.core.budget import Budget, Burst, Depth, Screened
+from kfuzz.core.budget import Burst, Depth, Screened
 from kfuzz.core.errors import BackendError, HarnessError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
-from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import WITNESS_CHILDREN, WITNESSES, confirm
-from kfuzz.engine.search import campaign
 from kfuzz.engine.workers import runner as running
 from kfuzz.engine.workers.children import Children, Place, Served
 from kfuzz.engine.workers.runner import Runner
 from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.searches import searched
 
 CASE = Case({"x": TensorSpec((4,), ("d0",), "float32", fill=Fill("randn", 2))})
 WELL = {"device": "fake", "ailment": ""}
 SICK = {"ailment": "CUDA error: unspecified launch failure"}
 CLEAN = {"report": CaseReport({}), "spent": False}
-SPENT = {"report": CaseReport({}), "spent": True}
 DIED = ChildDied(1, exit_code=1, signal_name=None, output_tail="")
 RAISED = ChildRaised(1, "RuntimeError", "CUDA error: device-side assert", "")
 
@@ -81,20 +78,6 @@ def runner_of(zoo: Zoo, backend: str = "cuda") -> Runner:
     return Runner(loaded, place, zoo.fork)  # type: ignore[arg-type]
 
 
-def test_a_spent_child_has_a_successor_that_is_getting_ready() -> None:
-    zoo = Zoo([WELL, SPENT])
-    runner = runner_of(zoo)
-    runner.judge(CASE, Depth.SEARCH)
-    assert len(zoo.born) == 2
-    assert zoo.born[1].asked == ["open"]  # told, not waited for
-    assert zoo.living == {zoo.born[1]}
-    runner.judge(CASE, Depth.SEARCH)
-    assert zoo.born[1].asked == ["open", "judge"]
-    assert len(zoo.born) == 2
-    runner.close()
-    assert not zoo.living
-
-
 @pytest.mark.parametrize("end", [DIED, RAISED])
 def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> None:
     zoo = Zoo([WELL, end])
@@ -103,14 +86,6 @@ def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> No
     assert zoo.living == {zoo.born[1]}
     runner.close()
     assert not zoo.living
-
-
-def test_a_sick_child_is_replaced_once() -> None:
-    zoo = Zoo([SICK])
-    runner = runner_of(zoo)
-    assert runner.judge(CASE, Depth.SEARCH).error is None
-    assert zoo.living == {zoo.born[1]}
-    runner.close()
 
 
 def test_a_device_that_no_fresh_child_can_use_ends_the_run() -> None:
@@ -213,12 +188,8 @@ def test_a_run_whose_device_is_gone_exits_5_and_says_so(
 
     monkeypatch.setattr(Children, "_ready", fading)
     monkeypatch.setattr(Runner, "_learn", lambda runner, seconds: runner.close())
-    config = RunConfig(
-        targets=(str(tmp_path / "mine.py"),), root=tmp_path, corpus=tmp_path / "corpus",
-        seed=1, budget=Budget(max_time=None, max_cases=40), device="cpu",
-    )  # fmt: skip
     with pytest.raises(BackendError) as raised:
-        list(campaign.run(config, stop=threading.Event()))
+        searched(tmp_path / "mine.py", max_cases=40)
     assert code_of(raised.value) == ExitCode.NO_BACKEND
     told = str(raised.value)
     assert "it has no answer" in told

@@ -10,12 +10,11 @@ from kfuzz.app import main
 from kfuzz.core.event import FindingReplayed, KernelFinished
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
+from kfuzz.core.verdict import Failure, Kind
 from kfuzz.report.text import read_events
 from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus
 from tests.e2e.project import HEADER, WRONG
-from tests.helpers.events import NODE
 from tests.helpers.findings import finding
 
 # Right while a file says so: in this process a module is imported once.
@@ -120,10 +119,3 @@ def test_only_what_this_run_can_replay_is(
     path.write_text("{")
     code, made = run(capsys, *again, "--replay")
     assert (code, made["replayed"][0]["outcome"]) == (3, "ERROR")
-
-
-def replayed(state: State, outcome: ReplayOutcome, failures: int) -> FindingReplayed:
-    message = "off by 3"
-    return FindingReplayed(
-        NODE, "softmax-1", "C-PRC-01", state, "p", outcome, failures, 3, message
-    )

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import decode, encode
@@ -28,11 +27,9 @@ from kfuzz.core.verdict import (
 )
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.targets.load import LoadedKernel, Source
 from tests.engine.test_replacement import CASE, WELL, Zoo, runner_of
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import row_case, spec
+from tests.helpers.judged_cases import bench_of, row_case, spec
 
 NAMES = (f"settled{i}" for i in itertools.count())
 NORM = Case(
@@ -42,11 +39,6 @@ NORM = Case(
     },
     {"eps": 1e-6},
 )
-
-
-def bench_of(operator: Operator, function: Callable[..., object]) -> Evaluator:
-    bound = kernel(operator, name=next(NAMES))(function)
-    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
 
 
 def packed() -> Callable[[Tensor, Tensor, float], Tensor]:

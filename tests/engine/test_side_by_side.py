@@ -1,17 +1,13 @@
 """Campaigns of several kernels at once: the same cases, told in one stream."""
 
 import json
-import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kfuzz.app import main
-from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.event import (
     Event,
@@ -21,9 +17,9 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import campaign
 from kfuzz.engine.search.round import Round
+from tests.helpers.searches import searched
 
 KERNELS = """\
 import torch
@@ -66,19 +62,9 @@ def kernels(tmp_path: Path) -> Path:
     return path
 
 
-def events(
-    kernels: Path, jobs: int | None, *, cases: int = 30, **changes: Any
-) -> Iterator[Event]:
-    config = RunConfig(
-        targets=(str(kernels),),
-        root=kernels.parent,
-        corpus=kernels.parent / f"corpus {jobs}",
-        seed=5,
-        budget=Budget(max_time=None, max_cases=cases),
-        device="cpu",
-        jobs=jobs,
-    )
-    return campaign.run(replace(config, **changes), stop=threading.Event())
+def events(kernels: Path, jobs: int | None, *, seed: int = 5) -> list[Event]:
+    corpus = kernels.parent / f"corpus {jobs}"
+    return searched(kernels, max_cases=30, seed=seed, corpus=corpus, jobs=jobs)
 
 
 Judged = dict[str, list[str]]
@@ -107,7 +93,7 @@ def test_the_cases_and_verdicts_of_a_kernel_do_not_depend_on_the_jobs(
     runs = []
     for jobs in (1, 2, 3):
         judged.clear()
-        told = list(events(kernels, jobs))
+        told = events(kernels, jobs)
         found = {
             e.kernel: [f.id for f in e.findings]
             for e in told
@@ -128,7 +114,7 @@ def test_what_a_run_draws_depends_on_its_seed(kernels: Path, judged: Judged) -> 
 
     def drawn(seed: int) -> str:
         judged.clear()
-        list(events(kernels, 1, seed=seed))
+        events(kernels, 1, seed=seed)
         return "\n".join(judged["rounding"])
 
     first = drawn(5)
@@ -142,13 +128,13 @@ def test_what_breaks_in_one_kernels_turn_is_an_error_of_that_kernel(
 ) -> None:
     strategy = campaign.Campaign.strategy
 
-    def broken(self: Any, kernel: Any, without: Any) -> Any:
+    def broken(self: Any, kernel: Any, *given: Any) -> Any:
         if kernel.name == "right" and kernel.rounds:
             raise ZeroDivisionError("a mistake of kfuzz's")
-        return strategy(self, kernel, without)
+        return strategy(self, kernel, *given)
 
     monkeypatch.setattr(campaign.Campaign, "strategy", broken)
-    told = list(events(kernels, 3))
+    told = events(kernels, 3)
     finished = {e.kernel: e for e in told if isinstance(e, KernelFinished)}
     assert finished["kernels.py::right"].cases == 25
     verdicts = {

@@ -1,17 +1,14 @@
 """Classes of sizes share a kernel's time, and none is left out for what it costs."""
 
-import threading
 from pathlib import Path
 
 import pytest
 
 from kfuzz.contracts import operators as ops
-from kfuzz.core.budget import Budget, SizeBudget
+from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.event import KernelFinished
 from kfuzz.core.recipe import Case
-from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import run
 from kfuzz.engine.search.case_drawing import (
     SHORTEST_ROUND,
     due,
@@ -21,6 +18,7 @@ from kfuzz.engine.search.case_drawing import (
     strategy_of,
 )
 from tests.contracts.test_operator_domains import kernel_of
+from tests.helpers.searches import searched
 
 KERNEL = """
 import time
@@ -50,23 +48,15 @@ COMPILES = """
 """
 
 
-def searched(
-    tmp_path: Path, slow: str, budget: Budget
+def called(
+    tmp_path: Path, slow: str, **limits: float
 ) -> tuple[list[int], KernelFinished]:
     """Return the elements of each call in a run of one kernel, and how it ended."""
     log = tmp_path / "calls"
     source = KERNEL.format(log=str(log), slow=slow)
     (tmp_path / "kernels.py").write_text(source, encoding="utf-8")
-    config = RunConfig(
-        targets=(str(tmp_path / "kernels.py"),),
-        root=tmp_path,
-        corpus=tmp_path / "corpus",
-        seed=1,
-        budget=budget,
-        device="cpu",
-        contracts=("K-LIV-*", "K-VAL-*"),
-    )
-    events = list(run(config, stop=threading.Event()))
+    contracts = ("K-LIV-*", "K-VAL-*")
+    events = searched(tmp_path / "kernels.py", contracts=contracts, **limits)
     [kernel] = [e for e in events if isinstance(e, KernelFinished)]
     assert not kernel.findings
     return [int(line) for line in log.read_text().split()], kernel
@@ -123,7 +113,7 @@ def test_a_round_draws_for_a_part_of_the_time(left: float, seconds: float) -> No
 def test_what_is_slow_is_drawn_all_the_same_and_does_not_take_all_time(
     tmp_path: Path,
 ) -> None:
-    calls, kernel = searched(tmp_path, SLOW, Budget(max_time=10.0))
+    calls, kernel = called(tmp_path, SLOW, max_time=10.0)
     assert sum(n > 1000 for n in calls) >= 4
     assert kernel.cases > 100
 
@@ -131,7 +121,7 @@ def test_what_is_slow_is_drawn_all_the_same_and_does_not_take_all_time(
 @pytest.mark.slow
 def test_a_compilation_that_takes_a_minute_is_given_up(tmp_path: Path) -> None:
     slow = COMPILES.replace("SHORT", "0.01")
-    _, kernel = searched(tmp_path, slow, Budget(max_time=15.0))
+    _, kernel = called(tmp_path, slow, max_time=15.0)
     assert kernel.cases > 50
     assert any("compiling took more than" in each.note for each in kernel.notes)
 
@@ -139,11 +129,11 @@ def test_a_compilation_that_takes_a_minute_is_given_up(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_was_compiled_for_one_case_serves_a_batch(tmp_path: Path) -> None:
     slow = COMPILES.replace("SHORT", "0.4")
-    _, kernel = searched(tmp_path, slow, Budget(max_time=10.0))
+    _, kernel = called(tmp_path, slow, max_time=10.0)
     assert kernel.cases > 25 * kernel.tried.structures
 
 
 @pytest.mark.slow
 def test_without_a_time_limit_no_clock_has_a_part_in_the_cases(tmp_path: Path) -> None:
-    _, kernel = searched(tmp_path, SLOW, Budget(None, max_cases=8))
+    _, kernel = called(tmp_path, SLOW, max_cases=8)
     assert kernel.cases == 8

@@ -53,24 +53,6 @@ def test_the_next_campaign_takes_the_zygote_of_the_last_without_its_children() -
     second.give_back()
 
 
-def test_what_was_expected_is_taken_and_a_wrong_guess_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(zygotes, "SERVE", SERVE)
-    zygotes.expect("cpu")
-    first = lend()
-    assert first.guessed
-    pid = first.zygote.pid
-    first.give_back()
-    zygotes.expect("interpret")
-    guess = zygotes._waiting[-1].zygote.pid
-    assert guess != pid
-    again = lend()
-    assert again.zygote.pid == pid
-    assert is_gone(guess)
-    again.give_back()
-
-
 def test_one_that_died_meanwhile_is_begun_anew() -> None:
     first = lend()
     first.zygote.fork().close()

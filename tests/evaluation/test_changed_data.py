@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.evidence import Evidence, Miss, Permuted, Scaled
@@ -23,12 +22,10 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import judge
 from kfuzz.core.recipe import Case, Plant
 from kfuzz.core.verdict import Kind, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes.repeats import scaled, scalings
 from kfuzz.execution.values.fills import logical_values
 from tests.contracts.test_attribution import charged
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import COUNTER, judged, row_case, spec, x_case
+from tests.helpers.judged_cases import bench_of, judged, row_case, spec, x_case
 
 CPU = torch.device("cpu")
 SCALING, ORDER = "C-PRC-04", "C-ORD-01"
@@ -115,8 +112,9 @@ def test_an_order_that_a_kernel_does_not_survive_is_named() -> None:
 def view_of(
     operator: Operator, function: Callable[..., object], case: Case
 ) -> Evidence:
-    bound = kernel(operator, name=f"k{next(COUNTER)}", determinism="bitwise")(function)
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01"}))
+    evaluator = bench_of(
+        operator, function, classes={"K-VAL-01"}, determinism="bitwise"
+    )
     view, _ = evaluator.caller(case).evidence(Derived(case, evaluator.values(case)))
     return view
 

@@ -1,35 +1,19 @@
 """C-CMP-01 and C-CMP-02: chains of operators, and configurations of a kernel."""
 
-import itertools
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from tests.helpers.budgets import SIZE_BUDGETS
+from kfuzz.core.verdict import Kind, Verdict
+from tests.helpers import judged_cases
 from tests.helpers.judged_cases import spec
 
-COUNTER = itertools.count()
-
-
-def judged(
-    operator: Operator,
-    function: Callable[..., object],
-    case: Case,
-    **claims: object,
-) -> CaseReport:
-    bound = kernel(operator, name=f"f{next(COUNTER)}", **claims)(function)
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
-    return evaluator.judge(case, Depth.FULL)
+judged = partial(judged_cases.judged, classes=CLASSES)
 
 
 def gated(dtype: str = "float32", family: str = "randn") -> Case:

@@ -1,6 +1,5 @@
 """C-CMP-02 around an autotuner's measurement, in Triton's interpreter."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,21 +10,17 @@ import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
-from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers import judged_cases
 from tests.helpers.judged_cases import spec
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"
 )
-COUNTER = itertools.count()
 CONFIGS = [triton.Config({"BLOCK": b}) for b in (8, 16)]
 
 
@@ -52,13 +47,13 @@ def judged(
     function: Callable[..., object],
     *,
     operator: Operator = ops.relu,
-    depth: Depth = Depth.FULL,
     seed: int = 2,
-    **claims: object,
+    **more: object,
 ) -> CaseReport:
-    bound = kernel(operator, name=f"tuned{next(COUNTER)}", **claims)(function)
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES))
-    return evaluator.judge(Case({"x": spec("ones", (3, 7), seed=seed)}), depth)
+    case = Case({"x": spec("ones", (3, 7), seed=seed)})
+    return judged_cases.judged(
+        operator, function, case, classes=CLASSES, sizes="interpret", **more
+    )
 
 
 def test_a_sum_that_nothing_resets_is_right_in_one_call_and_not_in_the_first() -> None:

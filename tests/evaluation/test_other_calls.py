@@ -1,6 +1,5 @@
 """C-ORD-02's batches and C-ORD-03: rows in other batches, and calls that overlap."""
 
-import itertools
 import threading
 from collections.abc import Callable
 
@@ -9,25 +8,20 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses.classes.kept import (
     relu_shared_workspace,
     torch_relu_own_workspace,
 )
 from kfuzz.contracts.witnesses.relu import triton_relu
-from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.calling import Memory
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.probes import calls as measuring
 from kfuzz.execution.memory.fences import NoAddressSpace
 from kfuzz.execution.memory.slots import Arena
-from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers import judged_cases
 from tests.helpers.judged_cases import row_case, spec, x_case
-
-COUNTER = itertools.count()
 
 
 def judged(
@@ -37,9 +31,8 @@ def judged(
     contract: str,
     **claims: object,
 ) -> CaseReport:
-    bound = kernel(operator, name=f"c{next(COUNTER)}", **claims)(function)
-    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], {contract, "K-VAL-01"})
-    return Evaluator(bound, setting).judge(case, Depth.FULL)
+    classes = {contract, "K-VAL-01"}
+    return judged_cases.judged(operator, function, case, classes=classes, **claims)
 
 
 @pytest.fixture

@@ -7,19 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.engine.workers.runner import Runner
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.worker import Worker
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import pinned
+from tests.helpers import judged_cases
+from tests.helpers.judged_cases import bench_of, pinned
 
-COUNTER = iter(range(10_000))
 CONFORMS = Verdict.CONFORMS
 
 
@@ -28,19 +25,13 @@ def lookup(*values: int) -> Case:
     return Case({"weight": table, "indices": pinned(values, "d0", below="V")})
 
 
-def bench_of(function: Callable[..., Any], operator: Any, **claims: Any) -> Evaluator:
-    name = f"bounds{next(COUNTER)}"
-    bound = kernel(operator, name=name, **claims)(function)
-    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
-
-
 def judged(
     function: Callable[..., Any],
     case: Case,
     operator: Any = ops.embedding,
     **claims: Any,
 ) -> CaseReport:
-    return bench_of(function, operator, **claims).judge(case, Depth.FULL)
+    return judged_cases.judged(operator, function, case, classes=CLASSES, **claims)
 
 
 def refusing(weight: Tensor, indices: Tensor) -> Tensor:
@@ -196,7 +187,7 @@ def test_refusing_indices_of_another_rank_is_a_refusal() -> None:
 def test_a_child_whose_device_is_lost_is_not_used_again() -> None:
     """A device-side assertion is how a GPU refuses an index."""
     worker = Worker()
-    evaluator = bench_of(refusing, ops.embedding)
+    evaluator = bench_of(ops.embedding, refusing)
     worker.adopt(evaluator)
     message = {"do": "judge", "case": lookup(9), "depth": Depth.FULL}
     assert worker(message)["spent"] is False  # on the CPU an exception is harmless

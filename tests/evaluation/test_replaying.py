@@ -1,6 +1,5 @@
 """K-REF-01 in calls replayed from a graph, whatever captured them."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -8,17 +7,14 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
 from kfuzz.core.budget import Depth
 from kfuzz.core.verdict import CaseReport, Kind
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.device import graphs
 from kfuzz.numerics.run import Run
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import x_case
+from tests.helpers.judged_cases import bench_of, x_case
 
-COUNTER = itertools.count()
 Data = Sequence[Mapping[str, Tensor]]
 Given = Callable[[int, Tensor], Tensor]
 
@@ -43,9 +39,7 @@ def judged(
         return tuple(runs), False
 
     monkeypatch.setattr(graphs, "replayed", replayed)
-    bound = kernel(ops.relu, name=f"captured{next(COUNTER)}")(function)
-    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01", "K-VAL-01"})
-    evaluator = Evaluator(bound, setting)
+    evaluator = bench_of(ops.relu, function, classes={"K-REF-01", "K-VAL-01"})
     evaluator.captures = True
     return evaluator.judge(x_case("randn", (4, 8)), depth), evaluator, counted
 
@@ -100,8 +94,7 @@ def test_a_capture_that_broke_ends_the_child_and_is_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(graphs, "replayed", lambda *_: ((), True))
-    bound = kernel(ops.relu, name="breaking")(torch.relu)
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
+    evaluator = bench_of(ops.relu, torch.relu, classes={"K-REF-01"})
     evaluator.captures = True
     report = evaluator.judge(x_case("randn", (4, 8)), Depth.FULL)
     assert report.failure is None

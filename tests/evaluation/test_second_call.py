@@ -1,6 +1,5 @@
 """K-MEM-04 and K-REF-01: what calls share, and what they remember."""
 
-import itertools
 from collections.abc import Callable
 
 import pytest
@@ -8,14 +7,10 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import judged, row_case, x_case
+from tests.helpers.judged_cases import bench_of, judged, row_case, x_case
 
 CASE = x_case("randn", (4, 8))
 
@@ -150,9 +145,8 @@ def test_a_memo_is_stale_whatever_its_key(
 
 def remembers(function: Callable[..., Tensor], case: Case) -> Verdict:
     """Return what K-REF-01 alone says of a sum: other classes see faults of values."""
-    bound = kernel(ops.sum, name=function.__name__)(function)
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-REF-01"}))
-    return evaluator.judge(case, Depth.FULL).verdicts["K-REF-01"]
+    report = judged(ops.sum, function, case, classes={"K-REF-01"})
+    return report.verdicts["K-REF-01"]
 
 
 def test_a_result_that_comes_again_by_rounding_is_no_memory() -> None:
@@ -179,8 +173,7 @@ def test_a_memo_that_looks_at_some_elements_is_stale() -> None:
 
 def test_a_memo_filled_by_an_earlier_case_is_named_as_such() -> None:
     """Then the base run is wrong already; elsewhere it is right."""
-    bound = kernel(ops.relu, name="remembers")(memo(lambda x: (x.data_ptr(), x.shape)))
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES))
+    evaluator = bench_of(ops.relu, memo(lambda x: (x.data_ptr(), x.shape)))
     evaluator.judge(CASE, Depth.BASE)
     report = evaluator.judge(x_case("randn", (4, 8), seed=4), Depth.SEARCH)
     assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
@@ -247,25 +240,6 @@ def test_the_generators_of_the_process_are_left_as_they_were() -> None:
     before = torch.get_rng_state()
     judged(ops.relu, drawing, CASE)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-NAMES = (f"counted{i}" for i in itertools.count())
-
-
-def counted(case: Case, depth: Depth) -> int:
-    """Return how often a correct kernel is called for a case."""
-    calls = 0
-
-    def counting(x: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return torch.relu(x)
-
-    bound = kernel(ops.relu, name=next(NAMES))(counting)
-    classes = {"K-MEM-04", "K-REF-01"}
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    assert evaluator.judge(case, depth).failure is None
-    return calls
 
 
 def test_a_stride_of_zero_is_overwritten_as_well() -> None:

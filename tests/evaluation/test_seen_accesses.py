@@ -10,17 +10,13 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz import strategies as ks
-from kfuzz.contracts.binding import kernel
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
-from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import bench_of
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="needs the interpreter")
-COUNTER = iter(range(1000))
 BLOCK = 16
 FILE = "test_seen_accesses.py"
 
@@ -84,9 +80,8 @@ def judged(mode: str, *, depth: Depth = Depth.SEARCH, **claims: object) -> CaseR
         return y
 
     spec = TensorSpec((1, 40), ("d0", "d1"), "float32", fill=Fill("randn", 2))
-    bound = kernel(COPY, name=f"copy{next(COUNTER)}", **claims)(copy)  # type: ignore[arg-type]
-    setting = setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES)
-    return Evaluator(bound, setting).judge(Case({"x": spec}), depth)
+    evaluator = bench_of(COPY, copy, sizes="interpret", **claims)
+    return evaluator.judge(Case({"x": spec}), depth)
 
 
 def test_a_result_that_follows_the_order_of_programs_is_a_race() -> None:

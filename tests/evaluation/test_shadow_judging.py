@@ -1,28 +1,20 @@
 """What a user without an error model is told of a kernel."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from kfuzz.contracts import kernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from tests.helpers.budgets import SIZE_BUDGETS
+from kfuzz.core.verdict import Verdict
+from tests.helpers import judged_cases
 from tests.helpers.shadow_runs import operator_of
 
 CASE = Case({"x0": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 1))})
-COUNTER = iter(range(1000))
 
 
-def judged(
-    operator: Operator, function: object, *, case: Case = CASE, **claims: object
-) -> CaseReport:
-    bound = kernel(operator, name=f"shadow{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
-    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)
-    return Evaluator(bound, setting).judge(case, Depth.FULL)
+judged = partial(judged_cases.judged, case=CASE, classes=CLASSES)
 
 
 def swish(x0: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """C-CMP-02 of tuners that libraries bring: one faulty configuration, or none."""
 
-import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,21 +11,16 @@ import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter.watch import interpreting
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import spec
+from tests.helpers.judged_cases import bench_of, spec
 from tests.helpers.tiers import usual
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"
 )
-COUNTER = itertools.count()
 BLOCKS = (8, 16, 32)
 
 
@@ -102,8 +96,7 @@ FORMS = {"a subclass": subclass, "a loop": looping}
 
 def judged(tuned: Tuned, configs: range) -> list[CaseReport]:
     function, tuners = tuned
-    bound = kernel(ops.relu, name=f"tuned{next(COUNTER)}", tuners=tuners)(function)
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["interpret"], CLASSES))
+    evaluator = bench_of(ops.relu, function, sizes="interpret", tuners=tuners)
     return [
         evaluator.judge(Case({"x": spec("ones", (3, 7))}, config=number), Depth.FULL)
         for number in configs

@@ -3,13 +3,14 @@
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import Derived, kernel
+from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.classes.order import unrepeatable
 from kfuzz.contracts.evidence import Evidence
@@ -21,7 +22,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.evaluation import evaluator as bench_module
 from kfuzz.evaluation.diagnosis import CaseCalls, Step, judge_explained
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.evaluation.probes import repeats as batches
 from kfuzz.evaluation.probes.repeats import _COMPANY, with_loads
 from kfuzz.execution.calls import results as environment
@@ -30,7 +31,7 @@ from kfuzz.execution.calls import results as run
 from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.numerics.run import Run, UncheckedLaunch
-from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import bench_of
 
 SHAPE = (4, 8)
 
@@ -46,16 +47,12 @@ def case_of(seed: int) -> Case:
 
 
 CASE = case_of(2)
-_NUMBERS = itertools.count()
 HELD, COPIES = Probe.BESIDE_HELD, Probe.BESIDE_COPIES
 
 
 def viewed(case: Case = CASE, **claims: object) -> Evidence:
     """Return the base run of a kernel that is right."""
-    name = f"exp_{next(_NUMBERS)}"
-    bound = kernel(ops.exp, name=name, **claims)(lambda x: torch.exp(x))
-    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES))
-    evaluator = Evaluator(bound, setting)
+    evaluator = bench_of(ops.exp, torch.exp, **claims)
     view, _ = evaluator.caller(case).evidence(Derived(case, evaluator.values(case)))
     return view
 
@@ -171,65 +168,14 @@ def test_an_invalid_argument_is_charged_with_a_wrong_result_only() -> None:
     assert failure.kind is Kind.UNCHECKED_LAUNCH
 
 
-class Met:
-    """The surroundings of a device, as a list of what was asked of them."""
-
-    def __init__(self, unchecked: UncheckedLaunch | None = None) -> None:
-        self.lacking = {"shared memory is not poisoned: no compiler": None}
-        self.asked: list[str] = []
-        self.unchecked = unchecked
-
-    def poison(self, poison: object) -> None:
-        self.asked.append("poison")
-
-    def begin(self, company: Company, poison: object) -> bool:
-        self.asked.append(company)
-        return True
-
-    def forget_errors(self) -> None:
-        self.asked.append("forget")
-
-    def take_unchecked(self) -> UncheckedLaunch | None:
-        self.asked.append("take")
-        return self.unchecked
-
-
 def benched(
-    monkeypatch: pytest.MonkeyPatch,
-    met: Met,
-    function: Callable[[Tensor], Tensor] = lambda x: torch.exp(x),
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[Tensor], Tensor]
 ) -> Evaluator:
-    """Return a evaluator on the CPU whose device has surroundings."""
+    """Return an evaluator on the CPU whose device has surroundings."""
+    met = MagicMock(lacking={}, take_unchecked=lambda: None)
     for module in (run, environment, raised, bench_module):
         monkeypatch.setattr(module, "surroundings_of", lambda device: met)
-    bound = kernel(ops.exp, name=f"exp_{next(_NUMBERS)}")(function)
-    return Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], set(CLASSES)))
-
-
-def test_a_call_that_raised_leaves_nothing_to_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    met = Met(left("cudaErrorX", certain=True))
-
-    def raising(x: Tensor) -> Tensor:
-        raise ValueError("its launch failed, and it looked")
-
-    evaluator = benched(monkeypatch, met, raising)
-    report = evaluator.judge(CASE, Depth.BASE)
-    assert report.failure is not None
-    assert report.failure.kind is Kind.RAISES
-    assert met.asked[-1] == "forget"
-    assert "take" not in met.asked
-    assert not evaluator.spent  # the CPU is well
-
-
-def test_a_launch_that_failed_reaches_the_verdict(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    met = Met(left("cudaErrorX", certain=True))
-    report = benched(monkeypatch, met).judge(CASE, Depth.BASE)
-    assert report.failure is not None
-    assert report.failure.kind is Kind.UNCHECKED_LAUNCH
+    return bench_of(ops.exp, function)
 
 
 def test_a_device_lost_in_a_further_run_is_no_verdict(
@@ -244,7 +190,7 @@ def test_a_device_lost_in_a_further_run_is_no_verdict(
         next(calls)
         return torch.exp(x)
 
-    evaluator = benched(monkeypatch, Met(), called)
+    evaluator = benched(monkeypatch, called)
     lost = ((Step(batches.BATCHES_STEP.probes, lose),),)
     monkeypatch.setattr(bench_module, "FURTHER", lost)
     with pytest.raises(RuntimeError):
@@ -262,7 +208,7 @@ def test_a_device_that_ails_after_an_exception_is_given_up(
     def raising(x: Tensor) -> Tensor:
         raise ValueError("no")
 
-    evaluator = benched(monkeypatch, Met(), raising)
+    evaluator = benched(monkeypatch, raising)
     monkeypatch.setattr(DeviceBackend, "ailment", lambda *_: "it does nothing")
     evaluator.judge(CASE, Depth.BASE)
     assert evaluator.spent

@@ -321,36 +321,6 @@ def test_nothing_outlives_a_killed_campaign(campaign):
     assert all_gone(pids)
 
 
-LATE = """
-import sys, time
-from pathlib import Path
-from kfuzz.execution.processes.child import Zygote
-zygote = Zygote(
-    "processes_serving:serve", env={env!r}, preload=["processes_serving:dawdle"]
-)
-zygote.start()
-while not Path({begun!r}).exists():
-    time.sleep(0.01)
-print(zygote.pid, flush=True)
-time.sleep(3600)
-"""
-
-
-def test_a_zygote_that_imports_does_not_outlive_a_killed_campaign(tmp_path):
-    begun = str(tmp_path / "begun")
-    env = {**ENV, "BEGUN": begun}
-    with subprocess.Popen(
-        [sys.executable, "-c", LATE.format(env=env, begun=begun)],
-        stdout=subprocess.PIPE,
-        env={**ENV, "PYTHONPATH": str(ROOT)},
-        text=True,
-    ) as process:
-        pid = int(process.stdout.readline())
-        assert is_running(pid)
-        process.kill()
-    assert all_gone([pid])
-
-
 def test_children_do_not_outlive_campaign_and_zygote(campaign):
     pid, pids = campaign
     os.kill(pid, signal.SIGSTOP)  # it can do nothing about what follows

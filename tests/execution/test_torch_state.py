@@ -7,12 +7,9 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
 from kfuzz.core.budget import Depth
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls import torch_state
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import x_case
+from tests.helpers.judged_cases import judged, x_case
 
 CHANGES: dict[str, Callable[[], object]] = {
     "the default dtype": lambda: torch.set_default_dtype(torch.float64),
@@ -49,10 +46,9 @@ def test_a_kernel_that_changes_a_setting_conforms(classes: set[str]) -> None:
         torch.set_default_dtype(torch.float64)
         return torch.relu(x)
 
-    bound = kernel(ops.relu, name=f"careless_{len(classes)}")(careless)
-    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], frozenset(classes))
+    case = x_case("randn", (4, 5))
     for depth in (Depth.FULL, Depth.SEARCH):
-        report = Evaluator(bound, setting).judge(x_case("randn", (4, 5)), depth)
+        report = judged(ops.relu, careless, case, classes=classes, depth=depth)
         assert report.failure is None
         assert report.verdicts["K-VAL-01"] == "conforms"
         assert any("the default dtype" in note for note in report.notes)

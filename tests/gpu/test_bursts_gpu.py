@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,12 @@ LAYOUTS = {
     "scalar": TensorSpec((), (), "float32", fill=FILL),
     "empty": TensorSpec((3, 0), ("a", "b"), "float32", fill=FILL),
 }
-STATIC: dict[object, Tensor] = {}
 
 
 @pytest.fixture(autouse=True)
-def untraced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a child: other tests of this process may have loaded torch._dynamo."""
     monkeypatch.setattr(bursts, "has_traced", lambda: False)
-    STATIC.clear()
-    yield
-    STATIC.clear()
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -82,12 +78,6 @@ def relu(x: Tensor, fault: str = "", out: Tensor | None = None) -> Tensor:
 
 def faulty(fault: str) -> Callable[[Tensor], Tensor]:
     return lambda x: relu(x, fault)
-
-
-def static(x: Tensor) -> Tensor:
-    if x.shape not in STATIC:
-        STATIC[x.shape] = torch.empty_like(x)
-    return relu(x, out=STATIC[x.shape])
 
 
 def into(x: Tensor, y: Tensor, fault: str = "") -> None:
@@ -274,18 +264,3 @@ def test_nothing_waits_for_the_device() -> None:
         made = run(relu, x, arena=arena)
     # What waited would have raised in the kernel's place, or here.
     assert suspects(made, x) == ([], [], {})
-
-
-@triton.jit(do_not_specialize=["n"])
-def softmax_kernel(x, y, n, BLOCK: tl.constexpr):
-    row, at = tl.program_id(0), tl.arange(0, BLOCK)
-    value = tl.load(x + row * n + at, mask=at < n, other=float("-inf")).to(tl.float32)
-    value = tl.exp(value - tl.max(value, 0))
-    value = value / tl.sum(value, 0)
-    tl.store(y + row * n + at, value.to(y.dtype.element_ty), mask=at < n)
-
-
-def softmax(x: Tensor) -> Tensor:
-    y = torch.empty_like(x)
-    softmax_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=512)
-    return y

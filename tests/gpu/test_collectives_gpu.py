@@ -1,17 +1,14 @@
 """C-ORD-03 on two GPUs: a kernel beside an all-reduce of its result before."""
 
-import threading
 from pathlib import Path
 
 import pytest
 import torch
 
-from kfuzz.core.budget import Budget
 from kfuzz.core.event import Event, FindingSaved, KernelFinished, Notice
 from kfuzz.core.verdict import State
-from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import run
 from kfuzz.execution.device import collectives
+from tests.helpers.searches import searched
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,7 +18,6 @@ pytestmark = [
         reason="needs two GPUs and NCCL",
     ),
 ]
-ROOT = Path(__file__).resolve().parents[2]
 
 KERNELS = """
 import torch
@@ -44,23 +40,18 @@ def returns_fresh_memory(x):
 """
 
 
-def searched(name: str, folder: Path) -> list[Event]:
+def events_of(name: str, folder: Path) -> list[Event]:
     (folder / "kernels.py").write_text(KERNELS)
-    config = RunConfig(
-        targets=(f"{folder / 'kernels.py'}::{name}",),
-        root=folder,
-        corpus=folder / "corpus",
-        seed=1,
-        budget=Budget(max_time=80.0, max_cases=10, max_findings=1),
-        device="cuda",
+    return searched(
+        f"{folder / 'kernels.py'}::{name}",
+        max_time=80.0, max_cases=10, max_findings=1, device="cuda",
         # What else a kept result breaks is charged first.
         contracts=("C-ORD-03", "K-VAL-01"),
-    )
-    return list(run(config, stop=threading.Event()))
+    )  # fmt: skip
 
 
 def test_a_result_that_the_next_call_overwrites_is_torn(tmp_path: Path) -> None:
-    events = searched("keeps_its_result", tmp_path)
+    events = events_of("keeps_its_result", tmp_path)
     found = [e.finding for e in events if isinstance(e, FindingSaved)]
     told = [e.message for e in events if isinstance(e, Notice)]
     assert found, (told, events[-2])
@@ -69,7 +60,7 @@ def test_a_result_that_the_next_call_overwrites_is_torn(tmp_path: Path) -> None:
 
 
 def test_fresh_results_are_not(tmp_path: Path) -> None:
-    events = searched("returns_fresh_memory", tmp_path)
+    events = events_of("returns_fresh_memory", tmp_path)
     [finished] = [e for e in events if isinstance(e, KernelFinished)]
     notes = [n.note for n in finished.notes]
     assert finished.findings == (), finished.findings

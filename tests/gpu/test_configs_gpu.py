@@ -4,9 +4,7 @@ Everything is judged in this process, but for the searches, whose children are
 replaced where a capture breaks.
 """
 
-import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +14,13 @@ import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses.classes import configured
 from kfuzz.contracts.witnesses.classes import kept as memory
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.execution.calls.overlap import Overlapping
 from kfuzz.execution.calls.results import Invocation
 from kfuzz.execution.calls.tuning import CALLS, Measuring
@@ -32,11 +28,9 @@ from kfuzz.execution.device.graphs import replayed
 from kfuzz.execution.interpreter.watch import Launches, watch
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.run import Expected, Run
-from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import bench_of
 
 pytestmark = pytest.mark.gpu
-ROOT = Path(__file__).resolve().parents[2]
-COUNTER = itertools.count()
 BLOCKS = (64, 128, 256)
 CONFIGS = [triton.Config({"BLOCK": b}) for b in BLOCKS]
 # Eight stages of 64 KiB: more shared memory than any device gives a block.
@@ -120,8 +114,7 @@ def judged(
     operator: Operator = ops.relu,
     **claims: object,
 ) -> tuple[CaseReport, Evaluator]:
-    bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)
-    evaluator = Evaluator(bound, setting_of("cuda:0", SIZE_BUDGETS["cuda"], CLASSES))
+    evaluator = bench_of(operator, function, backend="cuda:0", **claims)
     evaluator.captures = True  # though this process is no child
     return evaluator.judge(case, Depth.FULL), evaluator
 
@@ -276,6 +269,3 @@ def test_autotuned_and_in_place_kernels_are_captured() -> None:
     assert report.failure is None, report.failure
     assert not evaluator.spent
     assert evaluator.captures
-
-
-# The whole way ----------------------------------------------------------------

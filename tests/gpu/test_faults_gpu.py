@@ -12,7 +12,7 @@ import pytest
 
 from kfuzz.contracts.witnesses.gpu.faults import CONFORMING
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import Budget, Scale
+from kfuzz.core.budget import Scale
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
@@ -21,6 +21,7 @@ from kfuzz.engine.search.campaign import run
 from kfuzz.evaluation.evaluator import passes_functional
 from tests.gpu.conftest import FALSIFIED
 from tests.helpers.gpu_faults import FAULTS, Fault
+from tests.helpers.searches import config_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -57,15 +58,11 @@ class Seen:
 
 
 def config(witness: Witness, corpus: Path, cases: int, scale: Scale) -> RunConfig:
-    return RunConfig(
-        targets=(f"kfuzz.contracts.witnesses.{witness.module}:{witness.kernel}",),
-        root=ROOT,
-        corpus=corpus,
-        seed=SEED,
-        budget=Budget(max_time=SECONDS, max_cases=cases),
-        device="cuda",
-        scale=scale,
-    )
+    return config_of(
+        f"kfuzz.contracts.witnesses.{witness.module}:{witness.kernel}",
+        root=ROOT, corpus=corpus, seed=SEED, max_time=SECONDS, max_cases=cases,
+        device="cuda", scale=scale,
+    )  # fmt: skip
 
 
 def searched(

@@ -1,7 +1,6 @@
 """Kernels searched side by side on one GPU, and on several."""
 
 import json
-import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -9,14 +8,12 @@ import pytest
 import torch
 
 from kfuzz.contracts.witnesses.roster import everywhere
-from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.event import Event, KernelFinished, RunStarted
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State
-from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import run
 from kfuzz.engine.search.round import Round
+from tests.helpers import searches
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,16 +30,10 @@ def searched(
         f"{ROOT}/contracts/witnesses/{everywhere()[name].module}.py::{name}"
         for name in NAMES
     )
-    config = RunConfig(
-        targets=tuple(targets),
-        root=ROOT,
-        corpus=corpus,
-        seed=5,
-        budget=Budget(max_time=None, max_cases=cases),
-        device=device,
-        jobs=jobs,
-    )
-    return list(run(config, stop=threading.Event()))
+    return searches.searched(
+        corpus, targets=tuple(targets), root=ROOT, corpus=corpus, seed=5,
+        max_cases=cases, device=device, jobs=jobs,
+    )  # fmt: skip
 
 
 @pytest.fixture

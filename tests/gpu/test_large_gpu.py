@@ -5,38 +5,31 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import Budget, Scale
+from kfuzz.core.budget import Scale
 from kfuzz.core.event import Event, FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State, Verdict
-from kfuzz.engine.config import ReplayConfig, ReplayOutcome, RunConfig
+from kfuzz.engine.config import ReplayConfig, ReplayOutcome
 from kfuzz.engine.replay import replay
-from kfuzz.engine.search.campaign import run
 from kfuzz.store.corpus import Stored
+from tests.helpers.searches import searched
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "tests" / "gpu" / "large_kernels.py"
 
 
-def searched(
-    name: str, corpus: Path, *, cases: int, findings: int | None = None
-) -> list[Event]:
-    config = RunConfig(
-        targets=(f"{KERNELS}::{name}",),
-        root=ROOT,
-        corpus=corpus,
-        seed=3,
-        budget=Budget(max_time=100.0, max_cases=cases, max_findings=findings),
-        device="cuda",
-        scale=Scale.LARGE,
-    )
-    return list(run(config, stop=threading.Event()))
+def events_of(name: str, corpus: Path, **limits: int) -> list[Event]:
+    return searched(
+        f"{KERNELS}::{name}",
+        root=ROOT, corpus=corpus, seed=3, max_time=100.0, device="cuda",
+        scale=Scale.LARGE, **limits,
+    )  # fmt: skip
 
 
 def finding_of(name: str, corpus: Path) -> Finding:
     """Return the one finding, confirmed; fail with what was seen if there is none."""
-    events = searched(name, corpus, cases=12, findings=1)
+    events = events_of(name, corpus, max_cases=12, max_findings=1)
     done = [e.finding for e in events if isinstance(e, FindingSaved)]
     seen = [(f.id, str(f.state), f.failure.message) for f in done]
     notices = [e.message for e in events if isinstance(e, Notice)]
@@ -68,7 +61,7 @@ def test_a_grid_of_too_many_rows_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["add_int64", "rows_in_x", "torch_softmax"])
 def test_correct_twins_are_not(name: str, tmp_path: Path) -> None:
-    events = searched(name, tmp_path, cases=5)
+    events = events_of(name, tmp_path, max_cases=5)
     [finished] = [e for e in events if isinstance(e, KernelFinished)]
     found = [(f.id, f.failure.message) for f in finished.findings]
     notices = [e.message for e in events if isinstance(e, Notice)]

@@ -1,20 +1,18 @@
 """Kernels that take a row as one block, each length compiled, on a GPU."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import Budget, Depth
+from kfuzz.core.budget import Depth
 from kfuzz.core.event import FindingSaved, KernelFinished, RunFinished
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import run
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.targets.load import load_all
+from tests.helpers.searches import searched
 
 pytestmark = pytest.mark.gpu
 TARGETS = Path(__file__).parent / "targets"
@@ -23,7 +21,6 @@ SOFTMAX = f"{ROWS}::softmax_4_warps"
 # Each has a compiled kernel of its own: the block, and what n is divisible by.
 LENGTHS = (2, 3, 5, 16, 17, 32, 33, 64, 70, 128, 130, 256, 300, 512, 515, 1024, 1030,
            2048, 2100, 4096)  # fmt: skip
-PATIENCE = 300.0
 
 
 def cases() -> list[Case]:
@@ -74,16 +71,8 @@ def test_a_child_that_compiles_by_itself_says_the_same(
 
 @pytest.mark.slow
 def test_correct_rows_of_one_block_have_no_finding(tmp_path: Path) -> None:
-    config = RunConfig(
-        targets=(str(ROWS),),
-        root=TARGETS,
-        corpus=tmp_path,
-        seed=3,
-        budget=Budget(max_time=300.0),
-        device="cuda",
-    )
     finished, found, ended = [], [], []
-    for event in run(config, stop=threading.Event()):
+    for event in searched(ROWS, corpus=tmp_path, seed=3, max_time=300.0, device="cuda"):
         if isinstance(event, KernelFinished):
             finished.append(event)
         elif isinstance(event, FindingSaved):

@@ -1,30 +1,28 @@
 """C-ORD-03 on a CUDA device: a stream that has yet to write a kernel's arguments."""
 
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
-from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from tests.helpers.budgets import SIZE_BUDGETS
+from kfuzz.core.verdict import Kind, Verdict
+from tests.helpers import judged_cases
 
 pytestmark = pytest.mark.gpu
 
 CASE = Case({"x": TensorSpec((4, 33), ("d0", "d1"), "float32", fill=Fill("randn", 2))})
 
 
-def judged(name: str, function: Callable[[Tensor], Tensor]) -> CaseReport:
-    classes = {"C-ORD-03", "K-VAL-01"}
-    setting = setting_of("cuda:0", SIZE_BUDGETS["cuda"], classes)
-    return Evaluator(kernel(ops.relu, name=name)(function), setting).judge(
-        CASE, Depth.FULL
-    )
+judged = partial(
+    judged_cases.judged,
+    ops.relu,
+    case=CASE,
+    classes={"C-ORD-03", "K-VAL-01"},
+    backend="cuda:0",
+)
 
 
 def test_work_on_another_stream_comes_too_early() -> None:
@@ -32,14 +30,14 @@ def test_work_on_another_stream_comes_too_early() -> None:
         with torch.cuda.stream(torch.cuda.default_stream()):
             return torch.relu(x)
 
-    report = judged("aside", aside)
+    report = judged(aside)
     assert report.failure is not None
     assert report.failure.contract == "C-ORD-03"
     assert report.failure.kind is Kind.OVERLAP_DEPENDENT
 
 
 def test_work_on_the_current_stream_waits_for_its_arguments() -> None:
-    report = judged("in_line", torch.relu)
+    report = judged(torch.relu)
     assert report.failure is None
     assert report.verdicts["C-ORD-03"] is Verdict.CONFORMS
 
@@ -54,4 +52,4 @@ def test_another_stream_that_is_waited_for_is_none() -> None:
         y.record_stream(here)
         return y
 
-    assert judged("joined", joined).failure is None
+    assert judged(joined).failure is None

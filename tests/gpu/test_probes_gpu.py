@@ -4,7 +4,6 @@ Shared memory is poisoned for this process alone: what other processes run on th
 between may overwrite it.
 """
 
-import itertools
 import os
 import subprocess
 import sys
@@ -16,8 +15,6 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import kernel
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.witnesses.gpu import launching
 from kfuzz.core.budget import Depth
@@ -26,7 +23,6 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.cuda.code import compiled, largest_shared
 from kfuzz.cuda.driver import torch_runtime
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import (
     POISON_BYTES,
@@ -39,7 +35,7 @@ from kfuzz.execution.device.surroundings import (
     word_of,
 )
 from kfuzz.execution.memory.poison import Poison
-from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.judged_cases import bench_of
 
 pytestmark = pytest.mark.gpu
 
@@ -47,7 +43,6 @@ GPU = torch.device("cuda", 0)
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = 64
 MANY_BLOCKS = 1 << 17  # more than a grid may have in y and z
-_NUMBERS = itertools.count()
 
 SOURCE = """
 extern "C" __global__ void relu(const float *x, float *y, int n) {
@@ -113,10 +108,7 @@ def judged(
     **claims: object,
 ) -> CaseReport:
     claims = {"dtypes": "float32", "layouts": "contiguous", **claims}
-    name = f"probed_{next(_NUMBERS)}"
-    bound = kernel(operator, name=name, **claims)(function)  # type: ignore[arg-type]
-    setting = setting_of("cuda:0", SIZE_BUDGETS["cuda"], set(CLASSES))
-    return Evaluator(bound, setting).judge(case, depth)
+    return bench_of(operator, function, backend="cuda:0", **claims).judge(case, depth)
 
 
 def launched(name: str, x: Tensor, *more: int) -> Tensor:

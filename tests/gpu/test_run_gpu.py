@@ -13,6 +13,7 @@ from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.verdict import Kind, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
+from tests.helpers.searches import searched
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,15 +103,8 @@ def test_a_kernel_that_hangs_in_its_first_call_is_found(tmp_path: Path) -> None:
     # As it returned, it is known not to compile: it has no longer than other calls.
     file = tmp_path / "endless.py"
     file.write_text(ENDLESS)
-    setting = RunConfig(
-        targets=(str(file),), root=tmp_path, corpus=tmp_path / "corpus", seed=5,
-        budget=Budget(max_time=70.0), device="cuda",
-    )  # fmt: skip
-    saved = [
-        event.finding
-        for event in run(setting, stop=threading.Event())
-        if isinstance(event, FindingSaved)
-    ]
+    events = searched(file, seed=5, max_time=70.0, device="cuda")
+    saved = [event.finding for event in events if isinstance(event, FindingSaved)]
     assert saved
     assert saved[-1].failure.kind is Kind.HANG, saved[-1].failure
     assert "within 20 s" in saved[-1].failure.message

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.budget import Budget
 from kfuzz.core.errors import BackendError
 from kfuzz.core.event import FindingSaved
-from kfuzz.engine.config import ReplayConfig, RunConfig, Sanitized
+from kfuzz.engine.config import ReplayConfig, Sanitized
 from kfuzz.engine.replay import sanitize
-from kfuzz.engine.search.campaign import run
 from kfuzz.execution.device import sanitizer
 from kfuzz.store.corpus import Stored
+from tests.helpers.searches import searched
 
 try:
     sanitizer.find()
@@ -60,16 +59,11 @@ def is_wrong_only(x):
 def sanitized(name: str, folder: Path) -> Sanitized:
     """Find what is wrong with a kernel, and run it under memcheck."""
     (folder / "kernels.py").write_text(KERNELS)
-    config = RunConfig(
-        targets=(f"{folder / 'kernels.py'}::{name}",),
-        root=folder,
-        corpus=folder / "corpus",
-        seed=1,
-        budget=Budget(max_time=30.0, max_cases=30, max_findings=1),
-        device="cuda",
+    events = searched(
+        f"{folder / 'kernels.py'}::{name}",
+        max_time=30.0, max_cases=30, max_findings=1, device="cuda",
         contracts=("K-VAL-01",),
-    )
-    events = list(run(config, stop=threading.Event()))
+    )  # fmt: skip
     found = [e for e in events if isinstance(e, FindingSaved)]
     assert found, events[-2:]
     stored = Stored(found[-1].finding, Path(found[-1].path))

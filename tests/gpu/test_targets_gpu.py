@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 import kfuzz
@@ -19,7 +18,7 @@ from kfuzz.targets.cuda_source import LaunchError
 from tests.e2e.project import Project
 from tests.helpers import judged_cases
 from tests.helpers.judged_cases import right, row_case, x_case
-from tests.targets.test_targets import softmax_kernel
+from tests.targets.test_targets import OUT, relu_kernel, softmax_kernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 SOURCES = Path(__file__).parent / "targets"
@@ -142,22 +141,6 @@ def test_nvcc_builds_what_nvrtc_has_no_headers_for(cache: Path) -> None:
         kfuzz.cuda_source(text.replace("<cstdio>", "<nowhere.h>")).kernel("add<3>")[
             1, 1
         ](y)
-
-
-@triton.autotune(
-    configs=[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((64, 1), (128, 4))],
-    key=["n"],
-)
-@triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
-@triton.jit
-def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < (tl.num_programs(0) * BLOCK if EVEN else n)
-    x = tl.load(x_ptr + place, mask=inside)
-    tl.store(y_ptr + place, tl.where(x < 0, 0.0, x), mask=inside)
-
-
-OUT = {"out": ("y",), "layouts": "contiguous", "dtypes": "float32"}
 
 
 @pytest.mark.parametrize("shape", [(4, 33), (3, 0), (0, 5)])

@@ -1,7 +1,6 @@
 """Torch's own kernels on a GPU compute as declared: only listed defects are found."""
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,9 @@ import torch
 from kfuzz.contracts.platform import torch_cuda
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.platform.defects import DEFECTS
-from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelFinished
-from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import run
 from tests.helpers.listed import is_listed
+from tests.helpers.searches import searched
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,15 +21,10 @@ VERSION = str(torch.__version__)
 
 @pytest.mark.parametrize("name", [k.name for k in kernels("cuda", VERSION)])
 def test_what_is_found_is_listed(name: str, tmp_path: Path) -> None:
-    asked = RunConfig(
-        targets=(f"{torch_cuda.__name__}:{name}",),
-        root=ROOT,
-        corpus=tmp_path,
-        seed=5,
-        budget=Budget(max_time=None, max_cases=CASES),
-        device="cuda",
+    target = f"{torch_cuda.__name__}:{name}"
+    events = searched(
+        target, root=ROOT, corpus=tmp_path, seed=5, max_cases=CASES, device="cuda"
     )
-    events = list(run(asked, stop=threading.Event()))
     (finished,) = (e for e in events if isinstance(e, KernelFinished))
     # Once reduced: until then a finding may be charged to another class.
     assert [

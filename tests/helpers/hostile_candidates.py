@@ -196,23 +196,8 @@ def lies_beyond(x: Tensor) -> Tensor:
     return x
 
 
-def lies_negative(x: Tensor) -> Tensor:
-    _lie(-8, b"float32", b"[4]", b"[1]", 0)
-    return x
-
-
-def lies_about_strides(x: Tensor) -> Tensor:
-    _lie(0, b"float32", b"[4]", b"[281474976710656]", 0)
-    return x
-
-
 def lies_about_type(x: Tensor) -> Tensor:
     _lie(0, b"Tensor", b"[4]", b"[1]", 0)
-    return x
-
-
-def lies_about_rank(x: Tensor) -> Tensor:
-    _lie(0, b"float32", b"[4, 4]", b"[1]", 0)
     return x
 
 

@@ -54,10 +54,7 @@ class Subject:
         correct: further ones, of every form that the declaration admits.
         setups: sizes at which they run on every family.
         ordinary: a size at which impostors are tried.
-        half: the whole computation in float16 (bfloat16 for bfloat16 data).
-        half_setup: sizes at which its errors show.
-        half_families: families on which it is refused.
-        half_dtypes: data types in which it is wrong.
+        half: the whole computation in 16 bits, where a declaration admits that.
         of_units: further correct ones for operands of 16 bits, as matrix units have.
         of_blas: whether the oracle's own BLAS may skip 0 * Inf where nothing is summed.
         has_ends: whether what lies beyond an end of the admitted range is a number.
@@ -78,9 +75,6 @@ class Subject:
     ordinary: Setup
     correct: Mapping[str, Algorithm] = field(default_factory=dict)
     half: Algorithm | None = None
-    half_setup: Setup | None = None
-    half_families: tuple[str, ...] = ("randn",)
-    half_dtypes: tuple[str, ...] = DTYPES
     of_units: Mapping[str, Algorithm] = field(default_factory=dict)
     of_blas: bool = False
     has_ends: bool = True
@@ -361,31 +355,6 @@ def _refuse_one(
     wrong[tuple(at)] = value
     made = compare(wrong, a)
     assert made.missed.nonzero().tolist() == [at], str(case)
-
-
-def check_half_precision(subject: Subject, dtype: str) -> None:
-    """A run wholly in half precision is refused where float32 is declared."""
-    assert subject.half is not None
-    setup = subject.half_setup or subject.ordinary
-    for family in subject.half_families:
-        found = False
-        for seed in range(1, 5):
-            made = case_of(subject, dtype, family, setup, seed=seed)
-            case = pose_case(subject, made)
-            narrow = _narrow(case, dtype)
-            results = narrow.run(subject.half)
-            stored = {
-                n: y.to(case.accepted[n].output.dtype) for n, y in results.items()
-            }
-            found = found or case.refuses(stored)
-        assert found, family
-
-
-def _narrow(case: Posed, dtype: str) -> Posed:
-    half = torch.bfloat16 if dtype == "bfloat16" else torch.float16
-    floats = {n: v for n, v in case.values.items() if v.is_floating_point()}
-    narrow = {n: v.to(half) for n, v in floats.items()}
-    return replace(case, values={**case.values, **narrow})
 
 
 # --- the same tests for every table -------------------------------------------

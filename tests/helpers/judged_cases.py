@@ -1,6 +1,6 @@
 """Cases of one kernel, judged in this process as a child would judge them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 
@@ -48,19 +48,39 @@ def pinned(
     return TensorSpec(tuple(x.shape), names, held, strides, values=data, below=below)
 
 
+def bench_of(
+    operator: Operator,
+    function: Callable[..., object],
+    *,
+    classes: Collection[str] = CLASSES,
+    backend: str = "cpu",
+    sizes: str = "",
+    **claims: object,
+) -> Evaluator:
+    """Return an evaluator of a function, bound under a name that no other has."""
+    bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
+    budget = SIZE_BUDGETS[sizes or backend.partition(":")[0]]
+    return Evaluator(bound, setting_of(backend, budget, classes))
+
+
+# Where nothing is interpreted, kernels that count their calls would be told apart.
+_COUNTING = frozenset(CLASSES) - {"C-ORD-03"}
+
+
 def judged(
     operator: Operator,
     function: Callable[..., object],
     case: Case,
     *,
+    classes: Collection[str] = (),
     backend: str = "cpu",
-    **claims: object,
+    depth: Depth = Depth.FULL,
+    **more: object,
 ) -> CaseReport:
-    bound = kernel(operator, name=f"k{next(COUNTER)}", **claims)(function)  # type: ignore[arg-type]
-    # Where nothing is interpreted, kernels that count their calls would be told apart.
-    classes = set(CLASSES) - ({"C-ORD-03"} if backend == "cpu" else set())
-    setting = setting_of(backend, SIZE_BUDGETS[backend], classes)
-    return Evaluator(bound, setting).judge(case, Depth.FULL)
+    """Return the report of a case; see `bench_of` for the rest."""
+    of = classes or (_COUNTING if backend == "cpu" else CLASSES)
+    made = bench_of(operator, function, classes=of, backend=backend, **more)  # type: ignore[arg-type]
+    return made.judge(case, depth)
 
 
 def right(report: CaseReport) -> None:

@@ -178,13 +178,3 @@ PREPARED: dict[str, Any] = {}
 
 def do_prepared(message):
     return {**PREPARED, "parent": os.getppid()}
-
-
-def dawdle() -> None:
-    """Import for ever, deaf to everything that Python could be told."""
-    from pathlib import Path
-
-    Path(os.environ["BEGUN"]).touch()
-    while True:
-        with contextlib.suppress(BaseException):
-            time.sleep(3600)

@@ -411,24 +411,6 @@ def test_a_full_disk_at_any_write_keeps_what_was_there(
     pytest.fail("never succeeded")
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from kfuzz.store.corpus import Corpus
-from tests.helpers.findings import finding
-corpus = Corpus(Path(sys.argv[1]))
-for i in range(10**6):
-    kernel = f"k{i % 3}"
-    new = finding(kernel=kernel, n=300 + i % 5, explanation=None, seed=i)
-    corpus.save(new)
-    print(i, "saved", flush=True)
-    small = finding(kernel=kernel, n=260 + i % 3, explanation=None, seed=i)
-    corpus.replace(new, small)
-    corpus.replace(small, finding(kernel=kernel, n=1 + i % 4, seed=i))
-    print(i, "explained", flush=True)
-"""
-
-
 def test_a_reader_never_sees_half_of_a_change(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path)
     corpus.save(finding(n=300))
@@ -481,24 +463,6 @@ def test_dying_while_a_merged_entry_is_removed_leaves_no_damage(
         corpus.replace(unexplained(300), finding())
     monkeypatch.undo()
     assert found(corpus) == [finding()]
-
-
-@pytest.mark.slow
-def test_two_writers_at_once_leave_whole_entries(tmp_path: Path) -> None:
-    code = WRITER.replace("10**6", "15")
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    for writer in writers:
-        _, errors = writer.communicate(timeout=120)
-        assert writer.returncode == 0, errors
-    corpus = Corpus(tmp_path)
-    assert {f.signature.kernel for f in found(corpus)} == {"k0", "k1", "k2"}
-    assert corpus.check() == []
 
 
 def test_what_killed_writers_leave_is_reported_and_cleared(tmp_path: Path) -> None:

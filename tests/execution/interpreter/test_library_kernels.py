@@ -24,15 +24,12 @@ from triton.language.extra.libdevice import rsqrt
 
 import kfuzz
 from kfuzz import strategies as ks
-from kfuzz.contracts.binding import kernel
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device import simulated as declared
 from kfuzz.execution.interpreter.watch import interpreting
-from tests.helpers.budgets import SIZE_BUDGETS
-from tests.helpers.judged_cases import COUNTER, spec
+from tests.helpers.judged_cases import judged, spec
 
 pytestmark = pytest.mark.skipif(
     not interpreting(), reason="Triton compiles kernels here"
@@ -282,9 +279,10 @@ def met() -> Iterator[None]:
 def report(oracle: Any, launch: Launch, made: Any) -> CaseReport:
     operator = kfuzz.Operator("f", inputs={"x": ks.tensors("*")}, oracle=oracle)
     case = Case({"x": spec("randn", (7, 5), seed=3)})
-    bound = kernel(operator, name=f"k{next(COUNTER)}")(lambda x: launch(made, x))
-    setting = setting_of("cpu", SIZE_BUDGETS["cpu"], {"K-VAL-01", "K-MEM-01"})
-    return Evaluator(bound, setting).judge(case, Depth.SEARCH)
+    classes = {"K-VAL-01", "K-MEM-01"}
+    return judged(
+        operator, lambda x: launch(made, x), case, classes=classes, depth=Depth.SEARCH
+    )
 
 
 @pytest.mark.parametrize("feature", FEATURES)

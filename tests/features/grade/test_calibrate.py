@@ -27,7 +27,6 @@ WRONG = Outcome(
     "wrong", "relu", Role.VIOLATING, "K-MEM-03", "cpu", True, 3,
     found={"K-VAL-01": "y = 1", "K-MEM-03": "overwrites x"},
 )  # fmt: skip
-SHAPES = ((64, 64),)
 
 
 def state(*outcomes: Outcome) -> tuple[Soundness, tuple[str, ...]]:

@@ -10,8 +10,6 @@ from tests.helpers.statements import but, fault, kernel, statement
 
 CPU = statement()
 VIOLATED = Graded(Verdict.VIOLATES, 5)
-UNDECIDED = Graded(Verdict.UNDER_SPECIFIED, 0, 9)
-UNEXERCISED = Graded(Verdict.NOT_APPLICABLE)
 
 
 def gpu(*kernels):

@@ -19,6 +19,21 @@ SERVED: dict[str, Any] = {
 """Options of the one judge that tests share, by `shared.judge_with`."""
 
 
+def problem(
+    forward: str, inputs: str = "", *, name: str = "Model", takes: str = "x",
+    init: str = "pass",
+) -> str:  # fmt: skip
+    """Return a file of KernelBench's form."""
+    return (
+        "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
+        f"class {name}(nn.Module):\n"
+        f"    def __init__(self):\n        super().__init__()\n        {init}\n"
+        f"    def forward(self, {takes}):\n        {forward}\n"
+        f"def get_inputs():\n    return [{inputs}]\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+
+
 def judged(
     reference: Path,
     candidate: Path,

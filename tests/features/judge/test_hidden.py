@@ -14,6 +14,7 @@ from kfuzz.core.errors import Entry, Measures
 from kfuzz.execution.processes import Zygote
 from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.service import worker as service
+from tests.features.judge.judging import problem
 
 WAYS = {"all": Measures(), "landlock": Measures(namespaces=False)}
 
@@ -266,14 +267,9 @@ def test_a_text_that_is_judged_on_lies_nowhere(
         "home": str(homes[0]), "private": str(homes[1]), "benchmarked_only": True,
         "limits": {},
     })  # fmt: skip
-    reference = (
-        f"import inspect, torch\nMARK = {mark!r}\n"
-        "class Model(torch.nn.Module):\n    def forward(self, x):\n"
-        "        assert 'relu(x)' in inspect.getsource(Model)\n"
-        "        return torch.relu(x)\n"
-        "def get_inputs():\n    return [torch.randn(6, 9)]\n"
-        "def get_init_inputs():\n    return []\n"
-    )
+    forward = "assert 'relu(x)' in inspect.getsource(Model); return torch.relu(x)"
+    reference = f"import inspect\nMARK = {mark!r}\n"
+    reference += problem(forward, "torch.randn(6, 9)")
     worker({"do": "open", "reference": reference})
     asked = {
         "do": "judge", "claims": {}, "max_time": 20, "max_cases": 3,

@@ -6,25 +6,9 @@ import pytest
 
 from kfuzz.core.verdict import Verdict
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
-from tests.features.judge.judging import judged
+from tests.features.judge.judging import judged, problem
 
-REFERENCE = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.tanh(x) * 2
-
-
-def get_inputs():
-    return [torch.randn(4, 33)]
-
-
-def get_init_inputs():
-    return []
-"""
+REFERENCE = problem("return torch.tanh(x) * 2", "torch.randn(4, 33)")
 
 CANDIDATE = """
 import torch

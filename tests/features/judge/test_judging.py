@@ -24,10 +24,9 @@ from kfuzz.features.judge.sandbox.sandbox import Phases
 from kfuzz.features.judge.sandbox.wire import WORDS, leaves
 from kfuzz.features.judge.verb import judgement_document, judgement_lines
 from kfuzz.store import files as tensorfile
+from tests.features.judge.judging import problem
 
 Functions = dict[str, Any]
-
-HEAD = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
 
 
 class Here:
@@ -95,12 +94,10 @@ class Files:
         ]
         forms = (("Model", reference), ("ModelNew", candidate))
         for path, (name, forward) in zip(paths, forms, strict=True):
-            path.write_text(
-                f"{HEAD}class {name}(nn.Module):\n    memo = {{}}\n"
-                f"    def forward(self, {takes}):\n        {forward}\n"
-                f"def get_inputs():\n    return [{inputs}]\n"
-                "def get_init_inputs():\n    return []\n"
+            made = problem(
+                forward, inputs, name=name, takes=takes, init="self.memo = {}"
             )
+            path.write_text(made)
         config = JudgeConfig(
             reference=paths[0], candidate=paths[1], root=self._folder,
             corpus=self._folder / "corpus", seed=7, device="cpu",

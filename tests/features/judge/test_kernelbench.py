@@ -30,6 +30,7 @@ from kfuzz.features.judge.kernelbench.values import (
     Shapes,
     shapes_of,
 )
+from tests.features.judge.judging import problem
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
@@ -42,20 +43,10 @@ class Files:
         self._folder = folder
         self._count = 0
 
-    def write(
-        self, forward: str, inputs: str, *, init: str = "pass", takes: str = "x"
-    ) -> Path:
+    def write(self, forward: str, inputs: str, **more: str) -> Path:
         self._count += 1
         path = self._folder / f"problem_{self._count}.py"
-        path.write_text(
-            "import torch\nfrom torch import nn\n"
-            "class Model(nn.Module):\n"
-            "    def __init__(self):\n        super().__init__()\n"
-            f"        {init}\n"
-            f"    def forward(self, {takes}):\n        {forward}\n"
-            f"def get_inputs():\n    return [{inputs}]\n"
-            "def get_init_inputs():\n    return []\n"
-        )
+        path.write_text(problem(forward, inputs, **more))
         return path
 
     def shapes(self, forward: str, inputs: str, **more: str) -> Shapes:

@@ -21,21 +21,12 @@ from kfuzz.features.judge.adapters.rewards import judge_with
 from kfuzz.features.judge.service import judge as service
 from kfuzz.features.judge.service.judge import REWARDS, Ruling, Score, Task
 from kfuzz.features.judge.service.server import MOST_BYTES, serving
-from tests.features.judge.judging import SERVED
+from tests.features.judge.judging import SERVED, problem
 
 PAIRS = Path(__file__).with_name("pairs")
 SOFTMAX = "import torch\ndef softmax(x):\n    return torch.softmax(x, -1){}\n"
 INPUTS = {"x": "float32[8, 24]", "dim": -1}
-RELU = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x.relu()
-def get_inputs():
-    return [torch.randn(8, 16)]
-def get_init_inputs():
-    return []
-"""
+RELU = problem("return x.relu()", "torch.randn(8, 16)")
 RIGHT = "import torch\ndef relu(x):\n    return torch.relu(x)\n"
 TOKEN = "open sesame"
 

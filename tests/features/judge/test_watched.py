@@ -8,41 +8,15 @@ import pytest
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.processes import Zygote
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
-from tests.features.judge.judging import judged
+from tests.features.judge.judging import judged, problem
 from tests.helpers.tiers import usual
 
-REFERENCE = """
-import torch
-from torch import nn
+REFERENCE = problem("return torch.relu(x) + 1", "torch.randn(6, 10)")
 
 
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x) + 1
-
-
-def get_inputs():
-    return [torch.randn(6, 10)]
-
-
-def get_init_inputs():
-    return []
-"""
-CANDIDATE = """
-import random
-
-import torch
-from torch import nn
-
-
-class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.one = nn.Parameter(torch.ones(1))
-
-    def forward(self, x):
-        {body}
-"""
+def candidate(body: str) -> str:
+    init = "self.one = nn.Parameter(torch.ones(1))"
+    return "import random\n" + problem(body, name="ModelNew", init=init)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +69,7 @@ def test_it_is_told_from_what_always_raises(
     zygote: Zygote, tmp_path: Path, body: str, verdict: Verdict, part: str
 ) -> None:
     (tmp_path / "reference.py").write_text(REFERENCE)
-    (tmp_path / "candidate.py").write_text(CANDIDATE.format(body=body))
+    (tmp_path / "candidate.py").write_text(candidate(body))
     made = judged(
         tmp_path / "reference.py", tmp_path / "candidate.py", zygote, tmp_path,
         max_cases=20,

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from kfuzz.features.monitor.counts import (
 from kfuzz.features.monitor.detectors import Centroid, NonFinite, statistics_of
 from kfuzz.features.monitor.gate import HostGate, signature_of
 from kfuzz.features.monitor.runtime import Checker
-from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot, Snapshot
+from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot
 from tests.helpers.monitors import SECONDS
 
 
@@ -57,27 +56,6 @@ def test_slots_of_a_ring_never_overlap_and_all_room_comes_back(
         ring.give(slot)
     assert ring.used == 0
     assert ring.take(ring.capacity) is not None
-
-
-def test_room_is_free_again_only_when_no_copy_is_on_its_way() -> None:
-    """As from a GPU: a number in memory tells when the copies are there."""
-    waiting: list[Snapshot] = []
-    memory = Memory(4 * ALIGNMENT, waiting.append)
-    slot = memory.plain.take(ALIGNMENT)
-    assert slot is not None
-    made = Snapshot(memory.plain, slot)
-    made.flags = memory.plain.bytes_of(slot)[:16].view(torch.int64).zero_()
-    flags = made.flags
-    memory.give_up(made)
-    assert waiting == [made]
-    assert memory.used == ALIGNMENT
-    arriving = threading.Timer(0.01, lambda: flags.fill_(1))
-    arriving.start()
-    made.wait()
-    arriving.join()
-    assert made.is_there
-    memory.give_up(made)
-    assert memory.used == 0
 
 
 def test_snapshots_hold_every_layout_and_nothing_of_the_original() -> None:

@@ -35,14 +35,6 @@ def read(machine: Machine, *probes: str, terms: int = 64, **claims: object) -> R
     return made[-1]
 
 
-def fused(terms: list[float]) -> float:
-    """Products that are exact when they are added."""
-    total = 0.0
-    for term in terms:
-        total = rounded(total + term, "float32")
-    return total
-
-
 @pytest.mark.parametrize(
     ("add", "found", "height"),
     [

@@ -7,34 +7,6 @@ import kfuzz
 from kfuzz import strategies as ks
 from tests.helpers.own.subject import Subject, like
 
-# Products --------------------------------------------------------------------------
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight^T + bias."""
-    y = x @ weight.T
-    return y if bias is None else y + bias
-
-
-def _linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, block: int = 16,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:  # fmt: skip
-    total = torch.zeros(x.shape[0], weight.shape[0])
-    for s in range(0, x.shape[1], block):
-        part = x[:, s : s + block].float() @ weight[:, s : s + block].float().T
-        total = (total + part).to(dtype).float()
-    return like(x, total if bias is None else total + bias.float())
-
-
-def _linear_16_bits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return _linear(x, weight, bias, block=4, dtype=x.dtype)
-
-
-def _linear_twice(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return _linear(x, weight, None if bias is None else 2 * bias.float())
-
-
 # Attention with masks --------------------------------------------------------------
 
 
@@ -57,29 +29,6 @@ def _masked_attention(
         e, total = torch.where(total == 0, 1.0, e), torch.where(total == 0, 1.0, total)
     made = (e / torch.where(total == 0, 1.0, total)) @ v.float()
     return like(v, made)
-
-
-# Chosen by indices -----------------------------------------------------------------
-
-
-def routed(x: Tensor, scores: Tensor, expert: Tensor, *, experts: int) -> Tensor:
-    """x by the softmax of the scores, summed for each expert."""
-    made = torch.zeros(experts, x.shape[1], dtype=x.dtype)
-    return made.index_add(0, expert, x * scores.softmax(0)[:, None])
-
-
-def _routed(x: Tensor, scores: Tensor, expert: Tensor, experts: int) -> Tensor:
-    wide = scores.float()
-    e = (wide - wide.amax()).exp() if len(wide) else wide
-    rows = x.float() * (e / e.sum())[:, None]
-    made = [rows[expert == i].sum(0) for i in range(experts)]
-    return like(x, torch.stack(made))
-
-
-def _routed_by_last(x: Tensor, scores: Tensor, expert: Tensor, experts: int) -> Tensor:
-    made = torch.zeros(experts, x.shape[1])
-    made[expert.long()] = x.float() * scores.float().softmax(0)[:, None]
-    return like(x, made)
 
 
 # Given memory ----------------------------------------------------------------------
@@ -122,21 +71,6 @@ _SQUARE = "D >= 1 and T >= 1 and S >= 1"
 SUBJECTS = (
     Subject(
         kfuzz.reference(
-            linear,
-            {
-                "x": ks.tensors("M K"),
-                "weight": ks.tensors("N K"),
-                "bias": ks.tensors("N", optional=True),
-            },
-        ),
-        {"in blocks": _linear},
-        {
-            "in 16 bits": _linear_16_bits,
-            "bias twice": _linear_twice,
-        },
-    ),
-    Subject(
-        kfuzz.reference(
             masked_attention,
             {**_OF_KEYS, "mask": ks.masks("B S T")},
             shape_class=_SQUARE,
@@ -149,20 +83,6 @@ SUBJECTS = (
             ),
         },
         {"nonfinite": "undefined"},
-    ),
-    Subject(
-        kfuzz.reference(
-            routed,
-            {
-                "x": ks.tensors("T D"),
-                "scores": ks.tensors("T"),
-                "expert": ks.indices("T", below="experts"),
-                "experts": ks.scalar(4, (1, 9)),
-            },
-        ),
-        {"one by one": _routed},
-        {"the last alone": _routed_by_last},
-        {"out_of_bounds": "undefined"},
     ),
     Subject(
         kfuzz.reference(

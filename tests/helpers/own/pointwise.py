@@ -53,19 +53,6 @@ def _capped_hard(x: Tensor, cap: float) -> Tensor:
     return x.clamp(-cap, cap)
 
 
-def entropy(p: Tensor) -> Tensor:
-    """-sum(p log p), 0 log 0 being 0."""
-    return -torch.where(p > 0, p * p.log(), 0.0).sum(-1)
-
-
-def _entropy_special(p: Tensor) -> Tensor:
-    return like(p, torch.special.entr(p.float()).sum(-1))
-
-
-def _entropy_nan(p: Tensor) -> Tensor:
-    return like(p, -(p.float() * p.float().log()).sum(-1))
-
-
 def stepped(
     p: Tensor, g: Tensor, m: Tensor, v: Tensor, *, lr: float, decay: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -131,11 +118,6 @@ SUBJECTS = (
         ),
         {"by expm1": _capped_by_exp},
         {"hard": _capped_hard},
-    ),
-    Subject(
-        kfuzz.reference(entropy, {"p": ks.tensors("* C", probabilities=-1)}),
-        {"special": _entropy_special},
-        {"NaN at 0": _entropy_nan},
     ),
     Subject(
         kfuzz.reference(

@@ -55,24 +55,6 @@ def _variance_one_pass(x: Tensor) -> tuple[Tensor, Tensor]:
     return like(x, mean), like(x, x.float().square().mean(-1) - mean.square())
 
 
-def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:
-    """softmax over what is chosen, 0 elsewhere and in rows without any."""
-    y = x.masked_fill(~mask, -torch.inf).softmax(-1)
-    return torch.where(mask, y, 0.0)
-
-
-def _masked_by_hand(x: Tensor, mask: Tensor) -> Tensor:
-    seen = torch.where(mask, x.float(), -torch.inf)
-    top = seen.amax(-1, keepdim=True)
-    e = torch.where(mask, (x.float() - top).exp(), 0.0)
-    return like(x, torch.where(mask, e / e.sum(-1, keepdim=True), 0.0))
-
-
-def _masked_finite(x: Tensor, mask: Tensor) -> Tensor:
-    seen = torch.where(mask, x.float(), -10000.0)
-    return like(x, torch.where(mask, seen.softmax(-1), 0.0))
-
-
 def running_maximum(x: Tensor) -> Tensor:
     """The greatest element so far along the last axis; NaN stays."""
     return x.cummax(-1).values if x.shape[-1] else x
@@ -90,28 +72,6 @@ def _maximum_ignores_nan(x: Tensor) -> Tensor:
     for i in range(1, x.shape[-1]):
         y[..., i] = torch.fmax(y[..., i - 1], x[..., i])
     return y
-
-
-def running_sum(x: Tensor) -> Tensor:
-    """Cumulative sums along the last axis."""
-    return x.cumsum(-1)
-
-
-def _running_doubling(x: Tensor) -> Tensor:
-    y, step = x.float(), 1
-    while step < x.shape[-1]:
-        y = torch.cat([y[..., :step], y[..., step:] + y[..., :-step]], -1)
-        step *= 2
-    return like(x, y)
-
-
-def _running_carry_in_16_bits(x: Tensor) -> Tensor:
-    parts, carry = [], torch.zeros(*x.shape[:-1], 1)
-    for s in range(0, x.shape[-1], 16):
-        block = x[..., s : s + 16].float().cumsum(-1) + carry
-        parts.append(like(x, block))
-        carry = parts[-1][..., -1:].float()
-    return torch.cat(parts, -1) if parts else x.clone()
 
 
 # Norms -----------------------------------------------------------------------------
@@ -135,8 +95,6 @@ def _gated_outside(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tenso
     return like(x, g * torch.sigmoid(g) * (weight.float() * (wide / root)))
 
 
-_ROWS = {"x": ks.tensors("* N"), "mask": ks.masks("* N")}
-
 SUBJECTS = (
     Subject(
         kfuzz.reference(
@@ -155,21 +113,9 @@ SUBJECTS = (
         {"one pass": _variance_one_pass},
     ),
     Subject(
-        kfuzz.reference(masked_softmax, _ROWS, shape_class="N >= 1"),
-        {"by hand": _masked_by_hand},
-        {"finite": _masked_finite},
-    ),
-    Subject(
         kfuzz.reference(running_maximum, {"x": ks.tensors("* N")}),
         {"by steps": _maximum_by_steps},
         {"ignores NaN": _maximum_ignores_nan},
-    ),
-    Subject(
-        kfuzz.reference(running_sum, {"x": ks.tensors("* N")}),
-        {"doubling": _running_doubling},
-        {
-            "carries 16 bits": _running_carry_in_16_bits,
-        },
     ),
     Subject(
         kfuzz.reference(

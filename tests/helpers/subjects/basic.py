@@ -6,127 +6,21 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.operator import Operator
-from kfuzz.core.recipe import Scalar
-from tests.helpers import correct_algorithms
+from tests.helpers import correct_algorithms as correct
 from tests.helpers.impostors import (
-    Algorithm,
     Posed,
     Setup,
     Subject,
     case_of,
     pose_case,
 )
-
-OPERATORS: Final[dict[str, Operator]] = {
-    "sum": ops.sum,
-    "softmax": ops.softmax,
-    "layer_norm": ops.layer_norm,
-    "matmul": ops.matmul,
-    "amax": ops.amax,
-    "relu": ops.relu,
-}
+from tests.helpers.subjects.reductions import EMPTY, plain, rows
 
 
 def torch_layer_norm(
     x: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5
 ) -> Tensor:
     return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
-
-
-def sorted_last(x: Tensor, *, dim: int) -> Tensor:
-    """A maximum by sorting; NaN sorts last."""
-    return x.sort(dim).values.select(dim, -1)
-
-
-def clamped(x: Tensor) -> Tensor:
-    return x.clamp(min=0)
-
-
-def selected(x: Tensor) -> Tensor:
-    return torch.where(x <= 0, torch.zeros((), dtype=x.dtype), x)
-
-
-TORCH: Final[dict[str, Algorithm]] = {
-    "sum": torch.sum,
-    "softmax": torch.softmax,
-    "layer_norm": torch_layer_norm,
-    "matmul": torch.matmul,
-    "amax": torch.amax,
-    "relu": torch.relu,
-}
-CORRECT: Final[dict[str, dict[str, Algorithm]]] = {
-    "sum": correct_algorithms.SUMS,
-    "softmax": correct_algorithms.SOFTMAXES,
-    "layer_norm": correct_algorithms.LAYER_NORMS,
-    "matmul": correct_algorithms.MATMULS,
-    "amax": {
-        "sorted": sorted_last,
-        "max": lambda x, *, dim: x.max(dim).values,
-        "widened": lambda x, *, dim: x.float().amax(dim).to(x.dtype),
-    },
-    "relu": {"clamped": clamped, "selected": selected},
-}
-
-# Shapes of the first tensor (and for matmul M, K, N) with the scalars.
-ROWS: Final[tuple[tuple[tuple[int, ...], dict[str, Scalar]], ...]] = (
-    ((2, 1), {"dim": -1}),
-    ((3, 33), {"dim": 1}),
-    ((65, 2), {"dim": 0}),
-    ((2, 17, 3), {"dim": -2}),
-    ((131,), {"dim": -1}),
-)
-SHAPES: Final[dict[str, tuple[tuple[tuple[int, ...], dict[str, Scalar]], ...]]] = {
-    "sum": (*ROWS, ((2, 0), {"dim": -1}), ((0, 3), {"dim": -1})),
-    "softmax": (*ROWS, ((2, 0), {"dim": -1}), ((0, 3), {"dim": -1})),
-    "amax": ROWS,
-    "relu": (((3, 33), {}), ((), {}), ((0,), {}), ((2, 1, 5), {})),
-    "layer_norm": (
-        ((2, 1), {"eps": 1e-5}),
-        ((3, 33), {"eps": 1e-12}),
-        ((2, 2, 66), {"eps": 1e-5}),
-        ((0, 3), {"eps": 0.1}),
-    ),
-    "matmul": (
-        ((1, 1, 1), {}),
-        ((3, 33, 2), {}),
-        ((2, 66, 2), {}),
-        ((2, 0, 2), {}),
-    ),
-}
-
-
-def narrow(x: Tensor) -> torch.dtype:
-    return torch.bfloat16 if x.dtype is torch.bfloat16 else torch.float16
-
-
-def sum_in_half(x: Tensor, *, dim: int) -> Tensor:
-    total = torch.zeros(x.shape[:-1], dtype=narrow(x))
-    for part in x.to(narrow(x)).unbind(dim):
-        total = total + part
-    return total.to(x.dtype)
-
-
-def softmax_in_half(x: Tensor, *, dim: int) -> Tensor:
-    held = x.to(narrow(x))
-    weight = torch.exp(held - held.amax(dim, keepdim=True))
-    return (weight / weight.sum(dim, keepdim=True)).to(x.dtype)
-
-
-def layer_norm_in_half(
-    x: Tensor, weight: Tensor, bias: Tensor, *, eps: float
-) -> Tensor:
-    h, g, b = (t.to(narrow(x)) for t in (x, weight, bias))
-    d = h - h.mean(-1, keepdim=True)
-    r = torch.rsqrt((d * d).mean(-1, keepdim=True) + eps)
-    return (d * r * g + b).to(x.dtype)
-
-
-def matmul_in_half(a: Tensor, b: Tensor) -> Tensor:
-    total = torch.zeros(a.shape[0], b.shape[1], dtype=narrow(a))
-    for k in range(a.shape[1]):
-        total = total + a[:, k, None].to(narrow(a)) * b[k].to(narrow(a))
-    return total.to(a.dtype)
 
 
 def setup(name: str, *shape: int, **scalars: float) -> Setup:
@@ -139,50 +33,58 @@ def setup(name: str, *shape: int, **scalars: float) -> Setup:
     return Setup((shape,), scalars)
 
 
-def subject(
-    name: str,
-    *half_families: str,
-    honest: Algorithm,
-    half: Algorithm | None = None,
-    **known: object,
-) -> Subject:
-    """Return an operator with its sizes and algorithms."""
-    scalars = dict(SHAPES[name][0][1])
-    last = (4,) if name == "matmul" else ()
-    return Subject(
-        OPERATORS[name],
-        honest,
-        tuple(setup(name, *shape, **given) for shape, given in SHAPES[name]),
-        setup(name, 4, 64, *last, **scalars),
-        correct=CORRECT[name],
-        half=half,
-        half_setup=setup(name, 4, 512, *last, **scalars),
-        half_families=half_families,
-        **known,
-    )
-
-
 SUBJECTS: Final = {
-    "sum": subject(
-        "sum", "absorb", "uniform01", "randn", honest=torch.sum, half=sum_in_half
+    "sum": Subject(
+        ops.sum, torch.sum, rows(*EMPTY), plain(), correct=correct.SUMS
     ),
     # Along other dimensions than the last torch's softmax of 16-bit data rounds the
     # exponentials to the data's format.
-    "softmax": subject(
-        "softmax", "randn", "exact_int", "uniform01", half=softmax_in_half,
-        honest=CORRECT["softmax"]["primitive"], infinities=False,
+    "softmax": Subject(
+        ops.softmax, correct.SOFTMAXES["primitive"], rows(*EMPTY), plain(),
+        correct=correct.SOFTMAXES, infinities=False,
     ),
-    "layer_norm": subject(
-        "layer_norm", "randn", "uniform01", "offset", half=layer_norm_in_half,
-        honest=TORCH["layer_norm"], infinities=False,
+    "layer_norm": Subject(
+        ops.layer_norm, torch_layer_norm,
+        tuple(
+            setup("layer_norm", *shape, eps=eps)
+            for shape, eps in (
+                ((2, 1), 1e-5), ((3, 33), 1e-12), ((2, 2, 66), 1e-5), ((0, 3), 0.1)
+            )
+        ),
+        setup("layer_norm", 4, 64, eps=1e-5),
+        correct=correct.LAYER_NORMS, infinities=False,
     ),
-    "matmul": subject(
-        "matmul", "randn", "uniform01", "all_equal", half=matmul_in_half,
-        honest=torch.matmul, of_units=correct_algorithms.TENSOR_CORES, of_blas=True,
+    "matmul": Subject(
+        ops.matmul, torch.matmul,
+        tuple(
+            setup("matmul", *s) for s in ((1, 1, 1), (3, 33, 2), (2, 66, 2), (2, 0, 2))
+        ),
+        setup("matmul", 4, 64, 4),
+        correct=correct.MATMULS, of_units=correct.TENSOR_CORES, of_blas=True,
     ),
-    "amax": subject("amax", honest=torch.amax),
-    "relu": subject("relu", honest=torch.relu, families=("randn",)),
+    "amax": Subject(
+        ops.amax, torch.amax, rows(), plain(),
+        correct={
+            # NaN sorts last.
+            "sorted": lambda x, *, dim: x.sort(dim).values.select(dim, -1),
+            "max": lambda x, *, dim: x.max(dim).values,
+            "widened": lambda x, *, dim: x.float().amax(dim).to(x.dtype),
+        },
+    ),
+    "relu": Subject(
+        ops.relu, torch.relu,
+        tuple(Setup((shape,)) for shape in ((3, 33), (), (0,), (2, 1, 5))),
+        Setup(((4, 64),)),
+        correct={
+            "clamped": lambda x: x.clamp(min=0),
+            "selected": lambda x: torch.where(x <= 0, x.new_zeros(()), x),
+        },
+        families=("randn",),
+    ),
 }  # fmt: skip
+OPERATORS: Final = {name: s.operator for name, s in SUBJECTS.items()}
+CORRECT: Final = {name: s.correct for name, s in SUBJECTS.items()}
+TORCH: Final = {n: s.honest for n, s in SUBJECTS.items()} | {"softmax": torch.softmax}
 
 
 def pose(

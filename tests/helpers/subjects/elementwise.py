@@ -1,6 +1,5 @@
 """Correct and faulty implementations: elementwise."""
 
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -234,4 +233,3 @@ SUBJECTS: Final = {
 }  # fmt: skip
 # One operation of 16-bit numbers in 16 bits is right.
 SINGLE: Final = frozenset({"add", "mul", "copy", "clamp", "transpose"})
-SUBJECTS |= {n: replace(SUBJECTS[n], half_dtypes=("float32",)) for n in SINGLE}

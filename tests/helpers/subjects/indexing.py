@@ -111,8 +111,7 @@ SUBJECTS = {
         (along(3, 5, 9), along(2, 1, 4), along(1, 130, 150), along(4, 3, 0)),
         along(4, 16, 64),
         correct={name: elements(f) for name, f in SCATTERS.items()},
-        half=added_in_half, half_setup=along(4, 4, 256),
-        half_families=("randn", "uniform01"),
+        half=added_in_half,
     ),
     "index_add": Subject(
         ops.index_add,
@@ -125,8 +124,7 @@ SUBJECTS = {
             "factor last": rows(segments, late=True),
             "factor after a loop": rows(in_turn, late=True),
         },
-        half=rows_in_half, half_setup=table(4, 256, 4),
-        half_families=("randn", "uniform01"),
+        half=rows_in_half,
     ),
 }  # fmt: skip
 

@@ -1,10 +1,8 @@
 """Correct and faulty implementations: products."""
 
-import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from tests.helpers import correct_products as products
@@ -14,32 +12,6 @@ from tests.helpers.impostors import (
 )
 
 F = torch.nn.functional
-
-
-def half_bmm(a: Tensor, b: Tensor) -> Tensor:
-    total = torch.zeros(*a.shape[:2], b.shape[-1], dtype=a.dtype)
-    for k in range(a.shape[-1]):
-        total = total + a[..., k, None] * b[:, None, k]
-    return total
-
-
-def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return half_bmm(x[None], weight.T[None])[0] + bias
-
-
-@products.grouped
-def half_conv(x: Tensor, weight: Tensor, bias: Tensor, **scalars: int) -> Tensor:
-    columns = F.unfold(x, tuple(weight.shape[2:]), **scalars)
-    made = half_bmm(weight.flatten(1)[None].expand(len(x), -1, -1), columns)
-    side = math.isqrt(made.shape[-1])
-    return made.reshape(*made.shape[:2], side, side) + bias[:, None, None]
-
-
-def half_attention(q: Tensor, k: Tensor, v: Tensor, **scalars: object) -> Tensor:
-    s = half_bmm(q.flatten(0, 1), k.flatten(0, 1).mT)
-    weight = torch.exp(s - s.amax(-1, keepdim=True))
-    total = half_bmm(weight, torch.ones_like(weight[:, :1].mT))
-    return half_bmm(weight / total, v.flatten(0, 1)).reshape(q.shape)
 
 
 CONV = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
@@ -56,9 +28,6 @@ SUBJECTS = {
         ),
         Setup(((2, 4, 64), (2, 64, 4))),
         {n: products.batched(f) for n, f in products.PRODUCTS.items()},
-        half=half_bmm,
-        half_setup=Setup(((1, 4, 512), (1, 512, 4))),
-        half_families=("randn", "uniform01", "all_equal"),
     ),
     "linear": Subject(
         ops.linear,
@@ -71,9 +40,6 @@ SUBJECTS = {
         ),
         Setup(((4, 64), (4, 64), (4,))),
         {n: products.linear(f) for n, f in products.LINEARS.items()},
-        half=half_linear,
-        half_setup=Setup(((4, 512), (4, 512), (4,))),
-        half_families=("randn", "uniform01", "all_equal"),
     ),
     "linear_relu": Subject(
         ops.linear_relu,
@@ -84,9 +50,6 @@ SUBJECTS = {
             n: products.linear(f, products.rectified)
             for n, f in products.LINEARS.items()
         },
-        half=lambda *xs: torch.relu(half_linear(*xs)),
-        half_setup=Setup(((4, 512), (4, 512), (4,))),
-        half_families=("randn", "uniform01", "all_equal"),
     ),
     "linear_gelu": Subject(
         ops.linear_gelu,
@@ -97,9 +60,6 @@ SUBJECTS = {
             n: products.linear(f, products.gelu_single)
             for n, f in products.LINEARS.items()
         },
-        half=lambda *xs: F.gelu(half_linear(*xs)),
-        half_setup=Setup(((4, 512), (4, 512), (4,))),
-        half_families=("randn", "uniform01", "all_equal"),
     ),
     "conv2d": Subject(
         ops.conv2d,
@@ -118,9 +78,6 @@ SUBJECTS = {
         Setup(((2, 8, 5, 5), (4, 8, 3, 3), (4,)), CONV),
         {n: products.as_columns(f) for n, f in products.PRODUCTS.items()
          if n != "flushing_product"},
-        half=half_conv,
-        half_setup=Setup(((1, 64, 4, 4), (4, 64, 3, 3), (4,)), CONV),
-        half_families=("randn", "uniform01", "all_equal"),
     ),
     "attention": Subject(
         ops.attention,
@@ -143,12 +100,6 @@ SUBJECTS = {
         ),
         Setup(((1, 2, 4, 16), (1, 2, 40, 16), (1, 2, 40, 16)), ATTEND),
         dict(products.ATTENTIONS),
-        half=half_attention,
-        half_setup=Setup(
-            ((1, 1, 8, 64), (1, 1, 256, 64), (1, 1, 256, 64)),
-            {"causal": False, "scale": 1.0},
-        ),
-        half_families=("randn", "uniform01", "exact_int"),
         families=("randn", "uniform01", "exact_int"),
         # Scores that are infinite make NaN of their row.
         infinities=False,

@@ -13,9 +13,6 @@ from tests.helpers.impostors import (
     Subject,
 )
 
-FLOAT32: Final = FORMATS["float32"]
-
-
 # --- correct algorithms -------------------------------------------------------
 
 
@@ -94,10 +91,6 @@ def dequantize_fused(q: Tensor, scale: Tensor, *, dtype: torch.dtype) -> Tensor:
     return round_to(exact, FORMATS[str(dtype).removeprefix("torch.")]).to(dtype)
 
 
-def dequantize_in_half(q: Tensor, scale: Tensor, *, dtype: torch.dtype) -> Tensor:
-    return q.to(scale.dtype) * scale.unsqueeze(-1)
-
-
 # --- subjects -----------------------------------------------------------------
 
 
@@ -114,7 +107,6 @@ def quantizer(operator: Any, peak: float, *dtypes: str) -> Subject:
             "inverse": inverting(peak),
             "reciprocal": reciprocal(peak),
         },
-        half=in_half(peak),
         dtypes=dtypes,
         decided=0.8,
     )
@@ -131,7 +123,6 @@ def dequantizer(operator: Any, **known: Any) -> Subject:
         ),
         Setup(((4, 64), (4,)), {"dtype": "float32"}),
         correct={"fused": dequantize_fused},
-        half=dequantize_in_half,
         dtypes=("float32",),
         **known,
     )

@@ -89,8 +89,4 @@ SUBJECT = Subject(
     ),
     Setup(((2, 4, 2, 16), (4, 16), (4, 16)), HALVES),
     {**FORMS, "in_double": by_pairs(plain, torch.float64)},
-    half=by_pairs(plain, None),
-    half_families=("randn", "uniform01", "offset"),
-    # Products rounded to the data's format are admitted where they are declared.
-    half_dtypes=("float32",),
 )
