@@ -52,7 +52,7 @@ from kfuzz.engine.search.found import (
     taken_to_minimum,
 )
 from kfuzz.engine.search.preconditions import (
-    Bindings,
+    examine_bindings,
     jobs_of,
     kernels_of,
     no_fences,
@@ -219,8 +219,7 @@ class Campaign:
                 )
                 for k in self.kernels
             }
-        on_host = not backend.on.has.asynchronous
-        self.bindings = Bindings(self.kernels, on_host=on_host)
+        examine_bindings(self.kernels, on_host=not backend.on.has.asynchronous)
 
     def open(self, kernel: KernelSearch) -> None:
         """Get a kernel ready that has not been judged yet, as start-up.
@@ -231,7 +230,6 @@ class Campaign:
         with self.clock.opening():
             if not self.guided:
                 kernel.runner.open()
-                self.bindings.compare(kernel)
 
     def close(self, kernel: KernelSearch) -> None:
         """End the children of a kernel."""
