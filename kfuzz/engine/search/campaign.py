@@ -77,7 +77,7 @@ from kfuzz.engine.search.schedule import (
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
-from kfuzz.engine.workers.runner import keep_sound, runner_of
+from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.processes.child import Child
@@ -148,8 +148,6 @@ def run_kernels(
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     with closing(backend):
         require(config, backend.on)
-        for why in keep_sound(backend):
-            yield Notice("", why)
         proofs = None if prover is None else prover(config)
         with nullcontext() if proofs is None else closing(proofs):
             campaign = Campaign(config, stop, backend, loaded, classes, proofs)

@@ -27,7 +27,7 @@ from kfuzz.evaluation.bindings import examine, in_dtype, is_brought
 from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.memory import fences as pages
 from kfuzz.store.corpus import Corpus
-from kfuzz.targets.load import LoadedKernel, binds, file_of_module, home_of
+from kfuzz.targets.load import LoadedKernel, file_of_module, home_of, mentions
 
 
 def require(config: RunConfig, backend: DeviceBackend) -> None:
@@ -151,7 +151,7 @@ def _is_elsewhere(other: Target, kernel: LoadedKernel, here: Path, root: Path) -
     if other.module.startswith(_PLATFORM):
         return not kernel.target.module.startswith(_PLATFORM)
     there = home_of(other, root)
-    return there is not None and there != here and binds(there, other.name)
+    return there is not None and there != here and mentions(there, other.name)
 
 
 def _file_of(kernel: LoadedKernel, root: Path) -> Path | None:
