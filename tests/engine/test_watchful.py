@@ -2,8 +2,7 @@
 
 import itertools
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,17 +17,14 @@ from kfuzz.contracts import Operator, kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import Depth, Scale
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.event import ContractTally, Notice, Refusal
+from kfuzz.core.event import ContractTally, Notice
 from kfuzz.core.finding import Fingerprint, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search import self_check as watchful
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.engine.search.record import family_of
 from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.evaluation import limits as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -99,50 +95,17 @@ def test_nothing_is_tried_where_nothing_judges_values() -> None:
 RELU = bind(ops.relu, torch.relu)
 
 
-def search_of(bound: BoundKernel, *cases: Case, **record: Any) -> Any:
-    """Return the search of a kernel that has visited some cases."""
-    counts = {"cases": 0, "prefiltered": 0, "errors": 0, "refusals": tuple} | record
-    visits = Counter((c.data.dtype, family_of(c)) for c in cases)
+def search_of(bound: BoundKernel) -> Any:
+    """Return the search of a kernel."""
     return SimpleNamespace(
         node_id="a.py::k",
         loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
-        record=SimpleNamespace(baselines={}, visits=visits, **counts),
+        record=SimpleNamespace(baselines={}),
     )
 
 
 def told(kernel: Any) -> list[tuple[str, str]]:
-    return [(n.about, n.message) for n in watched(kernel, Scale.USUAL)]
-
-
-@pytest.mark.slow
-def test_declared_values_that_never_came_are_named_once_they_were_due() -> None:
-    found: list[Case] = []
-    strategy = strategy_of(RELU, SIZE_BUDGETS["cpu"])
-    assert strategy is not None
-    for seed in range(15):
-        search_round(strategy, found.append, cases=200, seed_value=seed, climb=False)
-    assert told(search_of(RELU, *found)) == []
-
-    def is_left(case: Case) -> bool:
-        fill = case.data.fill
-        return (
-            case.data.dtype != "float16"
-            and fill is not None
-            and (fill.family != "nan1")
-        )
-
-    left = [*filter(is_left, found)]
-    assert told(search_of(RELU, *left[:60])) == []
-    [(about, text)] = told(search_of(RELU, *left))
-    assert about == "unexercised"
-    assert text.endswith("dtype float16, family nan1")
-
-
-def test_more_than_half_rejected_is_told() -> None:
-    refused = (Refusal("a zero-size input", 80, "", ""),)
-    [(about, text)] = told(search_of(RELU, cases=100, refusals=lambda: refused))
-    assert (about, "80 of 100" in text) == ("rejected", True)
-    assert told(search_of(RELU, cases=200, refusals=lambda: refused)) == []
+    return [(n.about, n.message) for n in watched(kernel)]
 
 
 def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
@@ -168,50 +131,7 @@ def warned(
     return list(calibrations.warn([search_of(bound)], [result]))
 
 
-@pytest.fixture
-def statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what puts statements in place of those that are shipped, by version."""
-
-    def ship(here: str, **states: str) -> None:
-        for name, state in states.items():
-            kernels = [
-                {"operator": "relu", "contracts": {"K-VAL-01": {"calibration": state}}}
-            ]
-            version = name[1:].replace("_", ".")
-            (tmp_path / f"torch-{version}-cpu.json").write_text(
-                json.dumps({"statement": {"kernels": kernels}})
-            )
-        monkeypatch.setattr(watchful, "version_of", lambda distribution: here)
-        monkeypatch.setattr(watchful, "_KEPT", tmp_path)
-
-    return ship
-
-
-@pytest.mark.parametrize(
-    ("here", "expected"),
-    [
-        ("2.9.1+cpu", ["ships for torch 2.13, for there is none for 2.9"]),
-        ("2.13.0", []),
-        ("2.12.0", ["ships for torch 2.13, for there is none for 2.12"]),
-        ("2.14.0a0+git1", ["ships for torch 2.13, for there is none for 2.14"]),
-    ],
-)
-def test_what_another_version_is_worth_is_told_as_such(
-    here: str, expected: list[str], statements: Callable[..., None]
-) -> None:
-    statements(here, v2_13="sound")
-    notices = warned(Calibrations("interpret", None), RELU, ["K-VAL-01"])
-    for notice, part in zip(notices, expected, strict=True):
-        assert part in notice.message
-    own = replace(ops.relu, name="my_relu")  # no statement is asked about it
-    notices = warned(Calibrations("cpu", None), bind(own, torch.relu))
-    assert [n.message.partition(":")[0] for n in notices] == ["uncalibrated here"]
-
-
-def test_contracts_that_nothing_calibrates_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(watchful, "version_of", lambda distribution: "2.13.0+cpu")
+def test_contracts_that_nothing_calibrates_are_reported() -> None:
     # No unstable formula of relu is in use; those of others are told from stable ones.
     assert warned(Calibrations("cpu", None), RELU) == []
     own = replace(ops.relu, name="my_relu")

@@ -323,7 +323,7 @@ class Campaign:
             yield made
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own
-                yield from watched(kernel, self.config.scale)
+                yield from watched(kernel)
         if self.no_collective == "" and not any(k.collected for k in self.kernels):
             needed = collectives.USUAL_SECONDS / SHARE
             text = f"no kernel ran beside a collective: each needs {needed:.0f} s"

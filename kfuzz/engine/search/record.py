@@ -25,21 +25,6 @@ from kfuzz.core.verdict import (
 )
 from kfuzz.engine.workers.runner import lost_memory
 
-
-def family_of(case: Case) -> str:
-    """Return the value family of a case's first floating argument."""
-    fill = case.data.fill
-    return fill.family if fill else "pinned"
-
-
-def families_of(batch: Burst) -> list[str]:
-    """Return the families of a batch's first floating argument, one for each group."""
-    data, own = batch.case.data, family_of(batch.case)
-    name = next(n for n, spec in batch.case.tensors.items() if spec is data)
-    groups = range(min(1 + len(batch.families), batch.members))
-    return [batch.family(name, group) or own for group in groups]
-
-
 # What a kernel declines: which aspect of the cases it raised on may be why.
 
 _REMEDIES: Final = {
@@ -187,8 +172,6 @@ class Record:
         batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
         worst: greatest |error| / tolerance of a case without failure.
-        visits: cases by dtype and value family of the first floating argument; the
-            items of one group of a batch are one.
         baselines: by kind, on how many cases one was tried and on how many rejected.
         notices: what a person should know, and whether it was reported.
     """
@@ -200,7 +183,6 @@ class Record:
     batches: int = 0
     errors: int = 0
     worst: float = 0.0
-    visits: Counter[tuple[str, str]] = field(default_factory=Counter)
     baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     notices: dict[str, bool] = field(default_factory=dict)
     _kept: Counter[str] = field(default_factory=Counter)
@@ -243,7 +225,6 @@ class Record:
         """Count what one case teaches."""
         self.cases += 1
         dtype = case.data.dtype
-        self.visits[dtype, family_of(case)] += 1
         for kind, rejected in report.baselines.items():
             tried, times = self.baselines.get(kind, (0, 0))
             self.baselines[kind] = tried + 1, times + rejected
@@ -339,8 +320,6 @@ class Record:
         if made.unsupported or made.error or made.lost:
             return
         case = batch.case
-        for family in families_of(batch) if made.passed else ():
-            self.visits[case.data.dtype, family] += 1
         self.cases += made.passed
         self.prefiltered += made.passed
         self.batches += 1
