@@ -71,7 +71,6 @@ from kfuzz.engine.search.schedule import (
     Scheduler,
     finished_of,
     line_of,
-    outside_notices,
     outside_of,
 )
 from kfuzz.engine.search.self_check import Calibrations, watched
@@ -290,7 +289,6 @@ class Campaign:
             jobs=self.jobs,
             outside=outside,
         )
-        yield from outside_notices(outside)
         if self.no_collective:
             text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
             yield Notice("", text)

@@ -24,7 +24,7 @@ from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.engine.search.schedule import outside_notices, outside_of
+from kfuzz.engine.search.schedule import outside_of
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend
@@ -91,7 +91,6 @@ class Probing:
             names = tuple(k.node_id for k in loaded)
             outside = outside_of(loaded)
             yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
-            yield from outside_notices(outside)
             for kernel in loaded:
                 turns = self._turns(kernel, backend)
                 try:
