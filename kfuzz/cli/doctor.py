@@ -77,9 +77,11 @@ def _checks(corpus: str | None) -> Iterator[Check]:
     yield Check("python", Health.OK, platform.python_version())
     yield Check("platform", Health.OK, f"{platform.system()} {platform.machine()}")
     for package in _PACKAGES:
-        version, fix = version_of(package), f"pip install {package}"
-        found = Health.OK, version, ""
-        yield Check(package, *(found if version else (Health.MISSING, "absent", fix)))
+        if version := version_of(package):
+            yield Check(package, Health.OK, version)
+        else:
+            fix = f"pip install {package}"
+            yield Check(package, Health.MISSING, "not installed", fix)
     if version_of("torch"):
         yield from _in_children()
     else:

@@ -73,7 +73,7 @@ from kfuzz.engine.search.schedule import (
     line_of,
     outside_of,
 )
-from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.engine.search.self_check import Calibrations
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import runner_of
@@ -320,8 +320,6 @@ class Campaign:
             made = finished_of(kernel, self.classes, ending=ending, proof=proof)
             yield made
             finished.append(made)
-            if not kernel.loaded.target.reference:  # judged by a rule of its own
-                yield from watched(kernel)
         if self.no_collective == "" and not any(k.collected for k in self.kernels):
             needed = collectives.USUAL_SECONDS / SHARE
             text = f"no kernel ran beside a collective: each needs {needed:.0f} s"
