@@ -13,14 +13,12 @@ import inspect
 import math
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, Final
 
 from kfuzz.contracts.binding import MONITORED, REGISTRY, BoundKernel
@@ -142,38 +140,6 @@ def limit() -> float:
 def _own_limit() -> float:
     given = os.environ.get(VARIABLE, "")
     return float(given) if given.isdigit() and int(given) else SECONDS
-
-
-class OverdueError(BaseException):
-    """The time is over; no exception that a user's file would handle."""
-
-
-@contextmanager
-def ended_after(seconds: float) -> Iterator[None]:
-    """End the block after some seconds, once Python has the thread again.
-
-    In the main thread alone; elsewhere it takes what it takes.
-
-    Raises:
-        OverdueError: it was ended.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    is_over = False
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if not is_over:
-            raise OverdueError
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        is_over = True
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def importing() -> str | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.core.errors import BuildError, UsageError, suggestion
 from kfuzz.core.event import (
     ContractTally,
@@ -29,8 +28,8 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.features.lab.probe.sums import Subject, data_format
-from kfuzz.features.lab.probe.verb import NAMES, readings
+from kfuzz.features.lab.probe.sums import Outcome, Reading, Subject, data_format
+from kfuzz.features.lab.probe.verb import NAMES, KernelReadings, readings
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
