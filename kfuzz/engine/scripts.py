@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 
 FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
-FAILS_OR_UNTOLD: Final = (
-    "Exit code 1: it still fails; 2: a plain script cannot decide whether it does."
-)
 CANNOT_TELL: Final = "Exit code 2: a plain script cannot decide whether it still fails."
 
 # Elements around an argument that a script watches: a tile of 1024 and more.
@@ -80,8 +77,6 @@ def script(finding: Finding, target: str = "") -> str:
         )
     chosen = _check(finding)
     codes = CANNOT_TELL if chosen is None else FAILS_OR_PASSES
-    if chosen is not None and _filled_otherwise(finding):
-        codes = FAILS_OR_UNTOLD
     settings = finding.declaration.config(case.config or 0)
     backend = named(finding.device)
     values: dict[str, Any] = {
@@ -233,7 +228,8 @@ def _check(finding: Finding) -> _Check | None:
     match failure.kind:
         case Kind.UNWRITTEN:
             # torch's own switch fills fresh memory with NaN.
-            return _value(finding) | {"fills": True} if comparable else None
+            fills = comparable and finding.case.poison == "nan"
+            return _value(finding) | {"fills": True} if fills else None
         case Kind.INPUT_MODIFIED:
             return {"check": "modified"}
         case Kind.WRITE_OUTSIDE:
@@ -274,12 +270,6 @@ def _is_tuned(finding: Finding) -> bool:
     return finding.failure.contract == "C-CMP-02" and not finding.declaration.configs
 
 
-def _filled_otherwise(finding: Finding) -> bool:
-    """Whether fresh memory held what torch's own switch does not fill it with."""
-    unwritten = finding.failure.kind is Kind.UNWRITTEN
-    return unwritten and finding.case.poison != "nan"
-
-
 def _guarded(finding: Finding) -> _Check | None:
     """Return the check of a store outside an argument.
 
@@ -316,7 +306,6 @@ def _value(finding: Finding) -> _Check:
     return {
         "check": "value",
         "fills": False,
-        "told_otherwise": _filled_otherwise(finding),
         "pick": _taken(finding),
         "index": repr(tuple(index)),
         "label": f"{failure.output}[{', '.join(map(str, index))}] =",

@@ -51,25 +51,14 @@ COLUMNS: Final = 16
 # Accesses put into words; they come one per line of source and place.
 MAX_ACCESSES: Final = 12
 
-OVERFLOW: Final = " (32-bit offset overflow)"
 _GAP: Final = "…"
 
 
-def accesses_words(accesses: Sequence[Access], case: Case) -> list[str]:
+def accesses_words(accesses: Sequence[Access]) -> list[str]:
     """Return each access in words, as many as are worth reading."""
-    lines = [
-        access_words(access) + (OVERFLOW if _overflows(access, case) else "")
-        for access in accesses[:MAX_ACCESSES]
-    ]
+    lines = list(map(access_words, accesses[:MAX_ACCESSES]))
     more = len(accesses) - MAX_ACCESSES
     return [*lines, f"{_GAP} and {more} more"] if more > 0 else lines
-
-
-def _overflows(access: Access, case: Case) -> bool:
-    """Whether the offset, taken for one of 32 bits that wrapped, is within the view."""
-    if access.argument not in (*case.tensors, *case.destinations):
-        return False
-    return 0 <= access.offset + (1 << 32) < case.memory(access.argument).span
 
 
 def access_words(access: Access) -> str:
@@ -522,7 +511,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         f"{finding.reduction.stopped}"
     )
     actual, expected, rest = measured(failure)
-    accesses = accesses_words(failure.accesses, finding.case)
+    accesses = accesses_words(failure.accesses)
     # The message of an access out of bounds and the accesses say the same; where the
     # source line is known the accesses say more.
     outside = failure.kind in (Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE)

@@ -377,14 +377,11 @@ class Mirror:
 
     def stays_here(self, error: HarnessError) -> StorageError:
         """Return an error with where findings are that could not be written."""
-        left = sum(
-            _own(self._corpus.root / e)[1] != self._held(e).content for e in self._all()
-        )
         fix = (
-            f"Kept meanwhile in {self._corpus.root}: {left} change{'s' * (left != 1)}, "
-            f"written by the next command that has --corpus {self.url}"
+            f"What changed is kept in {self._corpus.root}, and written by the next "
+            f"command that has --corpus {self.url}"
         )
-        return StorageError(error.what, where=error.where, fix=fix if left else "")
+        return StorageError(error.what, where=error.where, fix=fix)
 
     def check(self) -> list[tuple[str, str]]:
         """Read every version; return what cannot be used, as (entry, what).
@@ -543,10 +540,7 @@ def opened(url: str) -> Path:
     mirror = corpus.mirror
     assert mirror is not None
     _opened[mirror.url] = mirror
-    try:
-        mirror.pull()
-    except HarnessError as error:
-        raise mirror.stays_here(error) from None
+    mirror.pull()
     mirror.send()
     return corpus.root
 

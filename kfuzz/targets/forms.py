@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 
 Grid = Sequence[int] | Callable[..., Sequence[int]]
 
-# What a launch takes besides the kernel's own parameters, whatever the backend.
-_OPTIONS: Final = frozenset(
-    {
-        "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion",
-        "launch_cooperative_grid", "launch_pdl", "ptx_options", "ir_override",
-        "waves_per_eu", "matrix_instr_nonkdim", "kpack",
-    }
-)  # fmt: skip
-
 
 def launch(
     jit_kernel: Any,
@@ -61,8 +52,8 @@ def launch(
         constexprs: constant parameters, and other options of the launch.
 
     Raises:
-        BindingError: if `jit_kernel` is no Triton kernel, a name is not one of its
-            parameters, or the parameters of `args` or `grid` cannot be inferred.
+        BindingError: if `jit_kernel` is no Triton kernel, or the parameters of `args`
+            or `grid` cannot be inferred.
     """
     given = {"num_warps": num_warps, "num_stages": num_stages}
     options = {name: n for name, n in given.items() if n is not None}
@@ -87,7 +78,6 @@ class Launch(Form):
         self.__doc__ = body.__doc__
         self.__wrapped__ = body  # its file and lines
         where = f"launch of {body.__name__}"
-        _check_keywords(keywords, body, where)
         self.__signature__ = _recipe_of(args, where)
         self._grid = grid
         self._args = args
@@ -168,20 +158,6 @@ def _body_of(jit_kernel: Any) -> FunctionType:
             "@kfuzz.kernel(...)",
         )
     return inner
-
-
-def _check_keywords(
-    keywords: Mapping[str, Any], body: FunctionType, where: str
-) -> None:
-    own = list(inspect.signature(body).parameters)
-    for name in keywords:
-        if name not in own and name not in _OPTIONS:
-            raise BindingError(
-                f"{name!r} is no parameter of {body.__name__}({', '.join(own)}) and "
-                "no option of a launch",
-                where=where,
-                fix=suggestion(name, (*own, *_OPTIONS)),
-            )
 
 
 def _recipe_of(args: Any, where: str) -> inspect.Signature:
