@@ -65,7 +65,6 @@ def doctor(corpus: CorpusOption = None) -> int:
 _CHILD: Final = "child process"
 _FIXES: Final = {
     _CHILD: "run under Linux, with memory to spare and processes allowed",
-    "guard zones": "report this; K-MEM-01 is void",
     "guard pages": "loads outside arguments of native code go undetected",
     "cuda": "with a GPU, install its driver and a CUDA build of torch",
     "guard pages on cuda": "loads outside arguments on a GPU go undetected",
@@ -119,7 +118,6 @@ def _in_children() -> Iterator[Check]:
             return Check(name, health, found["text"], fix)
 
         yield ask(_CHILD)
-        yield ask("guard zones")
         yield ask("guard pages")
         yield (cuda := ask("cuda"))
         if cuda.health is Health.OK:

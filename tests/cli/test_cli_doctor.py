@@ -29,7 +29,7 @@ def test_doctor_tries_everything_for_real(capfd: pytest.CaptureFixture[str]) -> 
     assert main(["doctor"]) == 0
     out = capfd.readouterr().out
     for name in (
-        "child process", "guard zones", "guard pages", "triton interpreter", "corpus"
+        "child process", "guard pages", "triton interpreter", "corpus"
     ):  # fmt: skip
         assert f"ok       {name}: " in out
     assert "untrusted code: contained: memory" in out

@@ -113,7 +113,6 @@ def test_a_launch_is_its_kernel() -> None:
             "which tensors these are is not stated",
         ),
         ({"grid": (1,), "args": (1, 2)}, OUT, "args is tuple, no function"),
-        ({"grid": (1,), "args": row_arguments, "BLOK": 1}, OUT, "did you mean 'BLOCK'"),
         ({"grid": lambda a, b: (1,), "args": row_arguments}, OUT, "grid takes a, b"),
         ({"grid": (1,), "args": row_arguments}, {}, "its results need memory"),
         ({"grid": (1,), "args": lambda x: (x,)}, OUT, "for its destination 'y'"),

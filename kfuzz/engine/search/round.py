@@ -280,7 +280,7 @@ class Round:
         known = due and not self._is_new(case, report)
         if known and is_fault(report):
             case, report = self._located(case, report)
-        self._learn(case, report)
+        self.learn(case, report)
         if known:
             report = self._diagnosed(case, report)
         if accused is not None and alone is False and report.failure is None:
@@ -301,29 +301,6 @@ class Round:
             f"a call had not returned after {seconds:.0f} s when the run ended, at "
             f"{', '.join(shapes)}: it may hang; use a longer `--max-time` to find out"
         )
-
-    def take(self, case: Case, report: CaseReport) -> None:
-        """Take what a child besides the runner's says of a case; never raises.
-
-        A failure whose symptom is due, and what that child could not judge, is judged
-        anew: nothing is reported on its word.
-        """
-        if self.over:
-            return
-        failure = report.failure
-        if failure is not None:
-            symptom = failure.signature(self._kernel.name).symptom
-            times = self._kernel.symptoms[symptom] + 1
-            if _is_diagnosed(times):
-                self.judge(case)
-            # Also where it is not shown there.
-            self._kernel.symptoms[symptom] = max(times, self._kernel.symptoms[symptom])
-            if _is_diagnosed(times):
-                return
-        if report.error is not None or report.suspicion is not None:
-            self.judge(case)
-            return
-        self._learn(case, report)
 
     def judge_beside_collective(self) -> None:
         """Judge the last case that conforms once more, beside a collective.
@@ -387,9 +364,9 @@ class Round:
         """
         symptom = (*failure.signature(self._kernel.name).symptom, *apart)
         self._kernel.symptoms[symptom] += 1
-        return _is_diagnosed(self._kernel.symptoms[symptom])
+        return is_diagnosed(self._kernel.symptoms[symptom])
 
-    def _learn(self, case: Case, report: CaseReport) -> None:
+    def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case teaches."""
         self._kernel.learn(case, report)
         if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
@@ -441,7 +418,7 @@ class Round:
         return report
 
 
-def _is_diagnosed(times: int) -> bool:
+def is_diagnosed(times: int) -> bool:
     """Whether an occurrence of a symptom, counted from 1, is diagnosed."""
     return times <= DIAGNOSED or times & (times - 1) == 0
 
