@@ -5,12 +5,9 @@ An answer is what the report prints.
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kfuzz.execution.processes.wire import Handler, Message
-
-if TYPE_CHECKING:
-    pass
 
 # Two programs, the second one partly masked.
 _ELEMENTS: Final = 7
