@@ -14,7 +14,6 @@ from kfuzz.cli.settings import CorpusOption, FormatOption, option, shared
 from kfuzz.cli.streams import (
     ExitCode,
     consume,
-    note,
     print_each,
     print_report,
     report_stream,
@@ -196,7 +195,7 @@ def _replay(
     from kfuzz.report.json_report import replay_document, replay_lines, replay_total
 
     results, interrupted = print_each(
-        lambda stop: replay(entries, config, stop=stop, notify=note),
+        lambda stop: replay(entries, config, stop=stop),
         len(entries),
         form,
         lines=lambda result: replay_lines(result.event(), options=options),

@@ -1,18 +1,13 @@
-"""What `kfuzz doctor` tries in a child: torch, devices, guard zones, Triton.
+"""What `kfuzz doctor` tries in a child: torch, devices, pages that fault, Triton.
 
 An answer is what the report prints.
 """
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kfuzz.execution.processes.wire import Handler, Message
-
-if TYPE_CHECKING:
-    import torch
-
-    from kfuzz.execution.memory.placement import Placement
 
 # Two programs, the second one partly masked.
 _ELEMENTS: Final = 7
@@ -44,40 +39,6 @@ def _devices() -> Message:
     return _answer("missing", "no device: Triton kernels run in the interpreter")
 
 
-def _placed(count: int, device: "torch.device", **options: Any) -> "Placement":
-    """Lay out zeros in memory as those of a case, guarded."""
-    import torch
-
-    from kfuzz.core.recipe import Fill, TensorSpec
-    from kfuzz.execution.memory.placement import place
-    from kfuzz.execution.memory.poison import Poison
-
-    spec = TensorSpec((count,), ("N",), "float32", fill=Fill("zeros"))
-    values = {"x": torch.zeros(count, device=device)}
-    return place(
-        {"x": spec}, values,
-        device=device, alignment=16, poison=Poison.NAN, **options,
-    )  # fmt: skip
-
-
-def _write_past_the_end() -> Message:
-    """Write one element past the end of a tensor, within its guard zone."""
-    import torch
-
-    from kfuzz.execution.memory.slots import Arena
-
-    arena = Arena("cpu")
-    placement = _placed(_ELEMENTS, torch.device("cpu"), arena=arena)
-    before = [touch.where for touch in placement.touches()]
-    x = placement.tensors["x"]
-    past_the_end = x.data_ptr() + x.nbytes - arena.live.data_ptr()
-    arena.live[past_the_end] = 0
-    # Else it does not see the write, or sees some that never were.
-    if (before, [t.where for t in placement.touches()]) == ([], ["after"]):
-        return _answer("ok", "a write past the end is detected")
-    return _answer("broken", "a write past the end is not detected")
-
-
 def _load_past_the_end() -> Message:
     """Load past the end of an argument beside a page, which should end the process."""
     import ctypes
@@ -85,13 +46,20 @@ def _load_past_the_end() -> Message:
 
     import torch
 
-    from kfuzz.core.recipe import Edge
+    from kfuzz.core.recipe import Edge, Fill, TensorSpec
     from kfuzz.execution.memory import fences as pages
+    from kfuzz.execution.memory.placement import place
+    from kfuzz.execution.memory.poison import Poison
 
     if not pages.available():
         return _answer("missing", "this system makes no pages that fault")
     faulthandler.disable()  # a stack would look like a fault of kfuzz's
-    x = _placed(4, torch.device("cpu"), edge=Edge("end")).tensors["x"]
+    spec = TensorSpec((_BLOCK,), ("N",), "float32", fill=Fill("zeros"))
+    placed = place(
+        {"x": spec}, {"x": torch.zeros(_BLOCK)}, device=torch.device("cpu"),
+        alignment=16, poison=Poison.NAN, edge=Edge("end"),
+    )  # fmt: skip
+    x = placed.tensors["x"]
     ctypes.string_at(x.data_ptr() + x.nbytes, 1)
     return _answer("broken", "a load past the end did not fault")
 
@@ -138,7 +106,6 @@ def _interpreted() -> Message:
 
 _TRIED: Final[dict[str, Callable[[], Message]]] = {
     "child process": _torch,
-    "guard zones": _write_past_the_end,
     "guard pages": _load_past_the_end,
     "cuda": _devices,
     "guard pages on cuda": _load_past_the_end_on_a_gpu,

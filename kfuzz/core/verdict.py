@@ -4,12 +4,12 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import Case, TensorSpec
 
 # Names of results: "y"; of a list "parts[]" of tensors "parts[0]", "parts[1]", ….
 #
@@ -659,8 +659,6 @@ class CaseReport:
             each.
         beside: the kernel's own allocation that the case asks to lie beside a page
             that faults, if it was made.
-        baselines: of what was judged in place of the kernel's results, by kind, whether
-            it was refused; empty on most cases.
         suspicion: a later call that misses, by itself or for what came before, which
             the case's own process cannot tell; None if there is none.
         oracle_raised: what the oracle raised on the case, so that no value is judged;
@@ -684,7 +682,6 @@ class CaseReport:
     friendly: str | None = None
     notes: tuple[str, ...] = ()
     beside: Allocation | None = None
-    baselines: dict[str, bool] = field(default_factory=dict)
     suspicion: Suspicion | None = None
     oracle_raised: str = ""
     compared: dict[str, bool] = field(default_factory=dict)
@@ -704,3 +701,22 @@ class CaseReport:
         if failure is None:
             return False
         return failure.signature(signature.kernel).symptom == signature.symptom
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What equal calls of a kernel gave, unjudged.
+
+    Attributes:
+        outputs: the first call's results by name, with their values.
+        other: those of the first call that gave other bits; empty if none did.
+        calls: calls made.
+        unlike: how many of them gave other bits than the first.
+        problem: why there are no results, "" where there are.
+    """
+
+    outputs: Mapping[str, TensorSpec] = field(default_factory=dict)
+    other: Mapping[str, TensorSpec] = field(default_factory=dict)
+    calls: int = 0
+    unlike: int = 0
+    problem: str = ""

@@ -1,4 +1,4 @@
-"""Machine code on a device: loaded, and its functions launched, on CUDA and on HIP."""
+"""Machine code on a device: loaded, and its functions launched."""
 
 import ctypes
 import math
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kfuzz.core.errors import BuildError
 from kfuzz.cuda.compilers import Nvrtc, Unit, bindings
 from kfuzz.cuda.driver import Driver, load_driver
 
@@ -401,8 +402,7 @@ class Function:
         """
         addresses = (ctypes.c_void_p * max(len(args), 1))(*map(ctypes.addressof, args))
         with torch.cuda.device(self._device):
-            # HIP grants what a device has without being asked.
-            if shared > self._granted and not self._driver.hip:
+            if shared > self._granted:
                 wanted = (self._handle, _MOST_SHARED_BYTES, shared)
                 self._driver.call("cuFuncSetAttribute", *wanted)
                 self._granted = shared
@@ -426,13 +426,17 @@ class Device:
     def __init__(self, device: torch.device, driver: Driver | None = None) -> None:
         self._device = device
         self._driver = load_driver() if driver is None else driver
-        self.hip = self._driver.hip
 
     def architecture(self) -> str:
-        """Return what compilers call its processor: "sm_90", "gfx90a"."""
-        if self.hip:
-            properties = torch.cuda.get_device_properties(self._device)
-            return str(properties.gcnArchName).partition(":")[0]
+        """Return what compilers call its processor: "sm_90".
+
+        Raises:
+            BuildError: if it is AMD's.
+        """
+        if self._driver.hip:
+            raise BuildError(
+                "CUDA C++ is compiled for NVIDIA GPUs alone, this torch is for AMD"
+            )
         major, minor = torch.cuda.get_device_capability(self._device)
         return f"sm_{major}{minor}"
 

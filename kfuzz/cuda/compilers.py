@@ -1,4 +1,4 @@
-"""Compilers of CUDA C++: NVRTC, nvcc and hipcc, each from source to machine code."""
+"""Compilers of CUDA C++: NVRTC and nvcc, each from source to machine code."""
 
 import hashlib
 import json
@@ -137,8 +137,8 @@ class Nvrtc:
 
 
 @dataclass(frozen=True)
-class Toolchain:
-    """A compiler in a process of its own: what nvcc and hipcc have in common."""
+class Nvcc:
+    """The toolkit's compiler, in a process of its own."""
 
     program: str
 
@@ -146,39 +146,14 @@ class Toolchain:
         """Return what it prints of itself."""
         return _version(self.program)
 
-
-class Nvcc(Toolchain):
-    """The toolkit's compiler."""
-
-    name = "nvcc"
-
     def build(self, unit: Unit, architecture: str) -> Binary:
         """Return machine code for one processor, "sm_90"."""
         own = () if says_architecture(unit.options) else (f"-arch={architecture}",)
-        code = _run(self.name, self.program, unit, ("-cubin", *own))
+        code = _run(self.program, unit, ("-cubin", *own))
         return Binary(code, {e: mangled(code, e, unit) for e in unit.expressions})
 
 
-class Hipcc(Toolchain):
-    """ROCm's compiler. On no AMD GPU has it been run."""
-
-    name = "hipcc"
-
-    def build(self, unit: Unit, architecture: str) -> Binary:
-        """Return a code object for one processor, "gfx90a"."""
-        if unit.expressions:
-            raise BuildError(
-                f'{unit.expressions[0]} is not extern "C": hipcc finds no other names',
-                where=unit.file,
-                fix='declare it extern "C" __global__, a template by a function that '
-                "calls it",
-            )
-        named = "--offload-arch" in " ".join(unit.options)
-        own = () if named else (f"--offload-arch={architecture}",)
-        return Binary(_run(self.name, self.program, unit, ("--genco", *own)))
-
-
-Compiler = Nvrtc | Nvcc | Hipcc
+Compiler = Nvrtc | Nvcc
 
 
 @cache
@@ -208,27 +183,15 @@ def toolkit_folders() -> list[Path]:
     return [folder for folder in folders if (folder / "cuda_fp16.h").is_file()]
 
 
-def chosen(name: str, *, hip: bool) -> list[Compiler]:
+def chosen(name: str) -> list[Compiler]:
     """Return the compilers to try, in order.
 
     Args:
-        name: "auto", "nvrtc", "nvcc" or "hipcc".
-        hip: whether torch is a build for AMD's GPUs.
+        name: "auto", "nvrtc" or "nvcc".
 
     Raises:
-        BuildError: if none is there, or it does not compile for these GPUs.
+        BuildError: if none is there.
     """
-    if hip and name not in ("auto", "hipcc"):
-        raise BuildError(f"{name} compiles for NVIDIA's GPUs, this torch is for AMD's")
-    if not hip and name == "hipcc":
-        raise BuildError("hipcc compiles for AMD's GPUs, this torch is not for them")
-    if hip:
-        program = _found("hipcc", "ROCM_HOME", "ROCM_PATH", "HIP_PATH")
-        if program is None:
-            raise BuildError(
-                "there is no hipcc", fix="install ROCm's, or set ROCM_HOME"
-            )
-        return [Hipcc(program)]
     made: list[Compiler] = []
     missing = []
     if name in ("auto", "nvrtc"):
@@ -239,7 +202,7 @@ def chosen(name: str, *, hip: bool) -> list[Compiler]:
         except HarnessError as error:
             missing.append(str(error))
     if name in ("auto", "nvcc"):
-        program = _found("nvcc", "CUDA_HOME", "CUDA_PATH")
+        program = _found()
         if program is None:
             missing.append("there is no nvcc: install CUDA's, or set CUDA_HOME")
         else:
@@ -294,8 +257,8 @@ def mangled(code: bytes, expression: str, unit: Unit) -> str:
     )
 
 
-def _run(name: str, program: str, unit: Unit, mode: Sequence[str]) -> bytes:
-    """Run a compiler on a source and return the file that it writes."""
+def _run(program: str, unit: Unit, mode: Sequence[str]) -> bytes:
+    """Run nvcc on a source and return the file that it writes."""
     with tempfile.TemporaryDirectory(prefix="kfuzz-build-") as scratch:
         source, made = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.cubin"
         # Errors name the user's file and line, and templates come to life.
@@ -319,26 +282,23 @@ def _run(name: str, program: str, unit: Unit, mode: Sequence[str]) -> bytes:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            what = f"{name} takes more than {LONGEST_SECONDS:.0f} s"
+            what = f"nvcc takes more than {LONGEST_SECONDS:.0f} s"
             raise BuildError(what, where=unit.file) from None
         except OSError as error:
-            what = f"{name} cannot be run: {error}"
+            what = f"nvcc cannot be run: {error}"
             raise BuildError(what, where=unit.file) from None
         if done.returncode or not made.is_file():
             log = done.stdout.decode(errors="replace").replace(str(source), unit.file)
-            raise failure(name, log, unit)
+            raise failure("nvcc", log, unit)
         return made.read_bytes()
 
 
-def _found(program: str, *variables: str) -> str | None:
-    """Return a compiler where an environment variable says, or on the path."""
-    for variable in variables:
-        home = os.environ.get(variable)
-        if home and os.access(path := Path(home) / "bin" / program, os.X_OK):
-            return str(path)
-    usual = Path("/opt/rocm/bin" if program == "hipcc" else "/usr/local/cuda/bin")
-    beside = shutil.which(program, path=str(usual))
-    return shutil.which(program) or beside
+def _found() -> str | None:
+    """Return nvcc where an environment variable says, on the path, or in its place."""
+    homes = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
+    folders = [f"{home}/bin" for home in homes if home]
+    places = (*folders, os.environ.get("PATH", ""), "/usr/local/cuda/bin")
+    return shutil.which("nvcc", path=os.pathsep.join(filter(None, places)))
 
 
 @cache
@@ -367,11 +327,11 @@ _FOLDERS: Final = ("-I", "--include-path=", "-isystem")
 # What compilers read besides their command line.
 _ENVIRONMENT: Final = (
     "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CPATH",
-    "CPLUS_INCLUDE_PATH", "HIPCC_COMPILE_FLAGS_APPEND", "HIP_PLATFORM",
+    "CPLUS_INCLUDE_PATH",
 )  # fmt: skip
 
 
-def build(unit: Unit, architecture: str, compiler: str, *, hip: bool = False) -> Binary:
+def build(unit: Unit, architecture: str, compiler: str) -> Binary:
     """Return what a source compiles to, from the cache where it is there.
 
     NVRTC has few of the host's headers: where "auto" meets one that it lacks, nvcc is
@@ -380,13 +340,12 @@ def build(unit: Unit, architecture: str, compiler: str, *, hip: bool = False) ->
     Args:
         unit: the source.
         architecture: of the processor, e.g. "sm_90".
-        compiler: "auto", "nvrtc", "nvcc" or "hipcc".
-        hip: whether torch is a build for AMD's GPUs.
+        compiler: "auto", "nvrtc" or "nvcc".
 
     Raises:
         BuildError: if no compiler is there, or it cannot build it.
     """
-    able = chosen(compiler, hip=hip)
+    able = chosen(compiler)
     for last, each in enumerate(able, 1 - len(able)):
         try:
             return _built(unit, architecture, each)

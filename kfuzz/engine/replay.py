@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from kfuzz.core.verdict import ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult, Sanitized
 from kfuzz.engine.confirm import is_by_chance, process
 from kfuzz.engine.workers.jobs import Halt, Stopped, in_order, processors
-from kfuzz.engine.workers.runner import Runner, is_beside_page, keep_sound, runner_of
+from kfuzz.engine.workers.runner import Runner, is_beside_page, runner_of
 from kfuzz.engine.workers.zygotes import Backend, home_of
 from kfuzz.evaluation.sanitized import PROGRAM
 from kfuzz.execution.device import sanitizer
@@ -59,7 +59,6 @@ def replay(
     stop: threading.Event,
     backend: Backend | None = None,
     loaded: Mapping[str, LoadedKernel] = MappingProxyType({}),
-    notify: Callable[[str], None] = lambda why: None,
 ) -> Iterator[ReplayResult]:
     """Run each finding's minimal case in fresh children.
 
@@ -69,7 +68,6 @@ def replay(
         stop: set from outside to end after the current findings.
         backend: one that is up, for the findings of its device.
         loaded: kernels by name, whose findings need not say where they live.
-        notify: takes which GPUs are left out, and why.
 
     Yields:
         One result per entry, in order.
@@ -85,7 +83,7 @@ def replay(
     jobs = config.jobs or jobs_for(stored, config.device, backend)
     # All work has ended before its backends do, also where a caller takes no more.
     with (
-        closing(_Replays(config, stop, backend, loaded, jobs, notify)) as work,
+        closing(_Replays(config, stop, backend, loaded, jobs)) as work,
         closing(in_order(work.of, stored, jobs, halt=work.halt)) as results,
     ):
         for result in results:
@@ -122,9 +120,8 @@ class _Replays:
         lent: Backend | None,
         loaded: Mapping[str, LoadedKernel],
         jobs: int,
-        notify: Callable[[str], None],
     ) -> None:
-        self._jobs, self._notify = jobs, notify
+        self._jobs = jobs
         self._config, self._stop = config, Halt(stop, config.until)
         self._loaded = loaded
         self._corpus = Corpus(config.corpus)
@@ -180,11 +177,8 @@ class _Replays:
     def _backend_for(self, finding: Finding) -> Backend:
         started = set(self._backends)
         backend = backend_for(finding, self._config, self._backends)
-        if set(self._backends) != started:
-            if self._jobs == 1:
-                backend.use(backend.devices[:1])
-            for why in keep_sound(backend):
-                self._notify(why)
+        if self._jobs == 1 and set(self._backends) != started:
+            backend.use(backend.devices[:1])
         return backend
 
     def _kernel_of(self, finding: Finding, backend: Backend) -> LoadedKernel:

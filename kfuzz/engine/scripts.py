@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.contracts.language import read_order, read_scaling, read_shift
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 
 
 FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
-FAILS_OR_UNTOLD: Final = (
-    "Exit code 1: it still fails; 2: a plain script cannot decide whether it does."
-)
 CANNOT_TELL: Final = "Exit code 2: a plain script cannot decide whether it still fails."
 
 # Elements around an argument that a script watches: a tile of 1024 and more.
@@ -46,10 +42,6 @@ _UNSEEN: Final = {k: text for c in ATTRIBUTION for k, text in c.unseen.items()}
 _WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
 # What a kernel should have returned in place of one tensor.
 _COUNT: Final = re.compile(r"expected (\d+) tensors?$")
-_ORDERS: Final = {
-    "reversed": "every[::-1]",
-    "with its halves swapped": "every[n // 2 :] + every[: n // 2]",
-}
 _METADATA: Final = {
     Kind.WRONG_SHAPE: "tuple(result.shape)",
     Kind.WRONG_DTYPE: "result.dtype",
@@ -85,8 +77,6 @@ def script(finding: Finding, target: str = "") -> str:
         )
     chosen = _check(finding)
     codes = CANNOT_TELL if chosen is None else FAILS_OR_PASSES
-    if chosen is not None and _filled_otherwise(finding):
-        codes = FAILS_OR_UNTOLD
     settings = finding.declaration.config(case.config or 0)
     backend = named(finding.device)
     values: dict[str, Any] = {
@@ -108,8 +98,6 @@ def script(finding: Finding, target: str = "") -> str:
             f" torch.{DTYPES[d.dtype].name}),  # {_in_comment(name)}"
             for name, d in case.destinations.items()
         ],
-        "places": (),
-        "moved": (),
         **(_untold(finding) if chosen is None else chosen),
     }
     return _template().render(values)
@@ -240,7 +228,8 @@ def _check(finding: Finding) -> _Check | None:
     match failure.kind:
         case Kind.UNWRITTEN:
             # torch's own switch fills fresh memory with NaN.
-            return _value(finding) | {"fills": True} if comparable else None
+            fills = comparable and finding.case.poison == "nan"
+            return _value(finding) | {"fills": True} if fills else None
         case Kind.INPUT_MODIFIED:
             return {"check": "modified"}
         case Kind.WRITE_OUTSIDE:
@@ -265,8 +254,7 @@ def _check(finding: Finding) -> _Check | None:
         case Kind.SEED_DEPENDENT:
             return {"check": "seeds"}
         case Kind.SCALE_DEPENDENT | Kind.ORDER_DEPENDENT:
-            change = _change(finding) if comparable else None
-            return None if change is None else _value(finding) | change
+            return None  # a finding holds the case itself, not its changed form
         case Kind.HANG | Kind.CRASH | Kind.DEVICE_FAULT:
             shown = f"this call should show: {failure.kind} {failure.detail}"
             return {"check": "ended", "shown": shown}
@@ -280,12 +268,6 @@ def _check(finding: Finding) -> _Check | None:
 def _is_tuned(finding: Finding) -> bool:
     """Whether an autotuner's choice decides, which kfuzz alone makes for it."""
     return finding.failure.contract == "C-CMP-02" and not finding.declaration.configs
-
-
-def _filled_otherwise(finding: Finding) -> bool:
-    """Whether fresh memory held what torch's own switch does not fill it with."""
-    unwritten = finding.failure.kind is Kind.UNWRITTEN
-    return unwritten and finding.case.poison != "nan"
 
 
 def _guarded(finding: Finding) -> _Check | None:
@@ -324,7 +306,6 @@ def _value(finding: Finding) -> _Check:
     return {
         "check": "value",
         "fills": False,
-        "told_otherwise": _filled_otherwise(finding),
         "pick": _taken(finding),
         "index": repr(tuple(index)),
         "label": f"{failure.output}[{', '.join(map(str, index))}] =",
@@ -334,25 +315,6 @@ def _value(finding: Finding) -> _Check:
         # Where a zero fails against a zero, its sign is wrong.
         "signed": failure.got == 0 == failure.expected,
     }
-
-
-def _change(finding: Finding) -> _Check | None:
-    """Return how the data are changed for the failure to show, None if unknown."""
-    message, tensors = finding.failure.message, finding.case.tensors
-    names, scaling, order = list(tensors), read_scaling(message), read_order(message)
-    made: _Check
-    if scaling is not None:
-        arguments, exponent = scaling
-        made = {"places": [names.index(n) for n in arguments], "exponent": exponent}
-    elif order is not None:
-        axes = [
-            (names.index(n), tensors[n].axes.index(order.axis)) for n in order.arguments
-        ]
-        made = {"moved": axes, "order": _ORDERS[order.order]}
-    else:
-        return None
-    shift = read_shift(message)
-    return made if shift is None else made | {"check": "bits", "shift": shift}
 
 
 def _taken(finding: Finding) -> str:

@@ -30,12 +30,11 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.contracts.suite import judge, mapped, suspected
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import End, Ended, KernelEnded, message_of
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec, config_of, poison_of, settled
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Observed, Suspicion, Verdict
 from kfuzz.evaluation.calling import Caller, Memory, as_argument
 from kfuzz.evaluation.calling import raised as raised_at
 from kfuzz.evaluation.diagnosis import (
@@ -47,7 +46,7 @@ from kfuzz.evaluation.diagnosis import (
     judge_explained,
 )
 from kfuzz.evaluation.large import LargeJudge
-from kfuzz.evaluation.limits import Limit, TrivialBaselines, limit_of
+from kfuzz.evaluation.limits import Limit, limit_of
 from kfuzz.evaluation.probes import FURTHER
 from kfuzz.evaluation.probes.calls import is_due, second_data, shortened
 from kfuzz.evaluation.probes.repeats import judge_repeated
@@ -130,7 +129,6 @@ class Evaluator:
         if kernel.operator.forward is not None:
             self._classes = in_force(setting.classes, frozenset(CLASSES))
         self._friendly: dict[object, bool] = {}
-        self._baselines = TrivialBaselines()
         self._limits: list[Limit] = []
         self._unlimited: Counter[str] = Counter()
 
@@ -279,13 +277,10 @@ class Evaluator:
             # Of a lost device nothing can be read; what was judged stands.
             if grown is not evidence and not caller.lost:
                 evidence, verdicts, failure = judge_explained(grown, classes)
-        tried: dict[str, bool] = {}
         suspicion = None
         if not caller.lost:
             if failure is not None and depth is not Depth.BASE:
                 failure = mapped(evidence, failure)
-            if failure is None and depth is Depth.SEARCH and decided(evidence):
-                tried = self._baselines.tried(evidence, derived.values, classes)
             if failure is None or failure.contract in _OF_CHANGED_DATA:
                 suspicion = self._suspicion(evidence, calls)
         refusal, example = None, ""
@@ -311,7 +306,6 @@ class Evaluator:
             friendly=evidence.of(Diagnosis).friendly,
             notes=notes(evidence) if failure is None else (),
             beside=evidence.base.beside,
-            baselines=tried,
             suspicion=suspicion,
             oracle_raised=raised_at(evidence.refused) if evidence.refused else "",
             compared=compared(evidence),

@@ -18,10 +18,9 @@ from typing import Final
 
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import unpack_bits
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Explanation, Finding, Target
-from kfuzz.core.recipe import Case, TensorSpec, unravel
+from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, Access, ErrorMap, Failure, Feature, Kind, State
 from kfuzz.execution.device.backends import named
 from kfuzz.report.promises import bound_contract, parts_of, titled
@@ -38,38 +37,24 @@ from kfuzz.report.text import (
     plain,
     section_lines,
     shown_path,
-    tensor_head,
     tuple_text,
-    value_text,
 )
 from kfuzz.store.files import read_source, read_toml
 from kfuzz.targets.load import project_root
 
-# Accesses at fault: each in words, and the memory around an argument as a grid.
+# Accesses at fault, each in words.
 
-COLUMNS: Final = 16
 # Accesses put into words; they come one per line of source and place.
 MAX_ACCESSES: Final = 12
 
-OVERFLOW: Final = " (32-bit offset overflow)"
 _GAP: Final = "…"
 
 
-def accesses_words(accesses: Sequence[Access], case: Case) -> list[str]:
+def accesses_words(accesses: Sequence[Access]) -> list[str]:
     """Return each access in words, as many as are worth reading."""
-    lines = [
-        access_words(access) + (OVERFLOW if _overflows(access, case) else "")
-        for access in accesses[:MAX_ACCESSES]
-    ]
+    lines = list(map(access_words, accesses[:MAX_ACCESSES]))
     more = len(accesses) - MAX_ACCESSES
     return [*lines, f"{_GAP} and {more} more"] if more > 0 else lines
-
-
-def _overflows(access: Access, case: Case) -> bool:
-    """Whether the offset, taken for one of 32 bits that wrapped, is within the view."""
-    if access.argument not in (*case.tensors, *case.destinations):
-        return False
-    return 0 <= access.offset + (1 << 32) < case.memory(access.argument).span
 
 
 def access_words(access: Access) -> str:
@@ -119,62 +104,6 @@ def _memory(access: Access) -> str:
     if access.count > 1:
         text += f" ({access.count} elements in all)"
     return text
-
-
-# The arguments of a minimal case as grids of values.
-
-# Rows and columns of a grid: what a screen shows without scrolling.
-GRIDS_ROWS: Final = 16
-
-
-@dataclass(frozen=True)
-class Grid:
-    """One argument.
-
-    Attributes:
-        head: name, dtype, shape and layout; all of it on one line where there are no
-            cells.
-        rows: the values, the last axis across; empty where they do not fit.
-        places: the index of each row, "" where there is one row only.
-    """
-
-    head: str
-    rows: tuple[tuple[str, ...], ...] = ()
-    places: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> list[str]:
-        """The rows as text, aligned."""
-        width = max((len(text) for row in self.rows for text in row), default=0)
-        return [
-            " ".join((place, *(text.rjust(width) for text in row))).lstrip()
-            for place, row in zip(self.places, self.rows, strict=True)
-        ]
-
-
-def grids(case: Case) -> tuple[Grid, ...]:
-    """Return every argument of a case."""
-    tensors = [grid_of(name, spec) for name, spec in case.tensors.items()]
-    scalars = (Grid(draw_scalar(name, v)) for name, v in case.scalars.items())
-    return (*tensors, *scalars)
-
-
-def grid_of(name: str, spec: TensorSpec) -> Grid:
-    """Return a tensor argument."""
-    columns = spec.shape[-1] if spec.shape else 1
-    rows = spec.numel // columns if columns else 0
-    if spec.values is None or not 0 < rows <= GRIDS_ROWS or columns > COLUMNS:
-        return Grid(draw_tensor(name, spec))
-    cells = [value_text(b, spec.dtype) for b in unpack_bits(spec.values, spec.dtype)]
-    lines = tuple(tuple(cells[i * columns : (i + 1) * columns]) for i in range(rows))
-    places = tuple(_place(i, spec.shape[:-1]) for i in range(rows))
-    return Grid(tensor_head(name, spec), lines, places)
-
-
-def _place(row: int, shape: tuple[int, ...]) -> str:
-    if shape == (1,) * len(shape):
-        return ""
-    return f"[{', '.join(map(str, unravel(row, shape)))}]"
 
 
 # Where a kernel stands: file and line, as editors open them, and its packages.
@@ -364,7 +293,6 @@ class Part:
         form: how they stand.
         depth: the least room in which it is shown.
         folded: of interest to few; a layout that can folds it away.
-        grids: what the lines say, value by value, for where there is room.
     """
 
     label: str
@@ -372,7 +300,6 @@ class Part:
     form: Form = Form.LIST
     depth: Depth = Depth.WHOLE
     folded: bool = False
-    grids: tuple[Grid, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -469,9 +396,7 @@ def finding_page(made: FindingView) -> list[str]:
     """Return everything about a finding."""
     facts = [(p.label, p.lines[0]) for p in made.parts if p.form is Form.FACT]
     sections = [
-        Section(p.label, _drawn(p.grids) if p.grids else p.lines)
-        for p in made.parts
-        if p.form is not Form.FACT
+        Section(p.label, p.lines) for p in made.parts if p.form is not Form.FACT
     ]
     return [made.head, *fact_lines([("id", made.id), *facts]), *section_lines(sections)]
 
@@ -522,7 +447,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         f"{finding.reduction.stopped}"
     )
     actual, expected, rest = measured(failure)
-    accesses = accesses_words(failure.accesses, finding.case)
+    accesses = accesses_words(failure.accesses)
     # The message of an access out of bounds and the accesses say the same; where the
     # source line is known the accesses say more.
     outside = failure.kind in (Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE)
@@ -536,7 +461,6 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         "input",
         [*_arguments(finding.case), *_edge(finding)],
         Depth.SHORT,
-        grids=(*grids(finding.case), *map(Grid, _edge(finding))),
     )
     cause = _cause(rest, finding.explanation, finding.case)
     yield _list("cause", cause, Depth.SHORT)
@@ -635,22 +559,17 @@ def _list(
     depth: Depth = Depth.WHOLE,
     *,
     folded: bool = False,
-    grids: tuple[Grid, ...] = (),
 ) -> Part:
     lines = tuple(_short(text) for text in texts[:MAX_LINES])
     if len(texts) > MAX_LINES:
         lines = (*lines, f"… {len(texts) - MAX_LINES} more")
-    return Part(label, lines, Form.LIST, depth, folded, grids)
+    return Part(label, lines, Form.LIST, depth, folded)
 
 
 def _short(text: str) -> str:
     # Columns made of spaces stay.
     line = " ".join(plain(text).splitlines()).rstrip()
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
-
-
-def _drawn(made: Iterable[Grid]) -> list[str]:
-    return [line for g in made for line in (g.head, *(f"  {row}" for row in g.lines))]
 
 
 def _edge(finding: Finding) -> list[str]:

@@ -18,7 +18,6 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -279,15 +278,13 @@ class Held:
     Attributes:
         heads: digests of the versions that nothing replaces.
         seen: digests of all versions that were read or written.
-        content: digest of the entry's files as they went there or came from there.
-        marks: what distinguished the files on disk from others then; empty where there
-            were none.
+        content: digest of the entry's files as they went there or came from there; ""
+            where there were none.
     """
 
     heads: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
     content: str = ""
-    marks: tuple[str, ...] = ()
 
 
 class Mirror:
@@ -380,14 +377,11 @@ class Mirror:
 
     def stays_here(self, error: HarnessError) -> StorageError:
         """Return an error with where findings are that could not be written."""
-        left = sum(
-            _marks(self._corpus.root / e) != self._held(e).marks for e in self._all()
-        )
         fix = (
-            f"Kept meanwhile in {self._corpus.root}: {left} change{'s' * (left != 1)}, "
-            f"written by the next command that has --corpus {self.url}"
+            f"What changed is kept in {self._corpus.root}, and written by the next "
+            f"command that has --corpus {self.url}"
         )
-        return StorageError(error.what, where=error.where, fix=fix if left else "")
+        return StorageError(error.what, where=error.where, fix=fix)
 
     def check(self) -> list[tuple[str, str]]:
         """Read every version; return what cannot be used, as (entry, what).
@@ -444,12 +438,12 @@ class Mirror:
     def _take(self, entry: str, versions: Mapping[str, _Read]) -> None:
         """Take over versions of an entry, alone at the corpus."""
         held, folder = self._held(entry), self._corpus.root / entry
-        own, marks = _own(folder), _marks(folder)
-        if own is None and marks:
+        own, content = _own(folder)
+        if content is None:
             return  # damaged here: it is not touched, and `corpus check` says so
         gone = {parent for parents, *_ in versions.values() for parent in parents}
         heads = sorted({*held.heads, *versions} - gone)
-        clean = held.marks == marks
+        clean = held.content == content
         # What changed here, or nothing replaced, is joined; else the new one holds.
         made = None if clean and not set(held.heads).intersection(heads) else own
         beside: dict[str, bytes] = {}
@@ -464,30 +458,23 @@ class Mirror:
         for name in beside if made is not None else ():
             if not (folder / name).exists():
                 attach(folder, name, beside[name])
-        now = _own(folder)
-        content = _digest(files_of(now) | attachments(folder) if now else {})
+        content = _own(folder)[1] or ""
         seen = tuple(sorted({*held.seen, *versions}))
         held = replace(held, heads=tuple(heads), seen=seen)
         if clean or [content] == [versions[h][3] for h in heads if h in versions]:
-            held = replace(held, content=content, marks=_marks(folder))
+            held = replace(held, content=content)
         self._hold(entry, held)
 
     def _changed(self, entry: str) -> tuple[Version, Held] | None:
         """Return the version that is to be written of an entry, if it changed."""
         held, folder = self._held(entry), self._corpus.root / entry
-        marks = _marks(folder)
-        if marks == held.marks:
+        finding, content = _own(folder)
+        if content is None or content == held.content:  # damaged, or as it was
             return None
-        if not marks:
-            return Version(entry, held.heads, None), replace(held, content="", marks=())
-        finding = _own(folder)
+        now = replace(held, content=content)
         if finding is None:
-            return None  # damaged, or hands are at it
+            return Version(entry, held.heads, None), now
         files = files_of(finding) | attachments(folder)
-        now = replace(held, content=_digest(files), marks=marks)
-        if now.content == held.content:
-            self._hold(entry, now)
-            return None
         coded = {n: base64.b64encode(c).decode() for n, c in sorted(files.items())}
         return Version(entry, held.heads, coded), now
 
@@ -553,10 +540,7 @@ def opened(url: str) -> Path:
     mirror = corpus.mirror
     assert mirror is not None
     _opened[mirror.url] = mirror
-    try:
-        mirror.pull()
-    except HarnessError as error:
-        raise mirror.stays_here(error) from None
+    mirror.pull()
     mirror.send()
     return corpus.root
 
@@ -582,21 +566,13 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return digest_of("".join(each).encode())
 
 
-def _own(folder: Path) -> Finding | None:
+def _own(folder: Path) -> tuple[Finding | None, str | None]:
+    """Return an entry here, and the digest of its files, "" of none, None of damage."""
     try:
-        return read_entry(folder)
+        finding = read_entry(folder)
     except DecodeError:
-        return None
-
-
-def _marks(folder: Path) -> tuple[str, ...]:
-    """Return what differs whenever a file of an entry was replaced; () of none."""
-    marks: list[str] = []
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
-        for file in files:
-            status = file.stat(follow_symlinks=False)
-            marks.append(f"{file.name} {status.st_ino} {status.st_mtime_ns}")
-    return tuple(sorted(marks))
+        return None, None if folder.is_dir() and any(folder.iterdir()) else ""
+    return finding, _digest(files_of(finding) | attachments(folder))
 
 
 def _is_entry(name: str) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from kfuzz.cuda.code import Function, Prototype
 
-COMPILERS: Final = ("auto", "nvrtc", "nvcc", "hipcc")
+COMPILERS: Final = ("auto", "nvrtc", "nvcc")
 
 Sizes = int | Sequence[int]
 
@@ -34,8 +34,8 @@ def cuda_source(
     Args:
         source: a file, relative to the calling file; or the source text itself.
         options: for the compiler, e.g. `("-std=c++17", "--use_fast_math")`.
-        compiler: "nvrtc", "nvcc", "hipcc" (for AMD GPUs), or "auto": NVRTC, and nvcc
-            for a source that needs headers which NVRTC lacks.
+        compiler: "nvrtc", "nvcc", or "auto": NVRTC, and nvcc for a source that needs
+            headers which NVRTC lacks.
 
     Raises:
         BindingError: if there is no such file or compiler.
@@ -159,9 +159,7 @@ class CudaSource:
                     asked,
                 )
                 with at_work():  # a child's pulse beats
-                    made = builds.build(
-                        unit, place.architecture(), self._compiler, hip=place.hip
-                    )
+                    made = builds.build(unit, place.architecture(), self._compiler)
                 self._modules[key] = (place.load(made.code), dict(made.names))
             module, names = self._modules[key]
             return place.function(module, names.get(name, name))

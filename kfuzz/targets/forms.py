@@ -23,18 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-_DIMENSIONS: Final = 3
-
 Grid = Sequence[int] | Callable[..., Sequence[int]]
-
-# What a launch takes besides the kernel's own parameters, whatever the backend.
-_OPTIONS: Final = frozenset(
-    {
-        "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion",
-        "launch_cooperative_grid", "launch_pdl", "ptx_options", "ir_override",
-        "waves_per_eu", "matrix_instr_nonkdim", "kpack",
-    }
-)  # fmt: skip
 
 
 def launch(
@@ -63,8 +52,8 @@ def launch(
         constexprs: constant parameters, and other options of the launch.
 
     Raises:
-        BindingError: if `jit_kernel` is no Triton kernel, a name is not one of its
-            parameters, or the parameters of `args` or `grid` cannot be inferred.
+        BindingError: if `jit_kernel` is no Triton kernel, or the parameters of `args`
+            or `grid` cannot be inferred.
     """
     given = {"num_warps": num_warps, "num_stages": num_stages}
     options = {name: n for name, n in given.items() if n is not None}
@@ -89,7 +78,6 @@ class Launch(Form):
         self.__doc__ = body.__doc__
         self.__wrapped__ = body  # its file and lines
         where = f"launch of {body.__name__}"
-        _check_keywords(keywords, body, where)
         self.__signature__ = _recipe_of(args, where)
         self._grid = grid
         self._args = args
@@ -117,9 +105,11 @@ class Launch(Form):
 
     def __call__(self, *tensors: Any, **keywords: Any) -> None:
         """Launch the kernel on the device of its first tensor."""
-        passed, grid = self.planned(*tensors, **keywords)
+        given = self.__signature__.bind(*tensors, **keywords)
+        given.apply_defaults()
+        passed = self._args(*given.args, **given.kwargs)
         placed = next((t for t in tensors if getattr(t, "is_cuda", False)), None)
-        launcher = self.fn[grid]
+        launcher = self.fn[self._grid_for(given.arguments)]
         if placed is None:
             self._launch(launcher, passed)
             return
@@ -127,39 +117,6 @@ class Launch(Form):
 
         with torch.cuda.device(placed.device):  # Triton launches on the current one
             self._launch(launcher, passed)
-
-    def planned(self, *tensors: Any, **keywords: Any) -> tuple[Any, Any]:
-        """Return what a call would pass to the kernel, and its grid, as Triton's.
-
-        Raises:
-            Exception: whatever the recipe raises.
-        """
-        given = self.__signature__.bind(*tensors, **keywords)
-        given.apply_defaults()
-        passed = self._args(*given.args, **given.kwargs)
-        return passed, self._grid_for(given.arguments)
-
-    def problem(self, passed: Any, grid: Any) -> str:
-        """Return why the kernel cannot be launched like this, "" where it can."""
-        own = inspect.signature(self.__wrapped__)
-        try:
-            if isinstance(passed, Mapping):
-                given = own.bind_partial(**passed)
-            elif isinstance(passed, tuple | list):
-                given = own.bind_partial(*passed)
-            else:
-                return f"args= returns {type(passed).__name__}, no tuple or mapping"
-        except TypeError as error:
-            names = ", ".join(own.parameters)
-            return f"args= does not fit {self.__wrapped__.__name__}({names}): {error}"
-        if twice := [name for name in self._keywords if name in given.arguments]:
-            return f"{twice[0]!r} comes from args= and as a keyword of the launch"
-        if callable(grid):  # what it is takes Triton's meta
-            return ""
-        if not 1 <= len(grid) <= _DIMENSIONS:
-            return f"grid= gives {len(grid)} dimensions, not 1 to {_DIMENSIONS}"
-        wrong = [n for n in grid if not hasattr(n, "__index__")]
-        return f"grid= gives {wrong[0]!r}, no whole number" if wrong else ""
 
     def _launch(self, launcher: Any, passed: Any) -> None:
         if isinstance(passed, Mapping):
@@ -201,20 +158,6 @@ def _body_of(jit_kernel: Any) -> FunctionType:
             "@kfuzz.kernel(...)",
         )
     return inner
-
-
-def _check_keywords(
-    keywords: Mapping[str, Any], body: FunctionType, where: str
-) -> None:
-    own = list(inspect.signature(body).parameters)
-    for name in keywords:
-        if name not in own and name not in _OPTIONS:
-            raise BindingError(
-                f"{name!r} is no parameter of {body.__name__}({', '.join(own)}) and "
-                "no option of a launch",
-                where=where,
-                fix=suggestion(name, (*own, *_OPTIONS)),
-            )
 
 
 def _recipe_of(args: Any, where: str) -> inspect.Signature:

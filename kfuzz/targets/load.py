@@ -5,7 +5,6 @@ package.module:name; never a shell string. aten::package.module stands for the o
 of torch's operators that a module implements.
 """
 
-import ast
 import difflib
 import hashlib
 import importlib
@@ -13,15 +12,14 @@ import importlib.util
 import inspect
 import math
 import os
-import signal
+import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, Final, NoReturn
+from types import ModuleType
+from typing import Any, Final
 
 from kfuzz.contracts.binding import MONITORED, REGISTRY, BoundKernel
 from kfuzz.contracts.gradients.operators import Backward
@@ -38,7 +36,6 @@ from kfuzz.core.errors import (
 )
 from kfuzz.core.finding import ATEN, Target, short_hash
 from kfuzz.execution.calls.compiling import import_compiler
-from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.processes.forking import uncollected
 from kfuzz.store.files import MOST_SOURCE, read_plain
 from kfuzz.targets.cuda_source import CudaSource
@@ -49,8 +46,6 @@ from kfuzz.targets.own_code import imports_none
 # Entries of a corpus name homes, and strangers write entries too; what is imported is
 # what targets name.
 
-# What binds kernels, by its last name: kfuzz.kernel(…), kfuzz.monitor(…).
-_BINDERS: Final = frozenset({"kernel", "monitor"})
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 GRADIENTS: Final = ".backward"
 """What follows a kernel's name in those of its gradients, which are bound with it; some
@@ -93,68 +88,17 @@ def is_of_project(module: str, root: Path) -> bool:
     return _INSTALLED.isdisjoint(path.parts)
 
 
-def binds(path: Path, name: str) -> bool:
-    """Whether the text of a file binds a kernel of a name.
+def mentions(path: Path, name: str) -> bool:
+    """Whether a kernel of a name, or one whose gradient it is, may be bound in a file.
 
-    Names that are made as the file runs are not seen; what cannot be parsed binds
-    nothing.
+    Its text is looked at: nothing is imported.
     """
-    name = name.partition(GRADIENTS)[0]
     try:
         content = read_plain(path, MOST_SOURCE)
-        return name.encode() in content and name in _bound(ast.parse(content))
-    except (DecodeError, ValueError, SyntaxError, RecursionError, MemoryError):
+    except DecodeError:
         return False
-
-
-def _bound(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of the kernels that a file binds."""
-    binders = set(_BINDERS)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            binders |= {a.asname for a in node.names if a.asname and a.name in _BINDERS}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            for decorator in node.decorator_list:
-                if _called(decorator) in binders:
-                    yield _name_given(decorator, node.name)
-        elif isinstance(node, ast.Call) and _called(node) in binders:
-            yield _name_given(node, _own_name(node))
-
-
-def _called(node: ast.expr) -> str:
-    """Return the last name of what is called: "kernel" of `kfuzz.kernel(…)(…)`."""
-    while isinstance(node, ast.Call):
-        node = node.func
-    return _last_name(node)
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _own_name(node: ast.Call) -> str:
-    """Return the name of what is bound: "f" of `kernel(…)(f)`, `kernel(…)(launch(f))`.
-
-    "" of the inner call, `kernel(…)`, alone.
-    """
-    inner: ast.expr = node if isinstance(node.func, ast.Call) else ast.Constant("")
-    while isinstance(inner, ast.Call):
-        inner = inner.args[0] if inner.args else ast.Constant("")
-    return _last_name(inner)
-
-
-def _name_given(node: ast.expr, otherwise: str) -> str:
-    """Return what `name=` gives where a kernel is bound, "" if it is no constant."""
-    while isinstance(node, ast.Call):
-        for keyword in node.keywords:
-            if keyword.arg == "name":
-                value = keyword.value
-                return str(value.value) if isinstance(value, ast.Constant) else ""
-        node = node.func
-    return otherwise
+    word = name.partition(GRADIENTS)[0].encode()
+    return re.search(rb"\b%s\b" % re.escape(word), content) is not None
 
 
 # Which of a user's files is being imported, and who is notified of it.
@@ -196,38 +140,6 @@ def limit() -> float:
 def _own_limit() -> float:
     given = os.environ.get(VARIABLE, "")
     return float(given) if given.isdigit() and int(given) else SECONDS
-
-
-class OverdueError(BaseException):
-    """The time is over; no exception that a user's file would handle."""
-
-
-@contextmanager
-def ended_after(seconds: float) -> Iterator[None]:
-    """End the block after some seconds, once Python has the thread again.
-
-    In the main thread alone; elsewhere it takes what it takes.
-
-    Raises:
-        OverdueError: it was ended.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    is_over = False
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if not is_over:
-            raise OverdueError
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        is_over = True
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def importing() -> str | None:
@@ -635,34 +547,12 @@ def _import_name(module: str) -> ModuleType:
 def _importing(where: str) -> Iterator[None]:
     """Import in the block; report what it raises as that of the import."""
     try:
-        with imported(where), _exits_raise(), uncollected():
+        with imported(where), uncollected():
             yield
     except KfuzzError:
         raise
     except (Exception, SystemExit) as error:
         raise _import_failure(error, where) from error
-
-
-@contextmanager
-def _exits_raise() -> Iterator[None]:
-    """Make os._exit raise SystemExit meanwhile, as sys.exit does.
-
-    It would end kfuzz, with the user's exit code and without a word. What the user
-    forks ends by it as ever.
-    """
-    leave, own, meanwhile = os._exit, os.getpid(), True
-
-    def raise_instead(status: int) -> NoReturn:
-        if not meanwhile or os.getpid() != own:
-            leave(status)
-        raise SystemExit(f"os._exit({status})")
-
-    with Patches() as patches:
-        patches.set(os, "_exit", raise_instead)
-        try:
-            yield
-        finally:
-            meanwhile = False
 
 
 def _forget(name: str) -> None:

@@ -4,29 +4,9 @@ import pytest
 
 from kfuzz.app import main
 from kfuzz.cli import doctor as doctor_module
-from kfuzz.cli.doctor import Health, version_check
+from kfuzz.cli.doctor import Health
 
 pytestmark = pytest.mark.usefixtures("project")
-
-
-@pytest.mark.parametrize(
-    ("package", "version", "health"),
-    [
-        ("torch", "2.11.0+cu128", Health.OK),
-        ("torch", "2.10.9", Health.BROKEN),
-        ("torch", "2.14.0", Health.OK),
-        ("torch", "", Health.MISSING),
-        ("triton", "3.5.1", Health.BROKEN),
-        ("numpy", "2", Health.OK),
-        ("hypothesis", "6.9.1", Health.BROKEN),
-    ],
-)
-def test_versions_out_of_range_come_with_the_way_out(
-    package: str, version: str, health: Health
-) -> None:
-    check = version_check(package, version)
-    assert check.health is health
-    assert bool(check.fix) == (health is not Health.OK or version == "2.14.0")
 
 
 @pytest.mark.parametrize(("health", "code"), [(Health.OK, 0), (Health.BROKEN, 5)])
@@ -49,7 +29,7 @@ def test_doctor_tries_everything_for_real(capfd: pytest.CaptureFixture[str]) -> 
     assert main(["doctor"]) == 0
     out = capfd.readouterr().out
     for name in (
-        "child process", "guard zones", "guard pages", "triton interpreter", "corpus"
+        "child process", "guard pages", "triton interpreter", "corpus"
     ):  # fmt: skip
         assert f"ok       {name}: " in out
     assert "untrusted code: contained: memory" in out

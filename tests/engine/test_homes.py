@@ -147,7 +147,6 @@ def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
         capsys, "../kernels.py", "--max-cases", "25", "--report", "markdown=a.md"
     )
     assert code == 1
-    assert "kernels.py::wrong lies outside the project" in text
     [path] = (nested / "corpus").glob("*/*")
     stored = Corpus(nested / "corpus").find(str(path))
     assert stored.finding.target == Target("", "wrong")
@@ -209,7 +208,7 @@ def test_what_is_known_of_a_kernel_hides_nothing_of_its_namesake(
     assert run(capsys, "two.py", "--max-cases", "9")[0] == 1
     assert len(list(Corpus(project / "corpus").entries())) == 2
     # The file has moved: what is known goes with it.
-    (project / "one.py").write_text("from two import wrong\n")
+    (project / "one.py").write_text("import two\n")
     (project / "three.py").write_text(HEADER + WRONG)
     (project / "two.py").unlink()
     assert run(capsys, "three.py", "--max-cases", "9")[0] == 0

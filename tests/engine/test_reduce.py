@@ -110,20 +110,3 @@ def test_two_numbers_of_many_digits_are_less_than_three_of_few():
     case = Case({"x": floats([1001.0, 1001.0, 1002.0], (3,), ("N",))})
     assert cancels(case)
     assert reduced(case, cancels).dims == {"N": 2}
-
-
-def test_neighbours_become_one_dimension_only_where_they_are_one():
-    def at_least_six(case):
-        return case.tensors["x"].numel >= 6
-
-    both = {"x": pinned((2, 3)), "y": pinned((2, 3))}
-    assert reduced(Case(both), at_least_six).dims == {"a": 6}
-    apart = {**both, "y": pinned((2,))}
-    assert len(reduced(Case(apart), at_least_six).tensors["x"].shape) == 2
-    stepped = {**both, "x": pinned((2, 3), strides=(4, 1))}
-    shrunk = reduced(
-        Case(stepped), lambda c: at_least_six(c) and not c.tensors["x"].is_contiguous
-    )
-    assert len(shrunk.tensors["x"].shape) == 2
-    named = Case(both, scalars={"dim": -1})
-    assert len(reduced(named, at_least_six).dims) == 2

@@ -74,14 +74,14 @@ Judged = dict[str, list[str]]
 def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
     """Return what is judged from now on: cases, verdicts and errors, by kernel."""
     judged: Judged = defaultdict(list)
-    learn = Round._learn
+    learn = Round.learn
 
     def told(self: Round, case: Case, report: CaseReport) -> None:
         line = json.dumps([encode(case), encode(report.verdicts), repr(report.ratio)])
         judged[self._kernel.name].append(line)
         learn(self, case, report)
 
-    monkeypatch.setattr(Round, "_learn", told)
+    monkeypatch.setattr(Round, "learn", told)
     return judged
 
 

@@ -2,8 +2,7 @@
 
 import itertools
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,32 +10,19 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-import kfuzz
 from kfuzz.contracts import Operator, kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.budget import Depth, Scale
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.event import ContractTally, Notice, Refusal
+from kfuzz.core.event import ContractTally, Notice
 from kfuzz.core.finding import Fingerprint, Target
-from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search import self_check as watchful
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.engine.search.record import family_of
-from kfuzz.engine.search.self_check import Calibrations, watched
-from kfuzz.evaluation import limits as baselines
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.strategies import tensors
-from tests.helpers.budgets import SIZE_BUDGETS
+from kfuzz.engine.search.self_check import Calibrations
 from tests.helpers.events import finished
 
-Impostor = dict[str, bool]
 _names = map("k{}".format, itertools.count())
 
 
@@ -44,117 +30,15 @@ def bind(operator: Operator, function: Any, **claims: Any) -> BoundKernel:
     return kernel(operator, name=next(_names), **claims)(function)
 
 
-def case(seed: int, family: str = "randn", shape: tuple[int, ...] = (4, 8)) -> Case:
-    axes = tuple(f"d{i}" for i in range(len(shape)))
-    return Case({"x": TensorSpec(shape, axes, "float32", fill=Fill(family, seed))})
-
-
-@pytest.fixture
-def all_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "is_tried", lambda case: not case.pinned)
-
-
-def tried(bound: BoundKernel, *cases: Case, classes: Any = CLASSES) -> list[Impostor]:
-    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
-    reports = [evaluator.judge(c, Depth.SEARCH) for c in cases]
-    assert not any(r.failure or r.error for r in reports)
-    return [r.baselines for r in reports]
-
-
-@pytest.mark.usefixtures("all_tried")
-def test_a_judgement_refuses_what_computes_nothing() -> None:
-    first, second = tried(bind(ops.exp, torch.exp), case(1), case(2))
-    assert first == {"zeros": True, "NaN": True, "a copy of an input": True}
-    assert second == {**first, "the results of the case before": True}
-
-
-@pytest.mark.usefixtures("all_tried")
-def test_a_judgement_without_power_admits_impostors() -> None:
-    def thrice(x: Tensor) -> Tensor:
-        return 3 * x
-
-    vague = Operator(
-        "vague",
-        inputs={"x": tensors("*")},
-        oracle=thrice,
-        error_model=kfuzz.numerics.elementwise(ulps=2.0**40),
-    )
-    told = tried(bind(vague, thrice), case(1), case(2))[1]
-    assert told == {
-        "zeros": False, "NaN": True, "a copy of an input": False,
-        "the results of the case before": False,
-    }  # fmt: skip
-
-
-@pytest.mark.usefixtures("all_tried")
-def test_nothing_is_tried_where_nothing_judges_values() -> None:
-    relu = bind(ops.relu, torch.relu)
-    assert tried(relu, case(1), classes={"K-MEM-01"}) == [{}]
-    pinned = Evaluator(relu, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)).pin(
-        case(1)
-    )
-    assert tried(relu, pinned) == [{}]
-
-
 RELU = bind(ops.relu, torch.relu)
 
 
-def search_of(bound: BoundKernel, *cases: Case, **record: Any) -> Any:
-    """Return the search of a kernel that has visited some cases."""
-    counts = {"cases": 0, "prefiltered": 0, "errors": 0, "refusals": tuple} | record
-    visits = Counter((c.data.dtype, family_of(c)) for c in cases)
+def search_of(bound: BoundKernel) -> Any:
+    """Return the search of a kernel."""
     return SimpleNamespace(
         node_id="a.py::k",
         loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
-        record=SimpleNamespace(baselines={}, visits=visits, **counts),
     )
-
-
-def told(kernel: Any) -> list[tuple[str, str]]:
-    return [(n.about, n.message) for n in watched(kernel, Scale.USUAL)]
-
-
-@pytest.mark.slow
-def test_declared_values_that_never_came_are_named_once_they_were_due() -> None:
-    found: list[Case] = []
-    strategy = strategy_of(RELU, SIZE_BUDGETS["cpu"])
-    assert strategy is not None
-    for seed in range(15):
-        search_round(strategy, found.append, cases=200, seed_value=seed, climb=False)
-    assert told(search_of(RELU, *found)) == []
-
-    def is_left(case: Case) -> bool:
-        fill = case.data.fill
-        return (
-            case.data.dtype != "float16"
-            and fill is not None
-            and (fill.family != "nan1")
-        )
-
-    left = [*filter(is_left, found)]
-    assert told(search_of(RELU, *left[:60])) == []
-    [(about, text)] = told(search_of(RELU, *left))
-    assert about == "unexercised"
-    assert text.endswith("dtype float16, family nan1")
-
-
-def test_more_than_half_rejected_is_told() -> None:
-    refused = (Refusal("a zero-size input", 80, "", ""),)
-    [(about, text)] = told(search_of(RELU, cases=100, refusals=lambda: refused))
-    assert (about, "80 of 100" in text) == ("rejected", True)
-    assert told(search_of(RELU, cases=200, refusals=lambda: refused)) == []
-
-
-def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
-    search = search_of(RELU)
-    search.record.baselines = {
-        "zeros": (8, 0),
-        "NaN": (40, 1),
-        "a copy of an input": (7, 0),
-    }
-    [(about, text)] = told(search)
-    assert about == "impostor"
-    assert "zeros" in text
 
 
 def warned(
@@ -168,50 +52,7 @@ def warned(
     return list(calibrations.warn([search_of(bound)], [result]))
 
 
-@pytest.fixture
-def statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what puts statements in place of those that are shipped, by version."""
-
-    def ship(here: str, **states: str) -> None:
-        for name, state in states.items():
-            kernels = [
-                {"operator": "relu", "contracts": {"K-VAL-01": {"calibration": state}}}
-            ]
-            version = name[1:].replace("_", ".")
-            (tmp_path / f"torch-{version}-cpu.json").write_text(
-                json.dumps({"statement": {"kernels": kernels}})
-            )
-        monkeypatch.setattr(watchful, "version_of", lambda distribution: here)
-        monkeypatch.setattr(watchful, "_KEPT", tmp_path)
-
-    return ship
-
-
-@pytest.mark.parametrize(
-    ("here", "expected"),
-    [
-        ("2.9.1+cpu", ["ships for torch 2.13, for there is none for 2.9"]),
-        ("2.13.0", []),
-        ("2.12.0", ["ships for torch 2.13, for there is none for 2.12"]),
-        ("2.14.0a0+git1", ["ships for torch 2.13, for there is none for 2.14"]),
-    ],
-)
-def test_what_another_version_is_worth_is_told_as_such(
-    here: str, expected: list[str], statements: Callable[..., None]
-) -> None:
-    statements(here, v2_13="sound")
-    notices = warned(Calibrations("interpret", None), RELU, ["K-VAL-01"])
-    for notice, part in zip(notices, expected, strict=True):
-        assert part in notice.message
-    own = replace(ops.relu, name="my_relu")  # no statement is asked about it
-    notices = warned(Calibrations("cpu", None), bind(own, torch.relu))
-    assert [n.message.partition(":")[0] for n in notices] == ["uncalibrated here"]
-
-
-def test_contracts_that_nothing_calibrates_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(watchful, "version_of", lambda distribution: "2.13.0+cpu")
+def test_contracts_that_nothing_calibrates_are_reported() -> None:
     # No unstable formula of relu is in use; those of others are told from stable ones.
     assert warned(Calibrations("cpu", None), RELU) == []
     own = replace(ops.relu, name="my_relu")

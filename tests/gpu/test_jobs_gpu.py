@@ -40,14 +40,14 @@ def searched(
 def judged(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, str]]]:
     """Return the device and each case with its verdicts from now on, by kernel."""
     made: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    learn = Round._learn
+    learn = Round.learn
 
     def told(self: Round, case: Case, report: CaseReport) -> None:
         line = json.dumps([encode(case), encode(report.verdicts)])
         made[self._kernel.name].append((self._kernel.device, line))
         learn(self, case, report)
 
-    monkeypatch.setattr(Round, "_learn", told)
+    monkeypatch.setattr(Round, "learn", told)
     return made
 
 

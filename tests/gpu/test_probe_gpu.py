@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.features.lab.probe import verb as readings
 from kfuzz.features.lab.probe.search import Probing
+from kfuzz.features.lab.probe.sums import Outcome, Reading
+from kfuzz.features.lab.probe.verb import KernelReadings
 
 pytestmark = pytest.mark.gpu
 PLATFORM = "kfuzz.contracts.platform"

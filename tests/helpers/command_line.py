@@ -54,7 +54,6 @@ class Engine:
         config: ReplayConfig,
         *,
         stop: threading.Event,
-        notify: Callable[[str], None],
     ) -> Iterator[ReplayResult]:
         self.replays.append(config)
         self.replayed += stored

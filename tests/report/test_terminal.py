@@ -205,7 +205,7 @@ def test_the_page_of_a_finding_tells_everything(tmp_path: Path) -> None:
         "off by 3",
         "kernels/mine.py::softmax",
         "3 elements, 3 non-zero",
-        "    1 1 1",
+        "[1, 1, 1]",
         "dim = -1",
         "n = 4 passes",
         "a size that is no multiple of the block",

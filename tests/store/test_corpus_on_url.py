@@ -211,7 +211,7 @@ def test_a_server_that_is_gone_is_told_and_the_next_command_writes(
     assert len(caplog.records) == 1  # it is left alone for a while
     with pytest.raises(StorageError) as told:
         mirror.finish()
-    for part in (url, "reset by peer", str(one.root), "3 changes"):
+    for part in (url, "reset by peer", str(one.root), "the next command"):
         assert part in str(told.value)
     with pytest.raises(StorageError, match="reset by peer"):
         machine("one")

@@ -270,17 +270,6 @@ def test_the_cpu_is_no_device_for_cuda() -> None:
         backend_of(CPU).loader(CPU)
 
 
-def test_compilers_go_with_the_build_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BuildError, match="this torch is for AMD's"):
-        compilers.chosen("nvcc", hip=True)
-    with pytest.raises(BuildError, match="not for them"):
-        compilers.chosen("hipcc", hip=False)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(compilers, "_found", lambda *names: None)
-    with pytest.raises(BuildError, match="no hipcc"):
-        compilers.chosen("auto", hip=True)
-
-
 def test_a_compiler_of_its_own_is_run_on_the_source(tmp_path: Path) -> None:
     program = tmp_path / "nvcc"
     program.write_text(

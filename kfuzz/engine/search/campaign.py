@@ -52,7 +52,7 @@ from kfuzz.engine.search.found import (
     taken_to_minimum,
 )
 from kfuzz.engine.search.preconditions import (
-    Bindings,
+    examine_bindings,
     jobs_of,
     kernels_of,
     no_fences,
@@ -71,13 +71,12 @@ from kfuzz.engine.search.schedule import (
     Scheduler,
     finished_of,
     line_of,
-    outside_notices,
     outside_of,
 )
-from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.engine.search.self_check import Calibrations
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
-from kfuzz.engine.workers.runner import keep_sound, runner_of
+from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
 from kfuzz.execution.device import collectives
 from kfuzz.execution.processes.child import Child
@@ -148,8 +147,6 @@ def run_kernels(
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     with closing(backend):
         require(config, backend.on)
-        for why in keep_sound(backend):
-            yield Notice("", why)
         proofs = None if prover is None else prover(config)
         with nullcontext() if proofs is None else closing(proofs):
             campaign = Campaign(config, stop, backend, loaded, classes, proofs)
@@ -219,8 +216,7 @@ class Campaign:
                 )
                 for k in self.kernels
             }
-        on_host = not backend.on.has.asynchronous
-        self.bindings = Bindings(self.kernels, on_host=on_host)
+        examine_bindings(self.kernels, on_host=not backend.on.has.asynchronous)
 
     def open(self, kernel: KernelSearch) -> None:
         """Get a kernel ready that has not been judged yet, as start-up.
@@ -231,7 +227,6 @@ class Campaign:
         with self.clock.opening():
             if not self.guided:
                 kernel.runner.open()
-                self.bindings.compare(kernel)
 
     def close(self, kernel: KernelSearch) -> None:
         """End the children of a kernel."""
@@ -294,7 +289,6 @@ class Campaign:
             jobs=self.jobs,
             outside=outside,
         )
-        yield from outside_notices(outside)
         if self.no_collective:
             text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
             yield Notice("", text)
@@ -326,8 +320,6 @@ class Campaign:
             made = finished_of(kernel, self.classes, ending=ending, proof=proof)
             yield made
             finished.append(made)
-            if not kernel.loaded.target.reference:  # judged by a rule of its own
-                yield from watched(kernel, self.config.scale)
         if self.no_collective == "" and not any(k.collected for k in self.kernels):
             needed = collectives.USUAL_SECONDS / SHARE
             text = f"no kernel ran beside a collective: each needs {needed:.0f} s"

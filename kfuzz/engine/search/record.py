@@ -23,22 +23,6 @@ from kfuzz.core.verdict import (
     Verdict,
     output_of,
 )
-from kfuzz.engine.workers.runner import lost_memory
-
-
-def family_of(case: Case) -> str:
-    """Return the value family of a case's first floating argument."""
-    fill = case.data.fill
-    return fill.family if fill else "pinned"
-
-
-def families_of(batch: Burst) -> list[str]:
-    """Return the families of a batch's first floating argument, one for each group."""
-    data, own = batch.case.data, family_of(batch.case)
-    name = next(n for n, spec in batch.case.tensors.items() if spec is data)
-    groups = range(min(1 + len(batch.families), batch.members))
-    return [batch.family(name, group) or own for group in groups]
-
 
 # What a kernel declines: which aspect of the cases it raised on may be why.
 
@@ -169,9 +153,6 @@ _VALUES: Final = frozenset({"K-VAL-01", "K-GRD-01"})
 _BESIDE: Final = frozenset({"K-MEM-02"})
 DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 """Classes that further probes may tell apart."""
-# Cases in which memory ran out, after which that is what the kernel does: it takes
-# seconds each time.
-_OUT_OF_MEMORY: Final = 3
 _DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
 
 
@@ -187,9 +168,6 @@ class Record:
         batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
         worst: greatest |error| / tolerance of a case without failure.
-        visits: cases by dtype and value family of the first floating argument; the
-            items of one group of a batch are one.
-        baselines: by kind, on how many cases one was tried and on how many rejected.
         notices: what a person should know, and whether it was reported.
     """
 
@@ -200,8 +178,6 @@ class Record:
     batches: int = 0
     errors: int = 0
     worst: float = 0.0
-    visits: Counter[tuple[str, str]] = field(default_factory=Counter)
-    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     notices: dict[str, bool] = field(default_factory=dict)
     _kept: Counter[str] = field(default_factory=Counter)
     _broken: Counter[str] = field(default_factory=Counter)
@@ -212,7 +188,6 @@ class Record:
     _judged: set[str] = field(default_factory=set)
     _unsupported: set[str] = field(default_factory=set)
     _lacks_gpu: bool = False
-    _memory: int = 0
     _on_elements: bool = False
     _decided: int = 0
     _structures: Counter[int] = field(default_factory=Counter)
@@ -234,22 +209,12 @@ class Record:
         """
         return self._lacks_gpu and not self._on_elements
 
-    @property
-    def hoards(self) -> bool:
-        """Whether memory runs out so often that more cases would only take time."""
-        return self._memory >= _OUT_OF_MEMORY and 3 * self._memory >= self.cases
-
     def take(self, case: Case, report: CaseReport) -> None:
         """Count what one case teaches."""
         self.cases += 1
         dtype = case.data.dtype
-        self.visits[dtype, family_of(case)] += 1
-        for kind, rejected in report.baselines.items():
-            tried, times = self.baselines.get(kind, (0, 0))
-            self.baselines[kind] = tried + 1, times + rejected
         if report.error is not None:
             self.errors += 1
-            self._memory += lost_memory(report)
             self.notice(f"could not be judged: {report.error}")
         if report.unsupported is not None:
             self._unsupported.add(dtype)
@@ -339,8 +304,6 @@ class Record:
         if made.unsupported or made.error or made.lost:
             return
         case = batch.case
-        for family in families_of(batch) if made.passed else ():
-            self.visits[case.data.dtype, family] += 1
         self.cases += made.passed
         self.prefiltered += made.passed
         self.batches += 1

@@ -14,7 +14,7 @@ from typing import Final
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.core.budget import MEMBERS, Burst, Depth, Screened, SizeBudget, Suspect
-from kfuzz.core.errors import HarnessError, KfuzzError
+from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
@@ -42,7 +42,6 @@ from kfuzz.engine.workers.zygotes import runs_on
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
 from kfuzz.execution.device.backends import Batches
-from kfuzz.execution.processes.wire import VARIABLE as MEMORY
 from kfuzz.strategies.cases import bursts
 from kfuzz.targets.load import LoadedKernel
 
@@ -281,12 +280,7 @@ class Round:
         known = due and not self._is_new(case, report)
         if known and is_fault(report):
             case, report = self._located(case, report)
-        self._learn(case, report)
-        if self._kernel.record.hoards:
-            raise HarnessError(
-                "memory runs out in most cases, so that no more are judged",
-                fix=f"{MEMORY}=MiB gives a child more than half of what is free",
-            )
+        self.learn(case, report)
         if known:
             report = self._diagnosed(case, report)
         if accused is not None and alone is False and report.failure is None:
@@ -307,29 +301,6 @@ class Round:
             f"a call had not returned after {seconds:.0f} s when the run ended, at "
             f"{', '.join(shapes)}: it may hang; use a longer `--max-time` to find out"
         )
-
-    def take(self, case: Case, report: CaseReport) -> None:
-        """Take what a child besides the runner's says of a case; never raises.
-
-        A failure whose symptom is due, and what that child could not judge, is judged
-        anew: nothing is reported on its word.
-        """
-        if self.over:
-            return
-        failure = report.failure
-        if failure is not None:
-            symptom = failure.signature(self._kernel.name).symptom
-            times = self._kernel.symptoms[symptom] + 1
-            if _is_diagnosed(times):
-                self.judge(case)
-            # Also where it is not shown there.
-            self._kernel.symptoms[symptom] = max(times, self._kernel.symptoms[symptom])
-            if _is_diagnosed(times):
-                return
-        if report.error is not None or report.suspicion is not None:
-            self.judge(case)
-            return
-        self._learn(case, report)
 
     def judge_beside_collective(self) -> None:
         """Judge the last case that conforms once more, beside a collective.
@@ -393,9 +364,9 @@ class Round:
         """
         symptom = (*failure.signature(self._kernel.name).symptom, *apart)
         self._kernel.symptoms[symptom] += 1
-        return _is_diagnosed(self._kernel.symptoms[symptom])
+        return is_diagnosed(self._kernel.symptoms[symptom])
 
-    def _learn(self, case: Case, report: CaseReport) -> None:
+    def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case teaches."""
         self._kernel.learn(case, report)
         if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
@@ -447,7 +418,7 @@ class Round:
         return report
 
 
-def _is_diagnosed(times: int) -> bool:
+def is_diagnosed(times: int) -> bool:
     """Whether an occurrence of a symptom, counted from 1, is diagnosed."""
     return times <= DIAGNOSED or times & (times - 1) == 0
 

@@ -5,7 +5,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from kfuzz.core.errors import (
     class_name,
     message_of,
 )
-from kfuzz.core.event import KernelFinished, KernelProof, Notice
+from kfuzz.core.event import KernelFinished, KernelProof
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
 from kfuzz.targets.load import LoadedKernel
@@ -174,16 +174,6 @@ slice: they hold memory, on a GPU a context."""
 def outside_of(kernels: Sequence[LoadedKernel]) -> dict[str, str]:
     """Return what `--target` takes for the kernels outside the project, by node id."""
     return {k.node_id: k.outside for k in kernels if k.outside}
-
-
-def outside_notices(outside: Mapping[str, str]) -> Iterator[Notice]:
-    """Yield what a person should know of kernels outside the project."""
-    if outside:
-        first, *others = outside
-        shown = f"{first} and {len(others)} more" if others else first
-        verb = "lie" if others else "lies"
-        text = f"{shown} {verb} outside the project: findings do not say where, so that"
-        yield Notice("", f"{text} replaying one takes the --target printed with it")
 
 
 def finished_of(

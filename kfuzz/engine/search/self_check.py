@@ -1,4 +1,4 @@
-"""What a run warns of in itself: where its verdicts rest on less than they seem to."""
+"""What is known about the power of contracts: those of which a run warns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -8,77 +8,19 @@ from typing import Any, Final
 from kfuzz.contracts import platform
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.core.budget import Scale
 from kfuzz.core.event import KernelFinished, Notice
-from kfuzz.core.finding import version_of
 from kfuzz.core.statement import Soundness
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.store import files as strict_json
 from kfuzz.store.files import read_calibration
-from kfuzz.strategies.values import allowed_families, kept_to
 
-REJECTED: Final = "rejected"
-UNEXERCISED: Final = "unexercised"
-IMPOSTOR: Final = "impostor"
 UNCALIBRATED: Final = "uncalibrated"
-
-TRIED: Final = 8
-"""Cases on which a trivial baseline was tried before a run reports that none rejected
-it: on one or a few the judgement may rightly have no power."""
-
-DUE: Final = 50
-"""Cases for each declared value, after which one that never came is reported."""
-LEAST: Final = 50
-"""Cases after which the share of those rejected says something."""
 
 # What is named of a longer list.
 _NAMED: Final = 4
 _KEPT: Final = Path(platform.__file__).parent / "statements"
-
-
-def watched(kernel: KernelSearch, scale: Scale) -> Iterator[Notice]:
-    """Yield what a kernel's search gives cause to warn of, at its end.
-
-    Large cases have few families, whatever is declared.
-    """
-    record, node = kernel.record, kernel.node_id
-    own, refused = record.cases - record.prefiltered, record.refusals()
-    rejected = sum(refusal.cases for refusal in refused)
-    if own >= LEAST and 2 * rejected > own:
-        text = f"more than half of its cases were rejected, {rejected} of {own}"
-        yield Notice(node, text, REJECTED)
-    if scale is Scale.USUAL and (missing := _unexercised(kernel)):
-        text = f"declared and never exercised: {', '.join(missing)}"
-        yield Notice(node, text, UNEXERCISED)
-    for kind, (tried, times) in record.baselines.items():
-        if tried >= TRIED and not times:
-            text = (
-                f"a trivial baseline passes: {kind} in place of the results was "
-                f"accepted in all {tried} cases tried, so its values are hardly judged"
-            )
-            yield Notice(node, text, IMPOSTOR)
-
-
-def _unexercised(kernel: KernelSearch) -> list[str]:
-    """Return the dtypes and value families that should have come long ago."""
-    visits, bound = kernel.record.visits, kernel.loaded.kernel
-    tensors, claims = bound.operator.tensors, bound.declaration
-    passed = [tensors[n] for n in bound.arguments.tensors if n in tensors]
-    floats = [p for p in passed if p.kind == "float"]
-    wanted: dict[str, set[str]] = {}
-    if any(not p.dtype for p in floats):
-        wanted["dtype"] = {*claims.dtypes}
-    if floats and floats[0].role == "data":  # weights and masks are mostly tame
-        wanted["family"] = {*kept_to(floats[0].domain, allowed_families(claims))}
-    came = {"dtype": {d for d, _ in visits}, "family": {f for _, f in visits}}
-    return [
-        f"{trait} {name}"
-        for trait, names in wanted.items()
-        if visits.total() >= DUE * len(names)
-        for name in sorted(names - came[trait])
-    ]
 
 
 class Calibrations:
@@ -95,11 +37,9 @@ class Calibrations:
 
     def __init__(self, device: str, file: Path | None) -> None:
         self._read = None if file is None else read_calibration(file)
-        # Of the statement that kfuzz ships, and torch's version with which it was made.
         self._states: Mapping[tuple[str, str], str] = {}
-        self._version = ""
         if file is None and (shipped := shipped_statement(device)) is not None:
-            self._states, self._version = _states(shipped), _version(shipped)
+            self._states = _states(shipped)
 
     def state_of(self, contract: str, operator: Operator) -> str:
         """Return what is known about a class on an operator; sound if nothing is."""
@@ -119,7 +59,6 @@ class Calibrations:
             finished: their results, in the same order.
         """
         found: dict[str, dict[str, None]] = {}
-        asked = False  # whether the statement that kfuzz ships was
         for kernel, result in zip(kernels, finished, strict=True):
             operator = kernel.loaded.kernel.operator
             if kernel.loaded.target.reference:
@@ -127,7 +66,6 @@ class Calibrations:
             for name, tally in result.contracts.items():
                 if tally.verdict not in (Verdict.CONFORMS, Verdict.VIOLATES):
                     continue
-                asked |= operator.name_in_contracts in OPERATORS
                 if self.state_of(name, operator) != Soundness.SOUND:
                     found.setdefault(operator.name_in_contracts, {})[name] = None
         if found:
@@ -141,29 +79,12 @@ class Calibrations:
                 "kernels show that these contracts distinguish them",
                 UNCALIBRATED,
             )
-        if asked and self._version and self._version != (here := _installed()):
-            yield Notice(
-                "",
-                "which contracts are calibrated is what kfuzz ships for torch "
-                f"{self._version}, for there is none for {here}: "
-                "use `kfuzz calibrate` and --calibration for this one",
-                UNCALIBRATED,
-            )
-
-
-def _installed() -> str:
-    """Return torch's version here, as statements are named: "2.13"."""
-    return ".".join(version_of("torch").partition("+")[0].split(".")[:2])
 
 
 def shipped_statement(device: str) -> Path | None:
     """Return the statement that kfuzz ships for a backend, None if there is none."""
     kind = BACKENDS[device].torch_type
     return next(_KEPT.glob(f"torch-*-{kind}.json"), None)
-
-
-def _version(statement: Path) -> str:
-    return statement.name.split("-")[1]
 
 
 @cache

@@ -5,7 +5,6 @@ import re
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -13,15 +12,12 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import Burst, Depth, Screened, SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import (
-    BackendError,
     BindingError,
     BuildError,
     HarnessError,
-    KfuzzError,
 )
 from kfuzz.core.finding import Finding, Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case, Edge
@@ -32,6 +28,7 @@ from kfuzz.core.verdict import (
     CaseReport,
     Failure,
     Kind,
+    Observed,
     Verdict,
 )
 from kfuzz.engine.workers.children import (
@@ -1013,61 +1010,3 @@ def runner_of(
             partial(backend.own_zygote, device),
         )
     return Runner(loaded, place, fork, expired=expired, anew=anew)
-
-
-# Trying the GPUs of a run, so that one that is broken judges nothing.
-
-SERVE: Final = "kfuzz.execution.device.backends:serve"
-PATIENCE_SECONDS: Final = 60.0
-"""Importing torch and creating a context, on a machine that is busy."""
-
-
-def keep_sound(backend: Backend) -> list[str]:
-    """Leave out the devices of a backend that do not work; one alone is not tried.
-
-    What is wrong with one alone shows in each of its children, which say so. A load
-    past the end that passes speaks against a device only where it faults on another:
-    else it is the driver's way, and what goes unseen is told of the whole run.
-
-    Returns:
-        What was left out, and why.
-
-    Raises:
-        BackendError: if nothing is left.
-    """
-    if len(backend.devices) < 2 or not backend.isolated:
-        return []
-    with ThreadPoolExecutor(len(backend.devices)) as pool:
-        made = pool.map(partial(tried, backend), backend.devices)
-        told = dict(zip(backend.devices, made, strict=True))
-    faults = any(not ailment and not passed for _, ailment, passed in told.values())
-    left_out = {
-        device: f"{device} ({uuid}) is left out: "
-        + (ailment or "a planted load past the end passes, on others it faults")
-        for device, (uuid, ailment, passed) in told.items()
-        if ailment or (passed and faults)
-    }
-    sound = tuple(each for each in backend.devices if each not in left_out)
-    if not sound:
-        raise BackendError(
-            f"no device works: {'; '.join(left_out.values())}",
-            fix="kfuzz doctor prints what each can do",
-        )
-    backend.use(sound)
-    return list(left_out.values())
-
-
-def tried(backend: Backend, device: str) -> tuple[str, str, bool]:
-    """Return how a device of a backend fares.
-
-    Returns:
-        Its UUID, "" where it could not say; why it cannot be used, "" where it can;
-        whether a load past the end of an argument passed that should fault.
-    """
-    try:
-        with backend.fork(lambda: True, device=device, serve=SERVE) as child:
-            asked = {"device": backend.called(device)}
-            told = child.request(asked, PATIENCE_SECONDS)
-    except KfuzzError as error:
-        return "", str(error).partition("\n")[0], False
-    return told["uuid"], told["ailment"], told["passed"]

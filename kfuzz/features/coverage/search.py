@@ -23,7 +23,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.case_drawing import round_seed, search_round
-from kfuzz.engine.search.round import KernelSearch, Round
+from kfuzz.engine.search.round import KernelSearch, Round, is_diagnosed
 from kfuzz.engine.workers.children import Children, Served
 from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
@@ -107,7 +107,31 @@ class CoverageSearch:
                 if report is None:
                     this_round.judge(case)
                 else:
-                    this_round.take(case, report)
+                    self._take(this_round, case, report)
+
+    def _take(self, this_round: Round, case: Case, report: CaseReport) -> None:
+        """Take what this child reports of a case; never raises.
+
+        A failure whose symptom is due, and what this child could not judge, is judged
+        anew: nothing is reported on its word.
+        """
+        if this_round.over:
+            return
+        failure, counts = report.failure, self._kernel.symptoms
+        if failure is not None:
+            symptom = failure.signature(self._kernel.name).symptom
+            times = counts[symptom] + 1
+            due = is_diagnosed(times)
+            if due:
+                this_round.judge(case)
+            # Also where it is not shown there.
+            counts[symptom] = max(times, counts[symptom])
+            if due:
+                return
+        if report.error is not None or report.suspicion is not None:
+            this_round.judge(case)
+            return
+        this_round.learn(case, report)
 
     def close(self) -> None:
         """End the child."""

@@ -171,7 +171,10 @@ BEAT_SECONDS: Final = 2.0
 """Between two reports of a unit that has nothing to report but its progress."""
 _LOOK_SECONDS: Final = 0.2
 TRIAL_SECONDS: Final = 180.0
-"""Of a canary: importing torch and creating a context on a machine that is busy."""
+"""Of a canary, with the process that asks for it."""
+CANARY_SECONDS: Final = 60.0
+"""Importing torch and creating a context, on a machine that is busy."""
+_CANARY: Final = "kfuzz.execution.device.backends:serve"
 # What is wrong with what was asked, wherever it is done.
 _FINAL: Final = (UsageError, BindingError, NothingToRunError, DecodeError)
 
@@ -391,12 +394,13 @@ def _happened(event: Any) -> tuple[Any, Finding | None]:
 
 
 def _tried(device: str) -> tuple[str, str]:
-    from kfuzz.engine.workers.runner import tried
     from kfuzz.engine.workers.zygotes import Backend
 
     with closing(Backend(device)) as backend:
-        uuid, ailment, _ = tried(backend, backend.devices[0])
-    return ailment, uuid
+        asked = {"device": backend.device}
+        with backend.fork(lambda: True, serve=_CANARY) as child:
+            answer = child.request(asked, CANARY_SECONDS)
+    return answer["ailment"], answer["uuid"]
 
 
 # A cluster of Ray: it chooses where a unit runs, and does those again that are lost.

@@ -6,12 +6,15 @@ Its cases are judged in the campaign's process, while its calls run in a child.
 import hashlib
 import math
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.binding import BoundKernel
@@ -689,9 +692,9 @@ class Judging:
         """Return the problem; None where opening it takes longer than an import may."""
         path, seconds = self._config.reference.resolve(), load.limit()
         try:
-            with load.ended_after(seconds), load.imported(str(path)):
+            with ended_after(seconds), load.imported(str(path)):
                 return open_problem(path, self._device)
-        except load.OverdueError:
+        except OverdueError:
             self._given_up = (
                 f"opening the reference was given up after {seconds:.0f} s: "
                 f"{load.way_out(seconds)}"
@@ -883,3 +886,38 @@ class Judging:
 def _was_cut_off(judged: Judged | None) -> bool:
     """Whether a call had not returned before anything could be decided."""
     return bool(judged and judged.candidate.sandbox.cut_off and not judged.tried.passed)
+
+
+# A block in the main thread that has its time.
+
+
+class OverdueError(BaseException):
+    """The time is over; no exception that a user's file would handle."""
+
+
+@contextmanager
+def ended_after(seconds: float) -> Iterator[None]:
+    """End the block after some seconds, once Python has the thread again.
+
+    In the main thread alone; elsewhere it takes what it takes.
+
+    Raises:
+        OverdueError: it was ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_over = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if not is_over:
+            raise OverdueError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        is_over = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -12,10 +12,9 @@ from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
-from kfuzz.features.coverage.child import padded
+from kfuzz.features.coverage.child import named_sizes, own_functions, padded
 from kfuzz.features.coverage.search import require
 from kfuzz.targets.load import load_all
-from kfuzz.targets.own_code import named_sizes, own_functions
 from tests.helpers.budgets import SIZE_BUDGETS
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +89,7 @@ def test_bodies_are_python_in_the_interpreter_alone() -> None:
     text = f"""
 from pathlib import Path
 from kfuzz.targets.load import load_all
-from kfuzz.targets.own_code import own_functions
+from kfuzz.features.coverage.child import own_functions
 [loaded] = load_all(("{BRANCHES}:relu_narrow_body",), root=Path("."))
 body = loaded.kernel.function.__globals__["branching_kernel"]
 print(body.rewrite() in own_functions(loaded.kernel))

@@ -32,7 +32,7 @@ from kfuzz.core.statement import (
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors, streamed
-from kfuzz.engine.workers.runner import charged, is_fault, keep_sound, runner_of
+from kfuzz.engine.workers.runner import charged, is_fault, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
@@ -218,9 +218,6 @@ class Pool:
         cases: see `share`.
         seed: everything drawn depends on it.
         jobs: children; 0 for one for each processor, or for each GPU.
-
-    Attributes:
-        left_out: the devices that do not work, and why; known once it is open.
     """
 
     def __init__(
@@ -236,7 +233,6 @@ class Pool:
         self._on = sharing(native.torch_type)
         self._backends: dict[str, Backend] = {}
         self._mine = threading.local()
-        self.left_out: list[str] = []
 
     def __enter__(self) -> "Pool":
         for on in self._on:
@@ -244,7 +240,6 @@ class Pool:
             # What witnesses print as they die is what they are there for.
             backend.quiet = True
             self._backends[on.name] = backend
-            self.left_out += keep_sound(backend)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -379,7 +374,6 @@ def calibrate(
     jobs: int = 0,
     stop: threading.Event,
     entries: Sequence[Entry] | None = None,
-    notify: Callable[[str], None] = lambda why: None,
 ) -> Iterator[Outcome | Calibration]:
     """Search the witnesses; yield what each shows, then the calibration.
 
@@ -394,7 +388,6 @@ def calibrate(
         stop: set from outside to end with what there is: contracts of which a witness
             was not searched are uncalibrated then.
         entries: the witnesses; all of the device by default.
-        notify: takes which GPUs are left out, and why.
 
     Raises:
         UsageError: if a glob matches no contract.
@@ -408,8 +401,6 @@ def calibrate(
     outcomes: dict[str, Outcome] = {}
     # A calibration is about one kind of device.
     with Pool(alike(backend, devices), cases=cases, seed=seed, jobs=jobs) as pool:
-        for why in pool.left_out:
-            notify(why)
         for outcome in pool.search(chosen, stop):
             outcomes[outcome.kernel] = outcome
             yield outcome

@@ -27,7 +27,6 @@ from kfuzz.cli.streams import (
     code_of_search,
     consume,
     follow,
-    note,
     report_stream,
     stopping,
 )
@@ -336,7 +335,6 @@ def calibrate(
             device=device,
             jobs=jobs or 0,
             stop=stop,
-            notify=note,
         )
         consume(items, feed, stop)
         if format == "json":

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.core.declaration import Accumulator
 from kfuzz.core.dtypes import DTYPES, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case
@@ -16,6 +15,8 @@ from kfuzz.features.lab.probe.sums import (
     SHORT,
     SIZES,
     Inapplicable,
+    Outcome,
+    Reading,
     Row,
     Subject,
     Unobserved,

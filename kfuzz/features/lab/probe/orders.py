@@ -6,14 +6,17 @@ from contextlib import suppress
 from itertools import chain, pairwise
 from typing import Final
 
-from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading, Tree
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.recipe import Case
 from kfuzz.features.lab.probe.sums import (
     ONES,
+    Claim,
     Inapplicable,
+    Outcome,
+    Reading,
     Row,
     Subject,
+    Tree,
     Unobserved,
     number,
     precision,

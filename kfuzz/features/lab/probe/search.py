@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.core.errors import BuildError, UsageError, suggestion
 from kfuzz.core.event import (
     ContractTally,
@@ -24,13 +23,13 @@ from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.engine.search.schedule import outside_notices, outside_of
+from kfuzz.engine.search.schedule import outside_of
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.features.lab.probe.sums import Subject, data_format
-from kfuzz.features.lab.probe.verb import NAMES, readings
+from kfuzz.features.lab.probe.sums import Outcome, Reading, Subject, data_format
+from kfuzz.features.lab.probe.verb import NAMES, KernelReadings, readings
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
@@ -91,7 +90,6 @@ class Probing:
             names = tuple(k.node_id for k in loaded)
             outside = outside_of(loaded)
             yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
-            yield from outside_notices(outside)
             for kernel in loaded:
                 turns = self._turns(kernel, backend)
                 try:

@@ -10,15 +10,70 @@ import random
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.arithmetic_facts import Observed, Outcome, Reading
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Accumulator, Declaration
 from kfuzz.core.dtypes import DTYPES, number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, Scalar, TensorSpec
+from kfuzz.core.verdict import Observed
+
+# What probes see of a kernel's arithmetic, and what they say of it.
+
+Tree: TypeAlias = int | tuple["Tree", ...]
+"""An order of additions: the number of a term, or the trees whose sums are added."""
+
+Claim: TypeAlias = bool | str | tuple[str, ...]
+"""The value of a declaration."""
+
+
+class Outcome(StrEnum):
+    """How what a kernel is stands to what it declares."""
+
+    AS_DECLARED = "as declared"
+    BETTER = "better"
+    DIFFERS = "differs"
+    NOT_APPLICABLE = "not applicable"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one probe says of one kernel and format.
+
+    Attributes:
+        probe: the probe's name.
+        dtype: format of the data.
+        output: format of the results.
+        found: what the arithmetic is, in words; "" where that is not known.
+        declared: what the kernel declares of it, "" where nothing.
+        outcome: how the two stand to one another.
+        reason: why, where that does not show.
+        terms: how many terms the sums had; 0 where none were made.
+        tree: the order of additions, where one was found.
+        claims: keywords of `kfuzz.kernel` that declare what was found.
+        observed: raw observations, one line each.
+        finding: id of the finding that a difference is.
+        witnesses: cases that should show the difference to the contracts.
+    """
+
+    probe: str
+    dtype: str
+    output: str
+    found: str
+    declared: str
+    outcome: Outcome
+    reason: str = ""
+    terms: int = 0
+    tree: Tree | None = None
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    observed: tuple[str, ...] = ()
+    finding: str = ""
+    witnesses: tuple[Case, ...] = field(default=(), repr=False)
+
 
 # Rows of terms as bytes: most elements alike, a few of their own.
 

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, TextIO
 
 from rich.console import Console
@@ -24,17 +24,77 @@ from kfuzz.cli.settings import (
     targets_argument,
 )
 from kfuzz.cli.streams import ExitCode, Outcome, consume, report_stream, stopping
-from kfuzz.core.arithmetic_facts import KernelReadings, Reading
-from kfuzz.core.arithmetic_facts import Outcome as Stands
+from kfuzz.core.declaration import Accumulator
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
 from kfuzz.features.lab.probe import arithmetic, orders
 from kfuzz.features.lab.probe.orders import height, outline
-from kfuzz.features.lab.probe.sums import Inapplicable, Subject, Unobserved
+from kfuzz.features.lab.probe.sums import (
+    Claim,
+    Inapplicable,
+    Reading,
+    Subject,
+    Unobserved,
+)
+from kfuzz.features.lab.probe.sums import Outcome as Stands
 from kfuzz.report.text import one_line
 from kfuzz.targets import load
 
 DEFAULT_TIME: Final = "5m"
+
+
+@dataclass(frozen=True)
+class KernelReadings:
+    """All readings of one kernel.
+
+    Attributes:
+        kernel: node id.
+        operator: operator name.
+        readings: by format, then in the order of the probes.
+        calls: calls of the kernel that were made for them.
+        narrowed: the declared formats that were probed, where not all were.
+    """
+
+    kernel: str
+    operator: str
+    readings: tuple[Reading, ...]
+    calls: int = 0
+    narrowed: tuple[str, ...] = ()
+
+    @property
+    def says_something(self) -> bool:
+        """Whether any probe found what the arithmetic is."""
+        return any(reading.found for reading in self.readings)
+
+    @property
+    def claims(self) -> dict[str, Claim]:
+        """What all formats together would declare.
+
+        A claim that formats contradict each other in is left out: one declaration
+        holds for all of them. Of heights the greatest is taken, and a height never
+        goes without the sizes at which it was found.
+        """
+        dtypes = {(r.dtype, r.output) for r in self.readings}
+        found: dict[str, dict[tuple[str, str], Claim]] = {}
+        for reading in self.readings:
+            for key, value in reading.claims.items():
+                found.setdefault(key, {})[reading.dtype, reading.output] = value
+        made: dict[str, Claim] = {}
+        for key, given in found.items():
+            values = set(given.values())
+            models = [Accumulator.parse(v) for v in values if key == "accumulator"]
+            if given.keys() != dtypes:
+                continue
+            if len(values) == 1:
+                made[key] = next(iter(values))
+            elif models and all(m.model == "blocked" for m in models):
+                made[key] = str(max(models, key=lambda m: m.count))
+        if "shape_class" in found and not {"shape_class", "accumulator"} <= set(made):
+            made.pop("shape_class", None)
+            made.pop("accumulator", None)
+        if made and self.narrowed:
+            made["dtypes"] = self.narrowed
+        return made
 
 
 def probe(
