@@ -170,7 +170,7 @@ def declined(kernel: BoundKernel, case: Case) -> str:
         return "its oracle takes one case at a time"
     if claims.nonfinite == "raise":
         return "it has to raise on some items"
-    if case.large or case.pinned or case.collective:
+    if case.large or case.pinned:
         return "it is a case of its own"
     for spec in case.tensors.values():
         indices = spec.fill if spec.below else None
