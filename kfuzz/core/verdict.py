@@ -4,12 +4,12 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import Case, TensorSpec
 
 # Names of results: "y"; of a list "parts[]" of tensors "parts[0]", "parts[1]", ….
 #
@@ -703,3 +703,22 @@ class CaseReport:
         if failure is None:
             return False
         return failure.signature(signature.kernel).symptom == signature.symptom
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What equal calls of a kernel gave, unjudged.
+
+    Attributes:
+        outputs: the first call's results by name, with their values.
+        other: those of the first call that gave other bits; empty if none did.
+        calls: calls made.
+        unlike: how many of them gave other bits than the first.
+        problem: why there are no results, "" where there are.
+    """
+
+    outputs: Mapping[str, TensorSpec] = field(default_factory=dict)
+    other: Mapping[str, TensorSpec] = field(default_factory=dict)
+    calls: int = 0
+    unlike: int = 0
+    problem: str = ""

@@ -30,12 +30,11 @@ from kfuzz.contracts.reading import (
 )
 from kfuzz.contracts.suite import judge, mapped, suspected
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import End, Ended, KernelEnded, message_of
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec, config_of, poison_of, settled
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Suspicion, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Observed, Suspicion, Verdict
 from kfuzz.evaluation.calling import Caller, Memory, as_argument
 from kfuzz.evaluation.calling import raised as raised_at
 from kfuzz.evaluation.diagnosis import (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.features.lab.probe import verb as readings
+from kfuzz.features.lab.probe.readings import KernelReadings, Outcome, Reading
 from kfuzz.features.lab.probe.search import Probing
 
 pytestmark = pytest.mark.gpu

@@ -15,10 +15,10 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.platform.scaled import scaled_matmul
-from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.verdict import Observed
 from kfuzz.features.lab.probe.sums import Subject, least_normal, precision, rounded
 
 Adder = Callable[[Sequence[float]], float]

@@ -13,7 +13,6 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
-from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import Burst, Depth, Screened, SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import (
@@ -32,6 +31,7 @@ from kfuzz.core.verdict import (
     CaseReport,
     Failure,
     Kind,
+    Observed,
     Verdict,
 )
 from kfuzz.engine.workers.children import (

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.features.lab.probe import orders as trees
+from kfuzz.features.lab.probe.readings import Outcome, Reading
 from kfuzz.features.lab.probe.sums import rounded
 from kfuzz.features.lab.probe.verb import NAMES, readings
 from tests.helpers.emulated_adders import (

@@ -11,12 +11,12 @@ import pytest
 
 import kfuzz
 from kfuzz.app import main
-from kfuzz.core.arithmetic_facts import KernelReadings, Outcome
 from kfuzz.core.event import FindingSaved
 from kfuzz.core.finding import Finding
 from kfuzz.engine.config import ReplayOutcome
 from kfuzz.features.lab.probe import orders
 from kfuzz.features.lab.probe import verb as readings
+from kfuzz.features.lab.probe.readings import KernelReadings, Outcome
 from kfuzz.features.lab.probe.search import Probing
 from kfuzz.store.corpus import Corpus
 

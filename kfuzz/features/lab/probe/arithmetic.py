@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from kfuzz.core.arithmetic_facts import Outcome, Reading
 from kfuzz.core.declaration import Accumulator
 from kfuzz.core.dtypes import DTYPES, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case
 from kfuzz.features.lab.probe.orders import meeting
+from kfuzz.features.lab.probe.readings import Outcome, Reading
 from kfuzz.features.lab.probe.sums import (
     NOTHING,
     ONES,

@@ -6,9 +6,9 @@ from contextlib import suppress
 from itertools import chain, pairwise
 from typing import Final
 
-from kfuzz.core.arithmetic_facts import Claim, Outcome, Reading, Tree
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.recipe import Case
+from kfuzz.features.lab.probe.readings import Claim, Outcome, Reading, Tree
 from kfuzz.features.lab.probe.sums import (
     ONES,
     Inapplicable,

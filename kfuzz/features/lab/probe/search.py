@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.arithmetic_facts import KernelReadings, Outcome, Reading
 from kfuzz.core.errors import BuildError, UsageError, suggestion
 from kfuzz.core.event import (
     ContractTally,
@@ -29,6 +28,7 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import BACKENDS
+from kfuzz.features.lab.probe.readings import KernelReadings, Outcome, Reading
 from kfuzz.features.lab.probe.sums import Subject, data_format
 from kfuzz.features.lab.probe.verb import NAMES, readings
 from kfuzz.store.corpus import Corpus

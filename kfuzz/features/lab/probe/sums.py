@@ -14,11 +14,12 @@ from functools import lru_cache
 from typing import ClassVar, Final
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.arithmetic_facts import Observed, Outcome, Reading
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Accumulator, Declaration
 from kfuzz.core.dtypes import DTYPES, number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, Scalar, TensorSpec
+from kfuzz.core.verdict import Observed
+from kfuzz.features.lab.probe.readings import Outcome, Reading
 
 # Rows of terms as bytes: most elements alike, a few of their own.
 

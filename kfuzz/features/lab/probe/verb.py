@@ -24,12 +24,12 @@ from kfuzz.cli.settings import (
     targets_argument,
 )
 from kfuzz.cli.streams import ExitCode, Outcome, consume, report_stream, stopping
-from kfuzz.core.arithmetic_facts import KernelReadings, Reading
-from kfuzz.core.arithmetic_facts import Outcome as Stands
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
 from kfuzz.features.lab.probe import arithmetic, orders
 from kfuzz.features.lab.probe.orders import height, outline
+from kfuzz.features.lab.probe.readings import KernelReadings, Reading
+from kfuzz.features.lab.probe.readings import Outcome as Stands
 from kfuzz.features.lab.probe.sums import Inapplicable, Subject, Unobserved
 from kfuzz.report.text import one_line
 from kfuzz.targets import load

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, Derived
 from kfuzz.contracts.oracle import compare_all
-from kfuzz.core.arithmetic_facts import Observed
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import BindingError, DecodeError, HarnessError, UsageError
 from kfuzz.core.finding import Fingerprint, safe_name, short_hash
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
+from kfuzz.core.verdict import Observed
 from kfuzz.engine.search.case_drawing import fuzz_target, round_seed, strategy_of
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner, runner_of

@@ -6,29 +6,10 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kfuzz.core.declaration import Accumulator
-from kfuzz.core.recipe import Case, TensorSpec
+from kfuzz.core.recipe import Case
 
 Tree: TypeAlias = int | tuple["Tree", ...]
 """An order of additions: the number of a term, or the trees whose sums are added."""
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What equal calls of a kernel gave, unjudged.
-
-    Attributes:
-        outputs: the first call's results by name, with their values.
-        other: those of the first call that gave other bits; empty if none did.
-        calls: calls made.
-        unlike: how many of them gave other bits than the first.
-        problem: why there are no results, "" where there are.
-    """
-
-    outputs: Mapping[str, TensorSpec] = field(default_factory=dict)
-    other: Mapping[str, TensorSpec] = field(default_factory=dict)
-    calls: int = 0
-    unlike: int = 0
-    problem: str = ""
 
 
 Claim: TypeAlias = bool | str | tuple[str, ...]
