@@ -318,40 +318,6 @@ class Shorter(str):
 
 
 @dataclass(frozen=True)
-class Torn:
-    """What an all-reduce beside the kernel made other than one after it.
-
-    Attributes:
-        output: the result that was reduced.
-        index: its first element that differs.
-        elements: how many differ.
-        got: what the all-reduce beside the kernel gave.
-        wanted: what it gives of the same bytes.
-        of: elements of the output.
-    """
-
-    output: str
-    index: tuple[int, ...]
-    elements: int
-    got: float
-    wanted: float
-    of: int
-
-
-@dataclass(frozen=True)
-class Collected:
-    """What a kernel beside a collective left.
-
-    Attributes:
-        reason: why it was not tried or not finished, "" where it was.
-        torn: what the all-reduce saw; None if it saw the results.
-    """
-
-    reason: str = ""
-    torn: Torn | None = None
-
-
-@dataclass(frozen=True)
 class Misfit:
     """A launch that does not build for a GPU, or not within its limits.
 

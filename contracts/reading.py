@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 from kfuzz.contracts.evidence import (
     OTHER_DATA,
     Builds,
-    Collected,
     Difference,
     Evidence,
     Miss,
@@ -563,8 +562,6 @@ def _accesses(evidence: Evidence) -> Iterator[str]:
 
 def _beside(evidence: Evidence) -> Iterator[str]:
     """Yield what is known besides the values."""
-    if reason := evidence.of(Collected).reason:
-        yield f"not judged beside a collective: {reason}"
     if reason := evidence.of(Builds).reason:
         yield f"not known to build for the named GPUs: {reason}"
     yield from evidence.of(OpCheck).notes

@@ -3,12 +3,10 @@
 from kfuzz.contracts.classes.precision import failure_at, first_changed
 from kfuzz.contracts.evidence import (
     Batches,
-    Collected,
     Difference,
     Evidence,
     Permuted,
     Rows,
-    Torn,
     element,
 )
 from kfuzz.contracts.language import ContractClass, Probe, Structure
@@ -237,15 +235,11 @@ C_ORD_02 = ContractClass(
 # C-ORD-03: calls that overlap give what they give one after the other.
 
 TOGETHER = "where several calls overlap"
-COLLECTIVE = "collective"
 APART = "one after the other they are correct"
 
 
 def _judge_overlap(evidence: Evidence) -> Failure | None:
     """Return what a call left that overlapped others and is right by itself."""
-    torn = evidence.of(Collected).torn
-    if torn is not None:
-        return _of_collective(torn)
     run = evidence.runs.get(Probe.OVERLAPPED)
     if run is None or not conforms(evidence, Probe.ALONE):
         return None
@@ -270,22 +264,6 @@ def _judge_overlap(evidence: Evidence) -> Failure | None:
     text = f"{where} = {found.other:.9g} {TOGETHER}, {found.one:.9g} by itself; "
     text += "bitwise determinism is declared"
     return failure_at("C-ORD-03", Kind.OVERLAP_DEPENDENT, text, found)
-
-
-def _of_collective(torn: Torn) -> Failure:
-    """Return the violation that an all-reduce saw."""
-    where = element(torn.output, torn.index)
-    some = f" ({torn.elements} of {torn.of} elements)" if torn.elements > 1 else ""
-    return Failure(
-        "C-ORD-03",
-        Kind.OVERLAP_DEPENDENT,
-        f"the sum over two GPUs of {where} is {torn.got:.9g} where the next call "
-        f"overlaps the all-reduce, {torn.wanted:.9g} after it{some}",
-        output=torn.output,
-        detail=COLLECTIVE,
-        index=torn.index,
-        elements=torn.elements,
-    )
 
 
 C_ORD_03 = ContractClass(

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +22,6 @@ from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
-from kfuzz.execution.device.sanitizer import TOOLS
 from kfuzz.report.json_report import problem_line
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.entry import FINDING
@@ -82,15 +80,6 @@ def replay(
             metavar="OUT.py",
         ),
     ] = None,
-    sanitizer: Annotated[
-        str | None,
-        option(
-            "--sanitizer",
-            "Call the kernel once under compute-sanitizer instead, on a GPU; the "
-            "report is stored with the finding.",
-            settings.one_of(*TOOLS),
-        ),
-    ] = None,
     jobs: Annotated[
         int | None,
         shared(
@@ -116,13 +105,9 @@ def replay(
 
     Exit codes: 0 all fixed or known, 1 some fail or are flaky, 3 some could not be
     judged, 4 nothing to replay, 5 the machine has no such --device, 130 interrupted.
-    With --sanitizer: 0 no errors, 1 some, 3 the tool or the kernel did not run, 5 there
-    is no such tool or device.
     """
     project = open_project(corpus)
     entries = _chosen(findings or [], project)
-    if script is not None and sanitizer is not None:
-        raise UsageError("--sanitizer and --script exclude each other")
     if script is not None or upstream is not None:
         from kfuzz.engine import scripts
 
@@ -136,8 +121,6 @@ def replay(
     config = _config(
         project, trust, times=times, device=device, target=target, jobs=jobs
     )
-    if sanitizer is not None:
-        return _sanitize(entries, sanitizer, config, format)
     return _replay(
         entries, config, format, on_known=fail_on == "any", options=project.options
     )
@@ -209,27 +192,6 @@ def _replay(
         return ExitCode.INTERNAL
     failing = any(r.reproduces and (on_known or not r.is_excused) for r in results)
     return ExitCode.VIOLATION if failing else ExitCode.OK
-
-
-def _sanitize(
-    entries: Sequence[Stored | Problem], tool: str, config: ReplayConfig, form: str
-) -> ExitCode:
-    from kfuzz.engine.replay import sanitize
-    from kfuzz.report.json_report import sanitized_lines, sanitizer_document
-
-    results, interrupted = print_each(
-        lambda stop: sanitize(entries, tool, config, stop=stop),
-        len(entries),
-        form,
-        lines=sanitized_lines,
-        document=partial(sanitizer_document, tool),
-    )
-    if interrupted:
-        return ExitCode.INTERRUPTED
-    if any(result.report is None for result in results):
-        return ExitCode.INTERNAL
-    found = any(r.report.count for r in results if r.report)
-    return ExitCode.VIOLATION if found else ExitCode.OK
 
 
 def _write_new(

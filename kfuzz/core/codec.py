@@ -220,6 +220,7 @@ def _dataclass_decoder(cls: Any) -> _Decoder:
     if cls is Plant:
         parts["bits"] = _hex
     names = tuple(f.name for f in fields(cls))
+    readable = (*names, *getattr(cls, "RETIRED", ()))
     required = {
         f.name
         for f in fields(cls)
@@ -229,7 +230,7 @@ def _dataclass_decoder(cls: Any) -> _Decoder:
 
     def decode_dataclass(data: Any, place: _Place) -> Any:
         for key in _checked(dict, "an object", data, place):
-            _one_of(key, names, place)
+            _one_of(key, readable, place)
         values: dict[str, Any] = {}
         for name in names:
             if name not in data:

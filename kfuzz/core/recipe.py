@@ -423,20 +423,15 @@ class Case:
             values are pinned.
         destinations: that memory by output name, as it was when the values were
             pinned; a note for what does not know the operator, no input.
-        collective: whether the kernel is also to run beside an all-reduce of its
-            results on two GPUs, where there are as many: that takes seconds.
         targets: GPUs for which what the kernel launches is also compiled, by the
             names of `kfuzz.execution.launches.building`.
 
     What is None of these four is open: `kfuzz.core.recipe` decides it.
     """
 
-    UNSAID: ClassVar = (
-        "layout",
-        "destinations",
-        "collective",
-        "targets",
-    )
+    UNSAID: ClassVar = ("layout", "destinations", "targets")
+    RETIRED: ClassVar = frozenset({"collective"})
+    """Fields that stored cases may have and that mean nothing any more."""
 
     tensors: Mapping[str, TensorSpec]
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
@@ -445,7 +440,6 @@ class Case:
     config: int | None = None
     layout: str | None = None
     destinations: Mapping[str, Destination] = field(default_factory=dict)
-    collective: bool = False
     targets: tuple[str, ...] = ()
 
     @property

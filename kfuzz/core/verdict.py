@@ -494,8 +494,7 @@ class Signature:
         detail: for `raises` the exception's type name, for `crash` the signal, for
             `device_fault` the fault, such as "illegal_address", for
             `foreign_operator` the operator's name, for `scale_dependent` "bitwise"
-            where the results are admitted, for `overlap_dependent` "collective"
-            beside one.
+            where the results are accepted.
     """
 
     kernel: str

@@ -10,7 +10,6 @@ from kfuzz.core.budget import MEMBERS, Budget, Scale
 from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CHARGED, ReplayOutcome, Signature, State
-from kfuzz.execution.device.sanitizer import SanitizerReport
 
 
 class Engine(StrEnum):
@@ -185,24 +184,3 @@ class ReplayResult:
             by_chance=self.by_chance,
             reason=" ".join(filter(None, (mark.reason, mark.link))) if mark else "",
         )
-
-
-@dataclass(frozen=True)
-class Sanitized:
-    """What a tool of compute-sanitizer said of one finding.
-
-    Attributes:
-        path: the finding's folder.
-        finding: as stored; None where it could not be read.
-        report: the report; None where there is none.
-        file: where it is stored; None likewise.
-        raised: what the kernel raised under the tool, "" if nothing.
-        problem: why there is no report, "" where there is one.
-    """
-
-    path: Path
-    finding: Finding | None = None
-    report: SanitizerReport | None = None
-    file: Path | None = None
-    raised: str = ""
-    problem: str = ""

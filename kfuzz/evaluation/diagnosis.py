@@ -32,7 +32,6 @@ from kfuzz.contracts.binding import (
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.evidence import (
     Builds,
-    Collected,
     Configurations,
     Diagnosis,
     Evidence,
@@ -605,7 +604,6 @@ def _replaced(
 
 # The calls of one case after its base run, and the steps that make them.
 
-BesideCollective = Callable[[Case, Callable[[], None]], Collected]
 Builder = Callable[[Case, Callable[[], None]], Builds]
 
 
@@ -620,10 +618,8 @@ class CaseCalls:
         classes: ids of the contract classes in force.
         thorough: whether to leave less to chance, and to change every argument.
         tells_apart: whether to find out at length if a miss comes by chance.
-        beside_collective: runs a case beside a collective, calling what it is given
-            now and then; None where that cannot be.
-        builds: tells whether what a case launches builds for its targets; None where
-            that cannot be known.
+        builds: tells whether what a case launches builds for its targets, calling what
+            it is given now and then; None where that cannot be known.
     """
 
     caller: Caller
@@ -632,7 +628,6 @@ class CaseCalls:
     classes: Collection[str]
     thorough: bool
     tells_apart: bool = True
-    beside_collective: BesideCollective | None = None
     builds: Builder | None = None
 
     def asks(self, *probes: Probe) -> bool:

@@ -39,7 +39,6 @@ from kfuzz.evaluation.calling import Caller, Memory, as_argument
 from kfuzz.evaluation.calling import raised as raised_at
 from kfuzz.evaluation.diagnosis import (
     MOST_INTERPRETED,
-    BesideCollective,
     Builder,
     CaseCalls,
     Diagnosing,
@@ -105,9 +104,8 @@ class Evaluator:
             tell a long judgement of many runs from one run that hangs.
         spent: whether this process can judge no more: on a GPU every call fails
             after a fault, or after the device-side assertion of a refused index.
-        beside_collective: runs the kernel of a case beside a collective, calling what
+        builds: tells whether what a case launches builds for its targets, calling what
             it is given now and then; None where the kernel has no importable home.
-        builds: tells whether what a case launches builds for its targets; likewise.
         captures: whether calls are captured in CUDA graphs: in a child, since what a
             capture that fails leaves behind ends with it.
     """
@@ -120,7 +118,6 @@ class Evaluator:
         self.setting = setting
         self.on_run: Callable[[], None] = lambda: None
         self.spent = False
-        self.beside_collective: BesideCollective | None = None
         self.builds: Builder | None = None
         self._backend = backend_of(setting.device)
         self.captures = self._backend.has.asynchronous and is_child()
@@ -252,7 +249,7 @@ class Evaluator:
             caller, diagnosis, derived, classes,
             thorough=depth is Depth.FULL or case.pinned,
             tells_apart=self.setting.tells_apart,
-            beside_collective=self.beside_collective, builds=self.builds,
+            builds=self.builds,
         )  # fmt: skip
         evidence, verdicts, failure = judge_repeated(
             evidence, calls, classes,
@@ -383,8 +380,9 @@ class Evaluator:
 
     def _is_compared(self, evidence: Evidence, depth: Depth) -> bool:
         """Whether a case that conforms is compared with calls beside or apart."""
-        due = depth is Depth.FULL or self._is_due(evidence.case)
-        due = depth is not Depth.BASE and (due or evidence.case.collective)
+        due = depth is not Depth.BASE and (
+            depth is Depth.FULL or self._is_due(evidence.case)
+        )
         comparable = evidence.base.comparable and bool(evidence.acceptance)
         return due and comparable and decided(evidence) > 0
 

@@ -110,28 +110,31 @@ class Prefilter:
         greatest: Tensor | None,
     ) -> Screened:
         """Return what a run of all members says, after one wait for the device."""
-        summaries = summarise(run.outputs, accepted).values()
-        parts = [run.touched.to(torch.int64).unsqueeze(0)]
-        parts += [made.table for made in summaries]
-        if greatest is not None:
-            parts.append(greatest.view(torch.int64))
-        joined = torch.cat(parts)
         try:
-            with by_kernel():  # it is what the device is waited for
-                table = joined.cpu().numpy()
+            # The device is waited for, at the latest in the end: a launch waits where
+            # its queue is full, and any may be the first to meet what another did.
+            with by_kernel():
+                parts = [run.touched.to(torch.int64).unsqueeze(0)]
+                summaries = summarise(run.outputs, accepted)
+                parts += summaries.values()
+                if greatest is not None:
+                    parts.append(greatest.view(torch.int64))
+                table = torch.cat(parts).cpu().numpy()
+        except torch.OutOfMemoryError:
+            return Screened(unsupported="memory ran out for so many items at once")
         except RuntimeError:
             fault = fault_of(self._device)
             if not fault:
                 raise
             return Screened(lost=fault, spent=True)
         members = table.shape[1]
-        largest = table[1 + 4 * len(accepted) :].view(np.float64)
+        largest = table[1 + 3 * len(accepted) :].view(np.float64)
         is_finite = np.ones(members, np.bool_) & np.isfinite(largest).all(0)
         suspects = dict(run.failed)
         judged, ratio = np.ones(members, np.bool_), np.zeros(members)
         compared = dict[str, bool]()
         for n, name in enumerate(accepted):
-            _, missed, unsure, worst = table[1 + 4 * n : 5 + 4 * n]
+            missed, unsure, worst = table[1 + 3 * n : 4 + 3 * n]
             # Each result counts: one may be open though others are decided.
             size = accepted[name].reference[0].numel()
             if size:
@@ -170,7 +173,7 @@ def declined(kernel: BoundKernel, case: Case) -> str:
         return "its oracle takes one case at a time"
     if claims.nonfinite == "raise":
         return "it has to raise on some items"
-    if case.large or case.pinned or case.collective:
+    if case.large or case.pinned:
         return "it is a case of its own"
     for spec in case.tensors.values():
         indices = spec.fill if spec.below else None

@@ -4,7 +4,6 @@ import faulthandler
 import io
 import mmap
 import signal
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.contracts.evidence import Collected
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.errors import KfuzzError
@@ -112,7 +110,6 @@ class Worker:
                 probes=message["probes"],
             )
             evaluator = Evaluator(loaded[0].kernel, setting)
-            evaluator.beside_collective = partial(_beside_collective, message)
             evaluator.builds = _building(message)
             self.adopt(evaluator)
             simulated.meet(self._meets_gpu)
@@ -163,14 +160,6 @@ class Worker:
         if self._evaluator is None:
             raise ValueError("no kernel is open")
         return self._evaluator
-
-
-def _beside_collective(
-    opened: dict[str, Any], case: Case, step: Callable[[], None]
-) -> Collected:
-    from kfuzz.evaluation.collective import probe  # seldom needed
-
-    return probe(opened, case, step)
 
 
 def _building(opened: dict[str, Any]) -> Builder:

@@ -7,12 +7,10 @@ are equal bit for bit; `tests/gpu` holds it to that.
 
 import base64
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cache, cached_property
-from importlib.util import find_spec
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -182,7 +180,8 @@ def outcomes_of(y: Tensor, value: Tensor, a: Acceptance) -> Tensor:
         flipped = torch.signbit(value) != torch.signbit(a.reference)
         inside = inside & ~(zeros & flipped)
     if a.exact is not None:
-        inside = inside & exact_mask(y, a)
+        # Whole numbers are the very ones, or several are accepted.
+        inside = inside & ((y.to(torch.int64) == a.exact) | (a.low < a.high))
     is_finite = y_class == FINITE
     ok = torch.where(is_finite, inside, (y_class & admitted) != 0)
 
@@ -264,29 +263,6 @@ def compare_members(
             made[name], outcomes=missed.to(torch.uint8), unrelated=unrelated
         )
     return made
-
-
-def exact_mask(y: Tensor, a: Acceptance) -> Tensor:
-    """Return where whole numbers are the very ones, or several are admitted."""
-    assert a.exact is not None
-    return (y.to(torch.int64) == a.exact) | (a.low < a.high)
-
-
-def masks_besides(
-    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
-) -> dict[str, Tensor]:
-    """Return where outputs are admitted by what float64 intervals do not say.
-
-    Args:
-        outputs: stored results by name, [members, *shape].
-        accepted: of the same names and shapes.
-    """
-    masks = dict(related_masks(outputs, accepted))
-    for name, a in accepted.items():
-        if a.exact is not None:
-            mask = exact_mask(outputs[name], a)
-            masks[name] = masks[name] & mask if name in masks else mask
-    return masks
 
 
 def related_masks(
@@ -387,106 +363,41 @@ def _codes(made: Comparison) -> Tensor:
 # What became of every member of a burst: outcomes reduced on the data's device.
 
 
-@dataclass(frozen=True)
-class Summary:
-    """One output of every member, on the data's device.
-
-    Attributes:
-        table: int64 [4, members], the rows of which the properties tell; of the
-            ratios the bits.
-    """
-
-    table: Tensor
-
-    @property
-    def worst(self) -> Tensor:
-        """The severest `Outcome` of any element, uint8; 0 where there is none."""
-        return self.table[0].to(torch.uint8)
-
-    @property
-    def missed(self) -> Tensor:
-        """Elements that violate, int64."""
-        return self.table[1]
-
-    @property
-    def undecided(self) -> Tensor:
-        """Elements that could not be judged, int64."""
-        return self.table[2]
-
-    @property
-    def ratio(self) -> Tensor:
-        """The largest |error| / tolerance, float64; 0 where there is none."""
-        return self.table[3].view(torch.float64)
-
-
 def summarise(
     outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
-) -> dict[str, Summary]:
-    """Hold all outputs of many members against what is admitted, and reduce that.
+) -> dict[str, Tensor]:
+    """Hold all outputs of many members against what is accepted, and reduce that.
 
-    On a GPU one kernel does it per output, without waiting for the device; the
-    numbers are those of `compare`, bit for bit.
+    Nothing waits for the device.
 
     Args:
         outputs: stored results by name, [members, *shape].
         accepted: of the same names and shapes.
 
+    Returns:
+        See `reduced`.
+
     Raises:
         ValueError: if the shapes differ.
         BindingError: if the operator's relation is malformed.
     """
-    if not all(is_fused(outputs[name].device) for name in accepted):
-        made = compare_members(outputs, accepted)
-        return {name: reduced(comparison) for name, comparison in made.items()}
-    for name, a in accepted.items():
-        if outputs[name].shape != a.reference.shape:
-            shape = tuple(outputs[name].shape)
-            raise ValueError(f"output {shape}, acceptance {a.reference.shape}")
-    masks = masks_besides(outputs, accepted)
-    return {n: fused(outputs[n], a, masks.get(n)) for n, a in accepted.items()}
+    made = compare_members(outputs, accepted)
+    return {name: reduced(comparison) for name, comparison in made.items()}
 
 
-def is_fused(device: torch.device) -> bool:
-    """Whether data on a device is judged by one kernel: on GPUs, where Triton is.
+def reduced(comparison: Comparison) -> Tensor:
+    """Return what became of each member, int64 [3, members].
 
-    Where Triton's kernels are interpreted, none of kfuzz's own is run.
+    Elements that violate, elements that could not be judged, and the bits of the
+    largest |error| / tolerance, float64; 0 where there is none.
     """
-    interpreted = os.environ.get("TRITON_INTERPRET", "0").lower()
-    return (
-        device.type == "cuda"
-        and interpreted not in ("1", "true", "yes", "on")
-        and _has_triton()
-    )
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
-def fused(y: Tensor, acceptance: Acceptance, related: Tensor | None) -> Summary:
-    """Return the summary of one output by one kernel; see `comparator.fused`."""
-    from kfuzz.numerics.compare_fused import judged
-
-    if not y.numel():
-        return _nothing(y)
-    return Summary(judged(y, acceptance, related))
-
-
-def reduced(comparison: Comparison) -> Summary:
-    """Return the summary of a comparison's members."""
     outcomes = comparison.outcomes
     if not outcomes.numel():
-        return _nothing(outcomes)
+        return torch.zeros(
+            (3, outcomes.shape[0]), dtype=torch.int64, device=outcomes.device
+        )
     rows = outcomes.flatten(1) if outcomes.dim() > 1 else outcomes.unsqueeze(-1)
     ratio = comparison.ratio.reshape(rows.shape)
     missed, undecided = rows >= Outcome.VALUE, rows == Outcome.UNDECIDED
     bits = ratio.amax(-1).view(torch.int64)
-    worst = rows.amax(-1).to(torch.int64)
-    return Summary(torch.stack((worst, missed.sum(-1), undecided.sum(-1), bits)))
-
-
-def _nothing(like: Tensor) -> Summary:
-    """Return the summary of outputs without elements."""
-    table = torch.zeros((4, like.shape[0]), dtype=torch.int64, device=like.device)
-    return Summary(table)
+    return torch.stack((missed.sum(-1), undecided.sum(-1), bits))

@@ -16,7 +16,7 @@ from kfuzz.core.codec import encode
 from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished, KernelProof
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome, State, Verdict
-from kfuzz.engine.config import ReplayResult, Sanitized
+from kfuzz.engine.config import ReplayResult
 from kfuzz.report.promises import promise
 from kfuzz.report.tables import Gathered
 from kfuzz.report.text import counted, one_line, shown_path, table
@@ -118,30 +118,6 @@ def _replayed(event: FindingReplayed) -> Document:
     return {**made, **named, "path": shown_path(event.path)}
 
 
-def sanitizer_document(
-    tool: str, results: Iterable[Sanitized], *, interrupted: bool = False
-) -> Document:
-    """Return the document of `kfuzz replay --sanitizer`."""
-    return {
-        "interrupted": interrupted,
-        "sanitizer": tool,
-        "results": [
-            {
-                "id": r.finding.id if r.finding else None,
-                "kernel": r.finding.target.node_id if r.finding else None,
-                "path": shown_path(r.path),
-                "problem": r.problem or None,
-                "raised": r.raised or None,
-                "errors": r.report.count if r.report else None,
-                "warnings": r.report.warnings if r.report else None,
-                "printed": [asdict(e) for e in r.report.errors] if r.report else [],
-                "report": shown_path(r.file) if r.file else None,
-            }
-            for r in results
-        ],
-    }
-
-
 def contract_document(contract: Contract) -> Document:
     """Return the eight parts of a contract, and its title."""
     parts: Document = asdict(contract)
@@ -212,7 +188,7 @@ def _rounded(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
 
 
-# Lists for people: replayed findings, results of sanitizers, contracts.
+# Lists for people: replayed findings, contracts.
 
 
 def replay_lines(result: FindingReplayed, *, options: str = "") -> list[str]:
@@ -257,21 +233,6 @@ def replay_total(results: Sequence[FindingReplayed]) -> str:
     if not results:
         return "no finding replayed"
     return f"{counted(len(results), 'finding')} replayed: {', '.join(texts)}"
-
-
-def sanitized_lines(result: Sanitized) -> list[str]:
-    """Return the result of a sanitizer for one finding, and where its report is."""
-    name = result.finding.id if result.finding else shown_path(result.path)
-    if result.report is None:
-        return [f"ERROR  {one_line(name)}: {one_line(result.problem)}"]
-    first, *rest = result.report.lines
-    lines = [f"{one_line(name)}: {one_line(first)}"]
-    lines += [f"  {one_line(line)}" for line in rest]
-    if result.raised:
-        lines.append(f"  the kernel raised {one_line(result.raised)}")
-    if result.file is not None:
-        lines.append(f"  report: {shown_path(result.file)}")
-    return lines
 
 
 # What the verbs of the corpus say of it, as lines and as plain values for JSON.

@@ -4,8 +4,8 @@
                          more than `INLINE_ELEMENTS` elements only by reference
     inputs.safetensors   elements of every pinned tensor of the minimal case
     first.json           the case as first found
-    sanitizer-TOOL.txt   what compute-sanitizer said of it, where it was asked; read
-                         by people only
+    sanitizer-TOOL.txt   what compute-sanitizer reported, by earlier versions; read by
+                         people only
 
 `finding.json` names the inputs by their hash, so that replacing it is what
 commits a change of both; see `kfuzz.store.corpus`.

@@ -19,7 +19,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError, StorageError
 from kfuzz.core.event import KernelProof
 from kfuzz.core.finding import short_hash
-from kfuzz.core.statement import Calibration, Statement
+from kfuzz.core.statement import Calibration
 
 VARIABLE: Final = "KFUZZ_CACHE"
 """Environment variable: the folder, in place of `kfuzz` in the user's cache folder."""
@@ -304,17 +304,6 @@ FORMAT: Final = 1
 _STATEMENTS_MOST_BYTES: Final = 64 << 20
 
 
-def read_statement(path: Path) -> Statement:
-    """Return the statement in a file that `kfuzz grade` wrote.
-
-    Raises:
-        DecodeError: if the file cannot be read, or holds no statement of this
-            format; names the field.
-    """
-    fix = "`kfuzz grade --json FILE` writes one"
-    return _read(Statement, "statement", path, fix)
-
-
 def read_calibration(path: Path) -> Calibration:
     """Return the calibration that `kfuzz calibrate --format json` printed.
 
@@ -323,10 +312,21 @@ def read_calibration(path: Path) -> Calibration:
             format; names the field.
     """
     fix = "`kfuzz calibrate --format json >FILE` writes one"
-    return _read(Calibration, "calibration", path, fix)
+    return read_kept(Calibration, "calibration", path, fix)
 
 
-def _read(kind: type[T], name: str, path: Path, fix: str) -> T:
+def read_kept(kind: type[T], name: str, path: Path, fix: str) -> T:
+    """Return a value that a document of format 1 holds under a name.
+
+    Args:
+        kind: its class.
+        name: the key.
+        path: the file.
+        fix: how one comes by such a file.
+
+    Raises:
+        DecodeError: if the file cannot be read, or holds none; names the field.
+    """
     where = str(path)
     text = read_plain(path, _STATEMENTS_MOST_BYTES, fix=fix)
     parsed = loads(text, where=where)

@@ -40,6 +40,14 @@ def test_a_case_survives_json_and_keeps_scalar_types(value: Case) -> None:
     ]
 
 
+def test_a_field_that_cases_no_longer_have_is_passed_over() -> None:
+    case = finding().case
+    stored = through_json(case)
+    assert decode(Case, {**stored, "collective": True}) == case
+    with pytest.raises(DecodeError, match="collected"):
+        decode(Case, {**stored, "collected": True})
+
+
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -0.0])
 def test_numbers_that_json_lacks_survive(number: float) -> None:
     value = Failure("C-PRC-01", Kind.VALUE, "", got=number)

@@ -12,7 +12,6 @@ from kfuzz.core.event import FindingSaved, KernelFinished
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.replay import replay
-from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import (
     BACKENDS,
     CPU,
@@ -83,11 +82,6 @@ def test_a_child_sees_one_of_what_the_user_sees(
 ) -> None:
     assert environment_for(GPU, outer, device)["CUDA_VISIBLE_DEVICES"] == seen
     assert environment_for(GPU, outer) == outer
-
-
-def test_a_collective_sees_the_others_after_its_own(two: Two) -> None:
-    backend = Backend("two", isolate="none")
-    assert backend.beside("two:1") == {SEEN: "b,0"}
 
 
 def search(tmp_path: Path, device: str) -> dict[str, bool]:

@@ -46,6 +46,7 @@ from kfuzz.features.lab.grade.certificate import (
     canonical,
     place_of,
 )
+from kfuzz.features.lab.grade.statement import read_statement
 from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_page,
@@ -86,7 +87,6 @@ from kfuzz.store.files import (
     read_calibration,
     read_plain,
     read_source,
-    read_statement,
 )
 from kfuzz.store.mirror import Mirror, Version
 from kfuzz.targets.load import binds

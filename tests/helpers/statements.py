@@ -4,15 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from kfuzz.core.finding import Fingerprint
-from kfuzz.core.statement import (
+from kfuzz.core.statement import Graded, Soundness
+from kfuzz.core.verdict import Kind, State, Verdict
+from kfuzz.features.lab.grade.statement import (
     Fault,
-    Graded,
     Instrument,
     KernelStatement,
-    Soundness,
     Statement,
 )
-from kfuzz.core.verdict import Kind, State, Verdict
 from kfuzz.features.lab.grade.statement_text import LEVELS
 
 CLASSES = tuple(name for level in LEVELS for name in level.classes)

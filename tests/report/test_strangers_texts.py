@@ -10,7 +10,6 @@ import pytest
 from kfuzz.app import main
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.statement import Statement
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import FINDING, FIRST, read_entry
 from tests.helpers.findings import finding
@@ -56,7 +55,7 @@ def require_inert(text: str, *, page: bool = False) -> None:
 def test_a_statement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     statements = pytest.importorskip("tests.helpers.statements")
     whole = encode(statements.statement())
-    made, count = poisoned(whole, lambda v: decode(Statement, v))
+    made, count = poisoned(whole, lambda v: decode(statements.Statement, v))
     assert count > 5
     path = tmp_path / "statement.json"
     path.write_text(json.dumps({"format": 1, "statement": made}))

@@ -78,7 +78,6 @@ from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
-from kfuzz.execution.device import collectives
 from kfuzz.execution.processes.child import Child
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
@@ -95,7 +94,7 @@ Prover = Callable[[RunConfig], Any]
 `kfuzz.features.prove.search.BesideSearch`."""
 
 FINDINGS_PER_KERNEL: Final = 6
-# The most of a kernel's time that one case may take: to compile, beside a collective.
+# The most of a kernel's time that one case may take: to compile.
 SHARE: Final = 0.05
 # Compiling is never given up before.
 COMPILING_SECONDS: Final = 5.0
@@ -178,11 +177,6 @@ class Campaign:
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()
         began = time.monotonic()
-        # None where no kernel here has any to do with them.
-        self.no_collective: str | None = None
-        collective = backend.on.has.collectives and backend.isolated
-        if collective and "C-ORD-03" in classes:
-            self.no_collective = collectives.unavailable(len(backend.devices))
         self.jobs = jobs_of(config, backend, len(loaded))
         limit = config.budget.max_time
         started = began if config.started is None else config.started
@@ -202,9 +196,8 @@ class Campaign:
             self.kernels, jobs=self.jobs, timed=limit is not None, over=self.over
         )
         # Under a limit findings are taken to their minimum one after the other, so
-        # that there are not more of them; a collective takes every GPU it needs.
+        # that there are not more of them.
         self._counting = threading.Lock()
-        self._collective = threading.Lock()
         # By node id; empty where nothing but chance and error guides a search.
         self.guided: dict[str, Any] = {}
         self.proofs = proofs
@@ -289,9 +282,6 @@ class Campaign:
             jobs=self.jobs,
             outside=outside,
         )
-        if self.no_collective:
-            text = f"C-ORD-03: collectives are not_applicable: {self.no_collective}"
-            yield Notice("", text)
         refused: StorageError | None = None
         try:
             if self.config.replay:
@@ -320,10 +310,6 @@ class Campaign:
             made = finished_of(kernel, self.classes, ending=ending, proof=proof)
             yield made
             finished.append(made)
-        if self.no_collective == "" and not any(k.collected for k in self.kernels):
-            needed = collectives.USUAL_SECONDS / SHARE
-            text = f"no kernel ran beside a collective: each needs {needed:.0f} s"
-            yield Notice("", f"C-ORD-03: {text}")
         yield from self.calibrations.warn(self.kernels, finished)
         yield RunFinished(
             self.clock.elapsed_s,
@@ -470,9 +456,6 @@ class Campaign:
                 end = time.monotonic() + drawing
                 prefilter_round(kernel, this_round, strategy, self.config, end=end)
         size.count(time.monotonic() - began, cut_at=cut_at)
-        if self.no_collective == "" and SHARE * whole >= collectives.USUAL_SECONDS:
-            with self._collective:
-                this_round.judge_beside_collective()
         if self.config.also_compile and this_round.found is None:
             this_round.judge_builds(self.config.also_compile)
         kernel.rounds += 1

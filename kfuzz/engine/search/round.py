@@ -85,7 +85,6 @@ class KernelSearch:
         busy: whether it has one.
         quiet: whether what its children print is dropped: while a finding is reduced,
             a crash would print the same stack a hundred times.
-        collected: whether it has run beside a collective.
         built: structures whose launches were compiled for other GPUs.
         building: seconds that this took.
         tried: a case of each structure that was run, the first `WATCHED` of them.
@@ -115,7 +114,6 @@ class KernelSearch:
     done: bool = False
     busy: bool = False
     quiet: bool = False
-    collected: bool = False
     built: set[object] = field(default_factory=set)
     building: float = 0.0
     tried: dict[object, Case] = field(default_factory=dict)
@@ -199,7 +197,6 @@ class Round:
     Attributes:
         found: the case and report that ended it, if one did.
         error: what kept kfuzz from judging, if anything did.
-        passed: the last case that conforms, if one did.
     """
 
     def __init__(
@@ -209,7 +206,6 @@ class Round:
         self._stop = stop
         self._deadline = deadline
         self.found: tuple[Case, CaseReport] | None = None
-        self.passed: Case | None = None
         self.error: KfuzzError | None = None
 
     @property
@@ -302,17 +298,6 @@ class Round:
             f"{', '.join(shapes)}: it may hang; use a longer `--max-time` to find out"
         )
 
-    def judge_beside_collective(self) -> None:
-        """Judge the last case that conforms once more, beside a collective.
-
-        Once in a run of a kernel: it takes two GPUs and seconds.
-        """
-        kernel = self._kernel
-        bound = "C-ORD-03" in kernel.record.classes and not kernel.collected
-        if not bound or self.passed is None or self.passed.large:
-            return
-        kernel.collected = True
-        self.judge(replace(self.passed, collective=True))
 
     def judge_builds(self, targets: tuple[str, ...]) -> None:
         """Judge some structures once more, compiled for other GPUs as well.
@@ -369,8 +354,6 @@ class Round:
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case teaches."""
         self._kernel.learn(case, report)
-        if report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
-            self.passed = case
 
     def _located(self, case: Case, report: CaseReport) -> tuple[Case, CaseReport]:
         """Return a case that died of a fault, and its report, as what they are."""

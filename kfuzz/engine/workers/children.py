@@ -4,10 +4,10 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -273,7 +273,6 @@ class Place:
         root: the project.
         probes: share of the cases that get the sampled probes.
         seen_as: what the campaign calls the device, where that is another name.
-        beside: variables under which a process sees the other devices too.
     """
 
     device: str
@@ -283,7 +282,6 @@ class Place:
     root: Path
     probes: float = 1 / SECOND_CALL_SHARE
     seen_as: str = ""
-    beside: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -526,7 +524,6 @@ class Children:
             "do": "open",
             **request_for(self.loaded.source, place.root, self.loaded.kernel.name),
             "device": place.device,
-            "beside": dict(place.beside),
             "budget": asdict(place.budget),
             "classes": list(place.classes),
             "fences": self.fences,

@@ -994,7 +994,6 @@ def runner_of(
         root=root,
         probes=probes,
         seen_as=device,
-        beside=backend.beside(device),
     )
     if (own := getattr(loaded, "runner", None)) is not None:
         made: Runner = own(place, expired=expired)

@@ -437,11 +437,6 @@ class Backend:
         """Return why each child imports a file by itself, "" where none does."""
         return next((begun.why for begun in self._imports(home) if begun.why), "")
 
-    def beside(self, device: str) -> dict[str, str]:
-        """Return variables under which a process sees a device and then the others."""
-        others = (other for other in self.devices if other != device)
-        return self.on.only([device, *others], os.environ)
-
     def _of(self, device: str) -> Lent:
         """Return the zygote of a device, begun when it is first asked for."""
         with self._lending:

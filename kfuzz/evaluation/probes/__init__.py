@@ -14,7 +14,6 @@ FURTHER: Final[tuple[tuple[Step, ...], ...]] = (
         repeats.STEP,
         repeats.BATCHES_STEP,
         calls.OVERLAPPING_STEP,
-        calls.COLLECTIVE,
         calls.MEASURING_STEP,
     ),
     (calls.REPLAYING_STEP,),

@@ -400,14 +400,6 @@ def _grown(
     return evidence.running({Probe.ALONE: single, Probe.OVERLAPPED: run}, others)
 
 
-def with_collective(evidence: Evidence, calls: CaseCalls) -> Evidence:
-    """Return the evidence with the kernel beside a collective."""
-    if calls.beside_collective is None:
-        return evidence
-    calls.caller.step()
-    return evidence.knowing(calls.beside_collective(evidence.case, calls.caller.step))
-
-
 _PROBES: Final = (Probe.ALONE, Probe.OVERLAPPED)
 # Where Triton interprets, one call runs at a time.
 OVERLAPPING_STEP: Final = Step(
@@ -415,12 +407,6 @@ OVERLAPPING_STEP: Final = Step(
     with_overlap,
     lambda evidence, calls: not evidence.base.programs,
 )
-COLLECTIVE: Final = Step(
-    _PROBES,
-    with_collective,
-    lambda evidence, calls: evidence.case.collective and not evidence.base.programs,
-)
-
 
 # A call captured in a CUDA graph, replayed on other data and on its own.
 

@@ -98,8 +98,6 @@ class Capabilities:
             overlap, be kept busy and be captured in graphs. A fault comes late, and
             the device may be lost to its process; what else it does changes results.
         fences: arguments may lie beside pages that fault when touched.
-        collectives: several devices can reduce a result together.
-        sanitizer: compute-sanitizer sees what kernels do.
         large: billions of elements take seconds, not minutes.
     """
 
@@ -107,8 +105,6 @@ class Capabilities:
     on_host: bool = True
     asynchronous: bool = False
     fences: bool = True
-    collectives: bool = False
-    sanitizer: bool = False
     large: bool = False
 
 
@@ -480,9 +476,7 @@ class Gpu(DeviceBackend):
 
     name = torch_type = "cuda"
     place = "on a GPU"
-    has = Capabilities(
-        on_host=False, asynchronous=True, collectives=True, sanitizer=True, large=True
-    )
+    has = Capabilities(on_host=False, asynchronous=True, large=True)
     limits = Limits(
         sizes=SizeBudget(elements=1 << 22, rows=1 << 16),
         batches=Batches(elements=1 << 23, first=16),

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -990,24 +990,6 @@ class OwnProcess(Closing):
         if not self._connection.closed:
             self._connection.close()
             _end_group(self._process)
-
-
-@contextmanager
-def in_group(
-    command: Sequence[str], **options: Any
-) -> "Iterator[subprocess.Popen[bytes]]":
-    """Start a command in a group of its own, which ends with the block.
-
-    Raises:
-        OSError: if it cannot be started.
-    """
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, start_new_session=True, **options
-    )
-    try:
-        yield process
-    finally:
-        _end_group(process)
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:

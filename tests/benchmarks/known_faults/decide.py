@@ -49,7 +49,6 @@ class Ran:
         seconds: what the command took.
         first: seconds from the command to the first confirmed finding.
         error: why nothing was judged; "" if something was.
-        sanitized: what a tool of compute-sanitizer said of the first finding's input.
     """
 
     findings: tuple[Found, ...] = ()
@@ -57,7 +56,6 @@ class Ran:
     seconds: float = 0.0
     first: float | None = None
     error: str = ""
-    sanitized: str = ""
 
 
 @dataclass(frozen=True)

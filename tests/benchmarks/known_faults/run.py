@@ -6,10 +6,6 @@ For each entry of the table both versions are installed into folders of their ow
 searched with the same budget and seed. The fixed version is searched first, to the end
 of its budget. The search of the faulty version may stop at its first finding; it goes
 on where the fixed version has that finding too.
-
-With `--sanitizer TOOL` the faulty version alone is searched, up to its first finding,
-and the call that shows it is made once more under that tool of compute-sanitizer: what
-does it say of the very input?
 """
 
 import argparse
@@ -22,11 +18,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from kfuzz.execution.device.sanitizer import TOOLS
 from tests.benchmarks.known_faults import wheels
 from tests.benchmarks.known_faults.bindings.released import FOLDER, FUNCTION
 from tests.benchmarks.known_faults.decide import (
@@ -54,8 +49,6 @@ Row = tuple[Entry, Decided, Ran, Ran]
 def main() -> None:
     """Measure what the command line asks for and print the table."""
     options = _options()
-    if options.sanitizer and options.device != "cuda":
-        sys.exit("--sanitizer needs --device cuda")
     chosen = [
         e for e in ENTRIES if any(fnmatch.fnmatch(e.name, p) for p in options.only)
     ]
@@ -63,9 +56,6 @@ def main() -> None:
         chosen = [e for e in chosen if not e.needs_gpu]
     if not chosen:
         sys.exit("no entry has such a name, or all need a GPU")
-    if options.sanitizer:
-        _sanitize(chosen, options)
-        return
     rows: list[Row] = []
     with ThreadPoolExecutor(options.at_once) as pool:
         asked = [pool.submit(_measure, entry, options) for entry in chosen]
@@ -125,43 +115,6 @@ def _searched(
     return _search(entry, paths, limit, options)
 
 
-def _sanitize(chosen: list[Entry], options: argparse.Namespace) -> None:
-    """Print what a tool says of the input that shows each fault."""
-
-    def row(entry: Entry) -> str:
-        ran = _searched(entry, entry.faulty, 1, options)
-        first = ran.findings[0] if ran.findings else None
-        found = f"{first.contract} {first.output}".strip() if first else "–"
-        said = ran.sanitized or ran.error or "–"
-        return f"| {entry.name} | {entry.fault} | {found} | {said} |"
-
-    print(f"| entry | class | found by kfuzz | {options.sanitizer}, on that input |")
-    print("|---|---|---|---|")
-    with ThreadPoolExecutor(options.at_once) as pool:
-        for made in as_completed([pool.submit(row, entry) for entry in chosen]):
-            print(made.result(), flush=True)
-
-
-def _under_tool(
-    entry: Entry, place: Path, environment: dict[str, str], tool: str
-) -> str:
-    """Return what a tool of compute-sanitizer says of the findings in a corpus."""
-    command = [sys.executable, "-m", "kfuzz", "replay", "--sanitizer", tool]
-    command += ["--target", f"{BINDINGS}/{entry.binding}"]
-    command += ["--corpus", str(place / "corpus"), "--format", "json"]
-    done = subprocess.run(
-        command, cwd=place, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode not in (0, 1):
-        said = " ".join(f"{done.stderr} {done.stdout}".split())
-        return f"does not run: {said}"[:600].replace("|", "/")
-    reports = sorted(place.glob(f"corpus/*/*/sanitizer-{tool}.txt"))
-    lines = reports[0].read_text(errors="replace").splitlines() if reports else []
-    told = [line.strip("= ") for line in lines if line.startswith("========= ")]
-    first = next((t for t in told if t and "COMPUTE-SANITIZER" not in t), "")
-    return f"tells: {first}"[:120] if done.returncode else "silent"
-
-
 def _search(
     entry: Entry, paths: list[Path], limit: int | None, options: argparse.Namespace
 ) -> Ran:
@@ -210,11 +163,7 @@ def _search(
         except ValueError:
             text = (place / "err").read_text(errors="replace").strip().splitlines()
             return Ran(error=(text or ["no output"])[-1][:200], seconds=took)
-        ran = _read(said, place / "corpus", took, first)
-        if options.sanitizer and ran.findings:
-            told = _under_tool(entry, place, environment, options.sanitizer)
-            ran = replace(ran, sanitized=told)
-        return ran
+        return _read(said, place / "corpus", took, first)
 
 
 def _read(
@@ -320,7 +269,6 @@ def _options() -> argparse.Namespace:
     add("--only", nargs="+", default=["*"], metavar="PATTERN", help="names of entries")
     add("--at-once", type=int, default=1, help="entries measured side by side")
     add("--wheels", default=str(wheels.cache()), help="folder of installed wheels")
-    add("--sanitizer", choices=TOOLS, help="see above")
     add("--json", metavar="FILE", help="write all that was measured")
     return parser.parse_args()
 

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.statement import Statement
 from kfuzz.core.verdict import CHARGED
+from kfuzz.features.lab.grade.statement import Statement, read_statement
 from kfuzz.features.lab.grade.statement_text import (
     Outcome,
     compare,
     standing_of,
     statement_page,
 )
-from kfuzz.store.files import read_statement
 
 FOLDER = Path(__file__).parents[3] / "contracts" / "platform" / "statements"
 KEPT = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}

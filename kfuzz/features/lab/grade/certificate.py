@@ -20,9 +20,9 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.core.finding import host_fingerprint
-from kfuzz.core.statement import KernelStatement, Statement
 from kfuzz.core.verdict import CHARGED, Evidence, Verdict
 from kfuzz.engine.config import RunConfig
+from kfuzz.features.lab.grade.statement import KernelStatement, Statement
 from kfuzz.features.lab.grade.statement_text import (
     LEVELS,
     is_judged,

@@ -13,24 +13,22 @@ from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
 from kfuzz.core.features import hook
 from kfuzz.core.finding import Finding, host_fingerprint, version_of
-from kfuzz.core.statement import (
-    Calibrated,
-    Calibration,
-    Fault,
-    Graded,
-    Instrument,
-    KernelStatement,
-    KnownDefect,
-    Soundness,
-    Statement,
-)
+from kfuzz.core.statement import Calibration, Graded, Soundness
 from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.engine.search.preconditions import kernels_of
 from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
 from kfuzz.execution.device.backends import BACKENDS, alike, resolve
-from kfuzz.store.files import read_statement
+from kfuzz.features.lab.grade.statement import (
+    Calibrated,
+    Fault,
+    Instrument,
+    KernelStatement,
+    KnownDefect,
+    Statement,
+    read_statement,
+)
 from kfuzz.targets.load import LoadedKernel, identity, load_all
 
 # Modules that bind the platform's own kernels as declared for torch's type of a device.

@@ -8,16 +8,15 @@ from typing import Any, Final, TypeVar
 
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.codec import encode
-from kfuzz.core.statement import (
+from kfuzz.core.statement import Graded, Soundness
+from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.features.lab.grade.statement import (
     Fault,
-    Graded,
     Instrument,
     KernelStatement,
     KnownDefect,
-    Soundness,
     Statement,
 )
-from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.report.promises import proof_lines, proof_summary
 from kfuzz.report.tables import verdict_lines
 from kfuzz.report.text import Section, markdown_page, one_line, text_page
