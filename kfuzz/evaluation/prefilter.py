@@ -116,7 +116,7 @@ class Prefilter:
             with by_kernel():
                 parts = [run.touched.to(torch.int64).unsqueeze(0)]
                 summaries = summarise(run.outputs, accepted)
-                parts += summaries.values()
+                parts += [made.table for made in summaries.values()]
                 if greatest is not None:
                     parts.append(greatest.view(torch.int64))
                 table = torch.cat(parts).cpu().numpy()
@@ -128,13 +128,13 @@ class Prefilter:
                 raise
             return Screened(lost=fault, spent=True)
         members = table.shape[1]
-        largest = table[1 + 3 * len(accepted) :].view(np.float64)
+        largest = table[1 + 4 * len(accepted) :].view(np.float64)
         is_finite = np.ones(members, np.bool_) & np.isfinite(largest).all(0)
         suspects = dict(run.failed)
         judged, ratio = np.ones(members, np.bool_), np.zeros(members)
         compared = dict[str, bool]()
         for n, name in enumerate(accepted):
-            missed, unsure, worst = table[1 + 3 * n : 4 + 3 * n]
+            _, missed, unsure, worst = table[1 + 4 * n : 5 + 4 * n]
             # Each result counts: one may be open though others are decided.
             size = accepted[name].reference[0].numel()
             if size:

@@ -363,19 +363,48 @@ def _codes(made: Comparison) -> Tensor:
 # What became of every member of a burst: outcomes reduced on the data's device.
 
 
+@dataclass(frozen=True)
+class Summary:
+    """One output of every member, on the data's device.
+
+    Attributes:
+        table: int64 [4, members], the rows of which the properties tell; of the
+            ratios the bits.
+    """
+
+    table: Tensor
+
+    @property
+    def worst(self) -> Tensor:
+        """The severest `Outcome` of any element, uint8; 0 where there is none."""
+        return self.table[0].to(torch.uint8)
+
+    @property
+    def missed(self) -> Tensor:
+        """Elements that violate, int64."""
+        return self.table[1]
+
+    @property
+    def undecided(self) -> Tensor:
+        """Elements that could not be judged, int64."""
+        return self.table[2]
+
+    @property
+    def ratio(self) -> Tensor:
+        """The largest |error| / tolerance, float64; 0 where there is none."""
+        return self.table[3].view(torch.float64)
+
+
 def summarise(
     outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
-) -> dict[str, Tensor]:
-    """Hold all outputs of many members against what is accepted, and reduce that.
+) -> dict[str, Summary]:
+    """Hold all outputs of many members against what is admitted, and reduce that.
 
     Nothing waits for the device.
 
     Args:
         outputs: stored results by name, [members, *shape].
         accepted: of the same names and shapes.
-
-    Returns:
-        See `reduced`.
 
     Raises:
         ValueError: if the shapes differ.
@@ -385,19 +414,20 @@ def summarise(
     return {name: reduced(comparison) for name, comparison in made.items()}
 
 
-def reduced(comparison: Comparison) -> Tensor:
-    """Return what became of each member, int64 [3, members].
-
-    Elements that violate, elements that could not be judged, and the bits of the
-    largest |error| / tolerance, float64; 0 where there is none.
-    """
+def reduced(comparison: Comparison) -> Summary:
+    """Return the summary of a comparison's members."""
     outcomes = comparison.outcomes
     if not outcomes.numel():
-        return torch.zeros(
-            (3, outcomes.shape[0]), dtype=torch.int64, device=outcomes.device
-        )
+        return _nothing(outcomes)
     rows = outcomes.flatten(1) if outcomes.dim() > 1 else outcomes.unsqueeze(-1)
     ratio = comparison.ratio.reshape(rows.shape)
     missed, undecided = rows >= Outcome.VALUE, rows == Outcome.UNDECIDED
     bits = ratio.amax(-1).view(torch.int64)
-    return torch.stack((missed.sum(-1), undecided.sum(-1), bits))
+    worst = rows.amax(-1).to(torch.int64)
+    return Summary(torch.stack((worst, missed.sum(-1), undecided.sum(-1), bits)))
+
+
+def _nothing(like: Tensor) -> Summary:
+    """Return the summary of outputs without elements."""
+    table = torch.zeros((4, like.shape[0]), dtype=torch.int64, device=like.device)
+    return Summary(table)

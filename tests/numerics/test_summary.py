@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.oracle import accept, compare_all, pose_members
@@ -8,6 +7,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.numerics.compare import (
     Comparison,
     Outcome,
+    Summary,
     compare_members,
     reduced,
     summarise,
@@ -15,14 +15,15 @@ from kfuzz.numerics.compare import (
 from tests.helpers.judged_values import flags, judged
 
 
-def check_member(found: Tensor, made: Comparison, member: int) -> None:
+def check_member(found: Summary, made: Comparison, member: int) -> None:
     """A member's summary is what its own comparison says."""
-    missed, undecided, bits = found[:, member]
     outcomes = made.outcomes
-    assert int(missed) == int(made.missed.sum())
-    assert int(undecided) == int((outcomes == Outcome.UNDECIDED).sum())
+    assert int(found.worst[member]) == (int(outcomes.max()) if outcomes.numel() else 0)
+    assert int(found.missed[member]) == int(made.missed.sum())
+    undecided = int((outcomes == Outcome.UNDECIDED).sum())
+    assert int(found.undecided[member]) == undecided
     ratio = float(made.ratio.max()) if outcomes.numel() else 0.0
-    assert float(bits.view(torch.float64)) == ratio
+    assert float(found.ratio[member]) == ratio
 
 
 def case_of(name: str, **shapes: tuple[int, ...]) -> Case:
@@ -75,11 +76,12 @@ def test_a_summary_is_what_each_member_would_have_alone(
         for output, made in alone.items():
             check_member(found[output], made, i)
     if x.numel():
-        assert not any(int(s[0, 0]) for s in found.values())
-        assert sum(int(s[0].sum()) for s in found.values())
+        assert not any(int(s.missed[0]) for s in found.values())
+        assert sum(int(s.missed.sum()) for s in found.values())
 
 
 def test_nothing_is_known_of_outputs_without_elements() -> None:
     y, acceptance, _ = judged((3, 0), *next(flags()), seed=1)
     found = reduced(compare_members({"y": y}, {"y": acceptance})["y"])
-    assert found.tolist() == [[0, 0, 0]] * 3
+    assert found.worst.tolist() == found.missed.tolist() == [0, 0, 0]
+    assert found.ratio.tolist() == [0.0, 0.0, 0.0]
