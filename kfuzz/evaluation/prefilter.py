@@ -110,18 +110,15 @@ class Prefilter:
         greatest: Tensor | None,
     ) -> Screened:
         """Return what a run of all members says, after one wait for the device."""
+        summaries = summarise(run.outputs, accepted).values()
+        parts = [run.touched.to(torch.int64).unsqueeze(0)]
+        parts += [made.table for made in summaries]
+        if greatest is not None:
+            parts.append(greatest.view(torch.int64))
+        joined = torch.cat(parts)
         try:
-            # The device is waited for, at the latest in the end: a launch waits where
-            # its queue is full, and any may be the first to meet what another did.
-            with by_kernel():
-                parts = [run.touched.to(torch.int64).unsqueeze(0)]
-                summaries = summarise(run.outputs, accepted)
-                parts += [made.table for made in summaries.values()]
-                if greatest is not None:
-                    parts.append(greatest.view(torch.int64))
-                table = torch.cat(parts).cpu().numpy()
-        except torch.OutOfMemoryError:
-            return Screened(unsupported="memory ran out for so many items at once")
+            with by_kernel():  # it is what the device is waited for
+                table = joined.cpu().numpy()
         except RuntimeError:
             fault = fault_of(self._device)
             if not fault:

@@ -7,10 +7,12 @@ are equal bit for bit; `tests/gpu` holds it to that.
 
 import base64
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec
 from typing import Final
 
 import torch
@@ -180,8 +182,7 @@ def outcomes_of(y: Tensor, value: Tensor, a: Acceptance) -> Tensor:
         flipped = torch.signbit(value) != torch.signbit(a.reference)
         inside = inside & ~(zeros & flipped)
     if a.exact is not None:
-        # Whole numbers are the very ones, or several are accepted.
-        inside = inside & ((y.to(torch.int64) == a.exact) | (a.low < a.high))
+        inside = inside & exact_mask(y, a)
     is_finite = y_class == FINITE
     ok = torch.where(is_finite, inside, (y_class & admitted) != 0)
 
@@ -263,6 +264,29 @@ def compare_members(
             made[name], outcomes=missed.to(torch.uint8), unrelated=unrelated
         )
     return made
+
+
+def exact_mask(y: Tensor, a: Acceptance) -> Tensor:
+    """Return where whole numbers are the very ones, or several are admitted."""
+    assert a.exact is not None
+    return (y.to(torch.int64) == a.exact) | (a.low < a.high)
+
+
+def masks_besides(
+    outputs: Mapping[str, Tensor], accepted: Mapping[str, Acceptance]
+) -> dict[str, Tensor]:
+    """Return where outputs are admitted by what float64 intervals do not say.
+
+    Args:
+        outputs: stored results by name, [members, *shape].
+        accepted: of the same names and shapes.
+    """
+    masks = dict(related_masks(outputs, accepted))
+    for name, a in accepted.items():
+        if a.exact is not None:
+            mask = exact_mask(outputs[name], a)
+            masks[name] = masks[name] & mask if name in masks else mask
+    return masks
 
 
 def related_masks(
@@ -400,7 +424,8 @@ def summarise(
 ) -> dict[str, Summary]:
     """Hold all outputs of many members against what is admitted, and reduce that.
 
-    Nothing waits for the device.
+    On a GPU one kernel does it per output, without waiting for the device; the
+    numbers are those of `compare`, bit for bit.
 
     Args:
         outputs: stored results by name, [members, *shape].
@@ -410,8 +435,42 @@ def summarise(
         ValueError: if the shapes differ.
         BindingError: if the operator's relation is malformed.
     """
-    made = compare_members(outputs, accepted)
-    return {name: reduced(comparison) for name, comparison in made.items()}
+    if not all(is_fused(outputs[name].device) for name in accepted):
+        made = compare_members(outputs, accepted)
+        return {name: reduced(comparison) for name, comparison in made.items()}
+    for name, a in accepted.items():
+        if outputs[name].shape != a.reference.shape:
+            shape = tuple(outputs[name].shape)
+            raise ValueError(f"output {shape}, acceptance {a.reference.shape}")
+    masks = masks_besides(outputs, accepted)
+    return {n: fused(outputs[n], a, masks.get(n)) for n, a in accepted.items()}
+
+
+def is_fused(device: torch.device) -> bool:
+    """Whether data on a device is judged by one kernel: on GPUs, where Triton is.
+
+    Where Triton's kernels are interpreted, none of kfuzz's own is run.
+    """
+    interpreted = os.environ.get("TRITON_INTERPRET", "0").lower()
+    return (
+        device.type == "cuda"
+        and interpreted not in ("1", "true", "yes", "on")
+        and _has_triton()
+    )
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def fused(y: Tensor, acceptance: Acceptance, related: Tensor | None) -> Summary:
+    """Return the summary of one output by one kernel; see `comparator.fused`."""
+    from kfuzz.numerics.compare_fused import judged
+
+    if not y.numel():
+        return _nothing(y)
+    return Summary(judged(y, acceptance, related))
 
 
 def reduced(comparison: Comparison) -> Summary:

@@ -1,14 +1,22 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.oracle import accept, compare_all, pose_members
 from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.compare import (
     Comparison,
     Outcome,
     Summary,
     compare_members,
+    fused,
     reduced,
     summarise,
 )
@@ -80,8 +88,56 @@ def test_a_summary_is_what_each_member_would_have_alone(
         assert sum(int(s.missed.sum()) for s in found.values())
 
 
+def check_equal(found: Summary, wanted: Summary, where: object) -> None:
+    for field in ("worst", "missed", "undecided", "ratio"):
+        ours, theirs = getattr(found, field), getattr(wanted, field)
+        assert ours.dtype == theirs.dtype, field
+        same = (ours == theirs) | ((ours != ours) & (theirs != theirs))
+        assert bool(same.all()), f"{where}: {field} {ours} instead of {theirs}"
+
+
+interpreted = pytest.mark.skipif(not interpreting(), reason="Triton compiles here")
+
+
+def by_kernel(y: Tensor, acceptance: Acceptance, mask: Tensor | None) -> Summary:
+    pytest.importorskip("triton")
+    with np.errstate(all="ignore"):  # float64 may overflow, as it does in torch
+        return fused(y, acceptance, mask)
+
+
+@interpreted
+@pytest.mark.parametrize("combination", list(flags()), ids=str)
+def test_the_kernel_gives_what_the_comparator_gives(combination: Any) -> None:
+    y, acceptance, mask = judged((2, 13, 31), *combination, seed=3)
+    wanted = reduced(compare_members({"y": y}, {"y": acceptance})["y"])
+    found = by_kernel(y, acceptance, mask)
+    check_equal(found, wanted, combination)
+    assert bool((wanted.missed > 0).all())
+
+
+@interpreted
+def test_the_kernel_covers_members_longer_than_a_block() -> None:
+    combination = next(flags())
+    y, acceptance, mask = judged((2, 1291), *combination, seed=4)
+    wanted = reduced(compare_members({"y": y}, {"y": acceptance})["y"])
+    check_equal(by_kernel(y, acceptance, mask), wanted, combination)
+
+
+@interpreted
+def test_the_kernel_reads_results_and_bounds_of_any_strides() -> None:
+    y, acceptance, _ = judged((2, 9, 5), *next(flags()), seed=6)
+    fields = {n: v for n, v in vars(acceptance).items() if isinstance(v, Tensor)}
+    turned = {n: v.transpose(1, 2).contiguous().mT for n, v in fields.items()}
+    other = replace(acceptance, **turned)
+    wanted = by_kernel(y, acceptance, None)
+    check_equal(by_kernel(y.mT.contiguous().mT, other, None), wanted, "strided")
+
+
 def test_nothing_is_known_of_outputs_without_elements() -> None:
     y, acceptance, _ = judged((3, 0), *next(flags()), seed=1)
-    found = reduced(compare_members({"y": y}, {"y": acceptance})["y"])
-    assert found.worst.tolist() == found.missed.tolist() == [0, 0, 0]
-    assert found.ratio.tolist() == [0.0, 0.0, 0.0]
+    for found in (
+        fused(y, acceptance, None),
+        reduced(compare_members({"y": y}, {"y": acceptance})["y"]),
+    ):
+        assert found.worst.tolist() == found.missed.tolist() == [0, 0, 0]
+        assert found.ratio.tolist() == [0.0, 0.0, 0.0]

@@ -3,12 +3,9 @@
 The items of a batch are made together; a case is a batch of one.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +30,7 @@ from kfuzz.execution.values.items import (
     repeated_axes,
     runs_of,
 )
+from kfuzz.numerics.compare import is_fused
 from kfuzz.numerics.domains import fitted, holds
 from kfuzz.numerics.formats import FORMATS, round_to
 
@@ -87,24 +85,6 @@ def batch_values(
         making.values(name, ())
     making.finish()
     return {name: making.made[name] for name in batch.case.tensors}
-
-
-def is_fused(device: torch.device) -> bool:
-    """Whether values on a device are made by one kernel: on GPUs, where Triton is.
-
-    Where Triton's kernels are interpreted, none of kfuzz's own is run.
-    """
-    interpreted = os.environ.get("TRITON_INTERPRET", "0").lower()
-    return (
-        device.type == "cuda"
-        and interpreted not in ("1", "true", "yes", "on")
-        and _has_triton()
-    )
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 class _Making:

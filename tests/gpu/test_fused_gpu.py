@@ -1,6 +1,5 @@
-"""The comparator on a GPU, beside itself on the host."""
+"""The fused comparator, compiled, beside the comparator in torch."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +11,11 @@ from kfuzz.contracts.oracle import accept, pose_members
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.compare import (
+    Outcome,
     Summary,
     compare_members,
+    fused,
+    is_fused,
     reduced,
     summarise,
 )
@@ -37,17 +39,34 @@ def check_equal(found: Summary, wanted: Summary, where: object) -> None:
 
 
 @pytest.mark.parametrize("combination", list(flags()), ids=str)
-def test_every_element_has_the_hosts_outcome(combination: Any) -> None:
+def test_every_element_has_the_comparators_outcome(combination: Any) -> None:
+    assert is_fused(torch.device("cuda")), "TRITON_INTERPRET is set, or no Triton"
     # Each element is a member of its own, so that none hides another.
     y, acceptance, mask = judged((20_000, 1), *combination, seed=3)
     host = compare_members({"y": y}, {"y": acceptance})["y"]
     here = acceptance.mapped(Tensor.cuda)
-    if mask is not None:
-        related = mask.cuda()
-        here = replace(here, relation=lambda outputs: {"y": related})
-    found = summarise({"y": y.cuda()}, {"y": here})["y"]
-    check_equal(found, reduced(host), combination)
+    related = None if mask is None else mask.cuda()
+    check_equal(fused(y.cuda(), here, related), reduced(host), combination)
     assert len(host.outcomes.unique()) >= 3
+    # The same elements as rows of several blocks and programs.
+    rows = (7, 20_000 // 7)
+    part = slice(rows[0] * rows[1])
+
+    def again(t: Tensor) -> Tensor:
+        return t[part].reshape(rows)
+
+    found = fused(
+        again(y.cuda()),
+        here.mapped(again),
+        None if related is None else again(related),
+    )
+    outcomes = again(host.outcomes)
+    assert found.worst.tolist() == outcomes.amax(-1).tolist()
+    assert found.missed.tolist() == (outcomes >= Outcome.VALUE).sum(-1).tolist()
+    assert found.undecided.tolist() == (outcomes == 1).sum(-1).tolist()
+    wanted = again(host.ratio).amax(-1)
+    same = (found.ratio.cpu() == wanted) | wanted.isnan()
+    assert bool(same.all()), f"{found.ratio} instead of {wanted}"
 
 
 def softmax_case(rows: int, columns: int) -> Case:
@@ -59,6 +78,25 @@ def posed(name: str, case: Case, x: Tensor) -> dict[str, Acceptance]:
     operator = OPERATORS[name]
     problem = pose_members(operator, case, {"x": x}, operator.defaults)
     return accept(operator, problem)
+
+
+@pytest.mark.parametrize("name", ["argmax", "topk", "quantize_int8"])
+def test_relations_are_judged_as_without_the_kernel(name: str) -> None:
+    operator, members = OPERATORS[name], 8
+    spec = TensorSpec((5, 9), ("d0", "d1"), "float32", fill=Fill("randn"))
+    case = Case({"x": spec}, {n: operator.default_of(n) for n in operator.scalars})
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn((members, 5, 9), generator=generator).round(decimals=1).cuda()
+    accepted = posed(name, case, x)
+    outputs = {}
+    for output, a in accepted.items():
+        first = a.reference[:1].expand_as(a.reference)
+        outputs[output] = first.to(a.output.dtype).contiguous()
+    found = summarise(outputs, accepted)
+    plain = compare_members(outputs, accepted)
+    for output in accepted:
+        check_equal(found[output], reduced(plain[output]), (name, output))
+    assert sum(int(s.missed.sum()) for s in found.values())
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "sum", "gelu", "relu"])
