@@ -5,6 +5,7 @@ import ctypes
 import errno
 import faulthandler
 import gc
+import importlib._bootstrap_external as external
 import os
 import resource
 import select
@@ -16,9 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from importlib.util import cache_from_source, find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import HarnessError, class_name, message_of, trace_text
 from kfuzz.execution import parent
@@ -384,23 +384,64 @@ def _group(pid: int) -> int:
 
 # Bytecode kept in kfuzz's cache where Python itself keeps none.
 #
-# An installation without bytecode that cannot be written to, or an environment that
-# forbids it, has every process compile every source anew: for large libraries that
-# takes longer than all else that importing them does.
+# An installation that cannot be written to, or an environment that forbids bytecode,
+# has every process compile every source anew: for large libraries that takes longer
+# than all else that importing them does.
+
+# The function by which Python's importer names the file of a source's bytecode.
+_NAME: Final = "cache_from_source"
 
 
 def keep_bytecode() -> None:
     """Have this process, and those forked from it, find and leave bytecode there.
 
-    Nothing changes where torch has bytecode beside it, or gets it.
+    Bytecode that lies beside its source is used as ever, and what may be written
+    there is.
     """
-    found = find_spec("torch")
-    if sys.pycache_prefix is not None or found is None or found.origin is None:
+    named = getattr(external, _NAME, None)
+    if named is None or hasattr(named, "kept_in"):
         return
-    beside = Path(cache_from_source(found.origin))
-    forbidden = sys.dont_write_bytecode
-    if beside.exists() or (not forbidden and os.access(beside.parent.parent, os.W_OK)):
+    try:
+        folder = str(cache_folder("bytecode"))
+    except OSError:
         return
-    with contextlib.suppress(OSError):
-        sys.pycache_prefix = str(cache_folder("bytecode"))
-        sys.dont_write_bytecode = False
+    setattr(external, _NAME, _kept(named, folder, forbidden=sys.dont_write_bytecode))
+    sys.dont_write_bytecode = False  # what is written goes to that folder
+
+
+def _kept(
+    named: Callable[..., str], folder: str, *, forbidden: bool
+) -> Callable[..., str]:
+    """Return a function that names the file of a source's bytecode.
+
+    Args:
+        named: Python's own.
+        folder: where it lies, by the path of its source, if not beside that.
+        forbidden: whether nothing may be written beside sources.
+    """
+
+    def kept(path: Any, *args: Any, **options: Any) -> str:
+        own = named(path, *args, **options)
+        if os.path.exists(own) or (not forbidden and _is_writable(own)):
+            return own
+        return os.path.join(folder, os.path.abspath(own).lstrip(os.sep) + _age(path))
+
+    kept.kept_in = folder  # type: ignore[attr-defined]
+    return kept
+
+
+def _age(source: Any) -> str:
+    """Return what distinguishes two forms of a source, within a second too."""
+    try:
+        found = os.stat(source)
+    except (OSError, TypeError, ValueError):
+        return ""
+    return f".{found.st_mtime_ns}.{found.st_size}"
+
+
+def _is_writable(file: str) -> bool:
+    """Whether a file can be made, with the folder that it is to lie in."""
+    folder = os.path.dirname(file)
+    if not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK)
