@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Final, TypeVar
 
 from kfuzz.core.dtypes import (
@@ -454,6 +454,33 @@ def without_axis(case: Case, axis: str) -> Case | None:
     return replace(case, tensors=tensors, scalars=scalars)
 
 
+def merged(case: Case, one: str, other: str) -> Case | None:
+    """Return the case with two neighbouring dimensions as one; None where they differ.
+
+    They are one dimension where every tensor that has either has both, side by side and
+    without a step between them, and no scalar counts dimensions.
+    """
+    if case.scalars.get("dim") is not None:
+        return None
+    tensors = {}
+    for name, spec in case.tensors.items():
+        if spec.below in (one, other):
+            return None
+        if one in spec.axes or other in spec.axes:
+            at = spec.axes.index(one) if one in spec.axes else len(spec.axes)
+            if spec.axes[at + 1 : at + 2] != (other,) or not spec.is_contiguous:
+                return None
+            size = spec.shape[at] * spec.shape[at + 1]
+            spec = replace(
+                spec,
+                shape=(*spec.shape[:at], size, *spec.shape[at + 2 :]),
+                axes=(*spec.axes[: at + 1], *spec.axes[at + 2 :]),
+                strides=None,
+            )
+        tensors[name] = spec
+    return replace(case, tensors=tensors)
+
+
 # Passes of the reducer over sizes: dimensions shrink by slicing what is pinned.
 
 # Indices are deleted in this many runs at most: where neither end of a dimension
@@ -557,6 +584,19 @@ def _with_fewer(case: Case) -> Iterator[Case]:
                     for start in dict.fromkeys((0, n - size, *places)):
                         yield kept(lowered, axis, range(start, start + size))
             yield lowered
+
+
+def merge_dims(descent: Descent) -> None:
+    """Make one dimension of two neighbours, as long as that fails alike."""
+
+    def pairs(case: Case) -> Iterator[Case]:
+        names = list(case.dims)
+        for one, other in pairwise(names):
+            if (made := merged(case, one, other)) is not None:
+                yield made
+
+    while descent.take_first(pairs(descent.best)):
+        pass
 
 
 def scan_sizes(descent: Descent) -> None:
@@ -666,6 +706,7 @@ def reduce_case(
         shrink_dims,
         _drop_axes,
         _simplify_layout,
+        merge_dims,
         _widen_dtype,
         _simplify_scalars,
         simplify_values,
