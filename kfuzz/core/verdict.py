@@ -658,6 +658,8 @@ class CaseReport:
             each.
         beside: the kernel's own allocation that the case asks to lie beside a page
             that faults, if it was made.
+        baselines: of what was judged in place of the kernel's results, by kind, whether
+            it was refused; empty on most cases.
         suspicion: a later call that misses, by itself or for what came before, which
             the case's own process cannot tell; None if there is none.
         oracle_raised: what the oracle raised on the case, so that no value is judged;
@@ -681,6 +683,7 @@ class CaseReport:
     friendly: str | None = None
     notes: tuple[str, ...] = ()
     beside: Allocation | None = None
+    baselines: dict[str, bool] = field(default_factory=dict)
     suspicion: Suspicion | None = None
     oracle_raised: str = ""
     compared: dict[str, bool] = field(default_factory=dict)

@@ -45,7 +45,7 @@ from kfuzz.evaluation.diagnosis import (
     judge_explained,
 )
 from kfuzz.evaluation.large import LargeJudge
-from kfuzz.evaluation.limits import Limit, limit_of
+from kfuzz.evaluation.limits import Limit, TrivialBaselines, limit_of
 from kfuzz.evaluation.probes import FURTHER
 from kfuzz.evaluation.probes.calls import is_due, second_data, shortened
 from kfuzz.evaluation.probes.repeats import judge_repeated
@@ -126,6 +126,7 @@ class Evaluator:
         if kernel.operator.forward is not None:
             self._classes = in_force(setting.classes, frozenset(CLASSES))
         self._friendly: dict[object, bool] = {}
+        self._baselines = TrivialBaselines()
         self._limits: list[Limit] = []
         self._unlimited: Counter[str] = Counter()
 
@@ -274,10 +275,13 @@ class Evaluator:
             # Of a lost device nothing can be read; what was judged stands.
             if grown is not evidence and not caller.lost:
                 evidence, verdicts, failure = judge_explained(grown, classes)
+        tried: dict[str, bool] = {}
         suspicion = None
         if not caller.lost:
             if failure is not None and depth is not Depth.BASE:
                 failure = mapped(evidence, failure)
+            if failure is None and depth is Depth.SEARCH and decided(evidence):
+                tried = self._baselines.tried(evidence, derived.values, classes)
             if failure is None or failure.contract in _OF_CHANGED_DATA:
                 suspicion = self._suspicion(evidence, calls)
         refusal, example = None, ""
@@ -303,6 +307,7 @@ class Evaluator:
             friendly=evidence.of(Diagnosis).friendly,
             notes=notes(evidence) if failure is None else (),
             beside=evidence.base.beside,
+            baselines=tried,
             suspicion=suspicion,
             oracle_raised=raised_at(evidence.refused) if evidence.refused else "",
             compared=compared(evidence),

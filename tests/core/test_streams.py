@@ -37,7 +37,7 @@ def test_purposes_know_nothing_of_one_another() -> None:
     kinds = {(c.poison, c.edge, c.config % 3, c.layout) for c in drawn}  # type: ignore[operator]
     assert len(kinds) == 2 * 3 * 3 * 5
     together = [is_sampled(s, Purpose.PROBES, 0.25) for s in range(4000)]
-    beside = [is_sampled(s, Purpose.GROUPS, 0.25) for s in range(4000)]
+    beside = [is_sampled(s, Purpose.BASELINES, 0.25) for s in range(4000)]
     both = sum(a and b for a, b in zip(together, beside, strict=True))
     assert 200 < both < 300
 

@@ -10,24 +10,86 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+import kfuzz
 from kfuzz.contracts import Operator, kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import ContractTally, Notice
 from kfuzz.core.finding import Fingerprint, Target
+from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.self_check import Calibrations
+from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.evaluation import limits as baselines
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.strategies import tensors
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.events import finished
 
+Impostor = dict[str, bool]
 _names = map("k{}".format, itertools.count())
 
 
 def bind(operator: Operator, function: Any, **claims: Any) -> BoundKernel:
     return kernel(operator, name=next(_names), **claims)(function)
+
+
+def case(seed: int, family: str = "randn", shape: tuple[int, ...] = (4, 8)) -> Case:
+    axes = tuple(f"d{i}" for i in range(len(shape)))
+    return Case({"x": TensorSpec(shape, axes, "float32", fill=Fill(family, seed))})
+
+
+@pytest.fixture
+def all_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "is_tried", lambda case: not case.pinned)
+
+
+def tried(bound: BoundKernel, *cases: Case, classes: Any = CLASSES) -> list[Impostor]:
+    evaluator = Evaluator(bound, setting_of("cpu", SIZE_BUDGETS["cpu"], classes))
+    reports = [evaluator.judge(c, Depth.SEARCH) for c in cases]
+    assert not any(r.failure or r.error for r in reports)
+    return [r.baselines for r in reports]
+
+
+@pytest.mark.usefixtures("all_tried")
+def test_a_judgement_refuses_what_computes_nothing() -> None:
+    first, second = tried(bind(ops.exp, torch.exp), case(1), case(2))
+    assert first == {"zeros": True, "NaN": True, "a copy of an input": True}
+    assert second == {**first, "the results of the case before": True}
+
+
+@pytest.mark.usefixtures("all_tried")
+def test_a_judgement_without_power_admits_impostors() -> None:
+    def thrice(x: Tensor) -> Tensor:
+        return 3 * x
+
+    vague = Operator(
+        "vague",
+        inputs={"x": tensors("*")},
+        oracle=thrice,
+        error_model=kfuzz.numerics.elementwise(ulps=2.0**40),
+    )
+    told = tried(bind(vague, thrice), case(1), case(2))[1]
+    assert told == {
+        "zeros": False, "NaN": True, "a copy of an input": False,
+        "the results of the case before": False,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("all_tried")
+def test_nothing_is_tried_where_nothing_judges_values() -> None:
+    relu = bind(ops.relu, torch.relu)
+    assert tried(relu, case(1), classes={"K-MEM-01"}) == [{}]
+    pinned = Evaluator(relu, setting_of("cpu", SIZE_BUDGETS["cpu"], CLASSES)).pin(
+        case(1)
+    )
+    assert tried(relu, pinned) == [{}]
 
 
 RELU = bind(ops.relu, torch.relu)
@@ -38,7 +100,24 @@ def search_of(bound: BoundKernel) -> Any:
     return SimpleNamespace(
         node_id="a.py::k",
         loaded=SimpleNamespace(kernel=bound, target=Target("a.py", "k")),
+        record=SimpleNamespace(baselines={}),
     )
+
+
+def told(kernel: Any) -> list[tuple[str, str]]:
+    return [(n.about, n.message) for n in watched(kernel)]
+
+
+def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
+    search = search_of(RELU)
+    search.record.baselines = {
+        "zeros": (8, 0),
+        "NaN": (40, 1),
+        "a copy of an input": (7, 0),
+    }
+    [(about, text)] = told(search)
+    assert about == "impostor"
+    assert "zeros" in text
 
 
 def warned(

@@ -73,7 +73,7 @@ from kfuzz.engine.search.schedule import (
     line_of,
     outside_of,
 )
-from kfuzz.engine.search.self_check import Calibrations
+from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import runner_of
@@ -310,6 +310,8 @@ class Campaign:
             made = finished_of(kernel, self.classes, ending=ending, proof=proof)
             yield made
             finished.append(made)
+            if not kernel.loaded.target.reference:  # judged by a rule of its own
+                yield from watched(kernel)
         yield from self.calibrations.warn(self.kernels, finished)
         yield RunFinished(
             self.clock.elapsed_s,

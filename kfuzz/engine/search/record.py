@@ -23,6 +23,7 @@ from kfuzz.core.verdict import (
     Verdict,
     output_of,
 )
+from kfuzz.engine.workers.runner import lost_memory
 
 # What a kernel declines: which aspect of the cases it raised on may be why.
 
@@ -153,6 +154,9 @@ _VALUES: Final = frozenset({"K-VAL-01", "K-GRD-01"})
 _BESIDE: Final = frozenset({"K-MEM-02"})
 DIAGNOSABLE: Final = frozenset(c.id for c in ATTRIBUTION if c.provisional)
 """Classes that further probes may tell apart."""
+# Cases in which memory ran out, after which that is what the kernel does: it takes
+# seconds each time.
+_OUT_OF_MEMORY: Final = 3
 _DECISIVE: Final = frozenset({Verdict.CONFORMS, Verdict.VIOLATES})
 
 
@@ -168,6 +172,7 @@ class Record:
         batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
         worst: greatest |error| / tolerance of a case without failure.
+        baselines: by kind, on how many cases one was tried and on how many rejected.
         notices: what a person should know, and whether it was reported.
     """
 
@@ -178,6 +183,7 @@ class Record:
     batches: int = 0
     errors: int = 0
     worst: float = 0.0
+    baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     notices: dict[str, bool] = field(default_factory=dict)
     _kept: Counter[str] = field(default_factory=Counter)
     _broken: Counter[str] = field(default_factory=Counter)
@@ -188,6 +194,7 @@ class Record:
     _judged: set[str] = field(default_factory=set)
     _unsupported: set[str] = field(default_factory=set)
     _lacks_gpu: bool = False
+    _memory: int = 0
     _on_elements: bool = False
     _decided: int = 0
     _structures: Counter[int] = field(default_factory=Counter)
@@ -209,12 +216,21 @@ class Record:
         """
         return self._lacks_gpu and not self._on_elements
 
+    @property
+    def hoards(self) -> bool:
+        """Whether memory runs out so often that more cases would only take time."""
+        return self._memory >= _OUT_OF_MEMORY and 3 * self._memory >= self.cases
+
     def take(self, case: Case, report: CaseReport) -> None:
         """Count what one case teaches."""
         self.cases += 1
         dtype = case.data.dtype
+        for kind, rejected in report.baselines.items():
+            tried, times = self.baselines.get(kind, (0, 0))
+            self.baselines[kind] = tried + 1, times + rejected
         if report.error is not None:
             self.errors += 1
+            self._memory += lost_memory(report)
             self.notice(f"could not be judged: {report.error}")
         if report.unsupported is not None:
             self._unsupported.add(dtype)

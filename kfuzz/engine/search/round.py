@@ -14,7 +14,7 @@ from typing import Final
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.core.budget import MEMBERS, Burst, Depth, Screened, SizeBudget, Suspect
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
@@ -42,6 +42,7 @@ from kfuzz.engine.workers.zygotes import runs_on
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
 from kfuzz.execution.device.backends import Batches
+from kfuzz.execution.processes.wire import VARIABLE as MEMORY
 from kfuzz.strategies.cases import bursts
 from kfuzz.targets.load import LoadedKernel
 
@@ -277,6 +278,11 @@ class Round:
         if known and is_fault(report):
             case, report = self._located(case, report)
         self.learn(case, report)
+        if self._kernel.record.hoards:
+            raise HarnessError(
+                "memory runs out in most cases, so that no more are judged",
+                fix=f"{MEMORY}=MiB gives a child more than half of what is free",
+            )
         if known:
             report = self._diagnosed(case, report)
         if accused is not None and alone is False and report.failure is None:
