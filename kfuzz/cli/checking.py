@@ -13,7 +13,7 @@ from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.search.preconditions import examine_bindings, small_cases
+from kfuzz.engine.search.preconditions import Bindings, small_cases
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped
@@ -117,9 +117,10 @@ def check_all(
     backend = Backend(device)
     try:
         kernels = [_prepared(each, backend, root, stop) for each in loaded]
-        examine_bindings(kernels, on_host=not backend.on.has.asynchronous)
+        bindings = Bindings(kernels, on_host=not backend.on.has.asynchronous)
         for kernel in kernels:
             try:
+                bindings.compare(kernel)
                 yield _checked(kernel)
             except Stopped:
                 return

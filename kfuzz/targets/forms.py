@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_DIMENSIONS: Final = 3
+
 Grid = Sequence[int] | Callable[..., Sequence[int]]
 
 
@@ -105,11 +107,9 @@ class Launch(Form):
 
     def __call__(self, *tensors: Any, **keywords: Any) -> None:
         """Launch the kernel on the device of its first tensor."""
-        given = self.__signature__.bind(*tensors, **keywords)
-        given.apply_defaults()
-        passed = self._args(*given.args, **given.kwargs)
+        passed, grid = self.planned(*tensors, **keywords)
         placed = next((t for t in tensors if getattr(t, "is_cuda", False)), None)
-        launcher = self.fn[self._grid_for(given.arguments)]
+        launcher = self.fn[grid]
         if placed is None:
             self._launch(launcher, passed)
             return
@@ -117,6 +117,39 @@ class Launch(Form):
 
         with torch.cuda.device(placed.device):  # Triton launches on the current one
             self._launch(launcher, passed)
+
+    def planned(self, *tensors: Any, **keywords: Any) -> tuple[Any, Any]:
+        """Return what a call would pass to the kernel, and its grid, as Triton's.
+
+        Raises:
+            Exception: whatever the recipe raises.
+        """
+        given = self.__signature__.bind(*tensors, **keywords)
+        given.apply_defaults()
+        passed = self._args(*given.args, **given.kwargs)
+        return passed, self._grid_for(given.arguments)
+
+    def problem(self, passed: Any, grid: Any) -> str:
+        """Return why the kernel cannot be launched like this, "" where it can."""
+        own = inspect.signature(self.__wrapped__)
+        try:
+            if isinstance(passed, Mapping):
+                given = own.bind_partial(**passed)
+            elif isinstance(passed, tuple | list):
+                given = own.bind_partial(*passed)
+            else:
+                return f"args= returns {type(passed).__name__}, no tuple or mapping"
+        except TypeError as error:
+            names = ", ".join(own.parameters)
+            return f"args= does not fit {self.__wrapped__.__name__}({names}): {error}"
+        if twice := [name for name in self._keywords if name in given.arguments]:
+            return f"{twice[0]!r} comes from args= and as a keyword of the launch"
+        if callable(grid):  # what it is takes Triton's meta
+            return ""
+        if not 1 <= len(grid) <= _DIMENSIONS:
+            return f"grid= gives {len(grid)} dimensions, not 1 to {_DIMENSIONS}"
+        wrong = [n for n in grid if not hasattr(n, "__index__")]
+        return f"grid= gives {wrong[0]!r}, no whole number" if wrong else ""
 
     def _launch(self, launcher: Any, passed: Any) -> None:
         if isinstance(passed, Mapping):

@@ -74,7 +74,19 @@ BROKEN = {
         oracle("torch.tanh(x) * scale"),
         ["NoneType", "reference of kernels.py:16"],
     ),
+    "shape": (
+        oracle("return torch.tanh(x).sum(-1, keepdim=True) * scale"),
+        ["different shapes", "expected (", "reference of kernels.py:16"],
+    ),
     "count": (oracle("return x, x"), ["2 results", "reference of kernels.py:16"]),
+    "data types": (
+        modelled('return around(problem, r, {"float32": 1e-6}[problem.format.name])'),
+        ["float16", "KeyError", ": return around(problem", "dtypes=('float32',)"],
+    ),
+    "constant": (
+        oracle("return torch.zeros_like(x)"),
+        ["a constant", "reference of kernels.py:16"],
+    ),
     "nan": (
         oracle("return torch.tanh(x) * scale * float('nan')"),
         ["no finite number", "reference of kernels.py:16"],
@@ -106,6 +118,18 @@ BROKEN = {
             "(problem)", "(problem, outputs)"
         ),
         ["relation raises", "raise KeyError(outputs)"],
+    ),
+    "within": (
+        'reference = tanh\nkeep = {"x"}.pop\n' + MADE.format(", within=len") + KERNEL,
+        ["within="],
+    ),
+    "arguments of a launch": (
+        LAUNCHED.format("lambda x: (1,)", "lambda x, y: (x, y, 1, 2, 3)"),
+        ["args= does not fit body(x, y, n, BLOCK)"],
+    ),
+    "grid of a launch": (
+        LAUNCHED.format("lambda x: (x.numel() / 64,)", "lambda x, y: (x, y, 1)"),
+        ["grid= gives", "no whole number"],
     ),
 }
 if not torch.cuda.is_available():

@@ -52,7 +52,7 @@ from kfuzz.engine.search.found import (
     taken_to_minimum,
 )
 from kfuzz.engine.search.preconditions import (
-    examine_bindings,
+    Bindings,
     jobs_of,
     kernels_of,
     no_fences,
@@ -209,7 +209,8 @@ class Campaign:
                 )
                 for k in self.kernels
             }
-        examine_bindings(self.kernels, on_host=not backend.on.has.asynchronous)
+        on_host = not backend.on.has.asynchronous
+        self.bindings = Bindings(self.kernels, on_host=on_host)
 
     def open(self, kernel: KernelSearch) -> None:
         """Get a kernel ready that has not been judged yet, as start-up.
@@ -220,6 +221,7 @@ class Campaign:
         with self.clock.opening():
             if not self.guided:
                 kernel.runner.open()
+                self.bindings.compare(kernel)
 
     def close(self, kernel: KernelSearch) -> None:
         """End the children of a kernel."""

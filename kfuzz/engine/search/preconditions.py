@@ -14,19 +14,27 @@ from hypothesis.errors import HypothesisException
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.reading import aspects_beyond_core
-from kfuzz.core.budget import Scale, SizeBudget
+from kfuzz.core.budget import Depth, Scale, SizeBudget
 from kfuzz.core.errors import BackendError, BindingError, UsageError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import CONTIGUOUS, NOWHERE, Case
+from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Kind
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import PROCESSORS_EACH, SHARING, processors
 from kfuzz.engine.workers.zygotes import Backend
-from kfuzz.evaluation.bindings import examine, in_dtype, is_brought
+from kfuzz.evaluation.bindings import (
+    examine,
+    examine_recipe,
+    in_dtype,
+    is_brought,
+)
+from kfuzz.evaluation.calling import broken, defined
 from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.memory import fences as pages
 from kfuzz.store.corpus import Corpus
+from kfuzz.targets.forms import Launch
 from kfuzz.targets.load import LoadedKernel, file_of_module, home_of, mentions
 
 
@@ -170,10 +178,12 @@ _TRIED: Final = 4
 _ELEMENTS: Final = 2048
 # Elements of a tensor below which others are preferred.
 _FEW: Final = 8
+# Cases on which a kernel and its oracle have to differ, all of them.
+_COMPARED: Final = 3
 
 
-def examine_bindings(kernels: Sequence[KernelSearch], *, on_host: bool) -> None:
-    """Try what users brought to judge the kernels of a run, without the kernels.
+class Bindings:
+    """Tries the bindings of a run: first without their kernels, then beside them.
 
     Args:
         kernels: of the run.
@@ -182,12 +192,64 @@ def examine_bindings(kernels: Sequence[KernelSearch], *, on_host: bool) -> None:
     Raises:
         BindingError: if what is to judge a kernel can judge no case of it.
     """
-    for kernel in kernels:
-        bound = kernel.loaded.kernel
-        # A candidate's operator is made of another's model, with rules of its own.
-        own = bound.operator.forward is None and not kernel.loaded.target.reference
-        if own and is_brought(bound.operator):
-            examine(bound, small_cases(bound, kernel.budget), on_host=on_host)
+
+    def __init__(self, kernels: Sequence[KernelSearch], *, on_host: bool) -> None:
+        self._open: dict[str, tuple[tuple[Case, ...], bool]] = {}
+        for kernel in kernels:
+            bound = kernel.loaded.kernel
+            # A candidate's operator is made of another's model, with rules of its own.
+            if kernel.loaded.target.reference:
+                continue
+            brought = is_brought(bound.operator.forward or bound.operator)
+            if bound.operator.forward is not None or not (
+                brought or isinstance(bound.function, Launch)
+            ):
+                continue
+            cases = small_cases(bound, kernel.budget)
+            if brought:
+                self._open[kernel.node_id] = examine(bound, cases, on_host=on_host)
+            examine_recipe(bound, cases)
+
+    def compare(self, kernel: KernelSearch) -> None:
+        """Hold a kernel's results against its oracle's, once: are they of one kind?
+
+        Raises:
+            BindingError: if the oracle raises where the kernel runs, no case gives
+                results of one shape, or the oracle alone gives a constant.
+        """
+        examined = self._open.get(kernel.node_id)
+        if examined is None:
+            return
+        (judged, constant), bound, reports = examined, kernel.loaded.kernel, []
+        for case in judged[:_COMPARED]:
+            reports.append(kernel.runner.judge(case, Depth.BASE))
+            if not _differs(reports[-1], constant=constant):
+                break
+        else:
+            if reports:
+                self._refuse(bound, reports)
+        del self._open[kernel.node_id]
+
+    def _refuse(self, bound: BoundKernel, reports: Sequence[CaseReport]) -> None:
+        cases = f"in each of {len(reports)} small cases"
+        first, where = reports[0].failure, defined(bound.operator.oracle)
+        if why := next((r.oracle_raised for r in reports if r.oracle_raised), ""):
+            what = f"the oracle raises {cases} where the kernel runs: {why}"
+            fix = "It is given tensors there: make what it needs on their device"
+        elif first is not None and first.kind is Kind.WRONG_SHAPE:
+            what = f"kernel and oracle return different shapes {cases}: {first.message}"
+            fix = "Nothing can be compared until both return one shape"
+        else:
+            what = "the oracle returns a constant, and the kernel does not"
+            fix = "Mend the oracle: its result must depend on its inputs"
+        raise broken(bound, f"{what} (the oracle is {where})", fix)
+
+
+def _differs(report: CaseReport, *, constant: bool) -> bool:
+    if report.oracle_raised or report.failure is None:
+        return bool(report.oracle_raised)
+    kind = report.failure.kind
+    return kind is Kind.WRONG_SHAPE or (constant and kind in VALUE_KINDS)
 
 
 def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:
