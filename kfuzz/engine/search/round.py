@@ -304,7 +304,6 @@ class Round:
             f"{', '.join(shapes)}: it may hang; use a longer `--max-time` to find out"
         )
 
-
     def judge_builds(self, targets: tuple[str, ...]) -> None:
         """Judge some structures once more, compiled for other GPUs as well.
 
