@@ -38,6 +38,7 @@ from kfuzz.core.finding import ATEN
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
+from kfuzz.engine.workers.zygotes import Home, home_of
 from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.execution.processes import forking
 from kfuzz.execution.processes.child import OwnProcess, obey, work
@@ -296,13 +297,23 @@ def _searched(connection: Connection, stop: threading.Event) -> Iterator[Event]:
     imports.tell(tell)
     imports.limit_to(config.import_seconds)
     if config.engine is Engine.HYPOTHESIS:
-        zygotes.begin_here(config.device)
+        zygotes.begin_here(config.device, homes(config))
     else:
         forking.keep_bytecode()
     obey(connection, stop)
     from kfuzz.engine.search import campaign
 
     yield from campaign.run(config, stop=stop, prover=hook("prover"))
+
+
+def homes(config: RunConfig) -> list[Home]:
+    """Return what the targets of a run have children import, if it is at hand."""
+    found: dict[Home, None] = {}
+    for target in config.targets:
+        with suppress(KfuzzError):  # the run says so
+            for source in resolve(target):
+                found[home_of(source, config.root)] = None
+    return list(found)
 
 
 def portable(error: BaseException) -> Any:

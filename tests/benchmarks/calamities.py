@@ -202,6 +202,7 @@ def _forked(config: RunConfig, prepared: Callable[[], None]) -> Callable[[int], 
 
 def _search(config: RunConfig, tells: int) -> None:
     """Search as the process `kfuzz.cli.searching` does."""
+    from kfuzz.cli.run import homes
     from kfuzz.core.errors import StorageError
     from kfuzz.engine.search import campaign
     from kfuzz.engine.workers import zygotes
@@ -214,7 +215,7 @@ def _search(config: RunConfig, tells: int) -> None:
             os.close(kept.pop())
 
     os.register_at_fork(after_in_child=let_go)
-    zygotes.begin_here(config.device)
+    zygotes.begin_here(config.device, homes(config))
     _tell(tells, "begun it")
     with contextlib.suppress(StorageError):  # said, and what was stored is there
         for event in campaign.run(config, stop=threading.Event()):

@@ -9,11 +9,12 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
@@ -27,7 +28,8 @@ from kfuzz.execution.device.backends import (
     guess,
     resolve,
 )
-from kfuzz.execution.processes.child import Child, Template, Zygote
+from kfuzz.execution.processes import forking
+from kfuzz.execution.processes.child import Child, Template, Zygote, held, unforkable
 from kfuzz.execution.processes.forking import load_modules
 from kfuzz.execution.processes.wire import (
     ChildDied,
@@ -77,13 +79,18 @@ class Import:
     """
 
     def __init__(self, home: Home) -> None:
-        self.template: Template | None = None
+        self.template: Template | Zygote | None = None
         self.why = ""
         self.broken: BindingError | None = None
         self.is_over = False
         self.lock = threading.Lock()
         self._home = home
-        self._made: Template | None = None
+        self._made: Template | Zygote | None = None
+
+    def adopt(self, made: Zygote | None, why: str) -> None:
+        """Take what has imported it already; or say why there is none."""
+        self.template = self._made = made
+        self.why, self.is_over = why, True
 
     def give_up(self, why: str) -> None:
         """Have children import it by themselves; those that there are go on."""
@@ -171,6 +178,7 @@ class Lent:
         self.guessed = guessed
         self.output: Callable[[bytes], None] = to_stderr
         self._key = _key(backend, serve, device)
+        self._seen = backend.only([device], os.environ)
         self.new = partial(
             Zygote,
             serve,
@@ -181,7 +189,7 @@ class Lent:
         )
         self.zygote = self.new()
         if here:
-            self.zygote.start_here(backend.only([device], os.environ))
+            self.zygote.start_here(self._seen)
         else:
             self.zygote.start()
         self.imports: dict[Home, Import] = {}
@@ -202,6 +210,25 @@ class Lent:
         finally:
             begun.lock.release()
         return begun
+
+    def again(self) -> Zygote:
+        """Return another such zygote, a fork of this process as it is now."""
+        made = self.new()
+        made.start_here(self._seen)
+        return made
+
+    @contextmanager
+    def sight(self) -> Iterator[None]:
+        """Have this process see what the children do; it has asked no driver yet."""
+        before = {name: os.environ.get(name) for name in self._seen}
+        os.environ.update(self._seen)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
 
     def _told(self, data: bytes) -> None:
         self.output(data)
@@ -229,11 +256,13 @@ class Lent:
             _waiting.pop(0).zygote.close()
 
 
-def begin_here(device: str) -> None:
+def begin_here(device: str, homes: Sequence[Home]) -> None:
     """Have a fork of this process be the zygote for the device that is asked for.
 
-    This process imports what a zygote does and is forked: a second less than if both
-    imported it.
+    This process imports what a zygote does and is forked. Where one file is to be
+    tested it goes on to import that too, and another fork is the template. Templates of
+    several begin when they are needed: what a file does once, as it is imported first,
+    is not done twice at a time.
     """
     backend = guess(device)
     if backend is None:
@@ -241,6 +270,18 @@ def begin_here(device: str) -> None:
     load_modules(backend.preload)
     lent = Lent(backend, SERVE, device=first_of(device), guessed=True, here=True)
     _waiting.append(lent)
+    if len(homes) != 1:
+        return
+    before, [home] = held(), homes
+    begun = lent.imports[home] = Import(home)
+    prepare: Any = forking.resolve(PREPARE)
+    try:
+        with lent.sight():
+            prepare(request_for(*home))
+        why = unforkable(before)
+        begun.adopt(None if why else lent.again(), why)
+    except KfuzzError:  # whoever imports it meets that again
+        begun.adopt(None, "")
 
 
 def expect(device: str) -> None:
