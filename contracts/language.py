@@ -1,5 +1,6 @@
 """The contract language: contracts in eight parts, and classes of them."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -319,15 +320,20 @@ class ContractClass:
         )
 
 
-# What running a conforming case in a changed form showed, and how that is reported.
+# What running a conforming case in a changed form showed, and how that is said.
 #
-# Nothing here imports torch.
+# Scripts read the words again (`read_scaling` and others): a finding holds the case
+# itself, not its changed form. Nothing here imports torch.
 
 ORDERS: Final = ("reversed", "with its halves swapped")
 """Orders in which the reduced dimension of a case is tried."""
 
 BITWISE: Final = "bitwise"
 """Detail of a failure whose results are admitted but differ bit by bit."""
+
+_SCALING: Final = re.compile(r" with ([\w, ]+) times 2\^(-?\d+)")
+_SHIFT: Final = re.compile(r"but not 2\^(-?\d+) times")
+_ORDER: Final = re.compile(rf" with (\w+) of ([\w, ]+) ({'|'.join(ORDERS)})")
 
 
 @dataclass(frozen=True)
@@ -390,3 +396,21 @@ class Changed:
     change: Scaling | Order
     miss: "Miss | None" = None
     shift: int | None = None
+
+
+def read_scaling(message: str) -> tuple[tuple[str, ...], int] | None:
+    """Return the scaled arguments and the exponent that a failure's message names."""
+    found = _SCALING.search(message)
+    return (tuple(found[1].split(", ")), int(found[2])) if found else None
+
+
+def read_shift(message: str) -> int | None:
+    """Return by which power of two a result had to grow, where that was asked for."""
+    found = _SHIFT.search(message)
+    return int(found[1]) if found else None
+
+
+def read_order(message: str) -> Order | None:
+    """Return the order that a failure's message names."""
+    found = _ORDER.search(message)
+    return Order(found[1], tuple(found[2].split(", ")), found[3]) if found else None

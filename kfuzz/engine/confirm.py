@@ -335,6 +335,7 @@ def _minimise(
         deadline=deadline,
         fitted=partial(fitted, kernel.operator),
     )
+    is_reduced = minimum != finding.case or finding.reduction is not None
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments
     friendly = first.friendly
@@ -366,8 +367,33 @@ def _minimise(
     )
     # Nearer strides come first in a reduction: those that stayed far are needed.
     offsets = offset_lines(finding, apart=reduction.stopped == "minimal")
-    lines = (*offsets, *explained.lines)
+    drifted = _other_cause(runner, finding, deadline) if is_reduced else ()
+    lines = (*drifted, *offsets, *explained.lines)
     return save(replace(finding, explanation=replace(explained, lines=lines)))
+
+
+def _other_cause(runner: Runner, finding: Finding, deadline: float) -> tuple[str, ...]:
+    """Return that the input as first found has another cause than the minimum, if so.
+
+    A reduction keeps the symptom, not the cause: it may end at another fault.
+    """
+    now, left = finding.failure, deadline - time.monotonic()
+    if not CLASSES[now.contract].provisional:
+        return ()
+    told = runner.diagnose(finding.first, max(left, LEAST_SECONDS), fresh=True)
+    if told is None or told.failure is None or not told.shows(finding.signature):
+        return ()
+    before = told.failure
+    if (before.contract, before.cause) == (now.contract, now.cause):
+        return ()
+    return (
+        f"shrinking changed the failure: it was found as {_caused(before)}, and the "
+        f"smallest input shows {_caused(now)}",
+    )
+
+
+def _caused(failure: Failure) -> str:
+    return f"{failure.contract}" + (f" ({failure.cause})" if failure.cause else "")
 
 
 def _domain(runner: Runner, found: Case) -> Callable[[Case], bool]:

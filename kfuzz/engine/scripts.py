@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.language import read_order, read_scaling, read_shift
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
@@ -42,6 +43,10 @@ _UNSEEN: Final = {k: text for c in ATTRIBUTION for k, text in c.unseen.items()}
 _WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
 # What a kernel should have returned in place of one tensor.
 _COUNT: Final = re.compile(r"expected (\d+) tensors?$")
+_ORDERS: Final = {
+    "reversed": "every[::-1]",
+    "with its halves swapped": "every[n // 2 :] + every[: n // 2]",
+}
 _METADATA: Final = {
     Kind.WRONG_SHAPE: "tuple(result.shape)",
     Kind.WRONG_DTYPE: "result.dtype",
@@ -98,6 +103,8 @@ def script(finding: Finding, target: str = "") -> str:
             f" torch.{DTYPES[d.dtype].name}),  # {_in_comment(name)}"
             for name, d in case.destinations.items()
         ],
+        "places": (),
+        "moved": (),
         **(_untold(finding) if chosen is None else chosen),
     }
     return _template().render(values)
@@ -254,7 +261,8 @@ def _check(finding: Finding) -> _Check | None:
         case Kind.SEED_DEPENDENT:
             return {"check": "seeds"}
         case Kind.SCALE_DEPENDENT | Kind.ORDER_DEPENDENT:
-            return None  # a finding holds the case itself, not its changed form
+            change = _change(finding) if comparable else None
+            return None if change is None else _value(finding) | change
         case Kind.HANG | Kind.CRASH | Kind.DEVICE_FAULT:
             shown = f"this call should show: {failure.kind} {failure.detail}"
             return {"check": "ended", "shown": shown}
@@ -315,6 +323,25 @@ def _value(finding: Finding) -> _Check:
         # Where a zero fails against a zero, its sign is wrong.
         "signed": failure.got == 0 == failure.expected,
     }
+
+
+def _change(finding: Finding) -> _Check | None:
+    """Return how the data are changed for the failure to show, None if unknown."""
+    message, tensors = finding.failure.message, finding.case.tensors
+    names, scaling, order = list(tensors), read_scaling(message), read_order(message)
+    made: _Check
+    if scaling is not None:
+        arguments, exponent = scaling
+        made = {"places": [names.index(n) for n in arguments], "exponent": exponent}
+    elif order is not None:
+        axes = [
+            (names.index(n), tensors[n].axes.index(order.axis)) for n in order.arguments
+        ]
+        made = {"moved": axes, "order": _ORDERS[order.order]}
+    else:
+        return None
+    shift = read_shift(message)
+    return made if shift is None else made | {"check": "bits", "shift": shift}
 
 
 def _taken(finding: Finding) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -10,6 +11,7 @@ from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.budget import Depth
 from kfuzz.core.dtypes import unpack_numbers
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import State
@@ -99,3 +101,28 @@ def test_an_ignored_target_stays_one_where_nothing_is_declared_for_others() -> N
         admitted = {ignored, *range(case.dims["C"])}
         assert case.scalars["ignore_index"] == ignored
         assert {*labels(runner.pin(case))} <= admitted
+
+
+def test_a_minimum_of_another_cause_says_so() -> None:
+    """A sum in 16 bits, and a result that is off by a quarter on one row alone."""
+
+    def both(x: Tensor, dim: int) -> Tensor:
+        total = torch.sum(x.double(), dim)
+        if x.numel() < 64:
+            return (total * 1.25).float()
+        return torch.sum(x.half().float(), dim).half().float()
+
+    runner = bound(ops.sum, both, dtypes="float32", layouts="contiguous")
+    big = [c for c in drawn(runner.loaded.kernel, 200) if c.elements > 200]
+    for case in big:
+        report = runner.evaluator.judge(case, Depth.FULL)
+        if report.failure is not None and report.failure.contract == "C-PRC-01":
+            break
+    else:
+        pytest.fail("no case shows the narrow sum")
+    finding = taken_to_minimum(runner, case, report)
+    assert finding.explanation is not None
+    assert finding.failure.contract == "C-CMP-03"
+    [line] = [t for t in finding.explanation.lines if "shrinking changed" in t]
+    assert "found as C-PRC-01 (as " in line
+    assert "input shows C-CMP-03 (passes at power-of-two shapes)" in line
