@@ -10,7 +10,7 @@ from typing import Final
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import CorpusOption
 from kfuzz.cli.streams import ExitCode, report_stream
-from kfuzz.core.errors import ALWAYS_OPEN, KfuzzError
+from kfuzz.core.errors import KfuzzError
 from kfuzz.core.features import needed
 from kfuzz.core.finding import version_of
 from kfuzz.execution.processes.child import Zygote
@@ -136,8 +136,7 @@ def _containment(device: str) -> Check:
     except KfuzzError as error:
         return Check(name, Health.BROKEN, str(error), "`kfuzz judge` needs a child")
     kept = ", ".join(m.name for m in containment.measures if m.held)
-    # What is open anywhere says nothing about this machine.
-    open_here = [m for m in containment.lacking if m.name not in ALWAYS_OPEN]
+    open_here = containment.open_here
     if not open_here:
         return Check(name, Health.OK, f"contained: {kept}")
     texts = "; ".join(f"{m.name}: {m.text}" for m in open_here)

@@ -2,15 +2,10 @@
 
 import difflib
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from typing import Final
 
 # A longer list helps nobody; there are not as many options of any other kind.
 LISTED: Final = 40
@@ -129,44 +124,6 @@ def encodable(text: str) -> str:
 # Foreign code that runs in a child: what it is, how it ends, what contains it.
 
 
-class Mode(StrEnum):
-    """In which mode a module runs: as it was built, or switched."""
-
-    AS_BUILT = "as_built"
-    TRAIN = "train"
-    EVAL = "eval"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What to import and build from a file that nobody vouches for.
-
-    Attributes:
-        path: the file.
-        build: name of what the file defines: a class, which is built, or a function.
-        args: positional arguments of the constructor: numbers, texts, None, tensors,
-            lists, tuples and mappings of these, and torch's dtypes.
-        kwargs: its keyword arguments, alike.
-        seed: of torch's generators while the file is imported and the class built.
-        weights: tensors to load into the parameters and buffers of these names.
-        fixed: positional arguments of every call that are no tensors, by position;
-            the tensors take the places left in their order.
-        mode: of a module during calls.
-        constants_drawn: whether initialisers of constants draw numbers while the class
-            is built; see `kfuzz.execution.values.fills`.
-    """
-
-    path: Path
-    build: str
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    weights: "Mapping[str, Tensor]" = field(default_factory=dict)
-    fixed: Mapping[int, Any] = field(default_factory=dict)
-    mode: Mode = Mode.AS_BUILT
-    constants_drawn: bool = False
-
-
 class End(StrEnum):
     """How a child came to its end.
 
@@ -213,59 +170,3 @@ class KernelEnded(HarnessError):
     def __init__(self, ended: Ended) -> None:
         self.ended = ended
         super().__init__(ended.text, where="the kernel's child")
-
-
-@dataclass(frozen=True)
-class Measures:
-    """Which ways of containing a child are tried; each needs the system's consent.
-
-    Attributes:
-        namespaces: its own users, processes, network, IPC and mounts.
-        landlock: rules of the kernel on what it may write and connect to.
-    """
-
-    namespaces: bool = True
-    landlock: bool = True
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One thing that is kept from a child, or is not.
-
-    Attributes:
-        name: what it is about, such as "network".
-        held: whether it is enforced here.
-        text: how, or what is open instead; one plain sentence without a full stop.
-    """
-
-    name: str
-    held: bool
-    text: str
-
-
-ALWAYS_OPEN: Final = frozenset({"reading", "device"})
-"""Names of the measures that hold nowhere."""
-
-
-@dataclass(frozen=True)
-class Containment:
-    """What contains a child on this machine.
-
-    Attributes:
-        measures: one for each subject, in a fixed order.
-    """
-
-    measures: tuple[Measure, ...]
-
-    @property
-    def lacking(self) -> tuple[Measure, ...]:
-        """What is not enforced here."""
-        return tuple(m for m in self.measures if not m.held)
-
-    def __getitem__(self, name: str) -> Measure:
-        """Return the measure of a name.
-
-        Raises:
-            KeyError: if there is none.
-        """
-        return {measure.name: measure for measure in self.measures}[name]

@@ -89,7 +89,7 @@ from kfuzz.store.files import (
     read_source,
 )
 from kfuzz.store.mirror import Mirror, Version
-from kfuzz.targets.load import binds
+from kfuzz.targets.load import mentions
 from tests.features.judge.test_adapters import DEFINITION, TASK, WORKLOAD, solution
 from tests.helpers.events import campaign
 from tests.helpers.findings import finding
@@ -363,7 +363,7 @@ READERS: Final = (
     Reader("a definition", _defined, _definition),
     Reader("a corpus's version", _version, _use_version),
     Reader("a CUDA source", lambda: {"kernels.cu": CUDA}, _cuda),
-    Reader("a source", lambda: {"kernels.py": SOURCE}, lambda p: binds(p, "named")),
+    Reader("a source", lambda: {"kernels.py": SOURCE}, lambda p: mentions(p, "named")),
 )  # fmt: skip
 
 

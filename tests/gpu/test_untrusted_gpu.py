@@ -12,13 +12,14 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import kernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import End, Entry, Measures
+from kfuzz.core.errors import End
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes import Zygote
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.sandbox import RemoteKernel, Sandbox, zygote_for
+from kfuzz.features.judge.sandbox.terms import Entry, Measures
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import x_case
 

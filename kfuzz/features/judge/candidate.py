@@ -20,7 +20,7 @@ from kfuzz.contracts.binding import Arguments, BoundKernel
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.errors import End, Entry, HarnessError, KfuzzError, Mode
+from kfuzz.core.errors import End, HarnessError, KfuzzError
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Case, poison_of
 from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Failure, Kind, Verdict
@@ -35,6 +35,7 @@ from kfuzz.features.judge.kernelbench.values import OWN
 from kfuzz.features.judge.outcome import ELSEWHERE, OTHER_VALUES, WATCHED, Coverage
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.sandbox import Built, RemoteKernel, Sandbox
+from kfuzz.features.judge.sandbox.terms import Entry, Mode
 from kfuzz.features.judge.sandbox.wire import raw
 from kfuzz.numerics.accumulation import identical, same_bits
 from kfuzz.store.files import StoredTensor, dump

@@ -10,12 +10,12 @@ from typing import Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import bits_to_number
-from kfuzz.core.errors import Measure
 from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.features.judge.sandbox.terms import Measure
 
 
 @dataclass

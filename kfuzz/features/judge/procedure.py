@@ -21,13 +21,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import Budget, Depth, SizeBudget
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.errors import (
-    BackendError,
-    Containment,
-    HarnessError,
-    KfuzzError,
-    UsageError,
-)
+from kfuzz.core.errors import BackendError, HarnessError, KfuzzError, UsageError
 from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case
@@ -68,6 +62,7 @@ from kfuzz.features.judge.outcome import (
 )
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Circumstances
+from kfuzz.features.judge.sandbox.terms import Containment
 from kfuzz.store.entry import attach
 from kfuzz.targets import load
 from kfuzz.targets.load import LoadedKernel, Source

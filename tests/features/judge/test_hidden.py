@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.core.errors import Entry, Measures
 from kfuzz.execution.processes import Zygote
 from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
+from kfuzz.features.judge.sandbox.terms import Entry, Measures
 from kfuzz.features.judge.service import worker as service
 from tests.features.judge.judging import problem
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from kfuzz.core.budget import Budget
-from kfuzz.core.errors import Containment
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import State, Verdict
 from kfuzz.features.judge.candidate import FILE, Recording
@@ -21,6 +20,7 @@ from kfuzz.features.judge.procedure import JudgeConfig, Judging
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Circumstances
 from kfuzz.features.judge.sandbox.sandbox import Phases
+from kfuzz.features.judge.sandbox.terms import Containment
 from kfuzz.features.judge.sandbox.wire import WORDS, leaves
 from kfuzz.features.judge.verb import judgement_document, judgement_lines
 from kfuzz.store import files as tensorfile

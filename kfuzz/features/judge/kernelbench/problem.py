@@ -28,12 +28,13 @@ from torch import Tensor, nn
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError, class_name, message_of
 from kfuzz.core.finding import short_hash
-from kfuzz.execution.values.fills import drawn_constants, seeded
+from kfuzz.execution.values.fills import seeded
 from kfuzz.features.judge.kernelbench.structures import (
     Structure,
     interval,
     structures_of,
 )
+from kfuzz.features.judge.sandbox.meeting import drawn_constants
 from kfuzz.features.judge.sandbox.wire import leaves
 from kfuzz.targets.load import imported
 

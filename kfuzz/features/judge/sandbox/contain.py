@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kfuzz.core.errors import Containment, End, Ended, Measure, Measures
+from kfuzz.core.errors import End, Ended
 from kfuzz.execution.processes.wire import allowance
+from kfuzz.features.judge.sandbox.terms import Containment, Measure, Measures
 
 # Calls of the Linux kernel that Python has no functions for.
 #

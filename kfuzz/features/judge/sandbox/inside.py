@@ -37,7 +37,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kfuzz.core.errors import Mode
 from kfuzz.execution.calls.results import raised_by
 from kfuzz.execution.calls.torch_state import put_back
 from kfuzz.execution.device import simulated
@@ -47,9 +46,10 @@ from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.processes.wire import Channel, Message, WireError
-from kfuzz.execution.values.fills import drawn_constants, seeded
+from kfuzz.execution.values.fills import seeded
 from kfuzz.features.judge.sandbox.contain import Facts
-from kfuzz.features.judge.sandbox.meeting import THREADS, Clocks, meet
+from kfuzz.features.judge.sandbox.meeting import THREADS, Clocks, drawn_constants, meet
+from kfuzz.features.judge.sandbox.terms import Mode
 from kfuzz.features.judge.sandbox.wire import (
     MOST_NAMES,
     PAGE,

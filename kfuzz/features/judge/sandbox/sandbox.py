@@ -27,14 +27,11 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from kfuzz.core.errors import (
     BackendError,
-    Containment,
     End,
     Ended,
-    Entry,
     HarnessError,
     KernelEnded,
     KfuzzError,
-    Measures,
 )
 from kfuzz.core.home import HOME
 from kfuzz.execution.calls.results import RaisedElsewhere
@@ -55,6 +52,7 @@ from kfuzz.features.judge.sandbox.contain import (
 from kfuzz.features.judge.sandbox.hiding import NAMED, program
 from kfuzz.features.judge.sandbox.meeting import PLAIN, Circumstances, Surroundings
 from kfuzz.features.judge.sandbox.supervisor import SERVE
+from kfuzz.features.judge.sandbox.terms import Containment, Entry, Measures
 from kfuzz.features.judge.sandbox.wire import (
     WORDS,
     ArgumentRooms,

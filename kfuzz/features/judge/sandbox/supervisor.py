@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from kfuzz.core.errors import End, Ended, HarnessError, Measures
+from kfuzz.core.errors import End, Ended, HarnessError
 from kfuzz.execution.processes import wire
 from kfuzz.execution.processes.child import signal_name
 from kfuzz.execution.processes.wire import (
@@ -47,6 +47,7 @@ from kfuzz.features.judge.sandbox.contain import (
     restrict,
 )
 from kfuzz.features.judge.sandbox.hiding import bare_main, hide
+from kfuzz.features.judge.sandbox.terms import Measures
 from kfuzz.features.judge.sandbox.wire import received
 
 SERVE: Final = "kfuzz.features.judge.sandbox.supervisor:Supervisor"

@@ -1,12 +1,15 @@
 """Probing kernels: observations by their children, differences judged by contracts."""
 
+import importlib
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import Final
 
+from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.errors import BuildError, UsageError, suggestion
 from kfuzz.core.event import (
@@ -235,9 +238,56 @@ def resolved(targets: Sequence[str], device: str) -> tuple[str, ...]:
     found: list[str] = []
     for target in targets:
         if target.startswith("torch.") and ":" not in target and target[-3:] != ".py":
-            from kfuzz.contracts.platform.catalogue import targets_of  # imports torch
-
-            found += targets_of(target, device)
+            found += _targets_of(target, device)
         else:
             found.append(target)
     return tuple(found)
+
+
+# Which of the platform's kernels stand for a function of torch's.
+
+# Functions that no operator of the suite speaks of have a file of their own.
+_APART = {"torch._scaled_mm": "kfuzz.contracts.platform.scaled"}
+
+
+def _targets_of(function: str, device: str) -> tuple[str, ...]:
+    """Return the targets, "module:kernel", that call a function of torch's.
+
+    Args:
+        function: its dotted name, "torch.matmul".
+        device: "cpu" or "cuda".
+
+    Raises:
+        UsageError: if it is none, or no kernel calls it as it is.
+    """
+    import torch
+
+    if function in _APART:
+        module = _APART[function]
+        importlib.import_module(module)
+        return tuple(f"{module}:{bound.name}" for bound in REGISTRY[module])
+    module = f"kfuzz.contracts.platform.torch_{device}"
+    importlib.import_module(module)
+    found: object = torch
+    for part in function.split(".")[1:]:
+        found = getattr(found, part, None)
+    named = [b.name for b in REGISTRY[module] if found and b.function is found]
+    if not named:
+        every = [f"{module}:{b.name}" for b in REGISTRY[module]]
+        calling = [f"{module}:{b.name}" for b in REGISTRY[module]
+                   if function.rpartition(".")[2] in _names(b)]  # fmt: skip
+        raise UsageError(
+            f"no kernel of the platform's is {function} itself",
+            where=function,
+            fix=f"name one that calls it: {', '.join(calling)}"
+            if calling
+            else "name one of them: "
+            + suggestion(f"{module}:{function.replace('.', '_')}", every),
+        )
+    return tuple(f"{module}:{name}" for name in named)
+
+
+def _names(bound: BoundKernel) -> tuple[str, ...]:
+    """Return the names that a kernel's code mentions."""
+    code = getattr(bound.function, "__code__", None)
+    return code.co_names if isinstance(code, CodeType) else ()
