@@ -19,7 +19,7 @@ from kfuzz.core.value_families import (
     INTEGER_FAMILIES,
     is_hostile,
 )
-from kfuzz.core.value_families.tiles import edges
+from kfuzz.core.value_families.table import edges
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # Weighted choices that do not make Hypothesis repeat a case.

@@ -5,14 +5,18 @@ command line (`kfuzz.verbs`) and what the core calls if it is there (`kfuzz.hook
 The core imports no feature: without the folder it lacks these, and nothing else.
 """
 
+import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import UsageError
+
+HOME: Final = str(Path(__file__).resolve().parents[2])
+"""The folder that holds the package."""
 
 _FOLDER: Final = "kfuzz.features"
 
@@ -21,7 +25,7 @@ _FOLDER: Final = "kfuzz.features"
 def _points(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of a group, of a checkout as its pyproject.toml says."""
     found = {point.name: point for point in entry_points(group=group)}
-    project = Path(__file__).parents[2] / "pyproject.toml"
+    project = Path(HOME, "pyproject.toml")
     if project.is_file():  # a checkout, which need not be installed
         declared = tomllib.loads(project.read_text())["project"]["entry-points"]
         own = declared.get(group, {})
@@ -65,3 +69,9 @@ def needed(name: str, where: str) -> Any:
             fix="install kfuzz whole",
         )
     return found
+
+
+def with_home(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which Python finds this kfuzz before any other."""
+    path = filter(None, (HOME, environment.get("PYTHONPATH")))
+    return {**environment, "PYTHONPATH": os.pathsep.join(path)}

@@ -37,7 +37,6 @@ class Purpose(Enum):
     CHANGED_PART = "which part of its arguments a further call changes"
     FORM = "which changed form of a case is run: its cut, permutation or scale"
     BASELINES = "whether trivial baselines are tried on a case"
-    TRACING = "whether the branches of a case's call are traced"
     OWN_VALUES = "whether a judged case has its file's own values"
     INTEGER_ENDS = "which ends of their range a judged case's integers take"
     ROWS = "which rows of a case too large to be judged whole are compared"

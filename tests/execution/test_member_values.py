@@ -18,7 +18,7 @@ from kfuzz.core.value_families import (
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
 )
-from kfuzz.core.value_families.tiles import edges
+from kfuzz.core.value_families.table import edges
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.values import fills
 from kfuzz.execution.values.fills import batch_values, logical_values

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kfuzz.core.verdict import CHARGED, Verdict
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from tests.features.judge.judging import ROOT, judged
 from tests.features.judge.test_pairs import CHEATS, HONEST, PAIRS, PARTS, cheat

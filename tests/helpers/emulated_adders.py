@@ -14,11 +14,11 @@ from functools import partial
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.platform.scaled import scaled_matmul
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Observed
+from kfuzz.features.lab.probe.scaled import scaled_matmul
 from kfuzz.features.lab.probe.sums import Subject, least_normal, precision, rounded
 
 Adder = Callable[[Sequence[float]], float]

@@ -14,7 +14,7 @@ from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES, bits_to_number
 from kfuzz.core.errors import BindingError
 from kfuzz.core.value_families import FAMILIES
-from kfuzz.core.value_families.tiles import TILES
+from kfuzz.core.value_families.table import TILES
 from kfuzz.strategies import layouts, tensors
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name

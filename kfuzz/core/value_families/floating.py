@@ -10,10 +10,10 @@ from kfuzz.core.value_families.table import (
     Family,
     Row,
     by_name,
+    edges,
     infinity_bits,
     nan_bits,
 )
-from kfuzz.core.value_families.tiles import edges
 
 # What formulas are made of.
 

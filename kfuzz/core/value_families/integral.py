@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-from kfuzz.core.value_families.table import Draw, Family, by_name
-from kfuzz.core.value_families.tiles import edges
+from kfuzz.core.value_families.table import Draw, Family, by_name, edges
 
 
 def _int_uniform(grid: Draw, least: int) -> Any:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BackendError, BuildError, HarnessError, message_of
 from kfuzz.core.verdict import ILLEGAL_ADDRESS
-from kfuzz.execution.processes.wire import Handler, Message
 
 if TYPE_CHECKING:
     import torch
@@ -842,57 +841,6 @@ def environment_for(
     inherited = {name: value for name, value in outer.items() if name not in owned}
     seen = {} if device is None else backend.only([device], outer)
     return inherited | dict(backend.environment) | seen
-
-
-# What a GPU is tried with before it judges anything: a sum, and a planted over-read.
-#
-# A device that computes wrong, or on which a load past the end passes where it faults
-# on others, would show faults that are its own and miss those of kernels.
-
-_ELEMENTS: Final = 4096
-
-
-def serve() -> Handler:
-    """Return the handler of a child that tries the one device that it sees."""
-    return _answer
-
-
-def _answer(message: Message) -> Message:
-    """Try a device.
-
-    Returns:
-        {"uuid": of the device, "ailment": why it cannot be used, "" where it can,
-        "unfenced": why nothing can lie beside a page that faults there, "" where it
-        can, "passed": whether a load past the end passed beside one}.
-    """
-    import torch
-
-    device = torch.device(message["device"])
-    backend = backend_of(device)
-    answer: Message = {"uuid": "", "unfenced": "", "passed": False}
-    ailment = backend.ailment(device) or _miscounts(device)
-    if not ailment:
-        found = torch.cuda.get_device_properties(device)
-        answer["uuid"] = str(getattr(found, "uuid", "")) or found.name
-        answer["unfenced"] = backend.unfenced(device)
-    if not ailment and not answer["unfenced"]:
-        # The last: it ends the context.
-        answer["passed"] = not load_past_the_end(device)
-    return {**answer, "ailment": ailment}
-
-
-def _miscounts(device: "torch.device") -> str:
-    """Return how integers differ from the CPU's that a device computes, or ""."""
-    import torch
-
-    try:
-        x = torch.arange(_ELEMENTS, dtype=torch.int64, device=device)
-        made = torch.cumsum(x * 3 + 1, 0).cpu()
-    except RuntimeError as error:
-        return str(error).strip().partition("\n")[0]
-    wanted = torch.cumsum(torch.arange(_ELEMENTS, dtype=torch.int64) * 3 + 1, 0)
-    wrong = int((made != wanted).sum())
-    return f"{wrong} of {_ELEMENTS} sums of integers are wrong" if wrong else ""
 
 
 def load_past_the_end(device: "torch.device") -> str:

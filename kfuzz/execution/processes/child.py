@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Self
 
 from kfuzz.core.errors import HarnessError
-from kfuzz.core.home import with_home
+from kfuzz.core.features import with_home
 from kfuzz.execution import parent
 from kfuzz.execution.processes import forking, wire
 from kfuzz.execution.processes.forking import EXIT_DESCRIPTORS, Forking

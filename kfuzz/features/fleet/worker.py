@@ -20,7 +20,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kfuzz.cli.run import events, portable
 from kfuzz.core.budget import Scale
@@ -39,14 +39,24 @@ from kfuzz.core.event import (
     KernelFinished,
     Progress,
 )
+from kfuzz.core.features import HOME, with_home
 from kfuzz.core.finding import ATEN, Finding, Target, version_of
-from kfuzz.core.home import HOME, with_home
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import PROCESSORS_EACH, SHARING, processors
-from kfuzz.execution.device.backends import AUTO, environment_for, guess, resolve
+from kfuzz.execution.device.backends import (
+    AUTO,
+    backend_of,
+    environment_for,
+    guess,
+    resolve,
+)
 from kfuzz.execution.processes.child import OwnProcess, obey, work
+from kfuzz.execution.processes.wire import Handler, Message
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import read_entry
+
+if TYPE_CHECKING:
+    import torch
 
 CALIBRATION: Final = "calibration.json"
 """The file of a unit's own folder that `RunConfig.calibration` then names."""
@@ -174,7 +184,8 @@ TRIAL_SECONDS: Final = 180.0
 """Of a canary, with the process that asks for it."""
 CANARY_SECONDS: Final = 60.0
 """Importing torch and creating a context, on a machine that is busy."""
-_CANARY: Final = "kfuzz.execution.device.backends:serve"
+_CANARY: Final = "kfuzz.features.fleet.worker:canary"
+_ELEMENTS: Final = 4096
 # What is wrong with what was asked, wherever it is done.
 _FINAL: Final = (UsageError, BindingError, NothingToRunError, DecodeError)
 
@@ -401,6 +412,38 @@ def _tried(device: str) -> tuple[str, str]:
         with backend.fork(lambda: True, serve=_CANARY) as child:
             answer = child.request(asked, CANARY_SECONDS)
     return answer["ailment"], answer["uuid"]
+
+
+def canary() -> Handler:
+    """Return the handler of a child that tries the one GPU that it sees: with sums.
+
+    One that computes wrong would show faults that are its own.
+    """
+    return _judged
+
+
+def _judged(message: Message) -> Message:
+    import torch
+
+    device = torch.device(message["device"])
+    if ailment := backend_of(device).ailment(device) or _miscounts(device):
+        return {"uuid": "", "ailment": ailment}
+    found = torch.cuda.get_device_properties(device)
+    return {"uuid": str(getattr(found, "uuid", "")) or found.name, "ailment": ""}
+
+
+def _miscounts(device: "torch.device") -> str:
+    """Return how sums of integers differ from the CPU's, "" where they do not."""
+    import torch
+
+    try:
+        x = torch.arange(_ELEMENTS, dtype=torch.int64, device=device)
+        made = torch.cumsum(x * 3 + 1, 0).cpu()
+    except RuntimeError as error:
+        return str(error).strip().partition("\n")[0]
+    wanted = torch.cumsum(torch.arange(_ELEMENTS, dtype=torch.int64) * 3 + 1, 0)
+    wrong = int((made != wanted).sum())
+    return f"{wrong} of {_ELEMENTS} sums of integers are wrong" if wrong else ""
 
 
 # A cluster of Ray: it chooses where a unit runs, and does those again that are lost.

@@ -28,7 +28,7 @@ from kfuzz.evaluation.calling import Caller
 from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.evaluation.probes.calls import is_due
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge.kernelbench.problem import SEED, results
 from kfuzz.features.judge.kernelbench.reference import Reference, misses
 from kfuzz.features.judge.kernelbench.values import OWN

@@ -14,7 +14,7 @@ import typer
 from kfuzz.cli.settings import option
 from kfuzz.cli.streams import ExitCode
 from kfuzz.core.errors import UsageError
-from kfuzz.core.home import with_home
+from kfuzz.core.features import with_home
 from kfuzz.report.files import require_writable, write_or_raise
 
 # Not as a module of its own: what is pickled there is read here.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kfuzz.core.budget import Budget
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge.candidate import Candidate
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from kfuzz.core.verdict import Verdict
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from tests.features.judge.adversaries.honest import HABITS, honest_ones
 from tests.features.judge.adversaries.suite import (
     Candidate,

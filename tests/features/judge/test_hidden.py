@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.terms import Entry, Measures
 from kfuzz.features.judge.service import worker as service

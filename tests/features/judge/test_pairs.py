@@ -13,7 +13,7 @@ import pytest
 
 from kfuzz.app import main
 from kfuzz.core.verdict import CHARGED, Verdict
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge import procedure as engine
 from kfuzz.features.judge.candidate import Candidate
 from kfuzz.features.judge.sandbox.sandbox import zygote_for

@@ -20,7 +20,7 @@ from kfuzz.core.errors import End
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge.sandbox.contain import MIB, Limits
 from kfuzz.features.judge.sandbox.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.terms import Entry, Measures, Mode

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kfuzz.core.verdict import Verdict
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from tests.features.judge.judging import judged, problem
 from tests.helpers.tiers import usual

@@ -33,13 +33,20 @@ from kfuzz.core.errors import (
     KernelEnded,
     KfuzzError,
 )
-from kfuzz.core.home import HOME
+from kfuzz.core.features import HOME
 from kfuzz.execution.calls.results import RaisedElsewhere
 from kfuzz.execution.device.backends import named
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.processes import Child, ChildDied, ChildTimeout, Zygote
-from kfuzz.execution.processes.wire import ChildRaised, Closing, Sink, ZygoteError
+from kfuzz.execution.processes.child import Child, Zygote
+from kfuzz.execution.processes.wire import (
+    ChildDied,
+    ChildRaised,
+    ChildTimeout,
+    Closing,
+    Sink,
+    ZygoteError,
+)
 from kfuzz.features.judge.sandbox.contain import (
     Facts,
     Limits,

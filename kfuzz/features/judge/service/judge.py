@@ -35,8 +35,13 @@ from kfuzz.core.errors import (
     UsageError,
     suggestion,
 )
-from kfuzz.execution.processes import Child, ChildTimeout, Zygote
-from kfuzz.execution.processes.wire import ChildFault, ChildRaised, Closing
+from kfuzz.execution.processes.child import Child, Zygote
+from kfuzz.execution.processes.wire import (
+    ChildFault,
+    ChildRaised,
+    ChildTimeout,
+    Closing,
+)
 from kfuzz.features.judge.candidate import BUILT
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.store.files import read_source

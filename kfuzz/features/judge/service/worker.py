@@ -22,7 +22,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import CHARGED, Verdict
 from kfuzz.execution.device.backends import resolve
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.execution.processes.wire import Message
 from kfuzz.features.judge.candidate import Candidate
 from kfuzz.features.judge.kernelbench.reference import (

@@ -247,7 +247,7 @@ def resolved(targets: Sequence[str], device: str) -> tuple[str, ...]:
 # Which of the platform's kernels stand for a function of torch's.
 
 # Functions that no operator of the suite speaks of have a file of their own.
-_APART = {"torch._scaled_mm": "kfuzz.contracts.platform.scaled"}
+_APART = {"torch._scaled_mm": "kfuzz.features.lab.probe.scaled"}
 
 
 def _targets_of(function: str, device: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Final
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.verdict import Verdict
-from kfuzz.execution.processes import Zygote
+from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge import candidate as contained
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
 from kfuzz.features.judge.sandbox.contain import MIB, Limits
