@@ -612,7 +612,7 @@ def friendly_shapes(
         sizes = [math.prod(made.dims[axis] for axis in axes) for axes in spaces]
         sizes += [s.numel for s in tensors.values()]
         large = max(sizes) > budget.elements
-        if not large and rows <= budget.rows and operator.admits(made, declaration):
+        if not large and rows <= budget.rows and operator.accepts(made, declaration):
             yield made
 
 

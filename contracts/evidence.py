@@ -318,7 +318,7 @@ class Shorter(str):
 
 
 @dataclass(frozen=True)
-class Misfit:
+class Mismatch:
     """A launch that does not build for a GPU, or not within its limits.
 
     Attributes:
@@ -345,12 +345,12 @@ class Builds:
     Attributes:
         reason: why some or all are not known to build, "" where all are known.
         built: how often a launch was compiled for a GPU, or found not to be.
-        misfits: the first of each GPU.
+        mismatches: the first of each GPU.
     """
 
     reason: str = ""
     built: int = 0
-    misfits: tuple[Misfit, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -831,7 +831,7 @@ class Operator:
         """Return the default value of a scalar parameter."""
         return self.scalars[scalar].default
 
-    def admits(self, case: Case, declaration: Declaration) -> bool:
+    def accepts(self, case: Case, declaration: Declaration) -> bool:
         """Whether a case lies in the operator's and the kernel's domain."""
         if tuple(case.tensors) != tuple(n for n in self.tensors if n in case.tensors):
             return False
@@ -895,7 +895,7 @@ class Operator:
         claims = [ShapeClass(self.shape_class)] if self.shape_class else []
         if declaration.shape_class is not None:
             claims.append(declaration.shape_class)
-        return not claims or all(c.admits(named_sizes(self, case)) for c in claims)
+        return not claims or all(c.accepts(named_sizes(self, case)) for c in claims)
 
 
 def padded(

@@ -442,7 +442,7 @@ def _turned(
                 low=torch.where(wraps, value, a.low),
                 high=torch.where(wraps, value, a.high),
             )
-        made[name] = replace(a, undecidable=a.undecidable | ~same)
+        made[name] = replace(a, undecided=a.undecided | ~same)
     return made
 
 
@@ -478,7 +478,7 @@ def open_to_wider(
         if x.shape[1:] == y.shape:
             kind = dtype or a.output.dtype
             own = x if a.exact is None else x.to(kind)
-            a = replace(a, undecidable=a.undecidable | ~_agree(own, y[None]))
+            a = replace(a, undecided=a.undecided | ~_agree(own, y[None]))
         made[name] = a
     return made
 
@@ -498,7 +498,7 @@ def _in_range(accepted: Acceptance) -> Acceptance:
         return accepted
     limits = torch.iinfo(kind)
     outside = (accepted.exact < limits.min) | (accepted.exact > limits.max)
-    return replace(accepted, undecidable=accepted.undecidable | outside)
+    return replace(accepted, undecided=accepted.undecided | outside)
 
 
 def _without_own_nan(
@@ -520,7 +520,7 @@ def _without_own_nan(
     made = dict(accepted)
     for name, a in accepted.items():
         own = a.reference.isnan() & ~results[name].to(torch.float64).isnan()
-        made[name] = replace(a, undecidable=a.undecidable | own)
+        made[name] = replace(a, undecided=a.undecided | own)
     return made
 
 
@@ -883,9 +883,7 @@ def reference_bounds(
     found = [bounds[f][i] for i, f in enumerate(formats)]
     floats = (x for x in problem.tensors.values() if x.is_floating_point())
     if all(bool(torch.isfinite(x).all()) for x in floats):
-        found = [
-            replace(a, undecidable=a.undecidable | a.reference.isnan()) for a in found
-        ]
+        found = [replace(a, undecided=a.undecided | a.reference.isnan()) for a in found]
     accepted = dict(zip(names, found, strict=True))
     if NARROW.isdisjoint(arguments):
         return accepted

@@ -270,8 +270,8 @@ class Plan:
         names = {**self.scalars, **self.named(least)}
         if self.shape_class.names - set(names):
             return False
-        if not self.ranges or self.shape_class.admits(names):
-            return self.shape_class.admits(names)
+        if not self.ranges or self.shape_class.accepts(names):
+            return self.shape_class.accepts(names)
         found = self._repaired(least, self.shape_class, _TRIALS, self.scalars)
         return found is not None
 
@@ -328,7 +328,7 @@ class Plan:
                 drawn[bound] = drawn[bound] or self.least[bound]
         if self.shape_class is None:
             return drawn
-        if not self._admits(drawn, self.shape_class, known):
+        if not self._accepts(drawn, self.shape_class, known):
             repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
             drawn = reject() if repaired is None else repaired
         return self._with_multiples(drawn, self.shape_class, known)
@@ -364,7 +364,7 @@ class Plan:
                 trial = {**few, axis: size}
                 if self.shape_class is not None:
                     trial = self.shape_class.settled(trial, known)
-                if free._admits(trial, self.shape_class, known):
+                if free._accepts(trial, self.shape_class, known):
                     return trial
         return drawn
 
@@ -387,7 +387,7 @@ class Plan:
             more = [{name: factor * size} for factor in _FACTORS]
             for changed in (*chance.sample(fewer, len(fewer)), *more):
                 trial = shape_class.settled({**drawn, **changed}, scalars)
-                if self._admits(trial, shape_class, scalars):
+                if self._accepts(trial, shape_class, scalars):
                     drawn = trial
                     break
         return drawn
@@ -403,7 +403,7 @@ class Plan:
             for name, r in self.ranges.items()
         }
 
-    def _admits(
+    def _accepts(
         self,
         sizes: Mapping[str, int],
         shape_class: ShapeClass | None,
@@ -416,7 +416,7 @@ class Plan:
             some = all(sizes[axis] for axis in self.axes[name])
             inside = inside and (not some or sizes[bound] > 0)
         names = {**scalars, **self.named(sizes)}
-        allowed = shape_class is None or shape_class.admits(names)
+        allowed = shape_class is None or shape_class.accepts(names)
         return inside and allowed and self._fits(sizes)
 
     @cached_property
@@ -464,7 +464,7 @@ class Plan:
                     trial[name] = same = chance.choice(choices)
             else:
                 trial = shape_class.settled(trial, scalars)
-                if self._admits(trial, shape_class, scalars):
+                if self._accepts(trial, shape_class, scalars):
                     return trial
         # At last one dimension at its least size, then one more after the other.
         lowest = {n: r.smallest(1) or self.least[n] for n, r in ranges.items()}
@@ -474,7 +474,7 @@ class Plan:
         more = [{n: lowest[n] for n in names[: i + 2]} for i in range(len(names) - 1)]
         for lowered in fewer + more:
             trial = shape_class.settled({**drawn, **lowered}, scalars)
-            if self._admits(trial, shape_class, scalars):
+            if self._accepts(trial, shape_class, scalars):
                 return trial
         return None
 
@@ -636,7 +636,7 @@ def large_cases(
     within: Callable[[SizeBudget], st.SearchStrategy[Case]],
     declaration: Declaration,
     *,
-    admits: Callable[[Case], bool],
+    accepts: Callable[[Case], bool],
     sliceable: Callable[[Case], bool],
 ) -> st.SearchStrategy[Case]:
     """Return a strategy for the large cases of a kernel, as recipes.
@@ -644,7 +644,7 @@ def large_cases(
     Args:
         within: the kernel's ordinary cases within a budget.
         declaration: the kernel's.
-        admits: whether a case lies in the kernel's domain.
+        accepts: whether a case lies in the kernel's domain.
         sliceable: whether a case of billions of elements can be judged.
 
     Raises:
@@ -659,7 +659,7 @@ def large_cases(
         turn = draw(st.integers(0, (1 << 16) - 1))
         # Not every operator can be judged in slices, nor every view be huge.
         for each in dict.fromkeys((kind, "grid")):
-            made = _made(each, case, turn, declaration, admits, sliceable)
+            made = _made(each, case, turn, declaration, accepts, sliceable)
             if made is not None:
                 return made
         return reject()
@@ -683,20 +683,20 @@ def _made(
     case: Case,
     turn: int,
     declaration: Declaration,
-    admits: Callable[[Case], bool],
+    accepts: Callable[[Case], bool],
     sliceable: Callable[[Case], bool],
 ) -> Case | None:
     """Return the case with one thing made huge; None if nothing can be."""
     if not all(case.dims.values()):
         return None
     if kind == "span":
-        return _spread(case, turn, declaration, admits)
+        return _spread(case, turn, declaration, accepts)
     axes, sizes = list(case.dims), _sizes if kind == "elements" else _rows
     for step in range(len(axes)):
         axis = axes[(turn + step) % len(axes)]
         for size in sizes(case, axis, turn):
-            made = grown(case, axis, size, tame=kind == "elements")
-            if admits(made) and (kind == "grid" or sliceable(made)):
+            made = extended(case, axis, size, tame=kind == "elements")
+            if accepts(made) and (kind == "grid" or sliceable(made)):
                 return made
     return None
 
@@ -717,7 +717,7 @@ def _rows(case: Case, axis: str, turn: int) -> list[int]:
     return [n for n in sizes if n * rest <= _GRID_ELEMENTS]
 
 
-def grown(case: Case, axis: str, size: int, *, tame: bool = False) -> Case:
+def extended(case: Case, axis: str, size: int, *, tame: bool = False) -> Case:
     """Return the contiguous case with another size of an axis.
 
     Args:
@@ -744,7 +744,7 @@ def _tamed(spec: TensorSpec) -> TensorSpec:
 
 
 def _spread(
-    case: Case, turn: int, declaration: Declaration, admits: Callable[[Case], bool]
+    case: Case, turn: int, declaration: Declaration, accepts: Callable[[Case], bool]
 ) -> Case | None:
     """Return the case with one argument's elements 2^31 apart."""
     if declaration.layouts == "contiguous" or declaration.offsets == "int32":
@@ -758,9 +758,9 @@ def _spread(
     ]
     for step in range(len(axes)):
         name, axis = axes[(turn + step) % len(axes)]
-        made = grown(case, axis, _FAR_APART, tame=False)
+        made = extended(case, axis, _FAR_APART, tame=False)
         spec = made.tensors[name]
-        if admits(made) and layouts.can_be_huge(spec.shape, declaration, span):
+        if accepts(made) and layouts.can_be_huge(spec.shape, declaration, span):
             strides, offset = layouts.build(
                 "huge", spec.shape, turn, spec.dtype, declaration, span=span
             )

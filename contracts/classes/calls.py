@@ -96,14 +96,14 @@ K_LIV_01 = ContractClass(
 
 def _judge_builds(evidence: Evidence) -> Failure | None:
     """Return the first launch that does not build for a GPU."""
-    for misfit in evidence.of(Builds).misfits:
+    for mismatch in evidence.of(Builds).mismatches:
         return Failure(
             contract="K-BLD-01",
             kind=Kind.DOES_NOT_BUILD,
-            detail=misfit.target,
-            message=f"does not build for {misfit.target}: {misfit.kernel} "
-            f"({misfit.file}:{misfit.line}): {misfit.why}; launched with "
-            f"{misfit.given}",
+            detail=mismatch.target,
+            message=f"does not build for {mismatch.target}: {mismatch.kernel} "
+            f"({mismatch.file}:{mismatch.line}): {mismatch.why}; launched with "
+            f"{mismatch.given}",
         )
     return None
 

@@ -33,7 +33,7 @@ K_VAL_01 = ContractClass(
 
 # C-EXC-01: NaN and infinities follow the declared policy.
 
-ADMITS = 'nonfinite="undefined"'
+ACCEPTS = 'nonfinite="undefined"'
 
 
 def _judge_nonfinite(evidence: Evidence) -> Failure | None:
@@ -61,7 +61,7 @@ def _judge_nonfinite(evidence: Evidence) -> Failure | None:
         )
     if miss.kind not in MASK_KINDS:
         return None
-    return value_failure("C-EXC-01", miss, why=f"{ADMITS} is not declared")
+    return value_failure("C-EXC-01", miss, why=f"{ACCEPTS} is not declared")
 
 
 def _decides_nonfinite(evidence: Evidence) -> bool:

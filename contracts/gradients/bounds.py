@@ -109,7 +109,7 @@ def hull(*accepted: "nm.Acceptance") -> "nm.Acceptance":
         accepted[0],
         low=torch.stack([a.low for a in accepted]).amin(0),
         high=torch.stack([a.high for a in accepted]).amax(0),
-        undecidable=torch.stack([a.undecidable for a in accepted]).any(0),
+        undecided=torch.stack([a.undecided for a in accepted]).any(0),
         ambiguous=torch.stack([a.ambiguous for a in accepted]).any(0),
     )
 
@@ -178,7 +178,7 @@ def defined(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance":
     if problem.declaration.nonfinite == "propagate":
         reached = broken & told.reshape(shape) & torch.isnan(made.reference)
         open_still = open_still & ~reached
-    return replace(made, undecidable=made.undecidable | open_still)
+    return replace(made, undecided=made.undecided | open_still)
 
 
 # The class of a gradient's faults: K-GRD-01, but for memory and liveness.
@@ -196,7 +196,7 @@ def in_force(classes: frozenset[str], every: frozenset[str]) -> frozenset[str]:
     return (classes & _OF_GRADIENTS) | (every - _OF_GRADIENTS) | {"K-GRD-01"}
 
 
-def charged(report: CaseReport, classes: frozenset[str]) -> CaseReport:
+def attributed(report: CaseReport, classes: frozenset[str]) -> CaseReport:
     """Return the report of a gradient's case under the classes that bind gradients."""
     verdicts = {n: v for n, v in report.verdicts.items() if n in _OF_GRADIENTS}
     value = report.verdicts.get("K-VAL-01")

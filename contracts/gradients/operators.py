@@ -509,7 +509,7 @@ def _sizes(operator: Operator, taken: Sequence[str]) -> dict[str, int]:
         }
         shape_class = ShapeClass(operator.shape_class)
         sizes = shape_class.settled(sizes, scalars)
-        if shape_class.admits({**scalars, **sizes}):
+        if shape_class.accepts({**scalars, **sizes}):
             return sizes
     return dict(zip(every, _distinct(len(every), 0), strict=True))
 

@@ -161,7 +161,7 @@ def accept_batch_norm(problem: nm.Problem) -> nm.Acceptance:
         problem, y, error,
         classes=classes,
         ambiguous=ambiguous.expand_as(y),
-        undecidable=unclear.expand_as(y) & ~y.isnan(),
+        undecided=unclear.expand_as(y) & ~y.isnan(),
     )  # fmt: skip
 
 

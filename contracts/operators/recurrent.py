@@ -38,8 +38,8 @@ def reference_linear_attention(
         g = g if given is None else g + given
     rows = []
     for t in range(steps):
-        grown = k[:, t].unsqueeze(-1) * v[:, t].unsqueeze(-2)
-        held = torch.exp(g[:, t]).unsqueeze(-1) * held + grown
+        extended = k[:, t].unsqueeze(-1) * v[:, t].unsqueeze(-2)
+        held = torch.exp(g[:, t]).unsqueeze(-1) * held + extended
         rows.append(scale * (q[:, t].unsqueeze(-2) @ held).squeeze(-2))
     return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
 

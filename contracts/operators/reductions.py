@@ -108,10 +108,10 @@ def accept_argmax(problem: nm.Problem) -> nm.Acceptance:
     import torch
 
     x, dim = problem.tensors["x"], problem.axis()
-    undecidable = None
+    undecided = None
     if problem.flushes:
         top = x.amax(dim)
-        undecidable = (top.abs() < problem.format.min_normal) & ~torch.isnan(top)
+        undecided = (top.abs() < problem.format.min_normal) & ~torch.isnan(top)
     first = reference_argmax(x, dim=dim).to(torch.float64)
     last = first
     if problem.declaration.ties == "any":
@@ -119,7 +119,7 @@ def accept_argmax(problem: nm.Problem) -> nm.Acceptance:
         last = torch.where(found, index, -1).amax(dim).to(torch.float64)
     return nm.between(
         problem, first, first, last,
-        undecidable=undecidable, output=nm.INTEGERS["int64"],
+        undecided=undecided, output=nm.INTEGERS["int64"],
     )  # fmt: skip
 
 
@@ -563,7 +563,7 @@ def accept_prod(problem: nm.Problem) -> nm.Acceptance:
         problem, value, error,
         classes=classes,
         ambiguous=ambiguous & ~spoiled,
-        undecidable=unclear & ~spoiled,
+        undecided=unclear & ~spoiled,
     )  # fmt: skip
 
 

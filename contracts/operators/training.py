@@ -205,8 +205,8 @@ def accept_sgd(problem: nm.Problem) -> nm.Accepted:
     else:
         given = problem.tensors["param"]
         buffer = nm.undecided_at_infinities(problem, buffer, "grad", "momentum_buffer")
-        unclear = buffer.undecidable | ~torch.isfinite(given)
-        buffer = replace(buffer, undecidable=unclear)
+        unclear = buffer.undecided | ~torch.isfinite(given)
+        buffer = replace(buffer, undecided=unclear)
     return {"param": param, "momentum_buffer": buffer}
 
 

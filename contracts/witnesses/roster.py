@@ -14,13 +14,13 @@ from kfuzz.core.statement import Role
 # Modules of this package, below it, that bind what the roster lists.
 _INCIDENTS: Final = "incidents"
 _CHEATS: Final = "classes.cheats"
-_IMPOSTORS: Final = "classes.impostors"
+_BASELINES: Final = "classes.baselines"
 _GRADIENTS: Final = ("backward.gradients", "backward.faults")
 _GPU: Final = "gpu.faults"
 # Where witnesses of a device run: on the first of these that they name.
 _BACKENDS: Final = {"cpu": ("cpu", "interpret"), "cuda": ("cuda",)}
 # Not pairs of a correct kernel and its fault.
-_APART: Final = frozenset({_INCIDENTS, _CHEATS, _IMPOSTORS})
+_APART: Final = frozenset({_INCIDENTS, _CHEATS, _BASELINES})
 
 
 @cache
@@ -81,7 +81,7 @@ def roster(device: str) -> Iterator[Entry]:
             role = Role.CONFORMING if witness.conforming else Role.VIOLATING
             yield Entry(witness, role, backend, _is_fatal(witness))
     if device == "cpu":
-        for witness in import_module(f"{__package__}.{_IMPOSTORS}").WITNESSES:
+        for witness in import_module(f"{__package__}.{_BASELINES}").WITNESSES:
             yield Entry(witness, Role.IMPOSTOR, "cpu")
 
 

@@ -206,7 +206,7 @@ def _cases(search: KernelSearch) -> Iterator[tuple[str, str, Case]]:
         for dtype in kernel.declaration.dtypes:
             made = next(ordinary_cases(kernel.operator, case))
             made = _laid_out(kernel, in_dtype(kernel.operator, made, dtype), kind)
-            if kernel.operator.admits(made, kernel.declaration):
+            if kernel.operator.accepts(made, kernel.declaration):
                 yield dtype, kind, made
 
 

@@ -23,7 +23,13 @@ from kfuzz.core.errors import (
 )
 from kfuzz.core.event import Event as event_Event
 from kfuzz.core.event import FindingReplayed, KernelFinished, RunFinished
-from kfuzz.core.verdict import CHARGED, FAILS_RUN, UNCONFIRMED, ReplayOutcome, Verdict
+from kfuzz.core.verdict import (
+    ATTRIBUTED,
+    FAILS_RUN,
+    UNCONFIRMED,
+    ReplayOutcome,
+    Verdict,
+)
 from kfuzz.report.text import plain
 
 T = TypeVar("T")
@@ -366,7 +372,7 @@ class Outcome:
     """
 
     def __init__(self, *, fail_on_any: bool) -> None:
-        self._failing = CHARGED | UNCONFIRMED if fail_on_any else FAILS_RUN
+        self._failing = ATTRIBUTED | UNCONFIRMED if fail_on_any else FAILS_RUN
         self._fail_on_any = fail_on_any
         self._seen: set[str] = set()
 

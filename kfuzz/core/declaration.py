@@ -224,7 +224,7 @@ class ShapeClass:
         """The dimension names that the expression speaks of."""
         return _names(self._body)
 
-    def admits(self, dims: Mapping[str, int]) -> bool:
+    def accepts(self, dims: Mapping[str, int]) -> bool:
         """Whether the sizes satisfy the restriction.
 
         Raises:
@@ -307,7 +307,7 @@ class ShapeClass:
         """Return (least, greatest, modulus, remainder) demanded of one dimension.
 
         They are what the terms of the top-level conjunction say: sizes outside
-        are never admitted, sizes inside need `admits`.
+        are never admitted, sizes inside need `accepts`.
 
         Args:
             name: the dimension.

@@ -403,11 +403,11 @@ class State(StrEnum):
     REGRESSED = "regressed"
 
 
-CHARGED: Final = frozenset(
+ATTRIBUTED: Final = frozenset(
     {State.CONFIRMED, State.WITNESSED, State.REGRESSED, State.KNOWN}
 )
 """States of findings that are reported as violations."""
-FAILING: Final = CHARGED - {State.KNOWN}
+FAILING: Final = ATTRIBUTED - {State.KNOWN}
 """Those of them that fail a run, whether or not known ones are to."""
 FAILS_RUN: Final = FAILING | {State.NEW}
 """Those with which a run is no success: there was no time to confirm new ones."""
@@ -688,7 +688,7 @@ class CaseReport:
     oracle_raised: str = ""
     compared: dict[str, bool] = field(default_factory=dict)
 
-    def convicted(self) -> "CaseReport":
+    def confirmed(self) -> "CaseReport":
         """Return the report with what was suspected as its failure."""
         assert self.suspicion is not None
         failure = self.suspicion.failure

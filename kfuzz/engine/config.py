@@ -9,7 +9,7 @@ from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import MEMBERS, Budget, Scale
 from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import CHARGED, ReplayOutcome, Signature, State
+from kfuzz.core.verdict import ATTRIBUTED, ReplayOutcome, Signature, State
 
 
 class Engine(StrEnum):
@@ -163,7 +163,7 @@ class ReplayResult:
         """Whether what a finding reports passes, and not by chance."""
         if self.finding is None or self.by_chance:
             return False
-        return self.outcome is ReplayOutcome.FIXED and self.finding.state in CHARGED
+        return self.outcome is ReplayOutcome.FIXED and self.finding.state in ATTRIBUTED
 
     def event(self) -> FindingReplayed:
         """Return it as reports are told of it."""

@@ -19,7 +19,7 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Explanation, Finding, Reduction
 from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
-from kfuzz.engine.explain import Fate, explain, offset_lines
+from kfuzz.engine.explain import Outcome, explain, offset_lines
 from kfuzz.engine.reduce import kept, reduce_case
 from kfuzz.engine.workers.runner import (
     ENDS_CHILD,
@@ -139,9 +139,9 @@ def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
     """
     if is_by_chance(signature):
         return _witnessed(runner, case, signature)
-    later = runner.tells_apart or signature.kind in BEYOND_BASE
+    later = runner.distinguishes or signature.kind in BEYOND_BASE
     depth = Depth.SEARCH if later else Depth.BASE
-    enough = CONFIRMATIONS if runner.tells_apart else 1
+    enough = CONFIRMATIONS if runner.distinguishes else 1
     reports = runner.judge_fresh(case, [depth] * enough)
     if enough < CONFIRMATIONS and not reports[0].shows(signature):
         reports += runner.judge_fresh(case, [depth] * (CONFIRMATIONS - enough))
@@ -223,7 +223,7 @@ def process(
     note = "2 of 2 fresh processes" if hangs else first.note
     finding = enter(finding, State.CONFIRMED, note)
     if is_by_chance(finding.signature):
-        finding = _charged(finding, first.failure)
+        finding = _attributed(finding, first.failure)
     finding = save(finding)
     allowed = seconds()
     deadline = time.monotonic() + allowed
@@ -231,9 +231,9 @@ def process(
     if finding.case.large or not finding.case.pinned:
         told = None
         if allowed > 0:
-            told = _told_apart(runner, finding, first.friendly, math.inf)
+            told = _distinguished(runner, finding, first.friendly, math.inf)
         if told is not None and told.failure is not None:
-            finding = _charged(finding, told.failure)
+            finding = _attributed(finding, told.failure)
         return save(_as_found(finding, LARGE))
     if allowed <= 0:
         return save(_as_found(finding, "time"))
@@ -279,7 +279,7 @@ def _located(
     )
 
 
-def _told_apart(
+def _distinguished(
     runner: Runner, finding: Finding, friendly: str | None, deadline: float
 ) -> CaseReport | None:
     """Return what tells which class a confirmed finding breaks.
@@ -327,11 +327,11 @@ def _minimise(
     shown = _Shown(runner, signature, stopped)
     if signature.kind is not Kind.HANG:
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
-    admits = _domain(runner, finding.case)
+    accepts = _domain(runner, finding.case)
     minimum, reduction = reduce_case(
         finding.case,
         shown.fails,
-        admits,
+        accepts,
         deadline=deadline,
         fitted=partial(fitted, kernel.operator),
     )
@@ -343,24 +343,24 @@ def _minimise(
         settled = confirm(runner, minimum, signature)
         if settled.state is State.CONFIRMED and settled.failure is not None:
             friendly = settled.friendly
-            finding = _charged(replace(finding, case=minimum), settled.failure)
+            finding = _attributed(replace(finding, case=minimum), settled.failure)
             # What follows only explains it, and may be cut short.
             finding = save(replace(finding, reduction=reduction))
         else:
             # Keep what is known to reproduce rather than a smaller guess.
             reduction = replace(reduction, stopped="the minimum did not reproduce")
     finding = replace(finding, reduction=reduction)
-    told = _told_apart(runner, finding, friendly, deadline)
+    told = _distinguished(runner, finding, friendly, deadline)
     if told is not None and told.failure is None:
         state = State.WITNESSED if runner.records_count else State.FLAKY
         return save(enter(finding, state, UNLIKE))
     if told is not None and told.failure is not None:
-        finding = _charged(finding, told.failure)
+        finding = _attributed(finding, told.failure)
     if stopped() or told is None:
         return save(replace(finding, explanation=Explanation(complete=False)))
     explained = explain(
         finding.case,
-        lambda case: shown.fate(case) if admits(case) else Fate.UNKNOWN,
+        lambda case: shown.outcome(case) if accepts(case) else Outcome.UNKNOWN,
         dtypes=kernel.declaration.dtypes,
         friendly=told.friendly,
         deadline=max(deadline, time.monotonic() + LEAST_SECONDS),
@@ -405,9 +405,9 @@ def _domain(runner: Runner, found: Case) -> Callable[[Case], bool]:
     kernel = runner.loaded.kernel
     drawn = partial(may_be_drawn, kernel.operator.inputs, kernel.declaration)
     if not drawn(found):
-        return runner.admits
+        return runner.accepts
     return lambda case: (
-        runner.admits(case)
+        runner.accepts(case)
         and drawn(case)
         and all(in_domain(case, name) for name in case.tensors)
     )
@@ -427,10 +427,10 @@ class _Shown:
     signature: Signature
     stopped: Callable[[], bool]
 
-    def fate(self, case: Case) -> Fate:
+    def outcome(self, case: Case) -> Outcome:
         """Return what the kernel does on a case."""
         if self.stopped():
-            return Fate.UNKNOWN
+            return Outcome.UNKNOWN
         if self._takes_children:
             self.runner.prepare(AHEAD)
         if self.signature.kind in _OF_HISTORY:
@@ -438,11 +438,11 @@ class _Shown:
             [report] = self.runner.judge_fresh(case, [self._depth])
         else:
             report = self.runner.judge(case, self._depth)
-        return self._fate_of(case, report)
+        return self._outcome_of(case, report)
 
     def fails(self, case: Case) -> bool:
         """Whether a case shows the symptom."""
-        return self.fate(case) is Fate.FAILS
+        return self.outcome(case) is Outcome.FAILS
 
     @property
     def _takes_children(self) -> bool:
@@ -454,15 +454,15 @@ class _Shown:
     def _depth(self) -> Depth:
         return Depth.SEARCH if self.signature.kind in BEYOND_BASE else Depth.BASE
 
-    def _fate_of(self, case: Case, report: CaseReport) -> Fate:
+    def _outcome_of(self, case: Case, report: CaseReport) -> Outcome:
         if report.error or report.unsupported or report.refusal:
-            return Fate.UNKNOWN
+            return Outcome.UNKNOWN
         fault = self.runner.fault
         if fault and not report.failure and not _is_flush(self.runner, case):
-            return Fate.UNKNOWN
+            return Outcome.UNKNOWN
         if report.failure is None:
-            return Fate.PASSES
-        return Fate.FAILS if report.shows(self.signature) else Fate.OTHERWISE
+            return Outcome.PASSES
+        return Outcome.FAILS if report.shows(self.signature) else Outcome.OTHERWISE
 
 
 def _is_flush(runner: Runner, case: Case) -> bool:
@@ -473,7 +473,7 @@ def _is_flush(runner: Runner, case: Case) -> bool:
     return case.edge in (None, NOWHERE) or is_flush(case, alignment)
 
 
-def _charged(finding: Finding, failure: Failure) -> Finding:
+def _attributed(finding: Finding, failure: Failure) -> Finding:
     """Return the finding under the contract that the failure breaks now."""
     signature = failure.signature(finding.signature.kernel)
     if signature.symptom != finding.signature.symptom:

@@ -26,7 +26,7 @@ from kfuzz.core.verdict import Feature
 from kfuzz.engine.reduce import filled, kept, numbers, recast, without_axis
 
 
-class Fate(StrEnum):
+class Outcome(StrEnum):
     """What a kernel does on a variation of a case that fails.
 
     FAILS: shows the same symptom. OTHERWISE: fails, with another symptom. PASSES:
@@ -39,7 +39,7 @@ class Fate(StrEnum):
     UNKNOWN = "unknown"
 
 
-FateOf = Callable[[Case], Fate]
+OutcomeOf = Callable[[Case], Outcome]
 
 
 # Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
@@ -61,15 +61,15 @@ _Test = Callable[[float], bool]
 _Change = Callable[[float], float]
 
 _WORDS: Final = {
-    Fate.PASSES: "passes",
-    Fate.FAILS: "fails also",
-    Fate.OTHERWISE: "fails, but in another way,",
+    Outcome.PASSES: "passes",
+    Outcome.FAILS: "fails also",
+    Outcome.OTHERWISE: "fails, but in another way,",
 }
 
 
 def explain(
     case: Case,
-    fate_of: FateOf,
+    outcome_of: OutcomeOf,
     *,
     dtypes: tuple[str, ...],
     friendly: str | None,
@@ -79,15 +79,15 @@ def explain(
 
     Args:
         case: the pinned minimum.
-        fate_of: what the kernel does on a case.
+        outcome_of: what the kernel does on a case.
         dtypes: the dtypes that the kernel declares.
         friendly: "gone" if the failure vanishes at friendly shapes.
         deadline: `time.monotonic()` at which to stop.
     """
     features: list[Feature] = []
     lines: list[str] = []
-    if friendly == "gone" and not _layout_matters(case, fate_of):
-        needed, shapes = shape_need(case, fate_of, deadline)
+    if friendly == "gone" and not _layout_matters(case, outcome_of):
+        needed, shapes = shape_need(case, outcome_of, deadline)
         features += [needed] if needed else []
         lines.append(shapes)
         if time.monotonic() >= deadline:  # shapes that were not tried might tell more
@@ -95,13 +95,13 @@ def explain(
     for feature, cases in _variations(case, dtypes):
         if time.monotonic() >= deadline:
             return Explanation(tuple(features), tuple(lines), complete=False)
-        fates = {what: fate_of(c) for what, c in cases.items()}
+        fates = {what: outcome_of(c) for what, c in cases.items()}
         said = [
             f"{words} {_joined(names)}"
-            for fate, words in _WORDS.items()
-            if (names := [what for what, found in fates.items() if found is fate])
+            for outcome, words in _WORDS.items()
+            if (names := [what for what, found in fates.items() if found is outcome])
         ]
-        if set(fates.values()) - {Fate.UNKNOWN} == {Fate.PASSES}:
+        if set(fates.values()) - {Outcome.UNKNOWN} == {Outcome.PASSES}:
             features.append(feature)
             lines.append(said[0])
         elif said:
@@ -110,7 +110,7 @@ def explain(
     return Explanation(ordered, tuple(lines))
 
 
-def _layout_matters(case: Case, fate_of: FateOf) -> bool:
+def _layout_matters(case: Case, outcome_of: OutcomeOf) -> bool:
     """Whether contiguous tensors mend it.
 
     Then that the friendly shapes are contiguous, not their sizes, made it pass.
@@ -120,7 +120,10 @@ def _layout_matters(case: Case, fate_of: FateOf) -> bool:
     if laid and all(s.is_contiguous and not s.offset for s in specs):
         return False
     plain = _each(case, lambda s: replace(s, strides=None, offset=0))
-    return fate_of(plain if laid else replace(plain, layout=CONTIGUOUS)) is Fate.PASSES
+    return (
+        outcome_of(plain if laid else replace(plain, layout=CONTIGUOUS))
+        is Outcome.PASSES
+    )
 
 
 def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
@@ -142,10 +145,10 @@ def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
         yield (Feature.MISALIGNED, {"without the storage offset": aligned})
     empty = [axis for axis, n in case.dims.items() if n == 0]
     if empty:
-        grown = case
+        extended = case
         for axis in empty:
-            grown = filled(grown, axis)
-        yield (Feature.ZERO_SIZE, {"with one element": grown})
+            extended = filled(extended, axis)
+        yield (Feature.ZERO_SIZE, {"with one element": extended})
     values = [n for s in specs if _is_float(s) for n in numbers(s)]
     for feature, what, test, ordinary in _VALUES:
         if any(map(test, values)):
@@ -227,7 +230,7 @@ NAMED: Final = 3
 
 
 def shape_need(
-    case: Case, fate_of: FateOf, deadline: float
+    case: Case, outcome_of: OutcomeOf, deadline: float
 ) -> tuple[Feature | None, str]:
     """Return what of the shape is needed, and which shapes pass and which fail.
 
@@ -237,39 +240,39 @@ def shape_need(
 
     Args:
         case: the pinned minimum; it passes at friendly shapes.
-        fate_of: what the kernel does on a case.
+        outcome_of: what the kernel does on a case.
         deadline: `time.monotonic()` after which no shape is tried.
     """
     sizes = {axis: n for axis, n in case.dims.items() if n}
     passing: list[str] = []
     failing = [_shapes(case)]
 
-    def look(grown: Mapping[str, int]) -> Fate:
-        made = _sized(case, grown)
+    def look(extended: Mapping[str, int]) -> Outcome:
+        made = _sized(case, extended)
         large = sum(s.numel for s in made.tensors.values()) > MOST
         if large or time.monotonic() >= deadline:
-            return Fate.UNKNOWN
-        fate = fate_of(made)
-        if fate is Fate.PASSES:
-            passing.append(_shapes(made, grown))
-        elif fate is Fate.FAILS:
-            failing.append(_shapes(made, grown))
-        return fate
+            return Outcome.UNKNOWN
+        outcome = outcome_of(made)
+        if outcome is Outcome.PASSES:
+            passing.append(_shapes(made, extended))
+        elif outcome is Outcome.FAILS:
+            failing.append(_shapes(made, extended))
+        return outcome
 
     feature: Feature | None = None
     if max(sizes.values(), default=0) > LARGE and all(map(_is_power, sizes.values())):
         feature = Feature.BEYOND_TILE
     else:
         for axis, n in sizes.items():
-            tiles = (w for w in _whole(n) if look({axis: w}) is Fate.PASSES)
+            tiles = (w for w in _whole(n) if look({axis: w}) is Outcome.PASSES)
             whole = next(tiles, None)
-            if whole and look({axis: whole + n}) is Fate.FAILS:
+            if whole and look({axis: whole + n}) is Outcome.FAILS:
                 passing, failing = passing[-1:], [failing[0], failing[-1]]
                 feature = Feature.TAIL
                 break
     ones = [axis for axis, n in sizes.items() if n == 1]
     for made in [] if passing else (without_axis(case, axis) for axis in ones):
-        if made and time.monotonic() < deadline and fate_of(made) is Fate.PASSES:
+        if made and time.monotonic() < deadline and outcome_of(made) is Outcome.PASSES:
             passing.append(_shapes(made))  # of a rank less
             break
     powers = all(n and _is_power(n) for n in case.dims.values())
@@ -295,11 +298,11 @@ def _sized(case: Case, sizes: Mapping[str, int]) -> Case:
     They end as the minimum's do: what is wrong of a tail is wrong at the end.
     """
     tensors = {n: replace(s, strides=None, offset=0) for n, s in case.tensors.items()}
-    grown = replace(case, tensors=tensors)
+    extended = replace(case, tensors=tensors)
     for axis, size in sizes.items():
         n = case.dims[axis]
-        grown = kept(grown, axis, [(i - size) % n for i in range(size)])
-    return grown
+        extended = kept(extended, axis, [(i - size) % n for i in range(size)])
+    return extended
 
 
 def _shapes(case: Case, axes: Collection[str] = ()) -> str:

@@ -23,7 +23,7 @@ from kfuzz.core.value_families.table import TILES
 
 # Most reductions need fewer than 200; a kernel that fails at random needs a stop.
 MAX_EVALUATIONS: Final = 1500
-Admits = Callable[[Case], bool]
+Accepts = Callable[[Case], bool]
 Fitted = Callable[[Case], Case]
 
 Fails = Callable[[Case], bool]
@@ -50,14 +50,14 @@ class Descent:
         self,
         case: Case,
         fails: Fails,
-        admits: Admits,
+        accepts: Accepts,
         deadline: float,
         fitted: Fitted = lambda case: case,
     ) -> None:
         self.best = case
         self.evaluations = 0
         self._fails = fails
-        self._admits = admits
+        self._accepts = accepts
         self._deadline = deadline
         self._fitted = fitted
         # Digests: the recipe of a large pinned case is megabytes of text.
@@ -67,7 +67,7 @@ class Descent:
         """Take a candidate if it is allowed, new, and fails alike."""
         case = self._fitted(candidate)
         digest = _digest(case)
-        if digest in self._tried or not self._admits(case):
+        if digest in self._tried or not self._accepts(case):
             return False
         if time.monotonic() >= self._deadline:
             raise Spent("time")
@@ -682,7 +682,7 @@ _GAPS: Final = (0, 1, 8)
 def reduce_case(
     case: Case,
     fails: Fails,
-    admits: Admits,
+    accepts: Accepts,
     *,
     deadline: float,
     fitted: Fitted = lambda case: case,
@@ -692,12 +692,12 @@ def reduce_case(
     Args:
         case: a pinned case that fails.
         fails: whether a case shows the same symptom.
-        admits: whether a case lies in the kernel's domain.
+        accepts: whether a case lies in the kernel's domain.
         deadline: `time.monotonic()` at which to stop.
         fitted: puts the values of a candidate back into their domains: offsets follow
             the size that they cut.
     """
-    descent = Descent(case, fails, admits, deadline, fitted)
+    descent = Descent(case, fails, accepts, deadline, fitted)
     passes = (
         _drop_edge,
         _drop_layout,

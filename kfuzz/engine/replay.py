@@ -104,7 +104,7 @@ class _Replays:
         self,
         config: ReplayConfig,
         stop: threading.Event,
-        lent: Backend | None,
+        leased: Backend | None,
         loaded: Mapping[str, LoadedKernel],
         jobs: int,
     ) -> None:
@@ -112,8 +112,8 @@ class _Replays:
         self._config, self._stop = config, Halt(stop, config.until)
         self._loaded = loaded
         self._corpus = Corpus(config.corpus)
-        self._lent = lent
-        self._backends = {} if lent is None else {lent.name: lent}
+        self._leased = leased
+        self._backends = {} if leased is None else {leased.name: leased}
         self._marks: dict[str, list[Finding]] = {}
         # Importing a file and starting a zygote are done by one thread at a time.
         self._starting = threading.Lock()
@@ -127,7 +127,7 @@ class _Replays:
     def close(self) -> None:
         """End every child."""
         for backend in self._backends.values():
-            if backend is not self._lent:
+            if backend is not self._leased:
                 backend.close()
 
     def of(self, entry: Stored | Problem) -> ReplayResult | None:
@@ -342,7 +342,7 @@ def _replayed(
 
     try:
         kernel = loaded.kernel
-        if not kernel.operator.admits(finding.case, kernel.declaration):
+        if not kernel.operator.accepts(finding.case, kernel.declaration):
             text = "lies outside what the kernel declares now"
             return came_to(ReplayOutcome.FIXED, text)
         runner = runner_for(loaded, backend, config, stop)

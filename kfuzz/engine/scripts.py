@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 FAILS_OR_PASSES: Final = "Exit code 1: it still fails; 0: it passes."
-CANNOT_TELL: Final = "Exit code 2: a plain script cannot decide whether it still fails."
+UNKNOWN: Final = "Exit code 2: a plain script cannot decide whether it still fails."
 
 # Elements around an argument that a script watches: a tile of 1024 and more.
 GUARD: Final = 2048
@@ -81,7 +81,7 @@ def script(finding: Finding, target: str = "") -> str:
             fix=f"run it by kfuzz replay {finding.id}",
         )
     chosen = _check(finding)
-    codes = CANNOT_TELL if chosen is None else FAILS_OR_PASSES
+    codes = UNKNOWN if chosen is None else FAILS_OR_PASSES
     settings = finding.declaration.config(case.config or 0)
     backend = named(finding.device)
     values: dict[str, Any] = {

@@ -155,7 +155,7 @@ def _on_ordinary(
             for variant in ordinary_cases(operator, made):
                 if time.monotonic() > end:
                     return
-                if not operator.admits(variant, kernel.declaration):
+                if not operator.accepts(variant, kernel.declaration):
                     continue
                 tried = replace(_try(kernel, variant, number), dtype=dtype)
                 yield tried

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.evidence import Builds, Misfit
+from kfuzz.contracts.evidence import Builds, Mismatch
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.calls.compiling import at_work
@@ -19,7 +19,7 @@ from kfuzz.execution.launches.building import (
     NotCompiledError,
     UnknownTargetError,
     beside,
-    misfit,
+    mismatch,
     said,
     source_of,
 )
@@ -84,7 +84,7 @@ class Compiling:
             return Builds(f"its launches are not known: {error}")
         if not captured.launches:
             return Builds("it launches no Triton kernel")
-        found: dict[str, Misfit] = {}
+        found: dict[str, Mismatch] = {}
         unknown: list[str] = []
         count = 0
         for target in case.targets:
@@ -99,7 +99,7 @@ class Compiling:
                 if why and target not in found:
                     named = (*launch.constants, *launch.options.items())
                     given = ", ".join(f"{name}={value}" for name, value in named)
-                    found[target] = Misfit(
+                    found[target] = Mismatch(
                         target, launch.kernel, Path(launch.file).name, launch.line,
                         why, given,
                     )  # fmt: skip
@@ -116,7 +116,7 @@ class Compiling:
             return "", said(error)
         if key not in self._known:
             try:
-                made = misfit(source, launch.options, GPU_TARGETS[target]), ""
+                made = mismatch(source, launch.options, GPU_TARGETS[target]), ""
             except NotCompiledError as error:
                 made = f"it is not compiled: {error}", ""
             except UnknownTargetError as error:

@@ -30,7 +30,7 @@ from kfuzz.contracts.oracle import (
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError, class_name, message_of
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Scalar, is_dtype, poison_of
-from kfuzz.execution.calls.results import PLAIN, Held, Invocation, Manner, execute
+from kfuzz.execution.calls.results import PLAIN, Held, Invocation, Options, execute
 from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
@@ -243,7 +243,7 @@ class Caller:
         poison: Poison,
         *,
         arena: Arena | None = None,
-        manner: Manner = PLAIN,
+        options: Options = PLAIN,
         after: Held | None = None,
         hold: bool = False,
         step: int = 0,
@@ -256,7 +256,7 @@ class Caller:
             expected: metadata of each output.
             poison: what fresh memory holds.
             arena: where the arguments lie, if not in the usual memory.
-            manner: how the call is made; stale memory is poisoned as for every call.
+            options: how the call is made; stale memory is poisoned as for every call.
             after: a call in `held`, whose arguments are overwritten.
             hold: whether its arguments and results stay alive, in `held`.
             step: configurations from the case's to the one that runs.
@@ -281,7 +281,7 @@ class Caller:
             edge=_fence(derived.case) if self._fences else None,
             after=after,
             keep=self.held.append if hold else None,
-            manner=replace(manner, stale=self.stale),
+            options=replace(options, stale=self.stale),
         )
         if run.raised is not None:
             if run.raised.build:

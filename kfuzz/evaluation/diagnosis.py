@@ -54,7 +54,7 @@ from kfuzz.core.recipe import Case, poison_of
 from kfuzz.core.verdict import Failure, Kind, Verdict
 from kfuzz.evaluation.calling import Caller, without_edge
 from kfuzz.execution.calls.overlap import Overlapping
-from kfuzz.execution.calls.results import PLAIN, Manner
+from kfuzz.execution.calls.results import PLAIN, Options
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
@@ -183,7 +183,7 @@ class Arithmetic:
 
     def _ran(self, derived: Derived) -> Iterator[_Run]:
         kernel = self.caller.kernel
-        if not kernel.operator.admits(derived.case, kernel.declaration):
+        if not kernel.operator.accepts(derived.case, kernel.declaration):
             return
         evidence = self.caller.judged(derived)
         if evidence is not None and evidence.acceptance:
@@ -617,7 +617,7 @@ class CaseCalls:
         derived: the case with its values.
         classes: ids of the contract classes in force.
         thorough: whether to leave less to chance, and to change every argument.
-        tells_apart: whether to find out at length if a miss comes by chance.
+        distinguishes: whether to find out at length if a miss comes by chance.
         builds: tells whether what a case launches builds for its targets, calling what
             it is given now and then; None where that cannot be known.
     """
@@ -627,7 +627,7 @@ class CaseCalls:
     derived: Derived
     classes: Collection[str]
     thorough: bool
-    tells_apart: bool = True
+    distinguishes: bool = True
     builds: Builder | None = None
 
     def asks(self, *probes: Probe) -> bool:
@@ -656,7 +656,7 @@ class CaseCalls:
         *,
         elsewhere: bool = False,
         poison: Poison | None = None,
-        manner: Manner = PLAIN,
+        options: Options = PLAIN,
         step: int = 0,
         instead: Callable[..., Any] | None = None,
         stays: bool = False,
@@ -668,7 +668,7 @@ class CaseCalls:
             given: a part of the case or other data; the case itself by default.
             elsewhere: whether in other memory than usual.
             poison: what fresh memory holds, if not what it held.
-            manner: how the call is made.
+            options: how the call is made.
             step: configurations from the case's to the one that runs.
             instead: called in place of the kernel: its results in another way.
             stays: whether arguments and results stay alive. The data of the base run,
@@ -679,7 +679,7 @@ class CaseCalls:
             expected_metadata(wanted or {}),
             poison or self.poison,
             arena=self.caller.memory.elsewhere() if elsewhere else None,
-            manner=manner, step=step, instead=instead,
+            options=options, step=step, instead=instead,
             after=self.caller.held[0] if stays and not elsewhere else None,
             hold=stays,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from kfuzz.contracts.binding import BoundKernel, Derived
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.classes.calls import is_refused
 from kfuzz.contracts.evidence import Diagnosis, Evidence
-from kfuzz.contracts.gradients.bounds import charged, in_force
+from kfuzz.contracts.gradients.bounds import attributed, in_force
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.operator import named_sizes
 from kfuzz.contracts.oracle import expected_metadata, given
@@ -49,7 +49,7 @@ from kfuzz.evaluation.limits import Limit, TrivialBaselines, limit_of
 from kfuzz.evaluation.probes import FURTHER
 from kfuzz.evaluation.probes.calls import is_due, second_data, shortened
 from kfuzz.evaluation.probes.repeats import judge_repeated
-from kfuzz.execution.calls.results import Manner
+from kfuzz.execution.calls.results import Options
 from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device.backends import backend_of, is_lost
 from kfuzz.execution.device.surroundings import Company, surroundings_of
@@ -82,7 +82,7 @@ class Setting:
         fences: whether arguments may lie beside pages that fault: on the CPU and on
             GPUs, where kernels are native code and a fault ends no more than a child.
         probes: share of the cases that get the sampled probes while searching.
-        tells_apart: whether to find out at length what a miss depends on, and if it
+        distinguishes: whether to find out at length what a miss depends on, and if it
             comes by chance: it is one or another contract's violation.
     """
 
@@ -91,7 +91,7 @@ class Setting:
     classes: frozenset[str]
     fences: bool = False
     probes: float = 1 / SECOND_CALL_SHARE
-    tells_apart: bool = True
+    distinguishes: bool = True
 
 
 class Evaluator:
@@ -201,7 +201,7 @@ class Evaluator:
         if caller.raised and not self.spent:
             self.spent = self._backend.ailment(self.setting.device) is not None
         if self.kernel.operator.forward is not None:
-            report = charged(report, self.setting.classes)
+            report = attributed(report, self.setting.classes)
         if caller.stale and (around := surroundings_of(self.setting.device)):
             report = replace(report, notes=(*report.notes, *around.lacking))
         return report
@@ -249,13 +249,13 @@ class Evaluator:
         calls = CaseCalls(
             caller, diagnosis, derived, classes,
             thorough=depth is Depth.FULL or case.pinned,
-            tells_apart=self.setting.tells_apart,
+            distinguishes=self.setting.distinguishes,
             builds=self.builds,
         )  # fmt: skip
         evidence, verdicts, failure = judge_repeated(
             evidence, calls, classes,
             repeat=depth is not Depth.BASE,
-            diagnose=depth is Depth.FULL and self.setting.tells_apart,
+            diagnose=depth is Depth.FULL and self.setting.distinguishes,
         )  # fmt: skip
         if raised is not None and (failure is None or failure.kind is Kind.RAISES):
             limit = self._limit(evidence, caller, search=depth is not Depth.BASE)
@@ -269,12 +269,12 @@ class Evaluator:
         for together in FURTHER if every else FURTHER[:1]:
             if failure is not None or caller.lost:
                 break
-            grown = evidence
+            extended = evidence
             for step in together:
-                grown = step(grown, calls)
+                extended = step(extended, calls)
             # Of a lost device nothing can be read; what was judged stands.
-            if grown is not evidence and not caller.lost:
-                evidence, verdicts, failure = judge_explained(grown, classes)
+            if extended is not evidence and not caller.lost:
+                evidence, verdicts, failure = judge_explained(extended, classes)
         tried: dict[str, bool] = {}
         suspicion = None
         if not caller.lost:
@@ -464,7 +464,7 @@ def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     for number in range(times):
         company = _COMPANY[number % len(_COMPANY)] if busy else Company.NONE
         run = caller.run(
-            derived, expected, poison_of(case), manner=Manner(company=company)
+            derived, expected, poison_of(case), options=Options(company=company)
         )
         if run.unreliable and company is not Company.NONE:  # it cannot be had here
             run = caller.run(derived, expected, poison_of(case))

@@ -107,7 +107,7 @@ class _Search:
         """Whether it raises alike at these sizes; None where that cannot be said."""
         kernel = self.caller.kernel
         case = sized(kernel.operator, self.case, sizes, family)
-        if not kernel.operator.admits(case, kernel.declaration):
+        if not kernel.operator.accepts(case, kernel.declaration):
             return None
         device = self.caller.memory.device
         values = {name: logical_values(case, name, device) for name in case.tensors}
@@ -290,7 +290,7 @@ def _differs(evidence: Evidence, outputs: Outputs) -> bool:
         y, other = (
             z.to(torch.float64) for z in (evidence.base.outputs[name], outputs[name])
         )
-        decided = ~(accepted.undecidable | accepted.ambiguous)[0]
+        decided = ~(accepted.undecided | accepted.ambiguous)[0]
         far = (y - other).abs() > _FAR * torch.maximum(y.abs(), other.abs())
         far |= y.isnan() != other.isnan()
         far |= (y != other) & (y.isinf() | other.isinf()) & ~(y.isnan() & other.isnan())

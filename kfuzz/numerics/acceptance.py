@@ -106,7 +106,7 @@ class Acceptance:
         low: float64, least allowed value before the store.
         high: float64, greatest allowed value before the store.
         classes: uint8, admitted classes before the store.
-        undecidable: bool, the bound is vacuous: never judged.
+        undecided: bool, the bound is vacuous: never judged.
         ambiguous: bool, some order or a naive square overflows: a miss there
             is undecided (range-limited).
         output: the format of the result.
@@ -129,7 +129,7 @@ class Acceptance:
     low: Tensor
     high: Tensor
     classes: Tensor
-    undecidable: Tensor
+    undecided: Tensor
     ambiguous: Tensor
     output: Format
     overflow: str = "inf"
@@ -198,7 +198,7 @@ def around(
     *,
     classes: Tensor | None = None,
     ambiguous: Tensor | None = None,
-    undecidable: Tensor | None = None,
+    undecided: Tensor | None = None,
     output: Format | None = None,
 ) -> Acceptance:
     """Return the acceptance of [reference - error, reference + error].
@@ -209,7 +209,7 @@ def around(
         error: half-width, absolute; infinite or NaN means vacuous.
         classes: admitted classes; those of the reference by default.
         ambiguous: range-limited elements; none by default.
-        undecidable: elements that cannot be judged besides the vacuous ones.
+        undecided: elements that cannot be judged besides the vacuous ones.
         output: format of the result; the problem's by default.
     """
     # A number and not a tensor of it: to be brought to a device it would wait.
@@ -218,7 +218,7 @@ def around(
         low, high = reference - error, reference + error
     return between(
         problem, reference, low, high,
-        classes=classes, ambiguous=ambiguous, undecidable=undecidable,
+        classes=classes, ambiguous=ambiguous, undecided=undecided,
         output=output,
     )  # fmt: skip
 
@@ -251,7 +251,7 @@ def between(
     *,
     classes: Tensor | None = None,
     ambiguous: Tensor | None = None,
-    undecidable: Tensor | None = None,
+    undecided: Tensor | None = None,
     output: Format | None = None,
 ) -> Acceptance:
     """Return the acceptance of an interval; arguments as in `around`."""
@@ -270,15 +270,15 @@ def between(
         high = low if one else torch.where(bounded, high, zero(high))
         # FINITE is 1, and more than the 0 of what is not bounded.
         vacuous = torch.gt(admitted & FINITE, bounded)
-    if undecidable is not None:
-        vacuous = vacuous | undecidable
+    if undecided is not None:
+        vacuous = vacuous | undecided
     d = problem.declaration
     return Acceptance(
         reference=reference,
         low=low,
         high=high,
         classes=admitted,
-        undecidable=vacuous,
+        undecided=vacuous,
         ambiguous=ambiguous,
         output=stored,
         overflow=d.overflow,
@@ -316,7 +316,7 @@ def undecided_at_infinities(
     infinite, nan = torch.isinf(beside).any(0), beside.isnan().any(0)
     if infinite.shape != made.reference.shape:
         infinite, nan = (m.flatten(1).any(1) for m in (infinite, nan))
-    return replace(made, undecidable=made.undecidable | (infinite & ~nan))
+    return replace(made, undecided=made.undecided | (infinite & ~nan))
 
 
 # Classes of sums with special terms, decided without doing the arithmetic.

@@ -188,7 +188,7 @@ def outcomes_of(y: Tensor, value: Tensor, a: Acceptance) -> Tensor:
 
     outcomes = _miss_codes(y_class, admitted, expects_finite)
     outcomes = torch.where(ok, Outcome.OK, outcomes)
-    unsure = a.undecidable | (a.ambiguous & ~ok)
+    unsure = a.undecided | (a.ambiguous & ~ok)
     return torch.where(unsure, Outcome.UNDECIDED, outcomes).to(torch.uint8)
 
 
@@ -208,7 +208,7 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
     else may be admitted, or refused, is for `outcomes_of`.
     """
     narrower = str(y.dtype) != f"torch.{a.output.name}"
-    if narrower or _has_exceptions(a) or not value.numel() or bool(a.undecidable.any()):
+    if narrower or _has_exceptions(a) or not value.numel() or bool(a.undecided.any()):
         return False
     if not bool((a.classes == FINITE).all()):
         return False

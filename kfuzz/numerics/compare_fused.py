@@ -83,11 +83,11 @@ def _rounded(  # type: ignore[no-untyped-def]
     do_not_specialize=["size", "members"],
     do_not_specialize_on_alignment=[
         "y_ptr", "low_ptr", "high_ptr", "reference_ptr", "classes_ptr",
-        "undecidable_ptr", "ambiguous_ptr", "related_ptr", "out_ptr",
+        "undecided_ptr", "ambiguous_ptr", "related_ptr", "out_ptr",
     ],
 )  # fmt: skip
 def _judge(  # type: ignore[no-untyped-def]
-    y_ptr, low_ptr, high_ptr, reference_ptr, classes_ptr, undecidable_ptr,
+    y_ptr, low_ptr, high_ptr, reference_ptr, classes_ptr, undecided_ptr,
     ambiguous_ptr, related_ptr, out_ptr, size, members,
     rounds: tl.constexpr, precision: tl.constexpr, emin: tl.constexpr,
     greatest: tl.constexpr, normal: tl.constexpr, unit: tl.constexpr,
@@ -123,7 +123,7 @@ def _judge(  # type: ignore[no-untyped-def]
         a_high = tl.load(high_ptr + at)
         reference = tl.load(reference_ptr + at)
         classes = tl.load(classes_ptr + at).to(tl.int32)
-        undecidable = tl.load(undecidable_ptr + at) != 0
+        undecided = tl.load(undecided_ptr + at) != 0
         ambiguous = tl.load(ambiguous_ptr + at) != 0
 
         low = a_low
@@ -182,7 +182,7 @@ def _judge(  # type: ignore[no-untyped-def]
         code = tl.where(is_inf, inf_code, code)
         code = tl.where(is_nan, nothing + 7, code)
         code = tl.where(ok, nothing, code)
-        unsure = undecidable | (ambiguous & ~ok)
+        unsure = undecided | (ambiguous & ~ok)
         code = tl.where(unsure, nothing + 1, code)
         if is_related:
             unrelated = (code == 0) & (tl.load(related_ptr + at) == 0)
@@ -241,7 +241,7 @@ def judged(y: Tensor, acceptance: Acceptance, related: Tensor | None) -> Tensor:
     policies = policies_of(a)
     if y.dtype not in _READ:
         y = y.to(torch.float64)
-    flags = [_bytes(t) for t in (a.undecidable, a.ambiguous)]
+    flags = [_bytes(t) for t in (a.undecided, a.ambiguous)]
     out = torch.zeros((4, members), dtype=torch.int64, device=y.device)
     programs = min(triton.cdiv(size, BLOCK), max(1, _PROGRAMS // members))
     # Triton launches on the current device.

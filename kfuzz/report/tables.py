@@ -21,7 +21,7 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding, Severity
 from kfuzz.core.statement import Graded
-from kfuzz.core.verdict import CHARGED, FAILING, Evidence, State, Tried, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, FAILING, Evidence, State, Tried, Verdict
 from kfuzz.report.promises import proof_summary, titled
 from kfuzz.report.text import counted, one_line, table
 
@@ -52,7 +52,7 @@ def kernel_lines(kernel: KernelFinished, *, verbose: bool = False) -> list[str]:
         verbose: whether contracts that hold, or do not apply, are named, too.
     """
     lines = [one_line(kernel.kernel)]
-    unsettled = (f for f in kernel.findings if f.state not in CHARGED)
+    unsettled = (f for f in kernel.findings if f.state not in ATTRIBUTED)
     open_ = {finding.signature.contract for finding in unsettled}
     if verbose:
         verdicts = verdict_lines(kernel.contracts, open_, tried=kernel.tried)

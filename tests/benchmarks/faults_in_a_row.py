@@ -131,8 +131,8 @@ def campaign(asked: list[str], device: str) -> Iterator[Step | int]:
                     report = runner.judge(case(number, turn), Depth.SEARCH)
                 except KfuzzError as error:
                     report = CaseReport({}, error=f"{type(error).__name__}: {error}")
-                lent = next(iter(backend._lent.values()), None)
-                zygote = lent.zygote.pid if lent else None
+                leased = next(iter(backend._leased.values()), None)
+                zygote = leased.zygote.pid if leased else None
                 right = expected(turn, report, on_cuda=backend.name == "cuda")
                 yield Step(turn, described(report), right)
         finally:

@@ -30,7 +30,7 @@ def widths(config: Config) -> torch.Tensor:
 
 
 def _decided(a: Acceptance) -> torch.Tensor:
-    return (a.classes == FINITE) & ~a.undecidable & ~a.ambiguous
+    return (a.classes == FINITE) & ~a.undecided & ~a.ambiguous
 
 
 def main() -> None:

@@ -144,15 +144,15 @@ def test_what_is_hidden_and_not_finite_is_not_compared() -> None:
         case = planted(plain, name, (0, 0, 2, 1), nan)
         _, acceptance = acceptance_of(case)
         for row in undecided:
-            assert acceptance.undecidable[0, 0, 0, row, 1]
-        assert not acceptance.undecidable[0, 0, 0, 2].any()
+            assert acceptance.undecided[0, 0, 0, row, 1]
+        assert not acceptance.undecided[0, 0, 0, 2].any()
         assert acceptance.classes[0, 0, 0, 2, 1] == NAN
     # A value spoils its own column only, a key the whole row.
-    assert acceptance_of(planted(plain, "k", (0, 0, 2, 1), nan))[1].undecidable[
+    assert acceptance_of(planted(plain, "k", (0, 0, 2, 1), nan))[1].undecided[
         0, 0, 0, 0, 0
     ]
     value = acceptance_of(planted(plain, "v", (0, 0, 2, 1), nan))[1]
-    assert not value.undecidable[0, 0, 0, :, 0].any()
+    assert not value.undecided[0, 0, 0, :, 0].any()
     assert value.classes[0, 0, 0, 2, 0] == FINITE
 
 
@@ -175,7 +175,7 @@ def test_an_infinite_value_is_one_where_its_weight_cannot_vanish() -> None:
     far = case_of((1, 1, 1, 1, 3, 2), family="big_logits", scale=1.0)
     for at in range(3):
         _, acceptance = acceptance_of(planted(far, "v", (0, 0, at, 0), inf))
-        decided = ~acceptance.undecidable[0, 0, 0, 0, 0]
+        decided = ~acceptance.undecided[0, 0, 0, 0, 0]
         assert bool(decided) == bool(acceptance.classes[0, 0, 0, 0, 0] != FINITE)
 
 
@@ -187,10 +187,10 @@ def test_a_score_whose_error_exceeds_its_depth_is_undecided() -> None:
     case = planted(plain, "k", (0, 0, 1, 0), big)
     case = planted(case, "mask", (0, 1), masked)
     _, acceptance = acceptance_of(case)
-    assert acceptance.undecidable.all()
+    assert acceptance.undecided.all()
     # Without the cancellation the key is simply far below.
     far = planted(plain, "mask", (0, 1), masked)
-    assert not acceptance_of(far)[1].undecidable.any()
+    assert not acceptance_of(far)[1].undecided.any()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -18,7 +18,7 @@ VALUE_CLASSES = {
 }  # fmt: skip
 
 
-def charged(report: CaseReport) -> tuple[str, Kind]:
+def attributed(report: CaseReport) -> tuple[str, Kind]:
     assert report.failure is not None, report
     assert report.verdicts[report.failure.contract] is Verdict.VIOLATES
     others = set(report.verdicts.values()) - {Verdict.CONFORMS, Verdict.VIOLATES}
@@ -45,7 +45,7 @@ def test_nan_swallowed_is_an_exception_policy_broken() -> None:
 
     nan = (Plant((1, 3), 0x7FC00000),)
     report = judged(ops.amax, swallowing, row_case("randn", (4, 33), plants=nan))
-    assert charged(report) == ("C-EXC-01", Kind.NAN_MISSING)
+    assert attributed(report) == ("C-EXC-01", Kind.NAN_MISSING)
     assert report.failure is not None
     assert report.failure.index == (1,)
 
@@ -56,7 +56,7 @@ def test_overflow_without_the_row_maximum_is_avoidable() -> None:
         return (e / e.sum(dim, keepdim=True)).to(x.dtype)
 
     report = judged(ops.softmax, no_max, row_case("big_logits", (4, 32)))
-    assert charged(report) == ("C-PRC-02", Kind.NAN_UNEXPECTED)
+    assert attributed(report) == ("C-PRC-02", Kind.NAN_UNEXPECTED)
 
 
 def layer_norm_case(family: str, shape: tuple[int, int], *, seed: int = 2) -> Case:
@@ -84,7 +84,7 @@ def test_one_pass_variance_is_avoidable_cancellation() -> None:
     cases = (layer_norm_case("offset", (4, 64), seed=seed) for seed in range(1, 9))
     reports = (judged(ops.layer_norm, one_pass, case) for case in cases)
     report = next(r for r in reports if r.failure is not None)
-    assert charged(report) == ("C-PRC-02", Kind.VALUE)
+    assert attributed(report) == ("C-PRC-02", Kind.VALUE)
 
 
 def one_pass_groups(
@@ -109,7 +109,7 @@ def one_group_for_all(
     ],
 )
 def test_a_group_is_centred_as_a_whole(
-    function: Callable[..., Tensor], family: str, charge: str
+    function: Callable[..., Tensor], family: str, attribution: str
 ) -> None:
     parameters = {
         "weight": spec("ones", (6,), axes=("C",)),
@@ -122,7 +122,7 @@ def test_a_group_is_centred_as_a_whole(
     cases = (Case({"x": x, **parameters}, scalars) for x in inputs)
     reports = (judged(ops.group_norm, function, case) for case in cases)
     report = next(r for r in reports if r.failure is not None)
-    assert charged(report) == (charge, Kind.VALUE)
+    assert attributed(report) == (attribution, Kind.VALUE)
 
 
 def sum_in_half(x: Tensor, dim: int) -> Tensor:
@@ -135,7 +135,7 @@ def sum_in_half(x: Tensor, dim: int) -> Tensor:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_narrow_accumulator_is_named(dtype: str) -> None:
     report = judged(ops.sum, sum_in_half, row_case("uniform01", (4, 256), dtype))
-    assert charged(report) == ("C-PRC-01", Kind.VALUE)
+    assert attributed(report) == ("C-PRC-01", Kind.VALUE)
     assert report.failure is not None
     assert f"a {dtype} accumulator" in report.failure.message
     declared = judged(
@@ -158,7 +158,7 @@ def test_an_algorithm_that_may_be_declared_is_named_before_a_narrow_format() -> 
     one = one_number(1.0)
     case = Case({"gate": one(), "up": one()})
     report = judged(ops.geglu, by_tanh, case)
-    assert charged(report) == ("C-PRC-01", Kind.VALUE)
+    assert attributed(report) == ("C-PRC-01", Kind.VALUE)
     assert report.failure is not None
     assert 'as algorithm="tanh_form" allows' in report.failure.message
     assert "accumulator" not in report.failure.message
@@ -168,7 +168,7 @@ def test_an_algorithm_that_may_be_declared_is_named_before_a_narrow_format() -> 
 def test_no_accumulator_is_blamed_where_nothing_is_summed() -> None:
     case = Case({"x": one_number(0.7)()})
     report = judged(ops.sigmoid, lambda x: torch.sigmoid(x.half()).float(), case)
-    assert charged(report) == ("C-PRC-01", Kind.VALUE)
+    assert attributed(report) == ("C-PRC-01", Kind.VALUE)
     assert report.failure is not None
     assert "as float16 intermediates may give it" in report.failure.message
     assert "accumulator" not in report.failure.message
@@ -189,7 +189,7 @@ def test_truncated_operands_are_named() -> None:
         }
     )
     report = judged(ops.matmul, tf32, case)
-    assert charged(report) == ("C-PRC-01", Kind.VALUE)
+    assert attributed(report) == ("C-PRC-01", Kind.VALUE)
     assert judged(ops.matmul, tf32, case, accumulator="tf32").failure is None
 
 
@@ -199,7 +199,7 @@ def test_a_dropped_tail_shows_only_at_unfriendly_shapes() -> None:
         return torch.sum(x.narrow(dim, 0, n - n % 4), dim)
 
     report = judged(ops.sum, whole_tiles, row_case("exact_int", (4, 67)))
-    assert charged(report) == ("C-CMP-03", Kind.VALUE)
+    assert attributed(report) == ("C-CMP-03", Kind.VALUE)
     assert report.friendly == "gone"
 
 
@@ -210,7 +210,7 @@ def test_strides_that_are_ignored_are_no_matter_of_the_size() -> None:
 
     case = row_case("randn", (4, 8), strides=(1, 4))
     report = judged(ops.sum, packed, case)
-    assert charged(report) == ("C-CMP-03", Kind.VALUE)
+    assert attributed(report) == ("C-CMP-03", Kind.VALUE)
     assert report.failure is not None
     assert report.failure.cause == "passes with contiguous tensors"
 
@@ -238,7 +238,7 @@ def test_an_unwritten_element_follows_the_poison(seed: int) -> None:
         return y
 
     report = judged(ops.relu, first_rows, x_case("randn", (4, 8), seed=seed))
-    assert charged(report) == ("K-MEM-02", Kind.UNWRITTEN)
+    assert attributed(report) == ("K-MEM-02", Kind.UNWRITTEN)
     assert report.failure is not None
     assert report.failure.index == (3, 0)
     assert report.failure.elements == 8
@@ -251,7 +251,7 @@ def test_a_write_behind_an_argument_is_found() -> None:
         return y
 
     report = judged(ops.relu, spilling, x_case("randn", (4, 8)))
-    assert charged(report) == ("K-MEM-01", Kind.WRITE_OUTSIDE)
+    assert attributed(report) == ("K-MEM-01", Kind.WRITE_OUTSIDE)
     assert report.failure is not None
     assert report.failure.output == "x"
 
@@ -263,7 +263,7 @@ def test_a_write_into_the_slack_of_strides_is_found() -> None:
         return y
 
     case = x_case("randn", (4, 8), strides=(16, 2))
-    assert charged(judged(ops.relu, flooding, case)) == (
+    assert attributed(judged(ops.relu, flooding, case)) == (
         "K-MEM-01", Kind.WRITE_OUTSIDE,
     )  # fmt: skip
 
@@ -275,7 +275,7 @@ def overwriting(x: Tensor) -> Tensor:
 def test_an_overwritten_input_is_charged_unless_declared() -> None:
     case = x_case("randn", (4, 8))
     report = judged(ops.relu, overwriting, case)
-    assert charged(report) == ("K-MEM-03", Kind.INPUT_MODIFIED)
+    assert attributed(report) == ("K-MEM-03", Kind.INPUT_MODIFIED)
     assert judged(ops.relu, overwriting, case, inplace="x").failure is None
 
 
@@ -294,7 +294,7 @@ def test_metadata_is_judged_before_values(
     change: Callable[[Tensor], object], kind: Kind
 ) -> None:
     report = judged(ops.relu, lambda x: change(torch.relu(x)), x_case("randn", (4, 8)))
-    assert charged(report) == ("K-MET-01", kind)
+    assert attributed(report) == ("K-MET-01", kind)
 
 
 def raising(x: Tensor) -> Tensor:
@@ -303,7 +303,7 @@ def raising(x: Tensor) -> Tensor:
 
 def test_raising_in_the_core_domain_is_a_violation() -> None:
     report = judged(ops.relu, raising, x_case("randn", (4, 8)))
-    assert charged(report) == ("K-LIV-01", Kind.RAISES)
+    assert attributed(report) == ("K-LIV-01", Kind.RAISES)
     assert report.failure is not None
     assert report.failure.detail == "RuntimeError"
     assert "no luck" in report.failure.message
@@ -334,7 +334,7 @@ def test_raising_beyond_the_core_domain_is_a_refusal_until_declared(
     assert Verdict.VIOLATES not in report.verdicts.values()
     if claims:
         declared = judged(ops.relu, raising, case, **claims)
-        assert charged(declared) == ("K-LIV-01", Kind.RAISES)
+        assert attributed(declared) == ("K-LIV-01", Kind.RAISES)
 
 
 def test_another_dimension_is_refused_until_declared() -> None:
@@ -347,7 +347,7 @@ def test_another_dimension_is_refused_until_declared() -> None:
     assert report.failure is None
     assert report.refusal == "dim other than the last"
     declared = judged(ops.sum, last_only, case, dims={0})
-    assert charged(declared) == ("K-LIV-01", Kind.RAISES)
+    assert attributed(declared) == ("K-LIV-01", Kind.RAISES)
 
 
 def test_a_failure_of_memory_is_an_error_of_the_machine() -> None:

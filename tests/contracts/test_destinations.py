@@ -44,7 +44,7 @@ def of(function: Callable[..., Any], layout: str = "contiguous") -> CaseReport:
     return judged(ops.relu, function, replace(CASE, layout=layout), out="y")
 
 
-def fate(report: CaseReport) -> tuple[str, Kind, str] | None:
+def outcome(report: CaseReport) -> tuple[str, Kind, str] | None:
     failure = report.failure
     return None if failure is None else (failure.contract, failure.kind, failure.output)
 
@@ -83,7 +83,7 @@ def test_a_destination_is_passed_where_it_is_named(
 def test_what_a_destination_must_not_meet_is_charged(
     function: Callable[..., Any], layout: str, broken: tuple[str, Kind, str]
 ) -> None:
-    assert fate(of(function, layout)) == broken
+    assert outcome(of(function, layout)) == broken
 
 
 def test_writing_as_if_dense_is_right_where_it_is() -> None:
@@ -107,7 +107,7 @@ def test_a_layout_in_the_default_breadth_may_be_refused() -> None:
     declared = judged(
         ops.relu, strict, replace(CASE, layout="padded"), out="y", layouts="any"
     )
-    assert fate(declared) == ("K-LIV-01", Kind.RAISES, "")
+    assert outcome(declared) == ("K-LIV-01", Kind.RAISES, "")
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "padded", "transposed"])
@@ -116,7 +116,7 @@ def test_several_destinations(layout: str) -> None:
     report = judged(ops.add_rms_norm, given.fused, case, out=("h", "y"))
     assert report.failure is None, report.failure
     wrong = judged(ops.add_rms_norm, given.fused_swapped, case, out=("y", "h"))
-    assert fate(wrong) == ("K-MET-01", Kind.WRONG_TYPE, "")
+    assert outcome(wrong) == ("K-MET-01", Kind.WRONG_TYPE, "")
 
 
 def test_a_destination_is_given_where_no_value_is_promised() -> None:
@@ -130,7 +130,7 @@ def test_a_destination_is_given_where_no_value_is_promised() -> None:
     assert report.failure is None
     assert report.verdicts == {"C-EXC-01": Verdict.CONFORMS}
     taken = judged(ops.relu, given.relu, case, out="y", nonfinite="raise")
-    assert fate(taken) == ("C-EXC-01", Kind.NONFINITE_ACCEPTED, "x")
+    assert outcome(taken) == ("C-EXC-01", Kind.NONFINITE_ACCEPTED, "x")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_addresses_of_a_destination_are_checked_in_the_interpreter() -> None:
         assert stray is not None
         assert (stray.contract, stray.output) == ("K-MEM-01", "y")
         assert "destination_kernels.py:" in stray.accesses[0].line
-    assert fate(judge("padded", dense=True)) == ("K-MEM-01", Kind.WRITE_OUTSIDE, "y")
+    assert outcome(judge("padded", dense=True)) == ("K-MEM-01", Kind.WRITE_OUTSIDE, "y")
 
 
 def test_the_layout_is_pinned_reduced_and_stored() -> None:

@@ -71,11 +71,11 @@ def judged(
     **scalars: Any,
 ) -> CaseReport:
     case = Case(tensors, scalars)
-    assert made.operator.admits(case, made.declaration)
+    assert made.operator.accepts(case, made.declaration)
     return bench_of(made).judge(case, depth)
 
 
-def charged(report: CaseReport) -> str:
+def attributed(report: CaseReport) -> str:
     failure = report.failure
     return "" if failure is None else f"{failure.contract} {failure.detail}".strip()
 
@@ -191,7 +191,7 @@ def test_operators_of_the_users_own_are_differentiated_by_autograd() -> None:
         replace(mine, name="wrong"), lambda x, w: torch.softmax(x, -1).detach() @ w.mT
     )
     report = judged(wrong, tensors)
-    assert charged(report) == "K-GRD-01"
+    assert attributed(report) == "K-GRD-01"
     assert report.failure is not None
     assert report.failure.output == "dx"
     with pytest.raises(BindingError, match="are none of the arguments'"):
@@ -208,13 +208,13 @@ def test_gradients_of_reductions_lack_the_reduced_axis() -> None:
         x, grad = case.tensors["x"], case.tensors["grad_y"]
         axis = int(case.scalars["dim"]) % len(x.shape)
         assert grad.axes == (*x.axes[:axis], *x.axes[axis + 1 :])
-        assert made.operator.admits(case, made.declaration)
+        assert made.operator.accepts(case, made.declaration)
         layouts.add(grad.is_contiguous)
         assert all(s.fill is not None for s in case.tensors.values())
     assert layouts == {True, False}
     bad = replace(cases[0].tensors["grad_y"], shape=(7, 7, 7, 7), axes=tuple("abcd"),
                   strides=None)  # fmt: skip
-    assert not made.operator.admits(
+    assert not made.operator.accepts(
         cases[0].with_tensor("grad_y", bad), made.declaration
     )
 
@@ -231,7 +231,7 @@ def test_strides_of_the_gradient_are_seen() -> None:
         assert judged(made, ROW).verdicts["K-GRD-01"] is Verdict.CONFORMS
     assert judged(right, strided).verdicts["K-GRD-01"] is Verdict.CONFORMS
     report = judged(wrong, strided)
-    assert charged(report) == "K-GRD-01"
+    assert attributed(report) == "K-GRD-01"
     assert report.failure is not None
     assert " in a gradient: dx[" in report.failure.message
     assert {n for n in report.verdicts if not n.startswith("K-")} == set()
@@ -255,7 +255,7 @@ def test_each_other_way_of_asking_shows_what_it_is_for(name: str, detail: str) -
         n: spec(values, "d0 d1" if dims == "*" else dims) for n, dims in axes.items()
     }
     scalars = {n: -1 for n in made.arguments.scalars}
-    assert charged(judged(made, tensors, **scalars)) == f"K-GRD-01 {detail}"
+    assert attributed(judged(made, tensors, **scalars)) == f"K-GRD-01 {detail}"
     assert judged(made, tensors, Depth.BASE, **scalars).failure is None
 
 
@@ -312,7 +312,7 @@ def test_nothing_is_said_of_the_gradient_of_a_mean_of_no_row() -> None:
             made, tensors, Depth.BASE, ignore_index=-100, label_smoothing=0.0,
             reduction="mean",
         )  # fmt: skip
-        assert bool(charged(report)) is wrong
+        assert bool(attributed(report)) is wrong
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 0.25])
@@ -432,8 +432,8 @@ def test_rows_whose_norm_is_below_eps_are_differentiated_as_scaled() -> None:
     right = BACKWARD["gradient_l2_normalize.backward"].load()
     wrong = BACKWARD["gradient_l2_normalize_unheld.backward"].load()
     for eps, is_below in ((1e-12, False), (32.0, True)):
-        assert not charged(judged(right, data, dim=-1, eps=eps))
-        assert charged(judged(wrong, data, dim=-1, eps=eps)) == "K-GRD-01" * is_below
+        assert not attributed(judged(right, data, dim=-1, eps=eps))
+        assert attributed(judged(wrong, data, dim=-1, eps=eps)) == "K-GRD-01" * is_below
 
 
 def test_a_script_asks_for_gradients_in_the_way_that_shows_it() -> None:
@@ -479,10 +479,10 @@ def test_a_reference_may_take_integers_that_are_no_indices() -> None:
         ),
         "grad_y": spec([[1.0], [1.0]], "B D"),
     }
-    assert charged(judged(bound(operator, parts), tensors)) == ""
+    assert attributed(judged(bound(operator, parts), tensors)) == ""
     late = bound(operator, parts)
     late.function = lambda *_, **__: 2 * x
-    assert charged(judged(late, tensors)).startswith("K-GRD-01")
+    assert attributed(judged(late, tensors)).startswith("K-GRD-01")
 
 
 def test_an_oracle_that_cannot_be_run_is_named_when_it_is_bound() -> None:
@@ -528,7 +528,7 @@ def test_arguments_may_overflow_before_they_meet_a_gradient_of_0(value: float) -
     made = bound(operator, lambda q, k, v: Read.apply(q, k, v), dtypes=("float32",))
     given = {"q": 0.0, "k": 4.0, "v": value, "grad_y": 0.0}
     found = judged(made, {n: spec([[x, x]], "N D") for n, x in given.items()})
-    assert bool(charged(found)) == (value == 1)
+    assert bool(attributed(found)) == (value == 1)
 
 
 def several(tensors: dict[str, Tensor]) -> Problem:
@@ -560,7 +560,7 @@ def test_the_steps_of_an_oracle_may_follow_values() -> None:
         assert torch.equal(apart.reference[0], product(*row)[0])
         for part in ("reference", "low", "high", "ambiguous", "undecidable"):
             assert torch.equal(getattr(together, part)[i], getattr(apart, part)[0])
-        assert not bool(apart.undecidable.any())
+        assert not bool(apart.undecided.any())
 
 
 def test_members_at_once_have_the_bounds_of_each_alone() -> None:

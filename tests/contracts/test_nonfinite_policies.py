@@ -43,7 +43,7 @@ def refusing(x: Tensor, dim: int = -1) -> Tensor:
     return x.sum(dim)
 
 
-def fate(report: CaseReport) -> tuple[str, Kind] | None:
+def outcome(report: CaseReport) -> tuple[str, Kind] | None:
     failure = report.failure
     return None if failure is None else (failure.contract, failure.kind)
 
@@ -53,7 +53,10 @@ def test_masked_numbers_count_as_zero() -> None:
     assert report.failure is None
     assert report.verdicts["C-EXC-01"] is CONFORMS
     # The same result breaks the promise to propagate.
-    assert fate(judged(ops.sum, masking, of(*SPOILT))) == ("C-EXC-01", Kind.NAN_MISSING)
+    assert outcome(judged(ops.sum, masking, of(*SPOILT))) == (
+        "C-EXC-01",
+        Kind.NAN_MISSING,
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,21 +68,21 @@ def test_what_is_not_masked_is_charged(
 ) -> None:
     case = of(*SPOILT) if kernel is summed else of(1.0, INF)
     report = judged(ops.sum, kernel, case, nonfinite="mask")
-    assert fate(report) == ("C-EXC-01", kind)
+    assert outcome(report) == ("C-EXC-01", kind)
     assert report.failure is not None
     assert '"mask" is declared' in report.failure.message
 
 
 def test_the_declaration_that_admits_it_is_named() -> None:
     report = judged(ops.sum, masking, of(*SPOILT))
-    assert fate(report) == ("C-EXC-01", Kind.NAN_MISSING)
+    assert outcome(report) == ("C-EXC-01", Kind.NAN_MISSING)
     assert report.failure is not None
     assert report.failure.cause == 'nonfinite="undefined" is not declared'
     # Such a case is drawn no more, but a stored one is replayed.
     report = judged(ops.sum, masking, of(*SPOILT), nonfinite="undefined")
     assert report.failure is None, report.failure
     finite = judged(ops.sum, without_tail, of(1.0, 2.0), nonfinite="undefined")
-    assert fate(finite) is not None
+    assert outcome(finite) is not None
 
 
 def test_finite_data_say_nothing_about_masks() -> None:
@@ -122,7 +125,7 @@ def test_a_refusal_keeps_the_promise_to_raise() -> None:
 
 def test_a_number_taken_is_charged_and_nothing_else_is_said() -> None:
     report = judged(ops.sum, summed, of(1.0, INF), nonfinite="raise")
-    assert fate(report) == ("C-EXC-01", Kind.NONFINITE_ACCEPTED)
+    assert outcome(report) == ("C-EXC-01", Kind.NONFINITE_ACCEPTED)
     assert report.failure is not None
     assert report.failure.message == (
         'returns although x[0, 1] is inf; "raise" is declared'
@@ -139,7 +142,7 @@ def test_raising_on_finite_data_is_charged() -> None:
         raise FloatingPointError("not finite")
 
     report = judged(ops.sum, never, of(1.0, 2.0), nonfinite="raise")
-    assert fate(report) == ("K-LIV-01", Kind.RAISES)
+    assert outcome(report) == ("K-LIV-01", Kind.RAISES)
 
 
 def test_a_bad_index_and_a_nan_are_told_apart() -> None:

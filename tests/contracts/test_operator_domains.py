@@ -49,7 +49,7 @@ def test_drawn_cases_lie_in_the_domain_and_the_budget(name: str, backend: str) -
     cases = drawn(kernel, 150, backend)
     assert len(cases) > 140
     for case in cases:
-        assert operator.admits(case, kernel.declaration)
+        assert operator.accepts(case, kernel.declaration)
         for dims in operator.workspaces:
             made = math.prod(case.dims[axis] for axis in dims.split())
             assert made <= SIZE_BUDGETS[backend].elements
@@ -90,15 +90,15 @@ def attention_case(**sizes: int) -> Case:
 
 def test_cases_outside_the_domain_are_not_admitted() -> None:
     claims = ops.attention.defaults
-    assert ops.attention.admits(attention_case(), claims)
-    assert ops.attention.admits(attention_case(H=6, G=3), claims)
-    assert ops.attention.admits(attention_case(T=0), claims)
+    assert ops.attention.accepts(attention_case(), claims)
+    assert ops.attention.accepts(attention_case(H=6, G=3), claims)
+    assert ops.attention.accepts(attention_case(T=0), claims)
     for sizes in ({"H": 3}, {"G": 0}, {"H": 0}, {"D": 0}):
-        assert not ops.attention.admits(attention_case(**sizes), claims)
+        assert not ops.attention.accepts(attention_case(**sizes), claims)
     short = replace(claims, shape_class=ShapeClass.parse("N <= 2"))
     # N is the number of keys, which the first tensor lacks.
-    assert not ops.attention.admits(attention_case(), short)
-    assert ops.attention.admits(attention_case(T=2), short)
+    assert not ops.attention.accepts(attention_case(), short)
+    assert ops.attention.accepts(attention_case(T=2), short)
 
 
 def test_an_operators_shape_class_is_parsed() -> None:
@@ -123,5 +123,5 @@ def test_every_operator_has_friendly_shapes(name: str, backend: str) -> None:
     made = list(friendly_shapes(operator, case, operator.defaults, budget))
     assert len(made) >= 3
     for friendly in made:
-        assert operator.admits(friendly, operator.defaults)
+        assert operator.accepts(friendly, operator.defaults)
         assert max(s.numel for s in friendly.tensors.values()) <= budget.elements

@@ -95,7 +95,7 @@ def test_drawn_cases_hold_each_kind_and_survive_json() -> None:
         assert dtypes.pop("x") in ("float32", "float16")
         assert dtypes == {"mask": "bool", "codes": "int8", "scale": "float32"}
         assert case.tensors["scale"].axes == case.tensors["x"].axes[:-1]
-        assert BLEND.admits(case, blend.declaration)
+        assert BLEND.accepts(case, blend.declaration)
         assert decode(Case, encode(case)) == case
     scalars = {(c.scalars["mode"], c.scalars["dtype"]) for c in made}
     # Of the domain what is declared: no float8.
@@ -151,7 +151,7 @@ def best_error(problem: Problem) -> dict[str, Acceptance]:
     high = torch.full_like(value, problem.tensors["x"].shape[-1] - 1)
     at = between(
         problem, index.double(), low, high,
-        undecidable=value.isnan(), output=INTEGERS["int64"],
+        undecided=value.isnan(), output=INTEGERS["int64"],
     )  # fmt: skip
     return {"value": around(problem, value, 0.0), "index": at}
 

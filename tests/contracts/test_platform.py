@@ -170,7 +170,7 @@ def test_excuses_hold_together() -> None:
     ]
     found = excuses("k", defects, "cpu", "2.13.0")
     shapes = ShapeClass.parse(found["shape_class"])
-    assert [n for n in range(6) if shapes.admits({"N": n})] == [0, 2, 4]
+    assert [n for n in range(6) if shapes.accepts({"N": n})] == [0, 2, 4]
 
 
 @pytest.mark.parametrize("present", [True, False])

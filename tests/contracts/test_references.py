@@ -261,7 +261,7 @@ def test_cases_keep_the_domain_and_a_right_kernel_conforms(kind: str) -> None:
     runner = InProcess(kernel, budget="interpret")
     decided = 0
     for case in drawn(kernel, 30, budget="interpret"):
-        assert kernel.operator.admits(case, kernel.declaration)
+        assert kernel.operator.accepts(case, kernel.declaration)
         assert decode(Case, encode(case)) == case
         assert all(in_domain(runner.pin(case), name) for name in case.tensors)
         report = runner.evaluator.judge(case, Depth.SEARCH)
@@ -285,15 +285,15 @@ def test_a_wrong_kernel_is_found_and_its_minimum_is_a_valid_case(kind: str) -> N
 
     failing = next(c for c in drawn(kernel, 60, budget="interpret") if fails(c))
 
-    def admits(case: Case) -> bool:
+    def accepts(case: Case) -> bool:
         kept = all(in_domain(case, name) for name in case.tensors)
-        return kept and kernel.operator.admits(case, kernel.declaration)
+        return kept and kernel.operator.accepts(case, kernel.declaration)
 
     least, _ = reduce_case(
-        runner.pin(failing), first, admits, deadline=math.inf,
+        runner.pin(failing), first, accepts, deadline=math.inf,
         fitted=partial(fitted, kernel.operator),
     )  # fmt: skip
-    assert admits(least)
+    assert accepts(least)
     assert fails(least)
     wanted = {axis: n for axis, n in tried.least.items() if axis in least.dims}
     assert least.dims == wanted
@@ -491,7 +491,7 @@ def test_an_oracle_may_write_to_its_arguments_beside_narrow_integers() -> None:
     accepted = accept(operator, problem)
     assert accepted["x"].exact.tolist() == [[3, 3 * 2**30 - 2**32]]
     assert accepted["z"].reference.tolist() == [[2, 10]]
-    assert not any(bool(a.undecidable.any()) for a in accepted.values())
+    assert not any(bool(a.undecided.any()) for a in accepted.values())
     assert problem.tensors["z"].tolist() == [[1, 5]]
 
 
@@ -563,7 +563,7 @@ def test_a_loop_over_time_writes_no_more_than_it_says() -> None:
 
     x = torch.randn(20, 3, dtype=torch.float64)
     made = accept(kfuzz.reference(scan), posed(x=x))["y"]
-    assert not bool(made.undecidable.any())
+    assert not bool(made.undecided.any())
     assert bool(((made.high - made.low)[0, 1:] > 0).all())
     h, rows = torch.zeros(3), []
     for row in x.float():

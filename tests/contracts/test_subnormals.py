@@ -20,7 +20,7 @@ from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.compare import compare
 from kfuzz.numerics.formats import FORMATS
-from tests.contracts.test_attribution import charged
+from tests.contracts.test_attribution import attributed
 from tests.helpers.judged_cases import judged, row_case, spec, x_case
 
 ID = "C-PRC-03"
@@ -74,7 +74,7 @@ def test_flushing_breaks_preserve_and_is_named(dtype: str) -> None:
     report = judged(
         ops.relu, relu_flushes.function, x_case("subnormal", (4, 16), dtype)
     )
-    assert charged(report) == (ID, Kind.VALUE)
+    assert attributed(report) == (ID, Kind.VALUE)
     assert "normal" in report.failure.message  # type: ignore[union-attr]
     for claim in ("any", "flush"):
         free = judged(
@@ -94,21 +94,21 @@ def test_flushed_results_of_normal_arguments_break_preserve() -> None:
     report = judged(
         ops.mul, flushing, pair("minnormal", "uniform01"), subnormals="preserve"
     )
-    assert charged(report) == (ID, Kind.VALUE)
+    assert attributed(report) == (ID, Kind.VALUE)
     assert "flushes" in report.failure.message  # type: ignore[union-attr]
 
 
 def test_garbage_for_subnormal_arguments_is_found_under_any() -> None:
     function = log_by_exponent_bits.function
     case = x_case("subnormal", (4, 16))
-    assert charged(judged(ops.log, function, case)) == (ID, Kind.VALUE)
+    assert attributed(judged(ops.log, function, case)) == (ID, Kind.VALUE)
     assert judged(ops.log, function, x_case("uniform01", (4, 16))).failure is None
 
 
 def test_keeping_what_is_declared_flushed_is_charged() -> None:
     case = pair("minnormal", "uniform01", "float16")
     keeping, flushing = mul_flushes_arguments_only.function, mul_flushes.function
-    assert charged(judged(ops.mul, keeping, case, subnormals="flush")) == (
+    assert attributed(judged(ops.mul, keeping, case, subnormals="flush")) == (
         ID, Kind.VALUE,
     )  # fmt: skip
     assert judged(ops.mul, flushing, case, subnormals="flush").failure is None

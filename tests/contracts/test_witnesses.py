@@ -34,7 +34,7 @@ VIOLATING = [
 # Those that are no pairs of a correct kernel and its fault have tables of their own.
 OWN_TABLES = frozenset(
     {
-        "classes.cheats", "classes.impostors", "backward.faults",
+        "classes.cheats", "classes.baselines", "backward.faults",
         "backward.gradients", "incidents",
     }
 )  # fmt: skip
@@ -79,7 +79,7 @@ def test_a_fault_is_charged_to_its_class_and_correct_twins_pass_there(
         case, scalars={n: p.default for n, p in scalars.items()} | case.scalars
     )
     for twin in (everywhere()[f"triton_{name}"], everywhere()[f"torch_{name}"]):
-        if twin.load().operator.admits(case, twin.load().declaration):
+        if twin.load().operator.accepts(case, twin.load().declaration):
             report = judged(twin, case)
             assert report.failure is None, report.failure
             assert report.refusal is None

@@ -32,13 +32,13 @@ def expressions(draw: st.DrawFn) -> str:
 @given(expressions(), SIZES, SIZES)
 def test_admits_what_python_says(text: str, n: int, m: int) -> None:
     wanted = bool(eval(text, {"__builtins__": {}}, {"N": n, "M": m}))
-    assert ShapeClass.parse(text).admits({"N": n, "M": m}) is wanted
+    assert ShapeClass.parse(text).accepts({"N": n, "M": m}) is wanted
 
 
 @given(expressions(), SIZES, SIZES)
 def test_no_admitted_size_lies_outside_the_bounds(text: str, n: int, m: int) -> None:
     shape_class = ShapeClass.parse(text)
-    if shape_class.admits({"N": n, "M": m}):
+    if shape_class.accepts({"N": n, "M": m}):
         least, greatest, modulus, remainder = shape_class.bounds("N")
         assert least <= n
         assert greatest is None or n <= greatest

@@ -7,10 +7,10 @@ from kfuzz.core.dtypes import number_to_bits, pack_bits
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.explain import Fate, explain
+from kfuzz.engine.explain import Outcome, explain
 from kfuzz.engine.reduce import numbers
 
-Kernel = Callable[[Case], Fate]
+Kernel = Callable[[Case], Outcome]
 
 
 def pinned(values: list[float], **sizes: int) -> TensorSpec:
@@ -32,9 +32,9 @@ def test_what_fails_otherwise_without_a_value_does_not_need_it() -> None:
     """Wrong about NaN there, wrong in value elsewhere: NaN is not why."""
     case = Case({"x": pinned([math.nan, 2.0], N=2)})
 
-    def kernel(case: Case) -> Fate:
+    def kernel(case: Case) -> Outcome:
         met = any(map(math.isnan, numbers(case.lead)))
-        return Fate.FAILS if met else Fate.OTHERWISE
+        return Outcome.FAILS if met else Outcome.OTHERWISE
 
     told = explained(case, kernel)
     assert told.features == ()
@@ -45,9 +45,9 @@ def test_an_infinity_is_replaced_by_a_number_of_its_sign() -> None:
     case = Case({"x": pinned([-math.inf, math.inf, 3.0], N=3)})
     seen = []
 
-    def kernel(case: Case) -> Fate:
+    def kernel(case: Case) -> Outcome:
         seen.append(numbers(case.lead))
-        return Fate.PASSES
+        return Outcome.PASSES
 
     told = explained(case, kernel)
     assert seen[0] == [-1.0, 1.0, 3.0]
@@ -60,9 +60,9 @@ def test_a_square_is_no_tail() -> None:
     weight = pinned([0.0, 0.0, 1.0, 0.0], N=2, K=2)
     case = Case({"x": pinned([0.0, 1.0], K=2), "weight": weight})
 
-    def kernel(case: Case) -> Fate:
+    def kernel(case: Case) -> Outcome:
         square = case.dims["N"] == case.dims["K"]
-        return Fate.FAILS if square else Fate.PASSES
+        return Outcome.FAILS if square else Outcome.PASSES
 
     told = explained(case, kernel, gone=True)
     assert told.features == ()
@@ -75,10 +75,10 @@ def test_a_tail_is_what_fails_again_with_the_same_rest() -> None:
     """A kernel in tiles of 256 that leaves its last one out."""
     case = Case({"x": pinned([0.0] * 256 + [1.0], N=257)})
 
-    def kernel(case: Case) -> Fate:
+    def kernel(case: Case) -> Outcome:
         n = case.dims["N"]
         lost = numbers(case.lead)[n - n % 256 :]
-        return Fate.FAILS if any(lost) else Fate.PASSES
+        return Outcome.FAILS if any(lost) else Outcome.PASSES
 
     told = explained(case, kernel, gone=True)
     assert told.features == (Feature.TAIL,)

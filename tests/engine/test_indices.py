@@ -39,7 +39,7 @@ def drawn(operator: Operator, *taken: str) -> list[Case]:
     """Return cases as a campaign draws them."""
     bound = bound_kernel(operator, *taken)
     found = kernel_draws.drawn(bound, CASES, "interpret")
-    assert all(bound.operator.admits(case, bound.declaration) for case in found)
+    assert all(bound.operator.accepts(case, bound.declaration) for case in found)
     return found
 
 
@@ -114,16 +114,16 @@ def test_some_targets_are_ignored_also_all_of_them() -> None:
 def test_what_an_operator_admits() -> None:
     case = lookup([0, 2], 3)
     claims = Declaration()
-    assert ops.embedding.admits(case, claims)
-    assert ops.embedding.admits(lookup([5, -1], 3), claims)  # judged by its policy
+    assert ops.embedding.accepts(case, claims)
+    assert ops.embedding.accepts(lookup([5, -1], 3), claims)  # judged by its policy
     narrow = case.with_tensor("indices", indices([0, 2], "int32"))
-    assert not ops.embedding.admits(narrow, claims)
+    assert not ops.embedding.accepts(narrow, claims)
     both = Declaration().declare("t", index_dtypes=("int32", "int64"))
-    assert ops.embedding.admits(narrow, both)
-    assert not ops.embedding.admits(lookup([0], 0), claims)
-    assert ops.embedding.admits(lookup([], 0), claims)
+    assert ops.embedding.accepts(narrow, both)
+    assert not ops.embedding.accepts(lookup([0], 0), claims)
+    assert ops.embedding.accepts(lookup([], 0), claims)
     unbounded = replace(case.tensors["indices"], below="")
-    assert not ops.embedding.admits(case.with_tensor("indices", unbounded), claims)
+    assert not ops.embedding.accepts(case.with_tensor("indices", unbounded), claims)
 
 
 # --- reducing ---------------------------------------------------------------
@@ -150,13 +150,13 @@ def test_the_minimum_of_a_bad_index_is_one_element(hostile: int) -> None:
         rows = case.dims["V"]
         return any(not 0 <= i < rows for i in numbers_in(case))
 
-    def admits(case: Case) -> bool:
-        return len(case.tensors["indices"].shape) == 1 and ops.embedding.admits(
+    def accepts(case: Case) -> bool:
+        return len(case.tensors["indices"].shape) == 1 and ops.embedding.accepts(
             case, Declaration()
         )
 
     case = lookup([0, 3, hostile, 5], 6, 4)
-    minimum, reduction = reduce_case(case, fails, admits, deadline=float("inf"))
+    minimum, reduction = reduce_case(case, fails, accepts, deadline=float("inf"))
     assert reduction.stopped == "minimal"
     assert minimum.tensors["weight"].shape == (1, 1)
     assert minimum.tensors["indices"].shape == (1,)

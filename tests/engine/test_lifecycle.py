@@ -33,11 +33,11 @@ class Scripted:
         self.prepared = 0
         self.undiagnosed = False
         self.hanging, self.fault, self.records_count = False, None, False
-        self.tells_apart = True
+        self.distinguishes = True
         kernel = SimpleNamespace(
             name="softmax",
             operator=SimpleNamespace(
-                admits=lambda case, claims: True,
+                accepts=lambda case, claims: True,
                 inputs={},
                 settled=lambda sizes, case: sizes,
                 following=lambda case, values: {},
@@ -46,7 +46,7 @@ class Scripted:
         )
         self.loaded = SimpleNamespace(kernel=kernel)
 
-    def admits(self, case: Case) -> bool:
+    def accepts(self, case: Case) -> bool:
         return True
 
     def seen_often(self, failure: Failure) -> bool:

@@ -82,4 +82,4 @@ def test_who_declares_32_bit_offsets_gets_no_wider_view(offsets: Any) -> None:
     assert bool(wide) == (offsets == "int64")
     far = Case({"x": replace(view((FAR, 1)), axes=("d0", "d1"))})
     claims = bound.declaration  # type: ignore[attr-defined]
-    assert ops.relu.admits(far, claims) == (offsets == "int64")
+    assert ops.relu.accepts(far, claims) == (offsets == "int64")

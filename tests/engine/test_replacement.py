@@ -120,7 +120,7 @@ def showing(*shown: Signature | None) -> tuple[Any, Callable[[], int]]:
         asked.extend(depths)
         return [report_of(left.pop(0) if left else None) for _ in depths]
 
-    return SimpleNamespace(judge_fresh=judge_fresh, tells_apart=True), lambda: len(
+    return SimpleNamespace(judge_fresh=judge_fresh, distinguishes=True), lambda: len(
         asked
     )
 

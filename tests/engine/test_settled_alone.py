@@ -88,14 +88,14 @@ def test_what_is_kept_for_a_shape_is_suspected_and_right_alone(
     told = report.suspicion.failure
     assert (told.contract, told.kind) == ("K-REF-01", Kind.STALE_RESULT)
     assert why in told.message
-    accused = report.suspicion.case
-    assert accused.pinned
-    assert accused.tensors["x"].shape == shape
-    alone = bench_of(operator, made()).judge(accused, Depth.BASE)
+    suspected = report.suspicion.case
+    assert suspected.pinned
+    assert suspected.tensors["x"].shape == shape
+    alone = bench_of(operator, made()).judge(suspected, Depth.BASE)
     assert alone.failure is None
     assert alone.verdicts["K-VAL-01"] is Verdict.CONFORMS
     assert decode(CaseReport, encode(report)) == report
-    shown = report.convicted()
+    shown = report.confirmed()
     assert shown.failure == told
     assert shown.verdicts == {"K-REF-01": Verdict.VIOLATES}
 

@@ -39,6 +39,6 @@ def test_a_few_cases_have_more_rows_than_a_gpu_has_processors(name: str) -> None
     tall = [case for case in cases if rows(kernel, case) > 132]
     assert 1 <= len(tall) < 900 / 16
     for case in tall:
-        assert kernel.operator.admits(case, kernel.declaration)
+        assert kernel.operator.accepts(case, kernel.declaration)
         assert rows(kernel, case) < 5 * INTERPRETED.tall
         assert max(s.numel for s in case.tensors.values()) <= INTERPRETED.elements

@@ -69,13 +69,13 @@ def test_a_judgement_without_power_admits_impostors() -> None:
     def thrice(x: Tensor) -> Tensor:
         return 3 * x
 
-    vague = Operator(
+    undecided = Operator(
         "vague",
         inputs={"x": tensors("*")},
         oracle=thrice,
         error_model=kfuzz.numerics.elementwise(ulps=2.0**40),
     )
-    told = tried(bind(vague, thrice), case(1), case(2))[1]
+    told = tried(bind(undecided, thrice), case(1), case(2))[1]
     assert told == {
         "zeros": False, "NaN": True, "a copy of an input": False,
         "the results of the case before": False,

@@ -24,7 +24,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     zygotes.end_all()
 
 
-def lend(backend: str = "cpu") -> zygotes.Lent:
+def lend(backend: str = "cpu") -> zygotes.Leased:
     return zygotes.lend(BACKENDS[backend], SERVE, output=lambda _: None)
 
 

@@ -92,23 +92,23 @@ def test_a_kernel_is_beyond_the_memory_of_one_gpu_and_not_of_another(
 ) -> None:
     made = built(file, "large_tiles", "sm_90", "gfx942", "gfx950")
     assert (made.reason, made.built) == ("", 3)
-    [misfit] = made.misfits
-    assert (misfit.target, misfit.kernel, misfit.file) == (
+    [mismatch] = made.mismatches
+    assert (mismatch.target, mismatch.kernel, mismatch.file) == (
         "gfx942", "product", "kernels.py",
     )  # fmt: skip
-    assert "98304 bytes of shared memory, 65536 are the most" in misfit.why
-    assert "num_stages=4" in misfit.given
+    assert "98304 bytes of shared memory, 65536 are the most" in mismatch.why
+    assert "num_stages=4" in mismatch.given
 
 
 @pytest.mark.slow
 def test_smaller_tiles_build_for_every_gpu(file: Path) -> None:
     made = built(file, "small_tiles", *GPU_TARGETS)
-    assert (made.reason, made.misfits) == ("", ())
+    assert (made.reason, made.mismatches) == ("", ())
     assert made.built == len(GPU_TARGETS)
 
 
 @pytest.mark.slow
 def test_without_a_launch_nothing_is_decided(file: Path) -> None:
     made = built(file, "no_triton", "gfx942")
-    assert (made.built, made.misfits) == (0, ())
+    assert (made.built, made.mismatches) == (0, ())
     assert made.reason == "it launches no Triton kernel"

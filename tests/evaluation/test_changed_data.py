@@ -24,7 +24,7 @@ from kfuzz.core.recipe import Case, Plant
 from kfuzz.core.verdict import Kind, Verdict
 from kfuzz.evaluation.probes.repeats import scaled, scalings
 from kfuzz.execution.values.fills import logical_values
-from tests.contracts.test_attribution import charged
+from tests.contracts.test_attribution import attributed
 from tests.helpers.judged_cases import bench_of, judged, row_case, spec, x_case
 
 CPU = torch.device("cpu")
@@ -62,7 +62,7 @@ def short_if_falling(x: Tensor, dim: int) -> Tensor:
 def test_bits_that_do_not_scale_are_charged_where_they_are_promised() -> None:
     wide, plain = in_float64_within_half_range, in_float64
     report = judged(ops.matmul, wide, product("randn"), determinism="bitwise")
-    assert charged(report) == (SCALING, Kind.SCALE_DEPENDENT)
+    assert attributed(report) == (SCALING, Kind.SCALE_DEPENDENT)
     assert report.failure is not None
     assert report.failure.detail == "bitwise"
     assert read_scaling(report.failure.message)
@@ -79,7 +79,7 @@ def saturated(x: Tensor) -> Tensor:
 
 def test_scaled_data_are_held_to_their_own_acceptance() -> None:
     report = judged(ops.relu, saturated, x_case("randn", (4, 16)))
-    assert charged(report) == (SCALING, Kind.SCALE_DEPENDENT)
+    assert attributed(report) == (SCALING, Kind.SCALE_DEPENDENT)
     assert report.failure is not None
     assert report.failure.detail == ""
     assert read_scaling(report.failure.message)
@@ -99,7 +99,7 @@ def test_what_another_class_explains_is_left_to_it() -> None:
 
 def test_an_order_that_a_kernel_does_not_survive_is_named() -> None:
     report = judged(ops.amax, short_if_falling, rising())
-    assert charged(report) == (ORDER, Kind.ORDER_DEPENDENT)
+    assert attributed(report) == (ORDER, Kind.ORDER_DEPENDENT)
     assert report.failure is not None
     order = read_order(report.failure.message)
     assert order is not None

@@ -15,7 +15,7 @@ from tests.helpers.judged_cases import bench_of, judged, row_case, x_case
 CASE = x_case("randn", (4, 8))
 
 
-def charged(report: CaseReport) -> tuple[str, Kind]:
+def attributed(report: CaseReport) -> tuple[str, Kind]:
     assert report.failure is not None, report
     return report.failure.contract, report.failure.kind
 
@@ -40,7 +40,7 @@ def test_a_buffer_that_two_calls_return_is_charged() -> None:
         return y.copy_(torch.relu(x))
 
     report = judged(ops.relu, static, CASE)
-    assert charged(report) == ("K-MEM-04", Kind.ALIASES_OUTPUT)
+    assert attributed(report) == ("K-MEM-04", Kind.ALIASES_OUTPUT)
     assert report.failure is not None
     assert report.failure.output == "y"
 
@@ -62,7 +62,7 @@ def test_returning_the_input_is_charged_without_a_second_call() -> None:
 
     case = x_case("ones", (4, 8))
     report = judged(ops.relu, unchanged, case)
-    assert charged(report) == ("K-MEM-04", Kind.ALIASES_INPUT)
+    assert attributed(report) == ("K-MEM-04", Kind.ALIASES_INPUT)
     assert report.failure is not None
     assert "the input x" in report.failure.message
     assert failure(lambda x: unchanged(x).clone(), case) is None
@@ -138,7 +138,7 @@ def test_a_memo_is_stale_whatever_its_key(
 ) -> None:
     for case in (CASE, x_case("ones", (1,))):
         report = judged(ops.relu, memo(key), case)
-        assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
+        assert attributed(report) == ("K-REF-01", Kind.STALE_RESULT)
         assert report.failure is not None
         assert why in report.failure.message
 
@@ -166,7 +166,7 @@ def test_a_memo_that_looks_at_some_elements_is_stale() -> None:
         lambda x: (x.shape, round(float(x.sum()), 3)),
     ):
         report = judged(ops.relu, memo(key), CASE)
-        assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
+        assert attributed(report) == ("K-REF-01", Kind.STALE_RESULT)
         assert report.failure is not None
         assert "an earlier call, from which only" in report.failure.message
 
@@ -176,7 +176,7 @@ def test_a_memo_filled_by_an_earlier_case_is_named_as_such() -> None:
     evaluator = bench_of(ops.relu, memo(lambda x: (x.data_ptr(), x.shape)))
     evaluator.judge(CASE, Depth.BASE)
     report = evaluator.judge(x_case("randn", (4, 8), seed=4), Depth.SEARCH)
-    assert charged(report) == ("K-REF-01", Kind.STALE_RESULT)
+    assert attributed(report) == ("K-REF-01", Kind.STALE_RESULT)
 
 
 def test_state_that_calls_leave_behind_is_charged() -> None:
@@ -219,7 +219,7 @@ def order_of_the_generator(x: Tensor, dim: int) -> Tensor:
 def test_bits_that_follow_the_seed_are_charged_within_the_tolerance() -> None:
     case = row_case("randn", (4, 64))
     report = judged(ops.sum, order_of_the_generator, case)
-    assert charged(report) == ("K-REF-01", Kind.SEED_DEPENDENT)
+    assert attributed(report) == ("K-REF-01", Kind.SEED_DEPENDENT)
     assert report.ratio < 1
     free = judged(ops.sum, order_of_the_generator, case, determinism="none")
     assert free.failure is None

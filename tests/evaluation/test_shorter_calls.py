@@ -46,7 +46,7 @@ def test_a_kept_buffer_that_each_call_clears_is_not() -> None:
     assert report.verdicts["K-REF-01"] is Verdict.CONFORMS
 
 
-def charge(function: Callable[..., object], **claims: object) -> Failure | None:
+def attribution(function: Callable[..., object], **claims: object) -> Failure | None:
     return judged(ops.sum, function, DATA, **claims).failure
 
 
@@ -54,7 +54,7 @@ def test_what_is_wrong_whatever_came_before_is_no_matter_of_history() -> None:
     def wrong_if_odd(x: Tensor, dim: int) -> Tensor:
         return x.sum(dim) + x.shape[-1] % 2
 
-    assert charge(wrong_if_odd) is None
+    assert attribution(wrong_if_odd) is None
 
 
 def test_chance_is_no_matter_of_history() -> None:
@@ -64,8 +64,8 @@ def test_chance_is_no_matter_of_history() -> None:
         calls = itertools.count()
         return lambda x, dim: x.sum(dim) + (x.shape[-1] == 19) * next(calls)
 
-    assert charge(unsteady()) is None
-    assert charge(padded_to(64, clean=False), determinism="none") is None
+    assert attribution(unsteady()) is None
+    assert attribution(padded_to(64, clean=False), determinism="none") is None
 
 
 def test_other_bits_alone_are_not_charged() -> None:
@@ -77,7 +77,7 @@ def test_other_bits_alone_are_not_charged() -> None:
         last[:] = [x.clone()]
         return (x.flip(dim) if flip else x).cumsum(dim)[..., -1]
 
-    assert charge(order_of_the_last) is None
+    assert attribution(order_of_the_last) is None
 
 
 def test_a_kernel_that_refuses_the_shorter_shape_is_not_charged() -> None:
@@ -86,7 +86,7 @@ def test_a_kernel_that_refuses_the_shorter_shape_is_not_charged() -> None:
             raise ValueError("even sizes only")
         return x.sum(dim)
 
-    assert charge(even) is None
+    assert attribution(even) is None
 
 
 def inplace(x: Tensor) -> Tensor:

@@ -115,10 +115,10 @@ def test_a_miss_of_every_call_is_another_contract_s() -> None:
     # Some other bit besides: a wrong formula may add its terms in any order.
     runs = dict.fromkeys((Probe.BASE, *UNDER_LOAD), missing)
     runs[HELD] = changed(missing, another_bit)
-    grown = with_runs(view, runs)
-    assert miss_of(grown) is not None
-    assert unrepeatable(grown) is None
-    failure = judge_fully(grown)
+    extended = with_runs(view, runs)
+    assert miss_of(extended) is not None
+    assert unrepeatable(extended) is None
+    failure = judge_fully(extended)
     assert failure is not None
     assert failure.contract != "C-ORD-02"
 
@@ -223,8 +223,8 @@ def test_company_that_cannot_be_had_decides_nothing() -> None:
             return Run(unreliable="no compiler")
         return view.base
 
-    grown = with_loads(view, repeat, thorough=False)
+    extended = with_loads(view, repeat, thorough=False)
     assert asked == list(_COMPANY.values())
-    assert HELD not in grown.runs
-    assert COPIES in grown.runs
-    assert "C-ORD-02" not in judge(grown, CLASSES)[0]
+    assert HELD not in extended.runs
+    assert COPIES in extended.runs
+    assert "C-ORD-02" not in judge(extended, CLASSES)[0]

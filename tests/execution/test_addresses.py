@@ -12,7 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Access
-from kfuzz.execution.calls.results import Invocation, Manner, execute
+from kfuzz.execution.calls.results import Invocation, Options, execute
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.memory.slots import Arena
@@ -374,7 +374,7 @@ def test_programs_can_run_in_reverse() -> None:
         kernels.store_program[(3,)](x)
         return x
 
-    made = run(call, vector(1), manner=Manner(reverse=True))
+    made = run(call, vector(1), options=Options(reverse=True))
     (found,) = made.accesses
     assert (found.program, found.other) == ((1, 0, 0), (2, 0, 0))
 
@@ -401,7 +401,7 @@ def test_an_order_that_a_kernel_forbids_is_given_up() -> None:
         return taking_turns(x, programs=3, after=False)
 
     assert run(call, vector(1)).accesses == ()
-    assert attempted(call, vector(1), manner=Manner(reverse=True)).raised is not None
+    assert attempted(call, vector(1), options=Options(reverse=True)).raised is not None
 
 
 def test_a_scalar_loaded_often_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def method(x: Tensor) -> Tensor:
     return x.new(x.shape)
 
 
-def grown(x: Tensor) -> Tensor:
+def extended(x: Tensor) -> Tensor:
     return torch.empty(0).resize_(x.shape)
 
 
@@ -93,7 +93,7 @@ def grown_alike(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "make",
-    [kernels.like, constructor, method, grown, grown_alike],
+    [kernels.like, constructor, method, extended, grown_alike],
     ids=lambda m: m.__name__,
 )
 def test_what_few_members_allocate_otherwise_is_guarded(make: Kernel) -> None:

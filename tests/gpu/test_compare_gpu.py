@@ -38,7 +38,7 @@ def test_outcomes_have_equal_bits(name: str, overflow: str, store: str) -> None:
         low=reference.nan_to_num(0.0, 0.0, 0.0) - width,
         high=reference.nan_to_num(0.0, 0.0, 0.0) + width,
         classes=pick.to(torch.uint8),
-        undecidable=pick == 3,
+        undecided=pick == 3,
         ambiguous=pick % 5 == 0,
         output=fmt,
         overflow=overflow,

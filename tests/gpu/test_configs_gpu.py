@@ -201,8 +201,8 @@ def test_replays_take_and_give_back_no_memory_in_the_long_run() -> None:
     before = torch.cuda.memory_reserved()
     for _ in range(20):
         replays(torch.relu)
-    grown = torch.cuda.memory_reserved() - before
-    assert grown <= 1 << 22, f"{grown} bytes more are reserved"
+    extended = torch.cuda.memory_reserved() - before
+    assert extended <= 1 << 22, f"{extended} bytes more are reserved"
 
 
 def host_value(x: Tensor) -> Tensor:

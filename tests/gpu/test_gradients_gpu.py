@@ -28,11 +28,11 @@ def search(witness: Witness) -> tuple[list[CaseReport], list[str]]:
     strategy = strategy_of(made, SIZE_BUDGETS["cuda"])
     assert strategy is not None
     reports: list[CaseReport] = []
-    charged: list[str] = []
+    attributed: list[str] = []
     most = MORE if witness.contract else CASES
 
     def once(case: Case) -> CaseReport | None:
-        if charged or len(reports) >= most:
+        if attributed or len(reports) >= most:
             return None
         report = evaluator.judge(case, Depth.SEARCH)
         reports.append(report)
@@ -41,20 +41,20 @@ def search(witness: Witness) -> tuple[list[CaseReport], list[str]]:
             drawn = {n: (s.shape, s.strides, s.dtype, s.fill)
                      for n, s in case.tensors.items()}  # fmt: skip
             text = f"{failure.contract} {failure.detail}: {failure.message}"
-            charged.append(f"{text} {drawn} {case.scalars}")
+            attributed.append(f"{text} {drawn} {case.scalars}")
         assert report.error is None, report.error
         return report
 
     search_round(strategy, once, cases=most, seed_value=5)
-    return reports, charged
+    return reports, attributed
 
 
 @pytest.mark.parametrize("name", [n for n, w in WITNESSES.items() if w.conforming])
 def test_a_right_gradient_is_never_charged(name: str) -> None:
     witness = WITNESSES[name]
     assert passes_functional(witness, device="cuda")
-    reports, charged = search(witness)
-    assert not charged, charged
+    reports, attributed = search(witness)
+    assert not attributed, attributed
     sure = [r for r in reports if r.verdicts.get("K-GRD-01") is Verdict.CONFORMS]
     assert len(sure) > len(reports) / 3, [r.unsupported for r in reports][:5]
 
@@ -63,6 +63,6 @@ def test_a_right_gradient_is_never_charged(name: str) -> None:
 def test_a_faulty_gradient_is_charged(name: str) -> None:
     witness = WITNESSES[name]
     assert passes_functional(witness, device="cuda")
-    reports, charged = search(witness)
-    assert charged, f"{len(reports)} cases, none charged"
-    assert charged[0].startswith("K-GRD-01"), charged
+    reports, attributed = search(witness)
+    assert attributed, f"{len(reports)} cases, none charged"
+    assert attributed[0].startswith("K-GRD-01"), attributed

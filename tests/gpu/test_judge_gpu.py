@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, Verdict
 from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from tests.features.judge.judging import ROOT, judged
@@ -52,7 +52,7 @@ def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None
     made = judged(*files, zygote, tmp_path, device=DEVICE)
     tell(f"{name}: {made.elapsed_s:.1f} s, {made.reason}, {made.coverage}")
     assert made.verdict is Verdict.VIOLATES, made
-    [finding] = [f for f in made.findings if f.state in CHARGED]
+    [finding] = [f for f in made.findings if f.state in ATTRIBUTED]
     expected = ON_GPU.get(name) or CHEATS[name] | ELSEWHERE.get(name, set())
     assert finding.signature.contract in expected, finding.failure.message
 

@@ -119,7 +119,7 @@ def launched(name: str, x: Tensor, *more: int) -> Tensor:
     return y
 
 
-def charged(report: CaseReport) -> tuple[str, Kind]:
+def attributed(report: CaseReport) -> tuple[str, Kind]:
     assert report.failure is not None, f"nothing was found: {report}"
     return report.failure.contract, report.failure.kind
 
@@ -225,7 +225,7 @@ def below_python(x: Tensor) -> Tensor:
 
 def test_a_stale_result_from_below_python_is_found() -> None:
     report = judged(ops.relu, below_python, case_of(16, 64))
-    assert charged(report) == ("K-MEM-02", Kind.UNWRITTEN), report.failure
+    assert attributed(report) == ("K-MEM-02", Kind.UNWRITTEN), report.failure
 
 
 def test_memory_from_below_python_that_is_written_is_no_fault() -> None:
@@ -241,7 +241,7 @@ def test_a_stale_result_is_found_in_every_case() -> None:
         report = judged(
             ops.relu, lambda x: torch.empty_like(x), case, depth=Depth.SEARCH
         )
-        assert charged(report) == ("K-MEM-02", Kind.UNWRITTEN), report.failure
+        assert attributed(report) == ("K-MEM-02", Kind.UNWRITTEN), report.failure
 
 
 def test_uninitialised_shared_memory_is_found() -> None:
@@ -254,7 +254,7 @@ def test_uninitialised_shared_memory_is_found() -> None:
         ("K-REF-01", Kind.STALE_RESULT),
         ("K-REF-01", Kind.SEED_DEPENDENT),
     )
-    assert charged(report) in found, report.failure
+    assert attributed(report) in found, report.failure
 
 
 def test_shared_memory_that_is_set_is_no_fault() -> None:
@@ -289,7 +289,7 @@ def test_a_grid_that_is_too_large_is_charged() -> None:
         return through_runtime("relu", x, rows=MANY_BLOCKS)
 
     report = judged(ops.relu, unchecked, case_of(8, 32))
-    assert charged(report) == ("K-LIV-01", Kind.UNCHECKED_LAUNCH), report.failure
+    assert attributed(report) == ("K-LIV-01", Kind.UNCHECKED_LAUNCH), report.failure
     assert report.failure is not None
     assert report.failure.detail in REFUSED
     # The next case starts clean.
@@ -301,7 +301,7 @@ def test_too_much_shared_memory_is_charged() -> None:
         return through_runtime("relu", x, shared=1 << 20)
 
     report = judged(ops.relu, unchecked, case_of(8, 32))
-    assert charged(report) == ("K-LIV-01", Kind.UNCHECKED_LAUNCH), report.failure
+    assert attributed(report) == ("K-LIV-01", Kind.UNCHECKED_LAUNCH), report.failure
     assert report.failure is not None
     assert report.failure.detail == "cudaErrorInvalidValue"
 
@@ -320,7 +320,7 @@ def test_a_failed_launch_is_charged_though_the_result_is_right() -> None:
     name = runtime.name(runtime.clear_error())
     report = judged(ops.relu, unchecked, case_of(8, 32))
     if name == REFUSED[0]:
-        assert charged(report) == ("K-LIV-01", Kind.UNCHECKED_LAUNCH), report.failure
+        assert attributed(report) == ("K-LIV-01", Kind.UNCHECKED_LAUNCH), report.failure
     else:
         clean(report)
 
@@ -346,7 +346,7 @@ def test_a_missing_barrier_is_a_race() -> None:
         return launched("relu_exchange", x, 0)
 
     report = judged(ops.relu, racing, case_of(64, 512))
-    assert charged(report) == ("C-ORD-02", Kind.NONDETERMINISTIC), report.failure
+    assert attributed(report) == ("C-ORD-02", Kind.NONDETERMINISTIC), report.failure
 
 
 def test_with_the_barrier_there_is_none() -> None:
@@ -373,7 +373,7 @@ SUMMED = case_of(4, 16384, dim=-1)
 @pytest.mark.parametrize("claimed", ["bitwise", "run_to_run"])
 def test_atomics_declared_deterministic_are_not(claimed: str) -> None:
     report = judged(ops.sum, atomic, SUMMED, dims={-1}, determinism=claimed)
-    assert charged(report) == ("C-ORD-02", Kind.NONDETERMINISTIC), report.failure
+    assert attributed(report) == ("C-ORD-02", Kind.NONDETERMINISTIC), report.failure
 
 
 def test_atomics_that_promise_nothing_are_no_fault() -> None:

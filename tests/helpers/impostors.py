@@ -240,7 +240,7 @@ def check_reference(subject: Subject, dtype: str) -> None:
         results = made if isinstance(made, tuple) else (made,)
         for wanted, acceptance in zip(results, case.accepted.values(), strict=True):
             oracle, got = wanted.unsqueeze(0).double(), acceptance.reference
-            judged = ~acceptance.undecidable & ~acceptance.ambiguous
+            judged = ~acceptance.undecided & ~acceptance.ambiguous
             judged &= (got.abs() < 2.0**900) | ~torch.isfinite(got)
             assert torch.equal(oracle.isnan() & judged, got.isnan() & judged), str(case)
             special = judged & (oracle.isinf() | got.isinf())
@@ -298,7 +298,7 @@ def check_one_value_beyond(subject: Subject, dtype: str) -> None:
 
 
 def _beyond(case: Posed, a: Acceptance, y: Tensor, made: Comparison) -> int:
-    judged = (a.classes == FINITE) & ~a.ambiguous & ~a.undecidable
+    judged = (a.classes == FINITE) & ~a.ambiguous & ~a.undecided
     tried = 0
     for end, mode, towards in (
         (made.high, "ru", float("inf")), (made.low, "rd", float("-inf")),
@@ -333,7 +333,7 @@ def check_missing_specials(subject: Subject, dtype: str) -> None:
     for case in posed(subject, dtype):
         for a in case.accepted.values():
             y = round_to(a.reference, a.output)
-            judged = ~a.ambiguous & ~a.undecidable
+            judged = ~a.ambiguous & ~a.undecided
             judged &= a.classes == classes_of(a.reference)
             for at in (judged & torch.isnan(y)).nonzero()[:1].tolist():
                 for value in (0.0, float("inf"), float("-inf"), 1.0):

@@ -28,16 +28,16 @@ class InProcess:
 
     def __init__(self, kernel: BoundKernel, *, budget: str = "cpu") -> None:
         self.loaded: Any = SimpleNamespace(kernel=kernel)
-        self.hanging, self.fault, self.tells_apart = False, None, True
+        self.hanging, self.fault, self.distinguishes = False, None, True
         self.judged: list[Case] = []
         classes = set(CLASSES) - _LEFT_OUT
         self.evaluator = Evaluator(
             kernel, setting_of("cpu", SIZE_BUDGETS[budget], classes)
         )
 
-    def admits(self, case: Case) -> bool:
+    def accepts(self, case: Case) -> bool:
         kernel = self.loaded.kernel
-        return bool(kernel.operator.admits(case, kernel.declaration))
+        return bool(kernel.operator.accepts(case, kernel.declaration))
 
     def prepare(self, children: int) -> None:
         pass

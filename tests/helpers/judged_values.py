@@ -87,7 +87,7 @@ def judged(
         classes=torch.where(
             share(0.6), 1, torch.randint(0, 16, shape, generator=generator)
         ).to(torch.uint8),
-        undecidable=share(0.05),
+        undecided=share(0.05),
         ambiguous=share(0.2),
         output=fmt,
         overflow=overflow,

@@ -36,7 +36,7 @@ def acceptance(
     high: float,
     *,
     classes: int = FINITE,
-    undecidable: bool = False,
+    undecided: bool = False,
     ambiguous: bool = False,
     output: str = "float32",
     overflow: str = "inf",
@@ -50,7 +50,7 @@ def acceptance(
         low=wide(low),
         high=wide(high),
         classes=torch.tensor([[classes]], dtype=torch.uint8),
-        undecidable=torch.tensor([[undecidable]]),
+        undecided=torch.tensor([[undecided]]),
         ambiguous=torch.tensor([[ambiguous]]),
         output=FORMATS[output],
         overflow=overflow,
@@ -160,14 +160,14 @@ def test_nan_never_passes_unless_it_is_admitted(
 )
 @settings(max_examples=100, deadline=None)
 def test_a_nan_output_is_a_miss_or_undecided_where_the_reference_is_finite(
-    intervals: list[tuple[float, float]], ambiguous: bool, undecidable: bool
+    intervals: list[tuple[float, float]], ambiguous: bool, undecided: bool
 ) -> None:
     for middle, half in intervals:
         a = acceptance(
-            middle - half, middle + half, ambiguous=ambiguous, undecidable=undecidable
+            middle - half, middle + half, ambiguous=ambiguous, undecided=undecided
         )
         expected = (
-            Outcome.UNDECIDED if ambiguous or undecidable else Outcome.NAN_UNEXPECTED
+            Outcome.UNDECIDED if ambiguous or undecided else Outcome.NAN_UNEXPECTED
         )
         assert outcome(NOT, a) is expected
 
@@ -206,7 +206,7 @@ def test_classes_are_decided_before_numbers(
 
 def test_a_vacuous_bound_is_never_judged() -> None:
     for y in (0.0, 1e30, INF, NOT):
-        a = acceptance(0.0, 1.0, undecidable=True)
+        a = acceptance(0.0, 1.0, undecided=True)
         assert outcome(y, a) is Outcome.UNDECIDED
 
 

@@ -49,5 +49,5 @@ def test_the_short_way_gives_the_outcome_of_the_long_one(name: str) -> None:
 def test_what_cannot_be_decided_is_not_plain() -> None:
     y = torch.zeros(1, 2)
     a = within_one(y[0])
-    a = replace(a, output=FORMATS["float32"], undecidable=torch.tensor([[True, False]]))
+    a = replace(a, output=FORMATS["float32"], undecided=torch.tensor([[True, False]]))
     assert compare(y, a).outcomes.tolist() == [[Outcome.UNDECIDED, Outcome.OK]]

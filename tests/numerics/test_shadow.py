@@ -201,7 +201,7 @@ def test_a_doubt_about_a_choice_is_an_error_of_the_distance() -> None:
     assert float(shade.error) == 0.0
     made = accepted(lambda x: (x / 3).argmax(-1), torch.stack([near, f32(0.0, 1.0)]))
     assert made.output.name == "int64"
-    assert made.undecidable[0].tolist() == [True, False]
+    assert made.undecided[0].tolist() == [True, False]
 
 
 def test_a_rank_is_certain_where_no_other_number_comes_near() -> None:
@@ -273,11 +273,11 @@ def test_what_an_integer_cannot_hold_becomes_any() -> None:
     """Torch leaves it undefined; a GPU takes the nearest integer, a CPU the least."""
     x = f32(3e9, -3e9, INF, NAN, 7.6, -7.6)
     made = accepted(lambda x: x.to(torch.int32), x)
-    assert made.undecidable[0].tolist() == [True] * 4 + [False] * 2
+    assert made.undecided[0].tolist() == [True] * 4 + [False] * 2
     made = accepted(lambda x: x.to(torch.uint8), f32(255.4, 256.0, -0.5, -1.0))
-    assert made.undecidable[0].tolist() == [False, True, False, True]
+    assert made.undecided[0].tolist() == [False, True, False, True]
     made = accepted(lambda x: x.to(torch.bool), f32(INF, NAN, 0.0))
-    assert not made.undecidable.any()
+    assert not made.undecided.any()
 
 
 def test_a_composite_is_no_stricter_than_torch_about_nan() -> None:
@@ -302,13 +302,13 @@ def test_a_number_in_error_that_becomes_a_branch_decides_nothing() -> None:
         return x + 1 if float((x * 3).sum()) > 1 else x
 
     made = accepted(branching, A)
-    assert bool(made.undecidable.all())
+    assert bool(made.undecided.all())
     assert made.unknown == ("aten._local_scalar_dense",)
     # Numbers free of error may branch.
-    assert not accepted(lambda x: x if float(x.max()) > 1 else -x, A).undecidable.any()
+    assert not accepted(lambda x: x if float(x.max()) > 1 else -x, A).undecided.any()
     picked = accepted(lambda x: (x * 3)[x * 3 > 9.0].sum(), A)
-    assert bool(picked.undecidable.all())
-    assert not accepted(lambda x: x[x > 0].sum(), A).undecidable.any()
+    assert bool(picked.undecided.all())
+    assert not accepted(lambda x: x[x > 0].sum(), A).undecided.any()
 
 
 def test_an_operator_without_a_rule_is_named_and_leaves_its_results_undecided() -> None:
@@ -317,11 +317,11 @@ def test_an_operator_without_a_rule_is_named_and_leaves_its_results_undecided() 
 
     made = accepted(f, A)
     assert made.unknown == ("aten.special_bessel_j0",)
-    assert made.undecidable[0].tolist() == [True, False, False]
+    assert made.undecided[0].tolist() == [True, False, False]
     # Its infinities are unknown, too.
     assert accepted(
         lambda x: torch.special.bessel_y0(x) + 1, f32(0.0, 1.0)
-    ).undecidable.all()
+    ).undecided.all()
     assert accepted(lambda x: x * 2, A).unknown == ()
 
 
@@ -480,7 +480,7 @@ def test_normalisations_may_fold_their_scale_and_shift() -> None:
     # Where the folded scale overflows it gives NaN, and else it does not.
     assert made.ambiguous[0, :, 2].all()
     assert not made.ambiguous[0, :, :2].any()
-    assert not made.undecidable.any()
+    assert not made.undecided.any()
     strict = accepted(norm, x, mean, variance, g, b, algorithm="as_reference")
     assert compare(folded[None], strict).missed[0, :, :2].any()
 

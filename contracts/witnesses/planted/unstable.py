@@ -24,15 +24,15 @@ def _wide(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @_wide
 def sigmoid(x: Tensor) -> Tensor:
     """exp(x) / (1 + exp(x)): Inf / Inf."""
-    grown = torch.exp(x)
-    return grown / (1 + grown)
+    extended = torch.exp(x)
+    return extended / (1 + extended)
 
 
 @_wide
 def tanh(x: Tensor) -> Tensor:
     """(exp(2x) - 1) / (exp(2x) + 1): Inf / Inf."""
-    grown = torch.exp(2 * x)
-    return (grown - 1) / (grown + 1)
+    extended = torch.exp(2 * x)
+    return (extended - 1) / (extended + 1)
 
 
 @_wide
@@ -50,8 +50,8 @@ def elu(x: Tensor) -> Tensor:
 @_wide
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Exponentials of what no maximum was taken from."""
-    grown = torch.exp(x)
-    return grown / grown.sum(dim, keepdim=True)
+    extended = torch.exp(x)
+    return extended / extended.sum(dim, keepdim=True)
 
 
 @_wide
@@ -70,8 +70,8 @@ def cross_entropy(logits: Tensor, target: Tensor, ignore_index: int = -100) -> T
 @_wide
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Weights by such exponentials."""
-    grown = torch.exp(q @ k.transpose(-1, -2) / max(q.shape[-1], 1) ** 0.5)
-    return (grown / grown.sum(-1, keepdim=True)) @ v
+    extended = torch.exp(q @ k.transpose(-1, -2) / max(q.shape[-1], 1) ** 0.5)
+    return (extended / extended.sum(-1, keepdim=True)) @ v
 
 
 def _one_pass(x: Tensor, dim: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:

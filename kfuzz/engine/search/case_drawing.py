@@ -133,7 +133,7 @@ def strategy_of(
     return large_cases(
         within,
         kernel.declaration,
-        admits=lambda case: operator.admits(case, kernel.declaration),
+        accepts=lambda case: operator.accepts(case, kernel.declaration),
         sliceable=lambda case: row_axis(operator, case) is not None,
     )
 

@@ -14,7 +14,7 @@ from kfuzz.core.event import ContractTally, Note, Refusal
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
-    CHARGED,
+    ATTRIBUTED,
     CaseReport,
     Compared,
     Kind,
@@ -294,7 +294,7 @@ class Record:
             findings: the kernel's.
             ending: why there was no case, if there was none.
         """
-        if any(f.state in CHARGED for f in findings):
+        if any(f.state in ATTRIBUTED for f in findings):
             return ""
         compared = self.compared()
         why = [note for note in self._notes if "undecided" in note][:1]
@@ -379,10 +379,10 @@ class Record:
         kept, broken = self._kept[name], self._broken[name]
         undecided = self._undecided[name]
         states = [f.state for f in findings if f.signature.contract == name]
-        unsettled = any(s not in CHARGED for s in states)
+        unsettled = any(s not in ATTRIBUTED for s in states)
         # A failure whose class was not attributed in time may be one of this class.
         open_ = name in DIAGNOSABLE and any(map(_is_open, findings))
-        if any(s in CHARGED for s in states):
+        if any(s in ATTRIBUTED for s in states):
             verdict = Verdict.VIOLATES
         elif name not in self.classes:
             return ContractTally(Verdict.NOT_APPLICABLE)
@@ -402,7 +402,7 @@ class Record:
             others = {
                 replace(f.signature, kernel="").symptom
                 for f in findings
-                if f.state in CHARGED and f.signature.contract != name
+                if f.state in ATTRIBUTED and f.signature.contract != name
             }
             failed = max(0, broken - sum(self._failing[symptom] for symptom in others))
             return ContractTally(verdict, kept + failed, undecided, failed)
@@ -420,7 +420,7 @@ class Record:
 def _is_open(finding: Finding) -> bool:
     """Whether time ran out before the class of a failure was attributed."""
     explained = finding.explanation is not None and finding.explanation.complete
-    stands = finding.state in CHARGED | {State.NEW}
+    stands = finding.state in ATTRIBUTED | {State.NEW}
     return stands and finding.signature.contract in DIAGNOSABLE and not explained
 
 

@@ -37,7 +37,7 @@ from kfuzz.engine.search.case_drawing import (
 from kfuzz.engine.search.record import DIAGNOSABLE, Record
 from kfuzz.engine.workers.children import CompilesLong
 from kfuzz.engine.workers.jobs import Halt, Stopped
-from kfuzz.engine.workers.runner import ENDS_CHILD, Runner, charged, is_fault
+from kfuzz.engine.workers.runner import ENDS_CHILD, Runner, attributed, is_fault
 from kfuzz.engine.workers.zygotes import runs_on
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
@@ -259,16 +259,16 @@ class Round:
             self._kernel.compiled.append(case)
         if why := runner.children.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
-        accused = None if settled else self._accused(report)
+        suspected = None if settled else self._suspected(report)
         alone = None
-        if accused is not None:
+        if suspected is not None:
             try:
-                alone = runner.conforms_alone(accused)
+                alone = runner.conforms_alone(suspected)
             except Stopped:
-                self._is_new(case, report.convicted())  # nobody knows better any more
+                self._is_new(case, report.confirmed())  # nobody knows better any more
                 raise
         if alone:
-            report = report.convicted()
+            report = report.confirmed()
         failure = report.failure
         due = failure is not None and self._is_due(
             failure, *(["in a batch"] if suspect else [])
@@ -285,8 +285,8 @@ class Round:
             )
         if known:
             report = self._diagnosed(case, report)
-        if accused is not None and alone is False and report.failure is None:
-            self.judge(accused, settled=True)  # wrong by itself: a case like others
+        if suspected is not None and alone is False and report.failure is None:
+            self.judge(suspected, settled=True)  # wrong by itself: a case like others
         return report
 
     def _note_open_call(self, case: Case, seconds: float) -> None:
@@ -337,7 +337,7 @@ class Round:
                 # The smaller ones are to fail for the same GPU.
                 self.found = replace(case, targets=(report.failure.detail,)), report
 
-    def _accused(self, report: CaseReport) -> Case | None:
+    def _suspected(self, report: CaseReport) -> Case | None:
         """Return the call that a report suspects, if a fresh child is to be asked.
 
         As seldom as one symptom is diagnosed: a child costs more than most cases.
@@ -368,7 +368,7 @@ class Round:
             return case, report
         located, failure = found
         # A recipe still, but beside that one fence.
-        return replace(case, edge=located.edge), charged(report, failure)
+        return replace(case, edge=located.edge), attributed(report, failure)
 
     def _is_new(self, case: Case, report: CaseReport) -> bool:
         """Whether a failure shows as none before; it ends the round then."""

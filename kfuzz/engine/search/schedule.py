@@ -137,7 +137,7 @@ class Scheduler:
             kernel.busy = False
             self._changed.notify_all()
 
-    def charge(self, kernel: KernelSearch, seconds: float) -> None:
+    def attribution(self, kernel: KernelSearch, seconds: float) -> None:
         """Count a time slice."""
         with self._changed:
             kernel.seconds += seconds

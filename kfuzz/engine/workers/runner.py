@@ -287,7 +287,7 @@ def is_beside_page(finding: Finding) -> bool:
     return edge.argument == finding.signature.output != ""
 
 
-def charged(report: CaseReport, failure: Failure) -> CaseReport:
+def attributed(report: CaseReport, failure: Failure) -> CaseReport:
     """Return the report of a fault as the violation that it is found to be."""
     assert report.failure is not None
     traced = replace(failure, trace=report.failure.trace)
@@ -466,7 +466,7 @@ class Runner:
         )
 
     @property
-    def tells_apart(self) -> bool:
+    def distinguishes(self) -> bool:
         """Whether to find out by further calls which class a violation breaks."""
         return True
 
@@ -514,7 +514,7 @@ class Runner:
         limit = self._hang_limit() if case.large else self._suspect_limit()
         report = self._judge(message, limit, patience)
         if self.fault and is_fault(report) and _is_beside(case, self.fault):
-            return charged(report, self.fault)
+            return attributed(report, self.fault)
         return report
 
     @_survived
@@ -585,7 +585,7 @@ class Runner:
             return reports
         alignment = self.loaded.kernel.declaration.alignment
         failure = measure(*found, self._ask, alignment)
-        return [charged(r, failure) if is_fault(r) else r for r in reports]
+        return [attributed(r, failure) if is_fault(r) else r for r in reports]
 
     def _holds_anew(
         self, message: dict[str, Any], reports: Sequence[CaseReport]
@@ -617,7 +617,7 @@ class Runner:
             return list(reports)
         # Equal calls on equal data: whoever suspects anything suspects the same.
         return [
-            r.convicted() if r.suspicion and r.suspicion.case == found.case else r
+            r.confirmed() if r.suspicion and r.suspicion.case == found.case else r
             for r in reports
         ]
 
@@ -662,10 +662,10 @@ class Runner:
         [report] = self._side_by_side([_question(case, Depth.BASE)], warm=False)
         return report
 
-    def admits(self, case: Case) -> bool:
+    def accepts(self, case: Case) -> bool:
         """Whether a case lies in the kernel's domain."""
         kernel = self.loaded.kernel
-        return kernel.operator.admits(case, kernel.declaration)
+        return kernel.operator.accepts(case, kernel.declaration)
 
     @_survived
     def pin(self, case: Case) -> Case:

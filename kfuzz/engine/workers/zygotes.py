@@ -148,7 +148,7 @@ _OF_THIS_PROCESS: Final = frozenset({"PYTEST_CURRENT_TEST"})
 KEPT: Final = 2
 
 
-class Lent:
+class Leased:
     """A zygote that a campaign has for itself until it gives it back.
 
     Attributes:
@@ -268,18 +268,18 @@ def begin_here(device: str, homes: Sequence[Home]) -> None:
     if backend is None:
         return
     load_modules(backend.preload)
-    lent = Lent(backend, SERVE, device=first_of(device), guessed=True, here=True)
-    _waiting.append(lent)
+    leased = Leased(backend, SERVE, device=first_of(device), guessed=True, here=True)
+    _waiting.append(leased)
     if len(homes) != 1:
         return
     before, [home] = held(), homes
-    begun = lent.imports[home] = Import(home)
+    begun = leased.imports[home] = Import(home)
     prepare: Any = forking.resolve(PREPARE)
     try:
-        with lent.sight():
+        with leased.sight():
             prepare(request_for(*home))
         why = unforkable(before)
-        begun.adopt(None if why else lent.again(), why)
+        begun.adopt(None if why else leased.again(), why)
     except KfuzzError:  # whoever imports it meets that again
         begun.adopt(None, "")
 
@@ -290,8 +290,8 @@ def expect(device: str) -> None:
     A guess that proves wrong costs the start of a process.
     """
     backend, first = guess(device), first_of(device)
-    if backend and not any(lent.fits(backend, SERVE, first) for lent in _waiting):
-        _waiting.append(Lent(backend, SERVE, device=first, guessed=True))
+    if backend and not any(leased.fits(backend, SERVE, first) for leased in _waiting):
+        _waiting.append(Leased(backend, SERVE, device=first, guessed=True))
 
 
 def lend(
@@ -300,7 +300,7 @@ def lend(
     *,
     device: str = "",
     output: Callable[[bytes], None],
-) -> Lent:
+) -> Leased:
     """Return a zygote for a backend, one that waits if it fits.
 
     Args:
@@ -310,11 +310,11 @@ def lend(
         output: takes what it and its children print.
     """
     found = next((w for w in _waiting if w.fits(backend, serve, device)), None)
-    for lent in [w for w in _waiting if w is found or w.guessed]:
-        _waiting.remove(lent)
-        if lent is not found:
-            lent.zygote.close()
-    made = found or Lent(backend, serve, device=device)
+    for leased in [w for w in _waiting if w is found or w.guessed]:
+        _waiting.remove(leased)
+        if leased is not found:
+            leased.zygote.close()
+    made = found or Leased(backend, serve, device=device)
     made.output = output
     return made
 
@@ -335,7 +335,7 @@ def end_all() -> None:
         _waiting.pop().zygote.close()
 
 
-_waiting: Final[list[Lent]] = []
+_waiting: Final[list[Leased]] = []
 atexit.register(end_all)
 # A process that is forked from this one has no part in them.
 os.register_at_fork(after_in_child=_waiting.clear)
@@ -379,7 +379,7 @@ class Backend:
         self.quiet = False
         self._serve = serve
         self._printed = Once(to_stderr)
-        self._lent: dict[str, Lent] = {}
+        self._leased: dict[str, Leased] = {}
         self._lending = threading.Lock()
         self._turns = -1
         self.device = self.called(self.devices[0])
@@ -415,28 +415,28 @@ class Backend:
             ZygoteError: if none can be had.
         """
         assert self.isolated
-        lent = self._of(device or self.devices[0])
+        leased = self._of(device or self.devices[0])
 
         def output(data: bytes) -> None:
             if not quiet():
                 self._forward(data)
 
-        if home is not None and lent.zygote.serve == SERVE:
-            begun = lent.imported(home, expired)
+        if home is not None and leased.zygote.serve == SERVE:
+            begun = leased.imported(home, expired)
             if begun.template is not None:
                 try:
                     return begun.template.fork(output)
                 except ZygoteError as error:
                     begun.give_up(error.what)
-        return lent.zygote.fork(output, serve=serve)
+        return leased.zygote.fork(output, serve=serve)
 
     def use(self, devices: tuple[str, ...]) -> None:
         """Divide kernels among these devices only."""
         for left in set(self.devices) - set(devices):
             with self._lending:
-                lent = self._lent.pop(left, None)
-            if lent is not None:
-                lent.give_back()
+                leased = self._leased.pop(left, None)
+            if leased is not None:
+                leased.give_back()
         self.devices = devices
 
     def turn(self) -> str:
@@ -465,8 +465,8 @@ class Backend:
 
     def shares(self, home: Home, device: str = "") -> bool:
         """Whether children of a file come from one that imported it."""
-        lent = self._lent.get(device or self.devices[0])
-        begun = None if lent is None else lent.imports.get(home)
+        leased = self._leased.get(device or self.devices[0])
+        begun = None if leased is None else leased.imports.get(home)
         return begun is not None and begun.template is not None
 
     def distrust(self, home: Home, why: str) -> None:
@@ -478,18 +478,18 @@ class Backend:
         """Return why each child imports a file by itself, "" where none does."""
         return next((begun.why for begun in self._imports(home) if begun.why), "")
 
-    def _of(self, device: str) -> Lent:
+    def _of(self, device: str) -> Leased:
         """Return the zygote of a device, begun when it is first asked for."""
         with self._lending:
-            if device not in self._lent:
-                self._lent[device] = lend(
+            if device not in self._leased:
+                self._leased[device] = lend(
                     self.on, self._serve, device=device, output=self._forward
                 )
-            return self._lent[device]
+            return self._leased[device]
 
     def _imports(self, home: Home) -> list[Import]:
         with self._lending:
-            every = [lent.imports.get(home) for lent in self._lent.values()]
+            every = [leased.imports.get(home) for leased in self._leased.values()]
         return [begun for begun in every if begun is not None]
 
     def _forward(self, data: bytes) -> None:
@@ -499,5 +499,5 @@ class Backend:
     def close(self) -> None:
         """End every child; the zygotes wait for another campaign."""
         with self._lending:
-            while self._lent:
-                self._lent.popitem()[1].give_back()
+            while self._leased:
+                self._leased.popitem()[1].give_back()

@@ -25,7 +25,7 @@ from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.evaluation.diagnosis import CaseCalls, Step
 from kfuzz.evaluation.probes.repeats import reduced_name
 from kfuzz.execution.calls.overlap import Overlapping, in_threads, on_side_stream
-from kfuzz.execution.calls.results import Manner
+from kfuzz.execution.calls.results import Options
 from kfuzz.execution.calls.tuning import Measuring
 from kfuzz.execution.device import graphs
 from kfuzz.execution.device.backends import backend_of
@@ -123,32 +123,32 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
     def run(probe: Probe, values: Mapping[str, Tensor], seed: int = SEED) -> None:
         given = replace(derived, values=values)
-        runs[probe] = calls.call(whole, given, manner=Manner(seed=seed), stays=True)
+        runs[probe] = calls.call(whole, given, options=Options(seed=seed), stays=True)
 
-    def grown() -> Evidence:
+    def extended() -> Evidence:
         return replace(evidence, runs=dict(runs), others=dict(others))
 
-    def admit(values: Mapping[str, Tensor], *probes: Probe) -> None:
+    def accept(values: Mapping[str, Tensor], *probes: Probe) -> None:
         wanted = calls.caller.accepted(Derived(derived.case, values))
         if wanted and expected_metadata(wanted) == expected_metadata(whole):
             others.update(dict.fromkeys(probes, wanted))
 
-    admit(second, Probe.SECOND, Probe.SECOND_ALONE)
+    accept(second, Probe.SECOND, Probe.SECOND_ALONE)
     run(Probe.SECOND, second)
     run(Probe.AGAIN, data, OTHER_SEED)
-    evidence = grown()
+    evidence = extended()
     if not agree(evidence, Probe.BASE, Probe.AGAIN):
         run(Probe.AFTERWARDS, data)
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
     if not conforms(evidence, Probe.SECOND):
         given = replace(derived, values=second)
         runs[Probe.SECOND_ALONE] = calls.call(
-            whole, given, elsewhere=True, manner=Manner(seed=SEED), stays=True
+            whole, given, elsewhere=True, options=Options(seed=SEED), stays=True
         )
         third = within(halved(data))
-        admit(third, Probe.THIRD)
+        accept(third, Probe.THIRD)
         run(Probe.THIRD, third)
-        return grown()
+        return extended()
     parts = partly_turned(evidence.operator, derived.case, data)
     asked = list(parts)
     if not calls.thorough:
@@ -158,17 +158,17 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
         changed = within(parts[probe])
         if all(same_bits(x, data[name]).all() for name, x in changed.items()):
             continue
-        admit(changed, probe)
+        accept(changed, probe)
         if probe not in others:
             continue
         run(probe, changed)
-        evidence = grown()
+        evidence = extended()
         if agree(evidence, Probe.BASE, probe) and not conforms(evidence, probe):
             control = within(halved(changed))
-            admit(control, Probe.CHANGED_HALVED)
+            accept(control, Probe.CHANGED_HALVED)
             run(Probe.CHANGED_HALVED, control)
             break
-    return grown()
+    return extended()
 
 
 def _is_due(evidence: Evidence, calls: CaseCalls) -> bool:
@@ -251,7 +251,7 @@ def shortened(
             sizes = operator.settled({**case.dims, axis: n - less}, case)
             if sizes[axis] == n - less:  # it does not follow from another one
                 part = _cut(derived, sizes)
-                if part is not None and operator.admits(part.case, claims):
+                if part is not None and operator.accepts(part.case, claims):
                     fitted = operator.fitted(part.case, part.values)
                     return replace(part, values=fitted)
             less *= 2
@@ -340,11 +340,11 @@ def _confirmed(
     make: Callable[[], Evidence | None], probes: Sequence[Probe]
 ) -> Evidence | None:
     """Return what is made; None where nothing is, or a miss does not come again."""
-    grown = make()
-    if grown is None or not (missed := _missed(grown, probes)):
-        return grown
+    extended = make()
+    if extended is None or not (missed := _missed(extended, probes)):
+        return extended
     again = make()
-    return grown if again is not None and _missed(again, probes) == missed else None
+    return extended if again is not None and _missed(again, probes) == missed else None
 
 
 def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
@@ -361,7 +361,7 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
     alone = []
     for given, accepted in pairs:
         single = calls.call(accepted, given, elsewhere=True)
-        alone.append(_grown(evidence, single, single, accepted))
+        alone.append(_extended(evidence, single, single, accepted))
         if not conforms(alone[-1], Probe.ALONE):
             return evidence
     data = [given.values for given, _ in pairs]
@@ -370,19 +370,19 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
         overlapped = in_threads(common, data * COPIES, rounds)
     else:  # nothing is left to chance there
         overlapped = on_side_stream(common, data, 1)
-    grown = evidence
+    extended = evidence
     try:
         for number, run in overlapped:
             which = number % len(pairs)
             single = alone[which].runs[Probe.ALONE]
-            grown = _grown(evidence, single, run, pairs[which][1])
+            extended = _extended(evidence, single, run, pairs[which][1])
             if run.raised is not None and run.raised.memory:
                 return evidence
-            if _is_at_fault(grown):
-                return grown
+            if _is_at_fault(extended):
+                return extended
     except NoAddressSpace:  # for several arguments that span gigabytes
         return evidence
-    return grown
+    return extended
 
 
 def _is_at_fault(evidence: Evidence) -> bool:
@@ -393,7 +393,7 @@ def _is_at_fault(evidence: Evidence) -> bool:
     return bitwise or not conforms(evidence, Probe.OVERLAPPED)
 
 
-def _grown(
+def _extended(
     evidence: Evidence, single: Run, run: Run, accepted: Mapping[str, Acceptance]
 ) -> Evidence:
     others = dict.fromkeys((Probe.ALONE, Probe.OVERLAPPED), accepted)
@@ -431,11 +431,11 @@ def with_replays(evidence: Evidence, calls: CaseCalls) -> Evidence:
         made = dict(zip(_REPLAYING_PROBES, runs, strict=True))
         return evidence.running(made, {Probe.REPLAYED: wanted})
 
-    grown = _confirmed(replays, _REPLAYING_PROBES)
-    if grown is None or not _missed(grown, _REPLAYING_PROBES):
-        return grown or evidence
+    extended = _confirmed(replays, _REPLAYING_PROBES)
+    if extended is None or not _missed(extended, _REPLAYING_PROBES):
+        return extended or evidence
     alone = calls.call(wanted, other, elsewhere=True)
-    return grown.running({Probe.SECOND_ALONE: alone}, {Probe.SECOND_ALONE: wanted})
+    return extended.running({Probe.SECOND_ALONE: alone}, {Probe.SECOND_ALONE: wanted})
 
 
 def _replayed(
@@ -483,8 +483,8 @@ def with_measuring(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """
 
     def run(step: int, measuring: Measuring | None) -> Run:
-        manner = Manner(measuring=measuring)
-        return calls.call(evidence.acceptance, calls.plain, manner=manner, step=step)
+        options = Options(measuring=measuring)
+        return calls.call(evidence.acceptance, calls.plain, options=options, step=step)
 
     interpreted = interpreting()
     most = MOST_INTERPRETED if interpreted else MOST
@@ -493,10 +493,10 @@ def with_measuring(evidence: Evidence, calls: CaseCalls) -> Evidence:
         lost = run(step, None).raised
         if lost is not None and lost.lost:
             return evidence
-    grown = _confirmed(lambda: _measured(evidence, run, most), _MEASURING_PROBES)
-    if grown is None or not _missed(grown, _MEASURING_PROBES):
-        return grown or evidence
-    control = grown.running({Probe.REPEAT: run(0, None)})
+    extended = _confirmed(lambda: _measured(evidence, run, most), _MEASURING_PROBES)
+    if extended is None or not _missed(extended, _MEASURING_PROBES):
+        return extended or evidence
+    control = extended.running({Probe.REPEAT: run(0, None)})
     return control if conforms(control, Probe.REPEAT) else evidence
 
 
@@ -506,12 +506,12 @@ def _measured(
     """Return the evidence with both calls, None unless both can be judged."""
     with Measuring(most) as block:
         runs = {probe: run(0, block) for probe in _MEASURING_PROBES}
-    grown = evidence.running(runs)
+    extended = evidence.running(runs)
     if any(r.unreliable for r in runs.values()) or not comparable(
-        grown, *_MEASURING_PROBES
+        extended, *_MEASURING_PROBES
     ):
         return None
-    return grown
+    return extended
 
 
 def _measuring_is_due(evidence: Evidence, calls: CaseCalls) -> bool:

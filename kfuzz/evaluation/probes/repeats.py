@@ -36,7 +36,7 @@ from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import Case, Fill
 from kfuzz.core.verdict import Failure, Kind, Verdict, output_of
 from kfuzz.evaluation.diagnosis import CaseCalls, Step, judge_explained
-from kfuzz.execution.calls.results import Manner
+from kfuzz.execution.calls.results import Options
 from kfuzz.execution.device.surroundings import Company
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.numerics.acceptance import Acceptance
@@ -70,24 +70,26 @@ def with_loads(
     if evidence.acceptance is None or not evidence.base.comparable:
         return evidence
     for _ in range(THOROUGH_ROUNDS if thorough else ROUNDS):
-        grown = evidence
+        extended = evidence
         for probe, company in _COMPANY.items():
             run = repeat(company)
             if run.unreliable:  # that company cannot be had here
                 continue
             if not run.comparable:  # for want of memory, or of the device
-                return grown
-            grown = grown.running({probe: run})
-            if unrepeatable(grown) is not None:
-                return grown
-    return grown
+                return extended
+            extended = extended.running({probe: run})
+            if unrepeatable(extended) is not None:
+                return extended
+    return extended
 
 
 def loaded(evidence: Evidence, calls: CaseCalls, *, thorough: bool) -> Evidence:
     """Return the evidence with repeats of the case beside other work."""
     return with_loads(
         evidence,
-        lambda company: calls.call(evidence.acceptance, manner=Manner(company=company)),
+        lambda company: calls.call(
+            evidence.acceptance, options=Options(company=company)
+        ),
         thorough=thorough,
     )
 
@@ -101,7 +103,7 @@ STEP: Final = Step(
 ON_MISS: Final = Step(
     tuple(_COMPANY),
     lambda evidence, calls: loaded(
-        evidence, calls, thorough=calls.derived.case.pinned and calls.tells_apart
+        evidence, calls, thorough=calls.derived.case.pinned and calls.distinguishes
     ),
     lambda evidence, calls: (
         calls.on_gpu and calls.caller.stale and miss_of(evidence) is not None
@@ -150,9 +152,9 @@ def _with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
     evidence = evidence.running({Probe.REPEAT: calls.call(evidence.acceptance)})
     for probe in ORDERS:
         reverse = probe is Probe.REVERSED
-        manner = Manner(reverse=reverse, last=lasts.get(probe))
+        options = Options(reverse=reverse, last=lasts.get(probe))
         evidence = evidence.running(
-            {probe: calls.call(evidence.acceptance, manner=manner)}
+            {probe: calls.call(evidence.acceptance, options=options)}
         )
         # A program that waits for another makes some orders impossible.
         if comparable(evidence, probe) and not agree(evidence, Probe.BASE, probe):
@@ -628,7 +630,7 @@ def with_batches(evidence: Evidence, calls: CaseCalls) -> Evidence:
     sharing = (s for s in derived.case.tensors.values() if axis in s.axes)
     for rows in _parts(n, reordered=all(s.is_contiguous for s in sharing)):
         part = taken(derived, axis, rows)
-        if not operator.admits(part.case, claims):
+        if not operator.accepts(part.case, claims):
             continue
         wanted = calls.caller.accepted(part)
         if wanted is None:

@@ -559,7 +559,7 @@ def call_once(
 
 
 @dataclass(frozen=True)
-class Manner:
+class Options:
     """How a call is made, beside what is asked of it.
 
     Attributes:
@@ -580,7 +580,7 @@ class Manner:
     stale: bool = False
 
 
-PLAIN: Final = Manner()
+PLAIN: Final = Options()
 
 
 @dataclass(frozen=True)
@@ -607,7 +607,7 @@ def execute(
     edge: Edge | None = None,
     after: Held | None = None,
     keep: Callable[[Held], None] | None = None,
-    manner: Manner = PLAIN,
+    options: Options = PLAIN,
 ) -> Run:
     """Run a kernel once on guarded, poisoned memory.
 
@@ -622,7 +622,7 @@ def execute(
             overwritten with `values`; writes around them are not looked for.
         keep: given what keeps arguments and results alive, once they are read; not
             where the arguments are no longer the tensors that they were.
-        manner: how the call is made.
+        options: how the call is made.
     """
     given, device = asked.destinations, arena.device
     if after is None:
@@ -645,17 +645,17 @@ def execute(
         poison=asked.around, writes=write_maps(given, fresh),
     )  # fmt: skip
     with watch(
-        reach, reverse=manner.reverse, last=manner.last, config=asked.config,
-        measuring=manner.measuring,
+        reach, reverse=options.reverse, last=options.last, config=asked.config,
+        measuring=options.measuring,
     ) as launches:  # fmt: skip
         around_it = surroundings_of(device)
         if around_it is not None:
-            if manner.stale:  # after the last of kfuzz's own results was freed
+            if options.stale:  # after the last of kfuzz's own results was freed
                 around_it.poison(fresh)
-            if not around_it.begin(manner.company, fresh):
+            if not around_it.begin(options.company, fresh):
                 return Run(unreliable="nothing could run beside it")
         call = partial(asked.call, *placement.tensors.values(), **asked.scalars)
-        made = call_once(call, device, allocations, seed=manner.seed)
+        made = call_once(call, device, allocations, seed=options.seed)
         if made.raised is not None:
             observed = _observed(launches, allocations)
             return replace(observed, raised=made.raised, left=made.left)

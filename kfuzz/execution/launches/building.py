@@ -79,7 +79,7 @@ def source_of(
     return ASTSource(function, signature, constants, attributes)
 
 
-def misfit(source: ASTSource, options: Mapping[str, Any], target: GpuTarget) -> str:
+def mismatch(source: ASTSource, options: Mapping[str, Any], target: GpuTarget) -> str:
     """Compile a kernel for a GPU; return what of it does not fit, "" if all does.
 
     Args:

@@ -127,7 +127,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         poison: what they are filled with.
         limit: bytes of guarded memory past which allocations go unguarded.
         unguarded: allocations let through because of that.
-        grown: tensors whose guarded storage refused to grow, and was replaced.
+        extended: tensors whose guarded storage refused to grow, and was replaced.
         foreign: torch's own operators that computed, in the order of the first call
             of each.
     """
@@ -155,7 +155,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.poison = poison
         self.limit = TOTAL_BYTES if limit is None else limit
         self.unguarded = 0
-        self.grown = 0
+        self.extended = 0
         self.foreign: dict[str, None] = {}
         self._allocations: list[Allocated] = []
         self._owned: dict[int, Allocated] = {}
@@ -376,7 +376,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         The refusal leaves its sizes larger than its storage, so it is emptied; the
         bytes stay, as for `resize_`. Its views keep the old storage.
         """
-        self.grown += 1
+        self.extended += 1
         storage = tensor.untyped_storage().clone()  # type: ignore[no-untyped-call]
         tensor.set_(storage, tensor.storage_offset(), (0,), (1,))
 
@@ -749,7 +749,7 @@ class _Watch(GuardedAllocations):  # type: ignore[no-untyped-call]
     @property
     def saw(self) -> bool:
         """Whether any memory came another way."""
-        return bool(self.made or self.unguarded or self.grown)
+        return bool(self.made or self.unguarded or self.extended)
 
 
 def _form(like: Any) -> tuple[Any, ...] | None:

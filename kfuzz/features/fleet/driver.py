@@ -24,7 +24,7 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding, Target, case_key
 from kfuzz.core.random_streams import Purpose, hashed, stream
-from kfuzz.core.verdict import CHARGED, FAILING, Compared, State, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, FAILING, Compared, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.found import FiledFinding
 from kfuzz.features.fleet.worker import (
@@ -190,13 +190,13 @@ def closed(
     for name, tally in result.contracts.items():
         states = [f.state for f in findings if f.signature.contract == name]
         verdict = tally.verdict
-        if any(state in CHARGED for state in states):
+        if any(state in ATTRIBUTED for state in states):
             verdict = Verdict.VIOLATES
         elif verdict is Verdict.VIOLATES or (states and verdict is Verdict.CONFORMS):
             # Not confirmed, or not on another device: the question is open.
             verdict = Verdict.UNDER_SPECIFIED
         contracts[name] = replace(tally, verdict=verdict)
-    confirmed = any(f.state in CHARGED for f in findings)
+    confirmed = any(f.state in ATTRIBUTED for f in findings)
     # A unit that found something has no reason, and what it found may not count.
     why = made.uncompared or _uncompared(
         _compared(result), "what was found of it does not count"

@@ -219,7 +219,7 @@ class Candidate:
         Other weights are the reference's, which has to use them by now.
         """
         self._late = self.kernel.late
-        self.kernel.circumstances.begin()
+        self.kernel.perturbations.begin()
         self.recording.begin()
         config = configured(case)
         if config == self._config:
@@ -549,7 +549,7 @@ class Judged:
         tried: on what it was tried in the search.
         ended: calls that raised where they had to return, or ended their process, by
             kind.
-        tells_apart: as of `Setting`.
+        distinguishes: as of `Setting`.
         benchmarked_only: whether findings keep the benchmarked shape.
     """
 
@@ -562,7 +562,7 @@ class Judged:
         budget: SizeBudget,
         classes: Collection[str],
         claims: Declaration,
-        tells_apart: bool = True,
+        distinguishes: bool = True,
     ) -> None:
         """Bind both to benches.
 
@@ -573,13 +573,16 @@ class Judged:
             budget: limits on derived cases.
             classes: ids of the contract classes in force.
             claims: what the candidate is held to.
-            tells_apart: as of `Setting`.
+            distinguishes: as of `Setting`.
         """
         self.reference = reference
         self.candidate = candidate
         self.tried = Coverage()
         setting = Setting(
-            reference.form.device, budget, frozenset(classes), tells_apart=tells_apart
+            reference.form.device,
+            budget,
+            frozenset(classes),
+            distinguishes=distinguishes,
         )
         self.kernel = bound(self._called, reference, name, claims)
         self._evaluator = CandidateEvaluator(self.kernel, setting, reference)
@@ -587,7 +590,7 @@ class Judged:
         self._itself = CandidateEvaluator(itself, setting, reference)
         self._recorded = Recorded()
         played = bound(lambda *x: self._recorded.play(*x), reference, name, claims)
-        self.tells_apart = tells_apart
+        self.distinguishes = distinguishes
         self._played = CandidateEvaluator(played, setting, reference)
         self.benchmarked_only = False
         # The explicit case from which smaller ones are made.
@@ -666,7 +669,7 @@ class Judged:
     def _returns(self, case: Case, *, bare: bool) -> bool:
         """Whether the candidate returns in a fresh child, watched or not."""
         values = list(self._evaluator.values(case).values())
-        around = self.candidate.kernel.circumstances
+        around = self.candidate.kernel.perturbations
         before, around.bare_share = around.bare_share, float(bare)
         around.begin()  # with another seed than that under which it raised
         # What raised may have left its process in disorder.
@@ -698,7 +701,7 @@ class Judged:
 
         def judge(case: Case, recorded: Recorded) -> CaseReport:
             self._recorded = recorded
-            bare = self.candidate.kernel.circumstances.last.bare
+            bare = self.candidate.kernel.perturbations.last.bare
             report = self._played.judge(case, Depth.BASE)
             failure = report.failure
             if (
@@ -719,7 +722,7 @@ class Judged:
                 return replace(report, failure=None)  # once may be the machine's doing
             return report
 
-        around = self.candidate.kernel.circumstances
+        around = self.candidate.kernel.perturbations
 
         def call(*tensors: Tensor) -> Any:
             around.begin()  # other seeds for the same inputs
@@ -771,7 +774,7 @@ class Judged:
         self._origin = replace(self._evaluator.pin(case), config=config)
         return self._origin
 
-    def admits(self, case: Case) -> bool:
+    def accepts(self, case: Case) -> bool:
         """Whether a smaller form of a case is one that the file could have given.
 
         What only the file can make stays as it is.
@@ -818,7 +821,7 @@ class Judged:
                 for name, spec in case.tensors.items()
             }
             sized = replace(case, tensors=tensors)
-            if sized not in made and operator.admits(sized, claims):
+            if sized not in made and operator.accepts(sized, claims):
                 made.append(sized)
         return made
 

@@ -25,7 +25,7 @@ from kfuzz.core.errors import BackendError, HarnessError, KfuzzError, UsageError
 from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CHARGED, CaseReport, Failure, State, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, CaseReport, Failure, State, Verdict
 from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.search.campaign import Campaign
 from kfuzz.engine.search.round import KernelSearch, Round
@@ -61,7 +61,7 @@ from kfuzz.features.judge.outcome import (
     is_finite,
 )
 from kfuzz.features.judge.sandbox.contain import Limits
-from kfuzz.features.judge.sandbox.meeting import Circumstances
+from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.terms import Containment
 from kfuzz.store.entry import attach
 from kfuzz.targets import load
@@ -87,9 +87,9 @@ class JudgedRunner(Runner):
         self._hung = False
 
     @property
-    def tells_apart(self) -> bool:
+    def distinguishes(self) -> bool:
         """Whether to find out by further calls which class a violation breaks."""
-        return self._judged.tells_apart
+        return self._judged.distinguishes
 
     @property
     def records_count(self) -> bool:
@@ -165,9 +165,9 @@ class JudgedRunner(Runner):
         """Return None: there are no fences in a candidate's child."""
         return None
 
-    def admits(self, case: Case) -> bool:
+    def accepts(self, case: Case) -> bool:
         """Whether a smaller form of a case is one that the reference's file allows."""
-        return super().admits(case) and self._judged.admits(case)
+        return super().accepts(case) and self._judged.accepts(case)
 
     def pin(self, case: Case) -> Case:
         """Return the case with its values explicit, unless there are too many."""
@@ -277,7 +277,7 @@ def loaded_candidate(
     limits: Limits,
     corpus: Path,
     opened: Callable[..., Candidate] = Candidate,
-    tells_apart: bool = True,
+    distinguishes: bool = True,
 ) -> JudgedKernel:
     """Return a candidate in its child, held against a reference.
 
@@ -291,7 +291,7 @@ def loaded_candidate(
         limits: what its child may take.
         corpus: where findings lie, which the candidate must not read.
         opened: starts it.
-        tells_apart: as of `Setting`.
+        distinguishes: as of `Setting`.
 
     Raises:
         KfuzzError: if it cannot be started.
@@ -305,7 +305,7 @@ def loaded_candidate(
             hidden=[] if inside else [corpus],
         ),
         name=name, budget=budget, classes=judged_classes(), claims=claims,
-        tells_apart=tells_apart,
+        distinguishes=distinguishes,
     )  # fmt: skip
     target = Target(
         file=_within(candidate, root), name=name,
@@ -474,7 +474,7 @@ class Search(Campaign):
             f.state for f in kernel.findings.values() if f.signature.symptom == symptom
         }
         # What was seen before and not confirmed is seen again here.
-        if symptom not in kernel.shown or (states and not states & CHARGED):
+        if symptom not in kernel.shown or (states and not states & ATTRIBUTED):
             kernel.shown.add(symptom)
             yield from self.process(kernel, case, report)
 
@@ -552,14 +552,14 @@ class Search(Campaign):
             finding = kernel.findings[id]
             if recorded is not None and finding.state is State.WITNESSED:
                 attach(Path(kernel.paths[id]), FILE, recorded)
-            if finding.state not in CHARGED and finding.failure.kind in ENDS:
+            if finding.state not in ATTRIBUTED and finding.failure.kind in ENDS:
                 # A second time is a proof: let it show again.
                 kernel.shown.discard(wanted.symptom)
                 kernel.seen.discard(finding.signature)
         self._not_numbers = {
             f.id
             for f in kernel.findings.values()
-            if f.state in CHARGED and not self._judged.is_ordinary(f.case)
+            if f.state in ATTRIBUTED and not self._judged.is_ordinary(f.case)
         }
 
     def count_findings(self) -> int:
@@ -568,7 +568,9 @@ class Search(Campaign):
         What a candidate makes of numbers is searched for as long as without them.
         """
         found = [f for k in self.kernels for f in k.findings.values()]
-        return sum(f.state in CHARGED and f.id not in self._not_numbers for f in found)
+        return sum(
+            f.state in ATTRIBUTED and f.id not in self._not_numbers for f in found
+        )
 
     def search_end(self) -> float:
         """The moment after which no round begins: time to confirm is kept."""
@@ -718,7 +720,7 @@ class Judging:
                 name=candidate_name(config.reference, config.candidate, config.root),
                 root=config.root,
                 backend=self._backend.name, limits=config.limits,
-                opened=self._opened, corpus=config.corpus, tells_apart=config.explain,
+                opened=self._opened, corpus=config.corpus, distinguishes=config.explain,
             )  # fmt: skip
         except UsageError:
             raise
@@ -728,7 +730,7 @@ class Judging:
             return
         self._judged = loaded.judged
         self._judged.candidate.sandbox.phases.begin("search")
-        self._judged.candidate.kernel.circumstances = Circumstances(config.seed)
+        self._judged.candidate.kernel.perturbations = Perturbations(config.seed)
         self._containment = loaded.judged.candidate.sandbox.containment
         # Its time counts from the start, unless getting ready has left little of it.
         limit, now = config.budget.max_time, time.monotonic()
@@ -827,21 +829,21 @@ class Judging:
         finished, judged = self._finished, self._judged
         if finished is None or judged is None:
             return Verdict.ERROR, "the judgement did not come to its end"
-        charged = [f for f in finished.findings if f.state in CHARGED]
-        on_numbers = [f for f in charged if judged.is_ordinary(f.case)]
-        if charged:
-            first = (on_numbers or charged)[0]
+        attributed = [f for f in finished.findings if f.state in ATTRIBUTED]
+        on_numbers = [f for f in attributed if judged.is_ordinary(f.case)]
+        if attributed:
+            first = (on_numbers or attributed)[0]
             told = f"{first.signature.contract}: {first.failure.message}"
             if not on_numbers:
-                self._on_finite, why = self._without_charge(finished, judged)
+                self._on_finite, why = self._without_attribution(finished, judged)
                 known = f"on finite inputs {self._on_finite}: {why}"
                 if self._on_finite is Verdict.CONFORMS:
                     known = "conforms on finite inputs, breaks on NaN or inf alone"
                 told += f"; {known}"
             return Verdict.VIOLATES, told
-        return self._without_charge(finished, judged)
+        return self._without_attribution(finished, judged)
 
-    def _without_charge(
+    def _without_attribution(
         self, finished: KernelFinished, judged: Judged
     ) -> tuple[Verdict, str]:
         """Return the verdict where nothing is reported, or nothing about numbers."""
@@ -850,7 +852,7 @@ class Judging:
             told = ("could not be judged", "not judged on this backend")
             said = (n for n in self._notices if any(t in n for t in told))
             return Verdict.ERROR, next(said, "some case could not be judged")
-        open_ = [f for f in finished.findings if f.state not in CHARGED]
+        open_ = [f for f in finished.findings if f.state not in ATTRIBUTED]
         if open_:
             return Verdict.UNDER_SPECIFIED, (
                 f"{open_[0].signature.contract} failed and was not confirmed: "

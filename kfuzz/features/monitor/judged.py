@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.gradients.bounds import charged, in_force
+from kfuzz.contracts.gradients.bounds import attributed, in_force
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
@@ -96,14 +96,14 @@ def judged(
     )
     if failure is not None:
         failure = mapped(evidence, failure)
-    elif seen.verdict_only and (vague := unjudged(evidence)):
-        raise Outside(f"no element of {', '.join(vague)} can be decided")
+    elif seen.verdict_only and (undecided := unjudged(evidence)):
+        raise Outside(f"no element of {', '.join(undecided)} can be decided")
     near = {} if seen.verdict_only else ratios(evidence)
     report = CaseReport(
         verdicts, failure=failure, ratio=max(near.values(), default=0.0),
         ratios=near if len(near) > 1 else {},
     )  # fmt: skip
-    return report if operator.forward is None else charged(report, every)
+    return report if operator.forward is None else attributed(report, every)
 
 
 def run_of(

@@ -279,7 +279,7 @@ def outside(operator: Operator, claims: Declaration, case: Case) -> str:
     for name in case.tensors:
         if not in_domain(case, name):
             return f"{name} is not {operator.tensors[name].describe()}"
-    if not operator.admits(case, claims):
+    if not operator.accepts(case, claims):
         shapes = ", ".join(
             f"{n} {s.dtype}{list(s.shape)}" for n, s in case.tensors.items()
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.event import Event, KernelProof, Proven, ProvenProperty
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CHARGED, VALUE_KINDS, Kind
+from kfuzz.core.verdict import ATTRIBUTED, VALUE_KINDS, Kind
 from kfuzz.engine.search.campaign import Keep
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.execution.launches.building import NotCompiledError
@@ -764,7 +764,7 @@ class Examined:
                 continue
             symptom = found.signature(self._kernel.name).symptom
             for finding in self._kernel.findings.values():
-                if finding.signature.symptom == symptom and finding.state in CHARGED:
+                if finding.signature.symptom == symptom and finding.state in ATTRIBUTED:
                     self._refuted[example.property] = finding.id
 
     def applied(self, proof: KernelProof) -> KernelProof:

@@ -30,7 +30,7 @@ from kfuzz.strategies.parameters import IndexParameter, ignored_index
 # Cases whose launches are captured: those of a search, and larger ones.
 
 DRAWN: Final = 96
-GROWN: Final = 120
+EXTENDED: Final = 120
 
 # Around the sizes at which wrappers choose another block, and between them.
 _SIZES: Final = (
@@ -85,15 +85,15 @@ def far(kernel: BoundKernel, templates: Sequence[Case]) -> Iterator[Case]:
             )
             wide = replace(spec, strides=strides, offset=offset)
             made = case.with_tensor(name, wide)
-            if claims.reaches(wide.span) and kernel.operator.admits(made, claims):
+            if claims.reaches(wide.span) and kernel.operator.accepts(made, claims):
                 yield made
                 found += 1
         if found >= _FAR:
             return
 
 
-def grown(
-    kernel: BoundKernel, templates: Sequence[Case], count: int = GROWN
+def extended(
+    kernel: BoundKernel, templates: Sequence[Case], count: int = EXTENDED
 ) -> Iterator[Case]:
     """Yield cases like others, with sizes of any order; no memory could hold some.
 
@@ -159,7 +159,7 @@ def resized(kernel: BoundKernel, case: Case, sizes: dict[str, int]) -> Case | No
         if not 0 < tensors[name].span <= _MOST:
             return None
     made = replace(case, tensors=tensors)
-    return made if kernel.operator.admits(made, kernel.declaration) else None
+    return made if kernel.operator.accepts(made, kernel.declaration) else None
 
 
 # Launches that are proved together: of one Triton kernel, alike but for numbers.
@@ -330,7 +330,7 @@ class Sampling:
         plain = drawn(self._kernel)
         self._free = self._unchecked(plain)
         configs = 1
-        every = (*plain, *far(self._kernel, plain), *grown(self._kernel, plain))
+        every = (*plain, *far(self._kernel, plain), *extended(self._kernel, plain))
         for number, case in enumerate(every):
             if time.process_time() > self._until and self.calls:
                 break

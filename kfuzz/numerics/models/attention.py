@@ -440,7 +440,7 @@ def _weighted(
         torch.where(void, 0.0, error),
         classes=admitted,
         ambiguous=classes.ambiguous,
-        undecidable=unsure.expand_as(out),
+        undecided=unsure.expand_as(out),
     )
     return {"y": made, "lse": _log_sum(problem, scores, top, divisor, r, bare)}
 
@@ -474,7 +474,7 @@ def _log_sum(
         .squeeze(-1)
         .to(torch.uint8),
         ambiguous=scores.ambiguous_rows.squeeze(-1),
-        undecidable=(scores.unsure_rows & ~nan).squeeze(-1),
+        undecided=(scores.unsure_rows & ~nan).squeeze(-1),
         output=FORMATS["float32"],
     )
 

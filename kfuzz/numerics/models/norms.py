@@ -248,7 +248,7 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
     return around(
         problem, result, error,
         ambiguous=ambiguous.expand_as(x),
-        undecidable=unclear,
+        undecided=unclear,
     )  # fmt: skip
 
 

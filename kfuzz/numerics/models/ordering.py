@@ -79,24 +79,24 @@ def accepted(
     found = ordered(problem, descending=descending)
     count = found.index.shape[dim] if count is None else count
     low = high = found.index.to(torch.float64)
-    undecidable = found.blurred
+    undecided = found.blurred
     if problem.declaration.ties == "any":
         low, high = (_among_equals(found, dim, end) for end in ("amin", "amax"))
-        undecidable = torch.zeros_like(found.blurred)
+        undecided = torch.zeros_like(found.blurred)
 
     def first(t: Tensor) -> Tensor:
         return t.narrow(dim, 0, count)
 
     return {
         "values": around(
-            problem, first(found.values), 0.0, undecidable=first(found.blurred)
+            problem, first(found.values), 0.0, undecided=first(found.blurred)
         ),
         "indices": between(
             problem,
             first(found.index.to(torch.float64)),
             first(low),
             first(high),
-            undecidable=first(undecidable),
+            undecided=first(undecided),
             output=INTEGERS["int64"],
         ),
     }

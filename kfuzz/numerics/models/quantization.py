@@ -133,7 +133,7 @@ def quantized(problem: Problem, codes: Format, peak: float) -> dict[str, Accepta
     classes = torch.where(amax.isnan(), NAN, classes).to(torch.uint8)
     s = between(
         problem, amax / peak, scale.low, scale.high,
-        classes=classes, undecidable=flushed, output=FORMATS["float32"],
+        classes=classes, undecided=flushed, output=FORMATS["float32"],
     )  # fmt: skip
 
     known = usual & ~flushed
@@ -146,7 +146,7 @@ def quantized(problem: Problem, codes: Format, peak: float) -> dict[str, Accepta
     lost = (amax.isnan() | flushed).unsqueeze(-1) | torch.isinf(x)
     made = between(
         problem, reference, q.low, q.high,
-        undecidable=lost.expand_as(x),
+        undecided=lost.expand_as(x),
         ambiguous=limited.unsqueeze(-1).expand_as(x),
         output=codes,
     )  # fmt: skip

@@ -170,9 +170,9 @@ def linear(problem: Problem) -> dict[str, Acceptance]:
     for n, (decay, alpha) in zip(s.steps, s.decays(), strict=True):
         w, a, c = decay.unsqueeze(-1), alpha.unsqueeze(-1), s.relative(n + 1)
         k, v, q = s.k[..., n, :, None], s.v[..., n, None, :], s.q[..., n, :]
-        grown = k.abs() * v.abs()
-        value, size = w * value + k * v, w * size + grown
-        whole, of_v = whole + grown, of_v + s.v[..., n, :].abs()
+        extended = k.abs() * v.abs()
+        value, size = w * value + k * v, w * size + extended
+        whole, of_v = whole + extended, of_v + s.v[..., n, :].abs()
         of_k = of_k + s.k[..., n, :].abs()
         relative = size * ((1 + a) * (1 + c) - 1)
         lost = 3 * (n + 1) * single + single * whole
@@ -206,7 +206,7 @@ def delta(problem: Problem) -> dict[str, Acceptance]:
     whole, of_u, parts = bound, torch.zeros_like(bound), bound
     root = math.sqrt(max(s.k.shape[-1], 1))
     # What the inverse of a chunk's triangular system, and its products with keys, hold.
-    grown = torch.zeros_like(bound)
+    extended = torch.zeros_like(bound)
     keys = s.k.abs()
     if keys.shape[-2]:
         met = (keys * keys.amax(-2, keepdim=True)).sum(-1).amax(-1)
@@ -240,11 +240,11 @@ def delta(problem: Problem) -> dict[str, Acceptance]:
         lost = root * (stored * (1 + whole) + 2 * single) + stored * of_u
         meets = off + c * bound + root * (stored + single * (whole + of_u))
         errors.append(length * meets + lost)
-        given, inverse = beta.abs() * v.abs(), strength * grown
+        given, inverse = beta.abs() * v.abs(), strength * extended
         parts = through * parts + norm * given
-        grown = through * grown + norm * (1 + strength)
+        extended = through * extended + norm * (1 + strength)
         reach = s.late * length * (bound + parts + off)
-        over = (reach > _SINGLE.max_finite / 2) | ~(parts + grown < math.inf)
+        over = (reach > _SINGLE.max_finite / 2) | ~(parts + extended < math.inf)
         largest = bound + given + strength * parts + off + inverse
         sizes.append(torch.where(over, math.inf, largest))
         last = off + c * bound + root * stored * of_u
@@ -320,10 +320,10 @@ def _accepted(
     return {
         "y": around(
             s.problem, ys[0], ys[1], classes=classes, ambiguous=ys[2],
-            undecidable=ys[3],
+            undecided=ys[3],
         ),
         "final_state": around(
-            s.problem, final, state_error, undecidable=unknown,
+            s.problem, final, state_error, undecided=unknown,
             ambiguous=over.unsqueeze(-2).expand_as(state), output=_SINGLE,
         ),
     }  # fmt: skip

@@ -87,13 +87,13 @@ def routed(problem: Problem) -> dict[str, Acceptance]:
     unsure = (~p.plain).expand_as(value)
     weights = between(
         problem, value, torch.minimum(low, value), torch.maximum(high, value),
-        undecidable=unsure, output=_SINGLE,
+        undecided=unsure, output=_SINGLE,
     )  # fmt: skip
     index = x.sort(dim=-1, descending=True, stable=True).indices[..., :k].double()
     last = torch.full_like(index, max(x.shape[-1] - 1, 0))
     indices = between(
         problem, index, torch.zeros_like(index), last,
-        undecidable=unsure, output=INTEGERS["int64"],
+        undecided=unsure, output=INTEGERS["int64"],
     )  # fmt: skip
     return {"weights": weights, "indices": indices}
 
@@ -224,5 +224,5 @@ def _filtered(
     reference = torch.where(gone, -math.inf, x)
     return around(
         problem, reference, 0.0, classes=classes.to(torch.uint8),
-        undecidable=(~plain).expand_as(x),
+        undecided=(~plain).expand_as(x),
     )  # fmt: skip

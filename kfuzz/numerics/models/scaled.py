@@ -126,7 +126,7 @@ def _scaled(
         error,
         classes=classes_of(total),
         ambiguous=over & ~odd,
-        undecidable=unsure,
+        undecided=unsure,
     )
 
 
@@ -183,5 +183,5 @@ def of_nibbles(problem: Problem, codes: Tensor, zero: Tensor) -> Acceptance:
         made.error + more,
         classes=made.admitted,
         ambiguous=made.classes.ambiguous | beyond,
-        undecidable=unsure,
+        undecided=unsure,
     )

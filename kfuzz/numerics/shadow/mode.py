@@ -542,20 +542,20 @@ def _accepted(
     problem: Problem, made: _Shaded, factor: float, unknown: tuple[str, ...]
 ) -> Acceptance:
     reference = made.value.to(torch.float64)
-    vague, limited = ~torch.isfinite(made.error), made.limited > 0
-    width = torch.where(vague, 0.0, factor * made.error)
+    undecided, limited = ~torch.isfinite(made.error), made.limited > 0
+    width = torch.where(undecided, 0.0, factor * made.error)
     if problem.attribution:
         # What a narrower arithmetic leaves open is not explained by it.
-        vague, limited = torch.zeros_like(vague), torch.zeros_like(limited)
+        undecided, limited = torch.zeros_like(undecided), torch.zeros_like(limited)
     output, exact = None, None
     if not made.value.is_floating_point():
         output = WHOLE[str(made.value.dtype).removeprefix("torch.")]
         exact = made.value.to(torch.int64)
     accepted = around(
-        problem, reference, width, ambiguous=limited & ~vague, undecidable=vague,
+        problem, reference, width, ambiguous=limited & ~undecided, undecided=undecided,
         output=output,
     )  # fmt: skip
-    named = unknown if unknown and bool(vague.any()) else ()
+    named = unknown if unknown and bool(undecided.any()) else ()
     return replace(accepted, safety=factor, unknown=named, exact=exact)
 
 

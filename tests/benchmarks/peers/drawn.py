@@ -72,7 +72,7 @@ def inputs_of(
         indices: the strategy of an argument of integers below a bound.
         limits: of the sizes.
     """
-    sizes = draw(sizes_of(subject, limits).filter(subject.admits))
+    sizes = draw(sizes_of(subject, limits).filter(subject.accepts))
     dtype = draw(st.sampled_from(subject.dtypes))
     made = []
     for p in subject.parameters.values():

@@ -31,7 +31,7 @@ def _sizes(subject: Subject, seed: int) -> list[Sizes]:
         Sizes(s[:leading], dict(zip(subject.names, s[leading:], strict=True)))
         for s in shapes
     )
-    return [sizes for sizes in every if subject.admits(sizes)]
+    return [sizes for sizes in every if subject.accepts(sizes)]
 
 
 def _arguments(

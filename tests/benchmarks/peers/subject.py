@@ -120,14 +120,14 @@ class Subject:
             return tuple(every)
         return tuple(d for d in every if {d, d + rank} & set(declared))
 
-    def admits(self, sizes: Sizes) -> bool:
+    def accepts(self, sizes: Sizes) -> bool:
         """Whether the operator is defined for sizes, of which some may be 0."""
         operator = self.kernel.operator
         if not self.dims(sizes):
             return False
         known = {n: v for n, v in self._scalars(0).items() if type(v) is int}
         known |= sizes.named
-        if not all(c.admits(known) for c in self._classes if c.names <= known.keys()):
+        if not all(c.accepts(known) for c in self._classes if c.names <= known.keys()):
             return False
         if 0 not in (*sizes.lead, *sizes.named.values()):
             return True

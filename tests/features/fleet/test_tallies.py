@@ -79,9 +79,9 @@ def test_a_unit_that_compared_all_stands_for_one_that_had_nothing() -> None:
 
 def test_a_violation_that_does_not_count_leaves_no_green_run() -> None:
     """Of a quarantined device: what the unit held for enough is gone."""
-    charged = finding()
-    crashed = finished(charged, contracts=UNDECIDED, compared=Compared())
-    assert together(crashed, findings=(charged,))[1] is ExitCode.VIOLATION
+    attributed = finding()
+    crashed = finished(attributed, contracts=UNDECIDED, compared=Compared())
+    assert together(crashed, findings=(attributed,))[1] is ExitCode.VIOLATION
     for units in ((crashed,), (crashed, NOTHING), (crashed, crashed)):
         made, code = together(*units)
         assert made.uncompared

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.core.verdict import CHARGED
+from kfuzz.core.verdict import ATTRIBUTED
 from kfuzz.features.lab.grade.statement import Statement, read_statement
 from kfuzz.features.lab.grade.statement_text import (
     Outcome,
@@ -41,9 +41,9 @@ def test_every_finding_in_a_kept_statement_is_a_listed_defect(
     name: str, statements: dict[str, Statement]
 ) -> None:
     for kernel in statements[name].kernels:
-        charged = [f for f in kernel.findings if f.state in CHARGED]
-        assert [f.message for f in charged if not f.listed] == []
-        if charged:
+        attributed = [f for f in kernel.findings if f.state in ATTRIBUTED]
+        assert [f.message for f in attributed if not f.listed] == []
+        if attributed:
             assert standing_of(statements[name], kernel).level < 3
 
 

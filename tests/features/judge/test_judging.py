@@ -18,7 +18,7 @@ from kfuzz.features.judge.kernelbench.reference import Reference
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
 from kfuzz.features.judge.sandbox.contain import Limits
-from kfuzz.features.judge.sandbox.meeting import Circumstances
+from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.sandbox import Phases
 from kfuzz.features.judge.sandbox.terms import Containment
 from kfuzz.features.judge.sandbox.wire import WORDS, leaves
@@ -43,7 +43,7 @@ class Here:
         self.recording = Recording()
         self.kernel = SimpleNamespace(
             words={name: () for name in WORDS},
-            circumstances=Circumstances(),
+            perturbations=Perturbations(),
         )  # fmt: skip
         self.sandbox = SimpleNamespace(
             containment=Containment(()), cut_off=0, phases=Phases("build"),

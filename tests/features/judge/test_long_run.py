@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kfuzz.core.verdict import CaseReport, Failure, Kind
 from kfuzz.features.judge.candidate import Recorded, long_run
-from kfuzz.features.judge.sandbox.meeting import Circumstances
+from kfuzz.features.judge.sandbox.meeting import Perturbations
 
 WRONG = Failure("K-VAL-01", Kind.VALUE, "wrong")
 LATE = 400
@@ -75,7 +75,7 @@ def test_an_argument_that_a_call_changes_is_judged(late: int) -> None:
 
 def test_no_seed_changes_how_many_threads_a_call_meets() -> None:
     """A sum in another order would pass for a result that follows the seed."""
-    around = Circumstances(3)
+    around = Perturbations(3)
     for x in torch.rand(40, 4, 4):
         around.begin()
         met = [around.of(seed, [x]) for seed in range(8)]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kfuzz.app import main
-from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, Verdict
 from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge import procedure as engine
 from kfuzz.features.judge.candidate import Candidate
@@ -81,7 +81,7 @@ def some(names: Iterable[str]) -> list[Any]:
 def test_a_cheat_is_falsified(name: str, zygote: Zygote, tmp_path: Path) -> None:
     made = judged(*cheat(name), zygote, tmp_path)
     assert made.verdict is Verdict.VIOLATES, made
-    [finding] = [f for f in made.findings if f.state in CHARGED]
+    [finding] = [f for f in made.findings if f.state in ATTRIBUTED]
     assert finding.signature.contract in CHEATS[name], finding.failure.message
 
 
@@ -108,9 +108,9 @@ def test_library_calls_are_told_and_charged_on_demand(
         told = judged(*files, zygote, tmp_path, max_cases=20)
         assert told.verdict is Verdict.CONFORMS
         assert operator in told.operators
-        charged = judged(*files, zygote, tmp_path, own_kernels_only=True)
-        assert charged.verdict is Verdict.VIOLATES
-        assert charged.findings[0].signature.contract == "K-OWN-01"
+        attributed = judged(*files, zygote, tmp_path, own_kernels_only=True)
+        assert attributed.verdict is Verdict.VIOLATES
+        assert attributed.findings[0].signature.contract == "K-OWN-01"
 
 
 @pytest.mark.slow

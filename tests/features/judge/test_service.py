@@ -99,8 +99,10 @@ def test_verdicts_on_what_is_no_violation(judge: kfuzz.Judge, relu: Task) -> Non
     assert (broken.verdict, broken.reward) == (Ruling.ERROR, 0.0)
     assert "SyntaxError" in broken.reason
     assert str(judge._home) not in broken.reason
-    vague = judge.task(RELU.replace("x.relu()", "torch.zeros_like(x)"), entry="relu")
-    dropped = of("return x", vague)
+    undecided = judge.task(
+        RELU.replace("x.relu()", "torch.zeros_like(x)"), entry="relu"
+    )
+    dropped = of("return x", undecided)
     assert (dropped.verdict, dropped.reward) == (Ruling.UNDER_SPECIFIED, None)
     assert "the same for every input" in dropped.reason
 

@@ -17,7 +17,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.event import KernelFinished, Notice
 from kfuzz.core.finding import Target
-from kfuzz.core.verdict import CHARGED
+from kfuzz.core.verdict import ATTRIBUTED
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.report.finding_view import finding_lines, view
@@ -114,7 +114,7 @@ def check(
                     told.append(event.message)
                 case KernelFinished():
                     for finding in event.findings:
-                        if finding.state in CHARGED:
+                        if finding.state in ATTRIBUTED:
                             shown = view(Shown(finding.target.name, finding, ""), "")
                             lines = [*finding_lines(shown), f"seed {seed}"]
                             raise AssertionError("\n".join(lines))

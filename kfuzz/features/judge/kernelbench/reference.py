@@ -397,7 +397,7 @@ class Auditor:
             )
         accumulator, faults = self._inaccurate(notes)
         if not faults:
-            faults = self._vague()
+            faults = self._undecided()
         if not (modeless := self._modeless()):
             notes.append("not tried in evaluation mode, where the reference differs")
         made = self._made(faults, notes)
@@ -432,7 +432,7 @@ class Auditor:
         if _same(one, other):
             return ""
         accepted = self._accepted(_SEEDS[0], self._declared)
-        decided = not any(bool(a.undecidable.any()) for a in accepted.values())
+        decided = not any(bool(a.undecided.any()) for a in accepted.values())
         missed = any(misses(accepted, y, self._reference) for y in (one, other))
         if decided and not missed:
             return ""  # sums in another order
@@ -578,15 +578,15 @@ class Auditor:
             for part, training in built.items():
                 part.training = training
 
-    def _vague(self) -> list[str]:
+    def _undecided(self) -> list[str]:
         """Return why wrong results would pass at the file's own values."""
         one, other = (self._accepted(s, self._declared) for s in _SEEDS)
-        whole = {n: a for n, a in one.items() if a.undecidable.numel()}
-        vague = {n: a for n, a in whole.items() if bool(a.undecidable.all())}
-        if vague or not whole:
-            named = dict.fromkeys(u for a in vague.values() for u in a.unknown)
+        whole = {n: a for n, a in one.items() if a.undecided.numel()}
+        undecided = {n: a for n, a in whole.items() if bool(a.undecided.all())}
+        if undecided or not whole:
+            named = dict.fromkeys(u for a in undecided.values() for u in a.unknown)
             why = f"no error rule for {', '.join(named)}" if named else "overflow"
-            which = f" {', '.join(vague)}" if len(one) > 1 else ""
+            which = f" {', '.join(undecided)}" if len(one) > 1 else ""
             return [f"no bound is known for its result{which}: {why}"]
         first, second = (self._run(self._data[s]) for s in _SEEDS)
         zeros = tuple(map(torch.zeros_like, first))

@@ -102,7 +102,7 @@ def shapes_of(form: Form, inputs: Inputs | None = None) -> Shapes:
             group = _Group(group.slots | other.slots, max(group.step, other.step))
         groups.append(group)
         known |= group.slots
-    kept = [g for g in groups if asked.grown(g.slots, g.step)]
+    kept = [g for g in groups if asked.extended(g.slots, g.step)]
     for group in kept:
         group.least = _least(group, asked)
     made = _named(form.samples, kept, slots, asked.late)
@@ -157,7 +157,7 @@ class _Asked:
         """Return the benchmarked size of a dimension."""
         return self.form.samples[slot[0]].shape[slot[1]]
 
-    def grown(self, slots: frozenset[Slot], by: int) -> bool:
+    def extended(self, slots: frozenset[Slot], by: int) -> bool:
         """Whether dimensions may be larger by some, all together."""
         return self.takes({slot: self.size(slot) + by for slot in slots})
 
@@ -200,7 +200,7 @@ def small_sizes(shapes: Shapes, scale: int = 1) -> dict[str, int] | None:
     """Return small sizes, different where they may be; None if none are found."""
     small = enumerate(shapes.free)
     sizes = shapes.at_least({n: _SMALL[i % len(_SMALL)] * scale for i, n in small})
-    return sizes if ShapeClass(shapes.shape_class).admits(sizes) else None
+    return sizes if ShapeClass(shapes.shape_class).accepts(sizes) else None
 
 
 def runs(
@@ -260,15 +260,15 @@ def _group_of(slot: Slot, slots: Sequence[Slot], asked: _Asked) -> _Group | None
     may_vary = [s for s in slots if s not in asked.inputs.fixed]
     alike = frozenset(s for s in may_vary if asked.size(s) == size) | {slot}
     for step in (1, *(m for m in _MULTIPLES if size % m == 0)):
-        if asked.grown(frozenset({slot}), step):
+        if asked.extended(frozenset({slot}), step):
             return _Group(frozenset({slot}), step)
         # One of its size that never varies spoils them all: pairs come first.
         tied = [frozenset({slot, s}) for s in sorted(alike - {slot})] + [alike]
         for slots_of in tied if len(alike) > 1 else ():
-            if not asked.grown(slots_of, step):
+            if not asked.extended(slots_of, step):
                 continue
             for other in sorted(slots_of - {slot}):  # none that can be left out
-                if asked.grown(slots_of - {other}, step):
+                if asked.extended(slots_of - {other}, step):
                     slots_of -= {other}
             return _Group(slots_of, step)
     return None

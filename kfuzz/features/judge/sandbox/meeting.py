@@ -69,7 +69,7 @@ class Surroundings:
 PLAIN: Final = Surroundings()
 
 
-class Circumstances:
+class Perturbations:
     """Draws what calls meet.
 
     Args:
@@ -141,7 +141,7 @@ def _sampled(tensor: Tensor) -> int:
     return hashed(f"{tuple(tensor.shape)} {data.hex()}")
 
 
-# The child's side of `circumstances`: generators are set, clocks are shifted.
+# The child's side of `perturbations`: generators are set, clocks are shifted.
 #
 # Clocks are shifted where Python looks at them, in the module `time`. Whatever asks the
 # system sees the true ones: `datetime.now`, times of files, ctypes, other programs.

@@ -57,7 +57,7 @@ from kfuzz.features.judge.sandbox.contain import (
     scrubbed,
 )
 from kfuzz.features.judge.sandbox.hiding import NAMED, program
-from kfuzz.features.judge.sandbox.meeting import PLAIN, Circumstances, Surroundings
+from kfuzz.features.judge.sandbox.meeting import PLAIN, Perturbations, Surroundings
 from kfuzz.features.judge.sandbox.supervisor import SERVE
 from kfuzz.features.judge.sandbox.terms import Containment, Entry, Measures
 from kfuzz.features.judge.sandbox.wire import (
@@ -733,14 +733,14 @@ class RemoteKernel:
     Args:
         sandbox: where the entry runs; the caller opens and closes it.
         nesting: how results are to be nested, as `results.nesting` says it.
-        circumstances: draws what surrounds each call; fresh ones by default.
+        perturbations: draws what surrounds each call; fresh ones by default.
 
     Attributes:
         predicted: seconds that a call is expected to take, at most what calls took.
         calls: calls that returned.
         late: calls after which results still changed.
         words: what the child said that it did in any call, as of `WORDS`.
-        circumstances: what draws what surrounds each call.
+        perturbations: what draws what surrounds each call.
     """
 
     def __init__(
@@ -748,10 +748,10 @@ class RemoteKernel:
         sandbox: Sandbox,
         *,
         nesting: str = "",
-        circumstances: Circumstances | None = None,
+        perturbations: Perturbations | None = None,
     ) -> None:
         self.sandbox = sandbox
-        self.circumstances = circumstances or Circumstances()
+        self.perturbations = perturbations or Perturbations()
         self._nesting = nesting
         self.predicted = 0.0
         self.calls = 0
@@ -798,8 +798,8 @@ class RemoteKernel:
             KernelEnded: it ended instead of answering.
         """
         if not self.sandbox.alive:
-            self.circumstances.renew()
-        around = self.circumstances.of(seed, [*tensors, *named.values()])
+            self.perturbations.renew()
+        around = self.perturbations.of(seed, [*tensors, *named.values()])
         time.sleep(around.pause)
         for attempt in range(2):
             try:

@@ -20,7 +20,7 @@ import torch
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, Verdict
 from kfuzz.execution.device.backends import resolve
 from kfuzz.execution.processes.child import Zygote
 from kfuzz.execution.processes.wire import Message
@@ -192,20 +192,20 @@ class Worker:
 
 def _answer(made: Judgement, *, keeps: bool) -> Message:
     """Return a judgement as the campaign's side of this process reads it."""
-    charged = [f for f in made.findings if f.state in CHARGED]
+    attributed = [f for f in made.findings if f.state in ATTRIBUTED]
     ruling = Ruling(str(made.verdict))
     if made.cut_off:
         ruling = Ruling.TIME_OUT
     elif ruling is Ruling.VIOLATES and made.on_finite is Verdict.CONFORMS:
         ruling = Ruling.CONFORMS_ON_FINITE
     found = None
-    if charged and made.verdict is Verdict.VIOLATES:
+    if attributed and made.verdict is Verdict.VIOLATES:
         told = (
             f
-            for f in charged
+            for f in attributed
             if made.reason.startswith(f"{f.signature.contract}: {f.failure.message}")
         )
-        found = _in_short(next(told, charged[0]), made.paths if keeps else {})
+        found = _in_short(next(told, attributed[0]), made.paths if keeps else {})
     return {
         "verdict": str(ruling),
         "reason": made.reason,

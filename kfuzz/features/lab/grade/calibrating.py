@@ -32,7 +32,7 @@ from kfuzz.core.statement import (
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors, streamed
-from kfuzz.engine.workers.runner import charged, is_fault, runner_of
+from kfuzz.engine.workers.runner import attributed, is_fault, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
@@ -116,7 +116,7 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
     kernel, until = entry.load(), entry.witness.contract
     cases = share(entry, cases)
     found = Found()
-    most = DIAGNOSED_FOR_CLASS if until in _TOLD_APART else DIAGNOSED
+    most = DIAGNOSED_FOR_CLASS if until in _DISTINGUISHED else DIAGNOSED
     stopped: list[Stopped] = []  # Hypothesis would take it for a failure
     symptoms: Counter[tuple[object, ...]] = Counter()
 
@@ -139,7 +139,7 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
                 symptoms[symptom] += 1
                 times = symptoms[symptom]
                 diagnosed = times <= most or times & (times - 1) == 0
-                if diagnosed and failure.contract in _TOLD_APART:
+                if diagnosed and failure.contract in _DISTINGUISHED:
                     failure = judge(case, Depth.FULL).failure or failure
                 found.contracts.setdefault(failure.contract, failure.message)
         except Stopped as why:
@@ -161,7 +161,7 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
     return found
 
 
-_TOLD_APART: Final = frozenset(
+_DISTINGUISHED: Final = frozenset(
     c.id for c in ATTRIBUTION if c.provisional and not c.of_gradients
 )
 
@@ -324,7 +324,7 @@ class Pool:
                 raise Stopped
             report = runner.judge(case, depth)
             located = runner.locate(case) if is_fault(report) else None
-            return report if located is None else charged(report, located[1])
+            return report if located is None else attributed(report, located[1])
 
         functional = False
         try:

@@ -20,7 +20,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.core.finding import host_fingerprint
-from kfuzz.core.verdict import CHARGED, Evidence, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, Evidence, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.features.lab.grade.statement import KernelStatement, Statement
 from kfuzz.features.lab.grade.statement_text import (
@@ -383,7 +383,7 @@ def _sampled(
         if kernel.source != certified[kernel.kernel].source:
             write(f"REFUSED {kernel.kernel}: its code is another than certified\n")
             return ExitCode.VIOLATION
-        broken = [f for f in kernel.findings if f.state in CHARGED]
+        broken = [f for f in kernel.findings if f.state in ATTRIBUTED]
         decided = sum(graded.decided for graded in kernel.contracts.values())
         write(
             f"sample    {kernel.kernel}: {kernel.cases} cases with seed {seed}, "
@@ -506,7 +506,7 @@ def result_of(statement: Statement) -> str:
     weak = statement.interrupted or not statement.kernels
     for kernel in statement.kernels:
         verdicts = {graded.verdict for graded in kernel.contracts.values()}
-        confirmed = any(fault.state in CHARGED for fault in kernel.findings)
+        confirmed = any(fault.state in ATTRIBUTED for fault in kernel.findings)
         if confirmed or Verdict.VIOLATES in verdicts:
             return "FAILED"
         thin = kernel.tried is not None and kernel.tried.evidence is Evidence.THIN

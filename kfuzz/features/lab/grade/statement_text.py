@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.codec import encode
 from kfuzz.core.statement import Graded, Soundness
-from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, Verdict
 from kfuzz.features.lab.grade.statement import (
     Fault,
     Instrument,
@@ -129,7 +129,7 @@ def standing_of(statement: Statement, kernel: KernelStatement) -> Standing:
 
 def is_judged(kernel: KernelStatement) -> bool:
     """Whether values of a kernel were compared, where the statement asks for it."""
-    if any(fault.state in CHARGED for fault in kernel.findings):
+    if any(fault.state in ATTRIBUTED for fault in kernel.findings):
         return True
     every = kernel.contracts
     if not kernel.cases:
@@ -329,7 +329,7 @@ def _rest(statement: Statement) -> list[Section]:
 
 
 def _found(fault: Fault) -> str:
-    state = "" if fault.state in CHARGED else f" ({fault.state}: not counted)"
+    state = "" if fault.state in ATTRIBUTED else f" ({fault.state}: not counted)"
     listed = " (a listed defect)" if fault.listed else ""
     text = f"{fault.contract} {fault.kind}{listed}{state}: {fault.message}"
     return f"{one_line(text)}; {fault.id}"
@@ -557,7 +557,7 @@ def _difference(
         broken, where = (here, this) if mine else (there, other)
         shown = f"{broken.kernel} violates it"
         for fault in broken.findings:
-            if fault.contract == name and fault.state in CHARGED:
+            if fault.contract == name and fault.state in ATTRIBUTED:
                 shown = fault.message + (" (a listed defect)" if fault.listed else "")
                 break
         why = f"{name} arbitrates against {where.device}: {shown}"

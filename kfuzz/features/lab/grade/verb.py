@@ -34,7 +34,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
 from kfuzz.core.statement import Calibration, Outcome
-from kfuzz.core.verdict import CHARGED, State, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.features.lab.grade.statement import Statement, read_statement
 from kfuzz.report.files import require_writable, write_or_raise
@@ -245,7 +245,7 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
     """
     from kfuzz.features.lab.grade.statement_text import is_judged
 
-    faults = [f for k in statement.kernels for f in k.findings if f.state in CHARGED]
+    faults = [f for k in statement.kernels for f in k.findings if f.state in ATTRIBUTED]
     if not fail_on_known:
         faults = [f for f in faults if f.state is not State.KNOWN and not f.listed]
     graded = [g for k in statement.kernels for g in k.contracts.values()]

@@ -49,8 +49,8 @@ _TINY: Final = 2.0
 def _sigmoid(x: float) -> float:
     if x >= 0:
         return 1 / (1 + math.exp(-x))
-    grown = math.exp(x)
-    return grown / (1 + grown)
+    extended = math.exp(x)
+    return extended / (1 + extended)
 
 
 def _gelu(x: float) -> float:
@@ -297,7 +297,7 @@ def _asked(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
     low, least = least_normal(adder.output), least_subnormal(adder.output)
     data_low = least_normal(subject.dtype)
     data_least = least_subnormal(subject.dtype)
-    for terms in sorted(m for m in lengths if subject.admits(m)):
+    for terms in sorted(m for m in lengths if subject.accepts(m)):
         divisor = float(adder.divisor(terms))
 
         def one(

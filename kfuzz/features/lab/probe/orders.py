@@ -278,7 +278,7 @@ def ladder(subject: Subject) -> list[int]:
     fit = [
         n
         for n in _LADDER
-        if n <= subject.most_terms and _terms(subject, n) and subject.admits(n)
+        if n <= subject.most_terms and _terms(subject, n) and subject.accepts(n)
     ]
     if not fit:
         raise Inapplicable(f"no sums of {subject.dtype} in its domain show their order")

@@ -21,7 +21,7 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.verdict import CHARGED, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, Verdict
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.engine.search.record import Record
@@ -200,7 +200,7 @@ class Probing:
                 f for f in turns.findings.values() if f.signature.symptom == symptom
             ]
             for found in same:
-                if found.state in CHARGED:
+                if found.state in ATTRIBUTED:
                     return replace(reading, finding=found.id)
             if failure and same:
                 reason = f"{same[0].id} is {same[0].state}"

@@ -179,7 +179,7 @@ class Machine:
     def _first(self, cases: Iterable[Case]) -> Case | None:
         """Return the first case in the kernel's domain."""
         operator, claims = self.kernel.operator, self.kernel.declaration
-        return next((c for c in cases if operator.admits(c, claims)), None)
+        return next((c for c in cases if operator.accepts(c, claims)), None)
 
     def _case(self, tensors: Mapping[str, TensorSpec], **scalars: Scalar) -> Case:
         """Return a case with the tensors and scalars that the kernel takes."""
@@ -662,7 +662,7 @@ class Subject:
                     raise
             count = (count + 1) // 2
 
-    def admits(self, n: int) -> bool:
+    def accepts(self, n: int) -> bool:
         """Whether sums of n terms lie in the kernel's domain."""
         try:
             self.case(n, [Row()])
@@ -679,7 +679,7 @@ class Subject:
         """
         self.adder  # noqa: B018 - it says why there is none
         for n in sizes:
-            if self.admits(n):
+            if self.accepts(n):
                 return n
         raise Unobserved(f"no sums of {SIZES[0]} terms or more lie in its domain")
 

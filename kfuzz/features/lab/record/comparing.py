@@ -253,7 +253,7 @@ _MOST, _MOST_OF_PAGE = 50, 1_000
 _TEMPLATE: Final = Path(__file__).parent / "page.html"
 # Classes of the reports' style: a share of a row, and of it what is reported.
 _SHARES: Final = ("w0", "w1", "w2", "w3")
-_CHARGED: Final = ("x1", "x2", "x3")
+_ATTRIBUTED: Final = ("x1", "x2", "x3")
 
 
 def text(made: Compared) -> str:
@@ -320,5 +320,5 @@ def _level(count: int, of: int, told: Told) -> str:
         return ""
     if told in IDLE:
         return "u"
-    levels = _CHARGED if told in FAULTS else _SHARES
+    levels = _ATTRIBUTED if told in FAULTS else _SHARES
     return levels[min(count * len(levels) // of, len(levels) - 1)]

@@ -300,7 +300,7 @@ def drawn(kernel: BoundKernel, count: int, seed: int) -> list[Case]:
 
     def take(case: Case) -> None:
         plain = replace(case, edge=NOWHERE, config=None)
-        if len(found) < count and kernel.operator.admits(plain, kernel.declaration):
+        if len(found) < count and kernel.operator.accepts(plain, kernel.declaration):
             found.setdefault(key_of(plain), plain)
 
     # From bytes: what Hypothesis draws from a seed depends on the modules loaded.
@@ -369,7 +369,7 @@ def recorded(
         for case in cases():
             if stopped():
                 raise Stopped
-            if kernel.operator.admits(case, kernel.declaration):
+            if kernel.operator.accepts(case, kernel.declaration):
                 entries.append(_entry(kernel, runner, case))
         if not entries:
             problem = "its declaration allows none of the cases"

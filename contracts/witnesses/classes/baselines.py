@@ -79,5 +79,5 @@ for _base in declared("cpu", torch.__version__).values():
         _made = spoilt(_base, _change(_base))
         kernel(_operator, name=_name, **_made.claims)(_made.function)
         WITNESSES.append(
-            Witness(_name, "classes.impostors", "", _base.shapes, _base.dtype)
+            Witness(_name, "classes.baselines", "", _base.shapes, _base.dtype)
         )
