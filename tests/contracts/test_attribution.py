@@ -102,7 +102,7 @@ def one_group_for_all(
 
 
 @pytest.mark.parametrize(
-    ("function", "family", "charge"),
+    ("function", "family", "attribution"),
     [
         (one_pass_groups, "offset", "C-PRC-02"),
         (one_group_for_all, "randn", "K-VAL-01"),

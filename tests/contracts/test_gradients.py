@@ -558,7 +558,7 @@ def test_the_steps_of_an_oracle_may_follow_values() -> None:
         apart = model(alone(posed, i))["dx"]
         row = [x[i] for x in tensors.values()]
         assert torch.equal(apart.reference[0], product(*row)[0])
-        for part in ("reference", "low", "high", "ambiguous", "undecidable"):
+        for part in ("reference", "low", "high", "ambiguous", "undecided"):
             assert torch.equal(getattr(together, part)[i], getattr(apart, part)[0])
         assert not bool(apart.undecided.any())
 

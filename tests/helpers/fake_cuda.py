@@ -42,8 +42,6 @@ class FakeDevice:
         launches: name, grid, block, arguments and shared bytes of each launch.
     """
 
-    hip = False
-
     def __init__(self, functions: dict[str, Launched]) -> None:
         self.functions = functions
         self.launches: list[tuple[str, Any, Any, list[Any], int]] = []
@@ -75,7 +73,7 @@ def install(
     """Have sources be built and launched here, and builds be kept in a folder."""
     compiler, device = FakeCompiler(), FakeDevice(functions)
     monkeypatch.setenv("KFUZZ_CACHE", str(folder))
-    monkeypatch.setattr(compilers, "chosen", lambda name, *, hip: [compiler])
+    monkeypatch.setattr(compilers, "chosen", lambda name: [compiler])
     monkeypatch.setattr(DeviceBackend, "loader", lambda self, place: device)
     return compiler, device
 

@@ -25,7 +25,7 @@ from tests.helpers.tiers import sampled
 
 CPU: Final = torch.device("cpu")
 FIELDS: Final = (
-    "reference", "low", "high", "classes", "undecidable", "ambiguous",
+    "reference", "low", "high", "classes", "undecided", "ambiguous",
 )  # fmt: skip
 # What members but the first hold: families by the kind of an argument.
 FAMILIES: Final = {

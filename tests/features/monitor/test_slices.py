@@ -118,7 +118,7 @@ def test_rows_are_accepted_what_they_are_in_the_whole(name: str) -> None:
             continue
         whole, parts = accepted(0, rows), (accepted(0, 1), accepted(1, rows))
         for output, a in whole.items():
-            for field in ("low", "high", "undecidable"):
+            for field in ("low", "high", "undecided"):
                 one, other = (getattr(p[output], field) for p in parts)
                 wanted = getattr(a, field).double()
                 sizes = zip(one.shape, wanted.shape, strict=True)
