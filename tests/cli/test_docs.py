@@ -130,3 +130,19 @@ def test_the_map_of_the_architecture_matches_the_tree() -> None:
     assert {p for p in packages if f"`kfuzz/{p}/`" not in layers} == {
         "contracts", "strategies"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("page", DOCUMENTATION)
+def test_the_files_that_a_page_names_are_there(page: str) -> None:
+    places = [f"/{path.relative_to(ROOT)}" for path in (ROOT / "kfuzz").rglob("*.*")]
+    for folder in ("contracts", "corpus", "strategies", "tests", ".ci", ".github"):
+        places += [f"/{p.relative_to(ROOT)}" for p in (ROOT / folder).rglob("*.*")]
+    text = (ROOT / page).read_text()
+    named = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml|jinja))`", text)
+    missing = [
+        name
+        for name in named
+        if not (ROOT / name).exists()
+        and not any(p.endswith(f"/{name}") for p in places)
+    ]
+    assert page == "CHANGELOG.md" or missing == []

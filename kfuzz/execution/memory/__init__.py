@@ -1,16 +1,12 @@
 """Memory that a kernel is given or allocates, and what has happened to it.
 
-A case alone is a batch of one. Whatever is guarded is a slot between zones, at the
-same place in every row (`rows`); widths, alignment and slots are in `zones`, what
-fills them in `poison`. `placement` lays arguments out in rows that it compares with a
-snapshot; it has two more places for the arguments of a case alone: beside a page that
-faults (`arena`, `pages`), and in memory that is compared in windows (`windows`).
-`touches` says which elements changed, `destinations` and `writes` what was to be
-written.
+A case alone is a batch of one. Whatever is guarded is a slot between zones, at the same
+place in every row (`slots`), filled by `poison`. `placement` lays arguments out and
+compares them with a snapshot; a case alone may have an argument beside a page that faults
+(`fences`). `changes` says which elements changed, and what was to be written.
 
-A kernel's own allocations have two guards, one as fast as the other is complete.
-`allocations` is a dispatch mode that sees every operator, and costs more than most
-kernels; `prepared` hands out, in the calls of a batch, what the mode saw the first of
-them ask for (`constructors`: where torch's functions are found). Both fill and check
-the same slots.
+A kernel's own allocations have two guards in `allocations`, one as fast as the other is
+complete: a dispatch mode that sees every operator, and for the calls of a batch memory
+that is prepared by what the mode saw the first of them ask for. Both fill and check the
+same slots.
 """
