@@ -111,8 +111,11 @@ def task_of(
         UsageError: if one is not of the format, or names a type that kfuzz lacks.
     """
     checked, given = _checked(definition), workload or {}
-    given = given.get("workload", given)
-    sizes, axes = given.get("axes", {}), checked["axes"]
+    try:
+        given = given.get("workload", given)
+        sizes, axes = dict(given.get("axes", {})), checked["axes"]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(f"no workload: {error!r}", where=checked["name"]) from None
     lacking = [n for n in axes if axes[n]["type"] == "var" and n not in sizes]
     if lacking:
         raise UsageError(f"no size of axis {lacking[0]}", where=checked["name"],
@@ -132,12 +135,13 @@ def candidate_of(definition: Json, solution: Json) -> str:
         UsageError: if it is not of the format, or its entry point is not in Python.
     """
     checked = _checked(definition)
-    where = f"solution {solution.get('name', '')}"
+    where = "solution"
     try:
+        where = f"solution {solution.get('name', '')}"
         sources = {s["path"]: s["content"] for s in solution["sources"]}
         spec = solution["spec"]
         file, _, function = spec["entry_point"].partition("::")
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"not of the format: {error!r}", where=where) from None
     if file not in sources or not file.endswith(".py") or not function.isidentifier():
         raise UsageError(
@@ -306,7 +310,7 @@ def _checked(definition: Json) -> dict[str, Any]:
                         axes[axis] = {"type": "const", "value": int(axis)}
                     axes[axis]
                 made[part][each] = {"dtype": dtype, "shape": shape}
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"not of the format: {error!r}", where="the definition"
         ) from None

@@ -86,7 +86,8 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
         raise UsageError("a task for several GPUs is not judged", where=where)
     if not 0 <= test < len(tests):
         raise UsageError(f"there is no test {test}: it has {len(tests)}", where=where)
-    main = (told.get("config") or {}).get("main")
+    config = told.get("config")
+    main = config.get("main") if isinstance(config, dict) else None
     texts = {}
     for each in files:
         if not isinstance(each, dict) or not {"name", "source"} <= set(each):
