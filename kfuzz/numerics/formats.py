@@ -239,7 +239,22 @@ class Footprint:
         Elements that lie between each other, as the columns of one buffer do,
         have no byte in common.
         """
-        return np.shares_memory(self._array, other._array)
+        most: Any = 1_000
+        try:
+            return np.shares_memory(self._array, other._array, max_work=most)
+        except np.exceptions.TooHardError:  # exactly, it may take minutes
+            low, high = max(self.address, other.address), min(self.stop, other.stop)
+            taken = np.zeros(high - low, dtype=bool)
+            taken[self._bytes(low, high) - low] = True
+            return bool(taken[other._bytes(low, high) - low].any())
+
+    def _bytes(self, low: int, high: int) -> NDArray[np.int64]:
+        """Return the addresses of all bytes of elements between two addresses."""
+        at = np.array([self.address], dtype=np.int64)
+        for step, n in zip(self.strides, self.shape, strict=True):
+            at = (at[:, None] + np.arange(n) * step * self.itemsize).ravel()
+        at = (at[:, None] + np.arange(self.itemsize)).ravel()
+        return at[(at >= low) & (at < high)]
 
     @property
     def _array(self) -> NDArray[Any]:

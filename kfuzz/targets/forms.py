@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 _DIMENSIONS: Final = 3
 
+# What a launch takes besides the kernel's own parameters, whatever the backend.
+_OPTIONS: Final = (
+    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion",
+    "launch_cooperative_grid", "launch_pdl", "ptx_options", "ir_override",
+    "waves_per_eu", "matrix_instr_nonkdim", "kpack",
+)  # fmt: skip
+
 Grid = Sequence[int] | Callable[..., Sequence[int]]
 
 
@@ -80,6 +87,11 @@ class Launch(Form):
         self.__doc__ = body.__doc__
         self.__wrapped__ = body  # its file and lines
         where = f"launch of {body.__name__}"
+        known = (*inspect.signature(body).parameters, *_OPTIONS)
+        for name in keywords:  # an interpreter drops what it does not know
+            if name not in known:
+                what = f"{name!r} is no parameter of the kernel and no option"
+                raise BindingError(what, where=where, fix=suggestion(name, known))
         self.__signature__ = _recipe_of(args, where)
         self._grid = grid
         self._args = args

@@ -25,12 +25,15 @@ from kfuzz.core.finding import Fingerprint, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.self_check import Calibrations, watched
+from kfuzz.engine.search.schedule import watched
 from kfuzz.evaluation import limits as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.strategies import tensors
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.events import finished
+
+calibrations = pytest.importorskip("kfuzz.features.lab.grade.calibrations")
+Calibrations: Any = calibrations.Calibrations
 
 Impostor = dict[str, bool]
 _names = map("k{}".format, itertools.count())
@@ -121,7 +124,7 @@ def test_an_impostor_is_told_where_no_case_of_several_refused_it() -> None:
 
 
 def warned(
-    calibrations: Calibrations,
+    calibrations: Any,
     bound: BoundKernel,
     decided: Sequence[str] = ("K-VAL-01", "C-PRC-02"),
 ) -> list[Notice]:

@@ -516,3 +516,10 @@ def test_factors_may_be_multiplied_in_another_order_that_overflows() -> None:
     assert compare(f32(1e38, INF)[None], made).missed[0].tolist() == [False, True]
     strict = accepted(scaled, a, g, algorithm="as_reference")
     assert compare(other[None], strict).missed[0].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("size", [1e-25, 3.3, 1e25])
+def test_the_norm_of_one_element_is_a_root_of_its_square(size: float) -> None:
+    made = accepted(lambda x: torch.linalg.vector_norm(x, dim=-1), f32(size)[:, None])
+    naive = (f32(size) * f32(size)).sqrt()
+    assert not compare(naive[None], made).missed.any()

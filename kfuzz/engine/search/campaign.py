@@ -30,7 +30,7 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.features import needed
+from kfuzz.core.features import hook, needed
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
@@ -72,8 +72,8 @@ from kfuzz.engine.search.schedule import (
     finished_of,
     line_of,
     outside_of,
+    watched,
 )
-from kfuzz.engine.search.self_check import Calibrations, watched
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import runner_of
@@ -173,7 +173,8 @@ class Campaign:
         self.halt = Halt(stop)
         self.backend = backend
         self.classes = classes
-        self.calibrations = Calibrations(backend.name, config.calibration)
+        known = hook("calibrations")
+        self.calibrations = known and known(backend.name, config.calibration)
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()
         began = time.monotonic()
@@ -314,7 +315,8 @@ class Campaign:
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own
                 yield from watched(kernel)
-        yield from self.calibrations.warn(self.kernels, finished)
+        if self.calibrations:
+            yield from self.calibrations.warn(self.kernels, finished)
         yield RunFinished(
             self.clock.elapsed_s,
             self.stop.is_set(),

@@ -15,7 +15,7 @@ from kfuzz.core.errors import (
     class_name,
     message_of,
 )
-from kfuzz.core.event import KernelFinished, KernelProof
+from kfuzz.core.event import KernelFinished, KernelProof, Notice
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
 from kfuzz.targets.load import LoadedKernel
@@ -218,3 +218,21 @@ def line_of(error: Exception) -> str:
     trace = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(trace[-1].filename).name}:{trace[-1].lineno}" if trace else ""
     return f"an error of kfuzz's own{place}: {class_name(error)}: {message_of(error)}"
+
+
+BASELINE_PASSES: Final = "impostor"
+TRIED: Final = 8
+"""Cases on which a trivial baseline was tried before a run reports that none rejected
+it: on one or a few the judgement may rightly have no power."""
+
+
+def watched(kernel: KernelSearch) -> Iterator[Notice]:
+    """Yield what a kernel's search gives cause to warn of, at its end."""
+    record, node = kernel.record, kernel.node_id
+    for kind, (tried, times) in record.baselines.items():
+        if tried >= TRIED and not times:
+            text = (
+                f"a trivial baseline passes: {kind} in place of the results was "
+                f"accepted in all {tried} cases tried, so its values are hardly judged"
+            )
+            yield Notice(node, text, BASELINE_PASSES)

@@ -502,6 +502,10 @@ class CandidateEvaluator(Evaluator):
                 failure = replace(failure, message=text, index=None)
             if failure is not None:
                 return replace(report, failure=failure)
+            # What could not be judged in one stretch was not judged.
+            undecided = report.verdicts.get("K-VAL-01") is not Verdict.CONFORMS
+            if undecided or report.error or report.unsupported:
+                return report
         return report
 
     def _is_separable(self, case: Case, row: str, values: Mapping[str, Tensor]) -> bool:
@@ -911,8 +915,8 @@ class Judged:
             failure,
             contract=SHAPES,
             # What the miss looks like says nothing where the shape is why.
-            message=f"{failure.message.partition('; as ')[0]}; right at the "
-            "benchmarked shape",
+            message=f"{failure.message.partition('; as ')[0]}; at another shape "
+            "than the benchmarked one, which was right on other data",
         )
         verdicts = dict(report.verdicts)
         verdicts.pop(failure.contract, None)

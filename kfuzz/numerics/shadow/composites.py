@@ -18,13 +18,13 @@ from kfuzz.numerics.shadow.shade import COMPOSITES, NoRule, Widened, composite
 DECOMPOSED: Final = (
     "_adaptive_avg_pool2d", "_fused_rms_norm", "_log_softmax", "_prelu_kernel",
     "_safe_softmax", "_softmax", "aminmax", "binary_cross_entropy", "celu",
-    "count_nonzero", "deg2rad", "dist",
+    "count_nonzero", "deg2rad",
     "elu", "elu_backward", "frac", "gelu", "gelu_backward", "glu", "hardshrink",
     "hardsigmoid", "hardsigmoid_backward", "hardswish", "heaviside", "huber_loss",
     "leaky_relu", "leaky_relu_backward", "lerp", "linalg_cross",
-    "linalg_vector_norm", "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit",
+    "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit",
     "logsumexp", "masked_fill", "mish", "mse_loss", "nansum", "nll_loss2d_forward",
-    "nll_loss_forward", "norm", "rad2deg", "sigmoid_backward", "silu",
+    "nll_loss_forward", "rad2deg", "sigmoid_backward", "silu",
     "smooth_l1_loss", "soft_margin_loss", "softplus", "softplus_backward",
     "softshrink", "special_xlog1py", "std", "std_mean", "tanh_backward", "threshold",
     "threshold_backward", "trace",
@@ -40,6 +40,7 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
         x + value * (a / b), value * a
     ),
     "var": lambda x, dim=None, **options: var_mean(x, dim, **options)[0],
+    "dist": lambda x, y, p=2: vector_norm(x - y, p),
     "ldexp": lambda x, y: x * torch.exp2(y),
     "special_entr": lambda x: torch.where(
         x > 0, -x * x.log(), torch.where(x < 0, -math.inf, x * 0.0)
@@ -67,6 +68,24 @@ def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:
         reach = torch.maximum(reach, size.expand(made.shape))
     none = torch.zeros_like(made)
     return Widened(made, none, none, reach)
+
+
+@composite("linalg_vector_norm", "norm")
+def vector_norm(
+    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
+) -> Tensor:
+    """Norms of order 1, 2 and infinity.
+
+    Torch's own steps give |x| of one element, exactly: kernels take its root, too.
+    """
+    dims = _all(x, dim)
+    if ord is None or ord == 2:
+        return (x * x).sum(dims, keepdim=keepdim).sqrt()
+    if ord == 1:
+        return x.abs().sum(dims, keepdim=keepdim)
+    if ord == math.inf:
+        return x.abs().amax(dims, keepdim=keepdim)
+    raise NoRule("aten.linalg_vector_norm")
 
 
 @composite("xlogy")

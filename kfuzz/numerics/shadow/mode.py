@@ -318,6 +318,8 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
             out = super().__torch_dispatch__(func, types, args, kwargs)
             self._lost(name, targets)
             return out
+        if self._placed(func, name, named, mutated):
+            return targets[0]
         rest = {k: v for k, v in named.items() if k not in mutated or k == "self"}
         positional, keywords = _ordered(plain, rest)
         made = self.__torch_dispatch__(plain, types, positional, keywords)
@@ -336,6 +338,45 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
                 shade, error=held.error, limited=held.limited, given=False
             )
         return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def _placed(
+        self, func: Any, name: str, named: dict[str, Any], mutated: tuple[str, ...]
+    ) -> bool:
+        """Write elements and their shades to where indices say; whether that was done.
+
+        The rest is not copied, so that a loop costs no more than what it writes.
+        """
+        data = moves.INDEXED.get(name.removeprefix("aten.").removesuffix("_"))
+        combined = named.get("accumulate") or named.get("reduce") is not None
+        if mutated != ("self",) or data is None or "self" not in data or combined:
+            return False
+        others = [v for k, v in named.items() if k not in data]
+        leaves = [x for x in tree_flatten(others)[0] if isinstance(x, Tensor)]
+        if not leaves or any(map(self._in_doubt, leaves)):
+            return False
+        call = Call(self.steps, name, named, lambda: None, self.shade, lambda _: None)
+        parts = {k: named[k] for k in data if k != "self" and k in named}
+        put = {k: call.operand_of(v).shade for k, v in parts.items()}
+        held, rest = self.shade(named["self"]), dict(named)
+        func(**rest)
+        for part in ("error", "limited"):
+            moved = {
+                k: getattr(s, part).to(torch.float64)
+                if isinstance(parts[k], Tensor)
+                else getattr(s, part).item()
+                for k, s in put.items()
+            }
+            func(**{**rest, "self": getattr(held, part), **moved})
+        every = (held, *put.values())
+        self._shades[named["self"]] = replace(
+            held,
+            nonnegative=all(s.nonnegative for s in every),
+            given=False,
+            reach=None,
+            terms=max(s.terms for s in every),
+            filled=any(s.filled for s in every),
+        )
+        return True
 
 
 def _narrow(dtype: Any) -> Format | None:

@@ -236,6 +236,8 @@ def _plain(value: Any) -> Any:
     """Return data of plain types alone."""
     if isinstance(value, Tensor):
         x = value.detach().cpu()
+        if x.layout is not torch.strided:
+            return x
         return x if x.nbytes == x.untyped_storage().nbytes() else x.clone()
     if isinstance(value, Mapping):
         return {_plain(k): _plain(v) for k, v in value.items()}
@@ -246,7 +248,12 @@ def _plain(value: Any) -> Any:
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
-    return value
+    if value is None or isinstance(value, torch.dtype | torch.device | complex):
+        return value
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    what = f"{type(value).__name__} among the reference's arguments"
+    raise HarnessError(f"{what} cannot be passed to another process")
 
 
 class ArgumentRooms:

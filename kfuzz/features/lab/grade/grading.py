@@ -18,8 +18,8 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.engine.search.preconditions import kernels_of
-from kfuzz.engine.search.self_check import UNCALIBRATED, shipped_statement
 from kfuzz.execution.device.backends import BACKENDS, alike, resolve
+from kfuzz.features.lab.grade.calibrations import UNCALIBRATED, shipped_statement
 from kfuzz.features.lab.grade.statement import (
     Calibrated,
     Fault,

@@ -1,4 +1,4 @@
-"""What a run warns of in itself: where its verdicts rest on less than they seem to."""
+"""What is known of the power of contracts: a run names those of which nothing is."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -16,28 +16,11 @@ from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.store import files as strict_json
 from kfuzz.store.files import read_calibration
 
-IMPOSTOR: Final = "impostor"
 UNCALIBRATED: Final = "uncalibrated"
-
-TRIED: Final = 8
-"""Cases on which a trivial baseline was tried before a run reports that none rejected
-it: on one or a few the judgement may rightly have no power."""
 
 # What is named of a longer list.
 _NAMED: Final = 4
 _KEPT: Final = Path(platform.__file__).parent / "statements"
-
-
-def watched(kernel: KernelSearch) -> Iterator[Notice]:
-    """Yield what a kernel's search gives cause to warn of, at its end."""
-    record, node = kernel.record, kernel.node_id
-    for kind, (tried, times) in record.baselines.items():
-        if tried >= TRIED and not times:
-            text = (
-                f"a trivial baseline passes: {kind} in place of the results was "
-                f"accepted in all {tried} cases tried, so its values are hardly judged"
-            )
-            yield Notice(node, text, IMPOSTOR)
 
 
 class Calibrations:
