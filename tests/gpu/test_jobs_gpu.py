@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.codec import encode
 from kfuzz.core.event import Event, KernelFinished, RunStarted
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, State
 from kfuzz.engine.search.round import Round
 from tests.helpers import searches
+from tests.quality.hunting import ROOT, targets_of
 
 pytestmark = pytest.mark.gpu
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("softmax_tail_zero", "triton_softmax", "sum_drop_tail", "triton_sum")
 several = pytest.mark.skipif(
     torch.cuda.device_count() < 2, reason="one CUDA device at most"
@@ -26,12 +25,8 @@ several = pytest.mark.skipif(
 def searched(
     corpus: Path, jobs: int | None, *, device: str = "cuda", cases: int = 30
 ) -> list[Event]:
-    targets = (
-        f"{ROOT}/contracts/witnesses/{everywhere()[name].module}.py::{name}"
-        for name in NAMES
-    )
     return searches.searched(
-        corpus, targets=tuple(targets), root=ROOT, corpus=corpus, seed=5,
+        corpus, targets=targets_of(NAMES), root=ROOT, corpus=corpus, seed=5,
         max_cases=cases, device=device, jobs=jobs,
     )  # fmt: skip
 

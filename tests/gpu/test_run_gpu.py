@@ -14,9 +14,9 @@ from kfuzz.core.verdict import Kind, State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
 from tests.helpers.searches import searched
+from tests.quality.hunting import ROOT, targets_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
-ROOT = Path(__file__).resolve().parents[2]
 HANGS = ("relu_hangs",)
 TWINS = [w for w in everywhere().values() if w.kernel.startswith("triton_")]
 MODULES = sorted({w.module for w in TWINS})
@@ -31,9 +31,8 @@ def config(
     max_cases: int,
     max_time: float = SECONDS,
 ) -> RunConfig:
-    targets = (f"contracts/witnesses/{w.module}.py::{w.kernel}" for w in witnesses)
     return RunConfig(
-        targets=tuple(str(ROOT / target) for target in targets),
+        targets=targets_of(w.kernel for w in witnesses),
         root=ROOT,
         corpus=corpus,
         seed=5,

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kfuzz.contracts.witnesses.roster import everywhere
@@ -99,6 +99,10 @@ def search_kernels(
     return list(run_kernels(config, kernels, stop=threading.Event()))
 
 
+def targets_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return witnesses as targets; a module may lie in a folder of its own."""
+    return tuple(f"{PACKAGE}.{everywhere()[name].module}:{name}" for name in names)
+
+
 def _load(names: Sequence[str]) -> list[LoadedKernel]:
-    targets = tuple(f"{PACKAGE}.{everywhere()[name].module}:{name}" for name in names)
-    return load_all(targets, root=ROOT)
+    return load_all(targets_of(names), root=ROOT)

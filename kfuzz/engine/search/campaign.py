@@ -173,7 +173,12 @@ class Campaign:
         self.halt = Halt(stop)
         self.backend = backend
         self.classes = classes
-        known = hook("calibrations")
+        # A file that was asked for is never passed over.
+        known = (
+            needed("calibrations", "--calibration")
+            if config.calibration
+            else hook("calibrations")
+        )
         self.calibrations = known and known(backend.name, config.calibration)
         self.corpus = Corpus(config.corpus)
         self.corpus.require_writable()

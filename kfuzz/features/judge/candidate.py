@@ -478,7 +478,7 @@ class CandidateEvaluator(Evaluator):
                 made = results(self.kernel.on(*values.values()))
         except Exception as error:
             made, whole = (), Recorded(raised=error)
-        rows, report = case.dims[row], CaseReport({})
+        rows, report, open_ = case.dims[row], CaseReport({}), None
         count = max(1, min(rows, _STRETCH_ELEMENTS * rows // case.elements))
         chance = generator(case.seed, Purpose.ROWS)
         starts = [0, rows - count]
@@ -505,8 +505,8 @@ class CandidateEvaluator(Evaluator):
             # What could not be judged in one stretch was not judged.
             undecided = report.verdicts.get("K-VAL-01") is not Verdict.CONFORMS
             if undecided or report.error or report.unsupported:
-                return report
-        return report
+                open_ = open_ or report
+        return open_ or report
 
     def _is_separable(self, case: Case, row: str, values: Mapping[str, Tensor]) -> bool:
         """Whether the reference gives rows alone what it gives them among others."""
