@@ -650,10 +650,14 @@ class Operator:
         for name, value in scalars.items():
             parameter = inputs.get(name)
             if not isinstance(parameter, ScalarParameter):
+                every = self.inputs.items()
+                given = [n for n, p in every if isinstance(p, ScalarParameter)]
                 raise BindingError(
                     f"{name!r} is no scalar parameter",
                     where=f"operator {self.name}",
-                    fix=suggestion(name, self.scalars),
+                    fix="declare dims= of the kernel"
+                    if name == self.dim
+                    else suggestion(name, given),
                 )
             known = (parameter.default, *parameter.domain)
             closed = any(isinstance(v, str | bool) for v in (value, *known))

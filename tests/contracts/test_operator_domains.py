@@ -76,6 +76,8 @@ def test_a_fixed_scalar_has_one_value_given_or_not() -> None:
             ops.rope.fixed(**wrong)
     with pytest.raises(BindingError, match="'mean', 'sum', 'none'"):
         ops.cross_entropy.fixed(reduction="batch")
+    with pytest.raises(BindingError, match="declare dims= of the kernel"):
+        ops.softmax.fixed(dim=-1)
     assert ops.attention.fixed(scale=0.3).default_of("scale") == 0.3
 
 
