@@ -93,7 +93,7 @@ def test_a_sound_gpu_passes_its_canaries(
     project: Path,
 ) -> None:
     worker = Worker(str(project), "cuda", gpu=True)
-    assert not worker._ailment(lambda: None)
+    assert not worker._ailment()
     _check(reported(worker, search(project, device="cuda"))[0])
 
 
