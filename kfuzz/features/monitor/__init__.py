@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from kfuzz.features.monitor.counts import Counts
-    from kfuzz.features.monitor.detectors import Centroid as Centroid
-    from kfuzz.features.monitor.detectors import Detector as Detector
-    from kfuzz.features.monitor.detectors import NonFinite as NonFinite
-    from kfuzz.features.monitor.detectors import Statistics as Statistics
+    from kfuzz.features.monitor.gate import Centroid as Centroid
+    from kfuzz.features.monitor.gate import Detector as Detector
+    from kfuzz.features.monitor.gate import NonFinite as NonFinite
+    from kfuzz.features.monitor.gate import Statistics as Statistics
     from kfuzz.features.monitor.monitored import Contract
     from kfuzz.features.monitor.subjects import Arguments
     from kfuzz.features.monitor.violation import Violation as Violation
@@ -38,10 +38,10 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Centroid": "detectors",
-    "Detector": "detectors",
-    "NonFinite": "detectors",
-    "Statistics": "detectors",
+    "Centroid": "gate",
+    "Detector": "gate",
+    "NonFinite": "gate",
+    "Statistics": "gate",
     "Violation": "violation",
 }
 
@@ -117,8 +117,7 @@ def monitor(
             to check (a coroutine function, a generator, a class).
         BindingError: if the signatures do not fit, or a claim is unknown.
     """
-    from kfuzz.features.monitor.decorate import decorator, store_of
-    from kfuzz.features.monitor.monitored import Options
+    from kfuzz.features.monitor.monitored import Options, decorator, store_of
     from kfuzz.features.monitor.violation import Keep
 
     store = store_of(keep, corpus)
