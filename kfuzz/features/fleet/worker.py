@@ -484,7 +484,6 @@ class Cluster:
             what = "needs Ray, which is not installed"
             raise UsageError(what, where=f"--on {ON}", fix=HINT) from None
         self._ray: Any = ray
-        self.now = time.monotonic
         self._own = not address or address == "local"
         self.title = f"--on {ON}" + (f" ({address})" if address else "")
         self._jobs = config.jobs
@@ -503,6 +502,10 @@ class Cluster:
         except BaseException:
             self.close()
             raise
+
+    def now(self) -> float:
+        """Return the time in seconds, from any origin."""
+        return time.monotonic()
 
     def room(self) -> int:
         """Return how many units the cluster can do at once."""

@@ -37,20 +37,18 @@ __all__ = [
     "stop",
 ]
 
-_LAZY = {
-    "Centroid": "gate",
-    "Detector": "gate",
-    "NonFinite": "gate",
-    "Statistics": "gate",
-    "Violation": "violation",
-}
+_OF_GATE = ("Centroid", "Detector", "NonFinite", "Statistics")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from importlib import import_module
+    if name in _OF_GATE:
+        from kfuzz.features.monitor import gate
 
-        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+        return getattr(gate, name)
+    if name == "Violation":
+        from kfuzz.features.monitor.violation import Violation
+
+        return Violation
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

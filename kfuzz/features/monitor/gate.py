@@ -256,49 +256,6 @@ class NonFinite:
         return any(s.nonfinite for s in tensors)
 
 
-class Usual:
-    """Where calls usually lie, as points: an exponential running mean and deviation.
-
-    Attributes:
-        calls: how many so far.
-        centre: the mean, by coordinate.
-        square: the mean square deviation from it, likewise.
-    """
-
-    def __init__(self, decay: float) -> None:
-        self._decay = decay
-        self.calls = 0
-        self.centre: list[float] = []
-        self.square: list[float] = []
-
-    def moved(self, point: Sequence[float], *, unscaled: float) -> float:
-        """Return the squared distance of a point, which then moves the centre.
-
-        Args:
-            point: each coordinate counts in units of its deviation.
-            unscaled: distance where there was no deviation so far.
-        """
-        missing = [0.0] * (len(point) - len(self.centre))
-        self.centre += missing
-        self.square += missing
-        self.calls += 1
-        # The plain mean at first: one early call does not weigh as much as many.
-        weight = max(1.0 - self._decay, 1.0 / self.calls)
-        distance = 0.0
-        for i, x in enumerate(point):
-            away, square = x - self.centre[i], self.square[i]
-            if away:
-                distance += away * away / square if square > 0.0 else unscaled
-            self.centre[i] += weight * away
-            self.square[i] = (1.0 - weight) * (square + weight * away * away)
-        return distance
-
-
-def coordinates(s: Statistics, least: float) -> tuple[float, float, float]:
-    """Return a tensor as a point; magnitudes by their logarithm, `least` at least."""
-    return s.mean, math.log(max(s.rms, least)), math.log(max(s.greatest, least))
-
-
 # Distances of which the percentile is taken: of 1 % it is known to a tenth of itself.
 _WINDOW: Final = 4096
 # No call is flagged before as many distances are known as tell the percentile.
@@ -335,23 +292,29 @@ class Centroid:
             what = "share and decay lie between 0 and 1"
             raise UsageError(what, where="monitor: a detector or gate")
         self.at_gate, self._share, self._decay = at_gate, share, decay
-        self._usual = Usual(decay)
+        self._lock = threading.Lock()
+        self._begin_anew(0)
+
+    def _begin_anew(self, coordinates: int) -> None:
+        self._calls = 0
+        self._centre, self._square = [0.0] * coordinates, [0.0] * coordinates
         self._recent: deque[float] = deque()
         self._sorted: list[float] = []
-        self._lock = threading.Lock()
 
     def flags(self, tensors: Sequence[Statistics]) -> bool:
         """Whether a call lies far out; another number of arguments starts anew."""
         # Magnitudes of 0 lie far below all others.
-        point = [x for s in tensors for x in coordinates(s, 1e-45)]
+        point = [
+            x for s in tensors for x in (
+                s.mean, math.log(max(s.rms, 1e-45)), math.log(max(s.greatest, 1e-45))
+            )
+        ]  # fmt: skip
         with self._lock:
-            if len(point) != len(self._usual.centre):
-                self._usual = Usual(self._decay)
-                self._recent.clear()
-                self._sorted.clear()
-            distance = self._usual.moved(point, unscaled=math.inf)
+            if len(point) != len(self._centre):
+                self._begin_anew(len(point))
+            distance = self._moved(point)
             # The first points have no scale to be measured by.
-            if self._usual.calls * (1.0 - self._decay) < 1.0:
+            if self._calls * (1.0 - self._decay) < 1.0:
                 return False
             known, flagged = len(self._sorted), False
             if known * self._share >= _FEWEST:
@@ -363,3 +326,17 @@ class Centroid:
                 oldest = self._recent.popleft()
                 del self._sorted[bisect.bisect_left(self._sorted, oldest)]
             return flagged
+
+    def _moved(self, point: Sequence[float]) -> float:
+        """Return the squared distance of a point, which then moves the centre."""
+        self._calls += 1
+        # The plain mean at first: one early call does not weigh as much as many.
+        weight = max(1.0 - self._decay, 1.0 / self._calls)
+        distance = 0.0
+        for i, x in enumerate(point):
+            away, square = x - self._centre[i], self._square[i]
+            if away:
+                distance += away * away / square if square > 0.0 else math.inf
+            self._centre[i] += weight * away
+            self._square[i] = (1.0 - weight) * (square + weight * away * away)
+        return distance
