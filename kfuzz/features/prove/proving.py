@@ -66,7 +66,15 @@ from kfuzz.features.prove.observing import (
     Task,
     observe,
 )
-from kfuzz.features.prove.properties import PROVED, Property, Prover, Verdict
+from kfuzz.features.prove.properties import (
+    PROVED,
+    STEPS,
+    Property,
+    Prover,
+    Reply,
+    Solver,
+    Verdict,
+)
 from kfuzz.features.prove.sampling import (
     Constants,
     Grouping,
@@ -79,7 +87,6 @@ from kfuzz.features.prove.sampling import (
     numbers,
     variants_of,
 )
-from kfuzz.features.prove.solver import STEPS, Reply, Solver
 from kfuzz.strategies.layouts import layout_name
 from kfuzz.targets.load import LoadedKernel, load_all
 

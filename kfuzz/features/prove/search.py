@@ -20,10 +20,9 @@ from kfuzz.engine.search.campaign import Keep, examined
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.features.prove import solver
 from kfuzz.features.prove.observing import Proving, Task
+from kfuzz.features.prove.properties import installed, required
 from kfuzz.features.prove.proving import Examined, nothing
-from kfuzz.features.prove.solver import installed
 from kfuzz.store.corpus import Corpus
 from kfuzz.targets.load import load_all
 
@@ -52,7 +51,7 @@ class ProofRun:
             BackendError: if no solver is installed, or the device is missing.
             KfuzzError: on targets that cannot be obeyed.
         """
-        solver.required()
+        required()
         task, self._stop = self._task, stop
         with closing(Proving(task)) as proving:
             yield from examined(
