@@ -404,8 +404,7 @@ def _digits(index: Poly, element: Poly, chosen: dict[Atom, Poly]) -> bool:
 
 def _size(place: tuple[Poly, Atom]) -> tuple[int, int, bool]:
     step, atom = place
-    degree = max((len(m) for m in step.terms), default=0)
-    return degree, max(step.terms.values(), default=0), atom.kind != LANE
+    return *_rank(step), atom.kind != LANE
 
 
 def _moves(atom: Atom) -> bool:
@@ -714,7 +713,9 @@ class Prover:
         if not layouts:
             why = access.why or f"the address of a {access.kind} is not understood"
             return Verdict(Reply.UNKNOWN, access.line, why)
-        made = self._inside(number, access, layouts)
+        if number not in self._insides:
+            self._insides[number] = self._inside(number, access, layouts)
+        made = self._insides[number]
         if made.reply is not Reply.PROVED:
             return made
         given = [access.path, access.mask]
@@ -728,12 +729,6 @@ class Prover:
         self, number: int, access: Access, layouts: Sequence[Layout]
     ) -> Verdict:
         """Return whether an access's formula stays within its tensor."""
-        if number in self._insides:
-            return self._insides[number]
-        self._insides[number] = made = self._tried(number, access, layouts)
-        return made
-
-    def _tried(self, number: int, access: Access, layouts: Sequence[Layout]) -> Verdict:
         given = [access.path, access.mask]
         offset = self._fix.poly(access.offset)
         for layout in map(self._fixed, layouts):

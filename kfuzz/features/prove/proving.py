@@ -29,6 +29,7 @@ from kfuzz.execution.launches.capture import (
     TensorArgument,
     capture,
 )
+from kfuzz.execution.processes.child import OwnProcess
 from kfuzz.features.prove.fitting import (
     SMALL,
     Premise,
@@ -839,18 +840,14 @@ class Worker:
 
     def prove(self, loaded: Sequence[LoadedKernel]) -> None:
         """Prove kernels in order, and send what comes of each."""
-        observer = Observer(self._task)
-        try:
+        with suppress(_Enough), beside(ENTRY, interpret=True) as observer:
+            observer.send(self._task)
             for kernel in loaded:
-                outcome = self._proved(kernel, observer.of(kernel.node_id))
+                outcome = self._proved(kernel, observer)
                 if outcome.watch is not None:
                     self._watches[kernel.node_id] = kernel, outcome.watch
                 outcome.watch = None  # it stays here
                 self._connection.send((kernel.node_id, outcome))
-        except _Enough:
-            pass
-        finally:
-            observer.close()
         self._connection.send(None)
 
     def serve(self) -> None:
@@ -888,10 +885,15 @@ class Worker:
                 return text
         return ""
 
-    def _proved(
-        self, loaded: LoadedKernel, observe: Callable[[Case], list[Observed] | None]
-    ) -> Outcome:
+    def _proved(self, loaded: LoadedKernel, observer: OwnProcess) -> Outcome:
         """Return what is proved; an error of kfuzz's own proves nothing."""
+
+        def observe(case: Case) -> list[Observed] | None:
+            made: list[Observed] | None = None
+            with suppress(HarnessError):  # once it is gone it answers nothing more
+                made = observer.ask((loaded.node_id, case), _OBSERVE_SECONDS)
+            return made
+
         try:
             prover = KernelProver(
                 loaded.kernel, loaded.node_id, seconds=self._task.seconds,
@@ -903,31 +905,6 @@ class Worker:
         except Exception as error:
             why = f"an error of kfuzz's own: {type(error).__name__}: {error}"
             return nothing(loaded.node_id, why)
-
-
-class Observer:
-    """The process that runs kernels in the interpreter, begun when it is needed."""
-
-    def __init__(self, task: Task) -> None:
-        self._process = beside(ENTRY, interpret=True)
-        self._process.send(task)
-        self._lost = False
-        self.close = self._process.close
-
-    def of(self, node_id: str) -> Callable[[Case], list[Observed] | None]:
-        """Return what runs cases of a kernel; it returns None where that fails."""
-
-        def observe(case: Case) -> list[Observed] | None:
-            if not self._lost:
-                try:
-                    reply = self._process.ask((node_id, case), _OBSERVE_SECONDS)
-                    made: list[Observed] | None = reply
-                    return made
-                except HarnessError:
-                    self._lost = True
-            return None
-
-        return observe
 
 
 def serve(connection: Connection) -> None:
