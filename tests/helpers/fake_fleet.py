@@ -12,6 +12,7 @@ from kfuzz.core.errors import HarnessError
 from kfuzz.features.fleet.worker import (
     RETRIES,
     Begun,
+    Cluster,
     Ended,
     Rejected,
     Search,
@@ -24,7 +25,7 @@ Script = Iterator[tuple[float, Any]]
 those of what was asked end the unit."""
 
 
-class FakeCluster:
+class FakeCluster(Cluster):
     """Units that follow scripts, done again as often as Ray would.
 
     Args:

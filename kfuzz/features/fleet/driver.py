@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import add, attrgetter
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kfuzz.core.errors import BackendError, HarnessError, StorageError, UsageError
 from kfuzz.core.event import (
@@ -29,6 +29,7 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.found import FiledFinding
 from kfuzz.features.fleet.worker import (
     Begun,
+    Cluster,
     Ended,
     Place,
     Rejected,
@@ -267,29 +268,6 @@ SURVEY: Final = "targets"
 _DIGITS: Final = re.compile(r"\d+")
 
 
-class Cluster(Protocol):
-    """Does units, wherever that is; see `kfuzz.features.fleet.worker.Cluster`."""
-
-    @property
-    def title(self) -> str:
-        """What messages call it."""
-
-    def now(self) -> float:
-        """Return the time in seconds, from any origin."""
-
-    def room(self) -> int:
-        """Return how many units it can do at once."""
-
-    def submit(self, number: int, work: Work) -> None:
-        """Have a unit done."""
-
-    def receive(self, seconds: float) -> Sequence[tuple[int, Any]]:
-        """Return what units report, by number, waiting for so long; `Ended` last."""
-
-    def end(self) -> None:
-        """Have all units end soon."""
-
-
 class Task(NamedTuple):
     """A unit: its kernel, by node id; which seeds, 0 for the run's own."""
 
@@ -328,7 +306,6 @@ class Driver:
         self._places: dict[str, Place] = {}
         self._results: dict[str, KernelFinished] = {}
         self._cases = 0
-        self._marks: dict[str, tuple[Finding, ...]] = {}
         self._lost: dict[str, str] = {}
         self._shown: dict[int, Progress] = {}
         self._notices: set[tuple[str, str]] = set()
@@ -570,7 +547,7 @@ class Driver:
 
     def _work_of(self, task: Task) -> Work:
         if self._surveyed is None:
-            return Survey(_portable(self.config), self._homes())
+            return Survey(self.config, self._homes())
         place = self._places[task.subject]
         config, budget = self.config, self.config.budget
         if (limit := budget.max_time) is not None:
@@ -582,11 +559,9 @@ class Driver:
             budget = replace(budget, max_time=max(seconds, LEAST_SECONDS))
         replayed = config.replay and task.block == 0
         name = place.alias or place.name
-        if name not in self._marks:
-            self._marks[name] = tuple(self.corpus.marks(name))
         return Search(
             replace(
-                _portable(config),
+                config,
                 targets=(place.target,),
                 chosen=(place.name, place.alias),
                 seed=block_seed(config.seed, task.block),
@@ -598,7 +573,7 @@ class Driver:
                     if task.block and f.explanation is not None
                 ),
             ),
-            self._stored(name) if replayed else self._marks[name],
+            self._stored(name) if replayed else tuple(self.corpus.marks(name)),
             self._calibration,
         )
 
@@ -620,8 +595,3 @@ def block_seed(seed: int, block: int) -> int:
     if not block:
         return seed
     return stream(hashed(f"{seed} block {block}"), Purpose.CASES)
-
-
-def _portable(config: RunConfig) -> RunConfig:
-    """Return a configuration without what has a meaning on this machine alone."""
-    return replace(config, started=None, calibration=None)

@@ -1,18 +1,17 @@
 """Units of a run, and the tasks of a cluster of Ray that do them.
 
-A unit is a campaign of one kernel by one block of seeds; it is done in a process of its
-own. All machines of a run have the same versions, and trust one another as Ray's do.
-Ray is imported once a run asks for it.
+A unit is a campaign of one kernel by one block of seeds, in the processes that one has.
+All machines of a run have the same versions, and trust one another as Ray's do. Ray is
+imported once a run asks for it.
 """
 
 import contextlib
 import functools
 import hashlib
+import math
 import os
 import platform
-import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kfuzz.cli.run import events, portable
@@ -50,8 +50,7 @@ from kfuzz.execution.device.backends import (
     guess,
     resolve,
 )
-from kfuzz.execution.processes.child import OwnProcess, obey, work
-from kfuzz.execution.processes.wire import Handler, Message
+from kfuzz.execution.processes.child import OwnProcess
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import read_entry
 
@@ -122,8 +121,7 @@ class Search:
     calibration: bytes | None = None
 
 
-Work = Survey | Search | str
-"""The name of a device asks why it is not sound, "" where it is, and its UUID."""
+Work = Survey | Search
 
 # What a unit reports besides `Surveyed`, and its events with their findings.
 
@@ -172,19 +170,15 @@ def _source_hash() -> str:
     return digest.hexdigest()[:12]
 
 
-# A worker: it does one unit in a process of its own, and passes on what that reports.
+# A worker: it does one unit, in processes of its own, and passes on what it reports.
 
-_ENTRY: Final = "kfuzz.features.fleet.worker:unit"
+_ENTRY: Final = "kfuzz.features.fleet.worker:answer"
 CANARIES: Final = 2
 """Canaries in a row that fail before a GPU judges no more."""
 BEAT_SECONDS: Final = 2.0
 """Between two reports of a unit that has nothing to report but its progress."""
-_LOOK_SECONDS: Final = 0.2
-TRIAL_SECONDS: Final = 180.0
-"""Of a canary, with the process that asks for it."""
-CANARY_SECONDS: Final = 60.0
+CANARY_SECONDS: Final = 180.0
 """Importing torch and creating a context, on a machine that is busy."""
-_CANARY: Final = "kfuzz.features.fleet.worker:canary"
 _ELEMENTS: Final = 4096
 # What is wrong with what was asked, wherever it is done.
 _FINAL: Final = (UsageError, BindingError, NothingToRunError, DecodeError)
@@ -222,12 +216,18 @@ class Worker:
         rejected = self._differing()
         if not rejected:
             try:
-                ailment = self._passed_on(work, put)
+                with _beating(put) as stop:
+                    if isinstance(work, Survey):
+                        put([self._asked(work, math.inf)])
+                        return None
+                    ailment = self._searched(work, put, stop)
             except _FINAL as error:
                 return error
+            except KeyboardInterrupt:  # told to stop while it imported
+                return None
             if not ailment:
                 return None
-            rejected = Rejected(ailment, versions=False)
+            rejected = Rejected(f"{_named()} {ailment}", versions=False)
         put([rejected])
         while not put([]):
             time.sleep(BEAT_SECONDS)
@@ -242,115 +242,95 @@ class Worker:
         )
         return Rejected(f"{_named()}: {differing}", True) if differing else None
 
-    def _passed_on(self, work: Work, put: Put) -> str:
-        """Pass on what a unit reports; return what ails the GPU, "" for nothing."""
-        stop, progressed = threading.Event(), 0.0
-
-        def passed(items: list[Any]) -> None:
-            if put(items):
-                stop.set()
-
-        def beat() -> None:
-            passed([Alive()])
-
-        for value in self._performed(work, stop, beat):
-            event = value[0] if isinstance(value, tuple) else None
-            if isinstance(event, Progress):
-                if time.monotonic() - progressed < BEAT_SECONDS:
-                    continue
-                progressed = time.monotonic()
-            counts = isinstance(event, FindingSaved | KernelFinished)
-            if counts and (ailment := self._ailment(beat)):
-                return ailment
-            passed([value])
+    def _searched(self, work: Search, put: Put, stop: threading.Event) -> str:
+        """Pass on what a search reports; return what ails the GPU, "" for nothing."""
+        progressed = 0.0
+        with (
+            TemporaryDirectory(prefix="kfuzz-unit-", ignore_cleanup_errors=True) as own,
+            contextlib.chdir(self._folder),
+        ):
+            for event in events(_placed(work, Path.cwd(), Path(own)), stop=stop):
+                if isinstance(event, Progress):
+                    if time.monotonic() - progressed < BEAT_SECONDS:
+                        continue
+                    progressed = time.monotonic()
+                counts = isinstance(event, FindingSaved | KernelFinished)
+                if counts and (ailment := self._ailment()):
+                    return ailment
+                if put([_happened(event)]):
+                    stop.set()
         return ""
 
-    def _ailment(self, beat: Callable[[], None]) -> str:
+    def _ailment(self) -> str:
         """Return why the GPU fails `CANARIES` canaries in a row, "" if it does not."""
         ailment = ""
         for _ in range(CANARIES if self.gpu else 0):
-            ailment, uuid = self._trial(beat)
+            try:
+                ailment = self._asked(self.device, CANARY_SECONDS)
+            except Exception as error:
+                ailment = ": " + str(error).partition("\n")[0]
             if not ailment:
                 return ""
-        return ailment and f"{_named()} {uuid}: {ailment}"
+        return ailment
 
-    def _trial(self, beat: Callable[[], None]) -> tuple[str, str]:
-        """Return what ails the GPU, "" where nothing does, and its UUID."""
-        end, stop = time.monotonic() + TRIAL_SECONDS, threading.Event()
+    def _asked(self, question: Survey | str, seconds: float) -> Any:
+        """Return what a process of its own answers."""
+        with OwnProcess(
+            _ENTRY, os.environ, start_new_session=True, cwd=self._folder
+        ) as process:
+            try:
+                answer = process.ask(question, seconds)
+            except HarnessError as error:
+                what = f"the process of a unit {error.what}"
+                raise HarnessError(what) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-        def look() -> None:
-            beat()
-            if time.monotonic() > end:
-                raise HarnessError(f"nothing came of it in {TRIAL_SECONDS:.0f} s")
-
-        try:
-            for ailment, uuid in self._performed(self.device, stop, look):
-                return str(ailment), str(uuid)
-        except Exception as error:
-            return str(error).partition("\n")[0], ""
-        return "its canary reported nothing", ""
-
-    def _performed(
-        self, work: Work, stop: threading.Event, beat: Callable[[], None]
-    ) -> Iterator[Any]:
-        """Yield what a process reports that does a piece of work."""
-        folder, beaten = tempfile.mkdtemp(prefix="kfuzz-unit-"), 0.0
-        try:
-            with OwnProcess(_ENTRY, os.environ, start_new_session=True) as process:
-                process.send((work, self.root or os.getcwd(), folder))
-                try:
-                    for message in process.messages(stop, _LOOK_SECONDS):
-                        if time.monotonic() - beaten > BEAT_SECONDS:
-                            beaten = time.monotonic()
-                            beat()
-                        if message is not None:
-                            yield message[1]
-                except EOFError:
-                    how = process.ended()
-                    raise HarnessError(f"the process of a unit ended: {how}") from None
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    @property
+    def _folder(self) -> str:
+        return self.root or os.getcwd()
 
 
 def _named() -> str:
     return f"a worker on {socket.gethostname()}"
 
 
-# The process of one unit: it gets what to do, and reports what comes of it.
+@contextlib.contextmanager
+def _beating(put: Put) -> Iterator[threading.Event]:
+    """Report now and then that the worker is there; yield what ends its unit."""
+    stop, ended = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT_SECONDS):
+            try:
+                over = put([Alive()])
+            except Exception:  # nobody takes what comes any more
+                over = True
+            if over:
+                stop.set()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        ended.set()
+        thread.join()
 
 
-def unit(connection: Connection) -> None:
-    """Be the process of one unit."""
-    work(connection, _performed, portable)
+def answer(connection: Connection) -> None:
+    """List the kernels of targets, or try a GPU, as the one message asks.
 
-
-def _performed(connection: Connection, stop: threading.Event) -> Iterator[Any]:
-    """Do as the first message says, and yield what comes of it."""
-    asked, root, folder = connection.recv()
-    os.chdir(root)
-    obey(connection, stop)
-    yield from perform(asked, Path.cwd(), Path(folder), stop)
-
-
-def perform(
-    work: Work, root: Path, folder: Path, stop: threading.Event
-) -> Iterator[Any]:
-    """Yield what comes of a piece of work.
-
-    Args:
-        work: the work.
-        root: the project, as it lies on this machine; the working folder.
-        folder: an empty one, for this alone.
-        stop: ends it soon, once set.
+    Neither users' files nor a device's context are for the worker's own process.
     """
-    match work:
-        case Survey():
-            yield _survey(work, root)
-        case Search():
-            for event in events(_placed(work, root, folder), stop=stop):
-                yield _happened(event)
-        case str() as device:
-            yield _tried(device)
+    question = connection.recv()
+    try:
+        is_survey = isinstance(question, Survey)
+        made = _survey(question, Path.cwd()) if is_survey else _tried(question)
+    except Exception as error:
+        made = portable(error)
+    connection.send(made)
 
 
 def _survey(work: Survey, root: Path) -> Surveyed:
@@ -404,32 +384,19 @@ def _happened(event: Any) -> tuple[Any, Finding | None]:
     return event, None
 
 
-def _tried(device: str) -> tuple[str, str]:
-    from kfuzz.engine.workers.zygotes import Backend
-
-    with closing(Backend(device)) as backend:
-        asked = {"device": backend.device}
-        with backend.fork(lambda: True, serve=_CANARY) as child:
-            answer = child.request(asked, CANARY_SECONDS)
-    return answer["ailment"], answer["uuid"]
-
-
-def canary() -> Handler:
-    """Return the handler of a child that tries the one GPU that it sees: with sums.
+def _tried(device: str) -> str:
+    """Return the GPU and what ails it, "" where nothing does: sums are tried.
 
     One that computes wrong would show faults that are its own.
     """
-    return _judged
-
-
-def _judged(message: Message) -> Message:
     import torch
 
-    device = torch.device(message["device"])
-    if ailment := backend_of(device).ailment(device) or _miscounts(device):
-        return {"uuid": "", "ailment": ailment}
-    found = torch.cuda.get_device_properties(device)
-    return {"uuid": str(getattr(found, "uuid", "")) or found.name, "ailment": ""}
+    first = torch.device(resolve(device)[1][0])
+    ailment = backend_of(first).ailment(first) or _miscounts(first)
+    if not ailment:
+        return ""
+    found = torch.cuda.get_device_properties(first)
+    return f"{getattr(found, 'uuid', '') or found.name}: {ailment}"
 
 
 def _miscounts(device: "torch.device") -> str:
@@ -517,7 +484,6 @@ class Cluster:
             what = "needs Ray, which is not installed"
             raise UsageError(what, where=f"--on {ON}", fix=HINT) from None
         self._ray: Any = ray
-        self.now = time.monotonic
         self._own = not address or address == "local"
         self.title = f"--on {ON}" + (f" ({address})" if address else "")
         self._jobs = config.jobs
@@ -536,6 +502,10 @@ class Cluster:
         except BaseException:
             self.close()
             raise
+
+    def now(self) -> float:
+        """Return the time in seconds, from any origin."""
+        return time.monotonic()
 
     def room(self) -> int:
         """Return how many units the cluster can do at once."""

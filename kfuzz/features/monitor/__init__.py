@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from kfuzz.features.monitor.counts import Counts
-    from kfuzz.features.monitor.detectors import Centroid as Centroid
-    from kfuzz.features.monitor.detectors import Detector as Detector
-    from kfuzz.features.monitor.detectors import NonFinite as NonFinite
-    from kfuzz.features.monitor.detectors import Statistics as Statistics
+    from kfuzz.features.monitor.gate import Centroid as Centroid
+    from kfuzz.features.monitor.gate import Detector as Detector
+    from kfuzz.features.monitor.gate import NonFinite as NonFinite
+    from kfuzz.features.monitor.gate import Statistics as Statistics
     from kfuzz.features.monitor.monitored import Contract
     from kfuzz.features.monitor.subjects import Arguments
     from kfuzz.features.monitor.violation import Violation as Violation
@@ -37,20 +37,18 @@ __all__ = [
     "stop",
 ]
 
-_LAZY = {
-    "Centroid": "detectors",
-    "Detector": "detectors",
-    "NonFinite": "detectors",
-    "Statistics": "detectors",
-    "Violation": "violation",
-}
+_OF_GATE = ("Centroid", "Detector", "NonFinite", "Statistics")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from importlib import import_module
+    if name in _OF_GATE:
+        from kfuzz.features.monitor import gate
 
-        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+        return getattr(gate, name)
+    if name == "Violation":
+        from kfuzz.features.monitor.violation import Violation
+
+        return Violation
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -117,8 +115,7 @@ def monitor(
             to check (a coroutine function, a generator, a class).
         BindingError: if the signatures do not fit, or a claim is unknown.
     """
-    from kfuzz.features.monitor.decorate import decorator, store_of
-    from kfuzz.features.monitor.monitored import Options
+    from kfuzz.features.monitor.monitored import Options, decorator, store_of
     from kfuzz.features.monitor.violation import Keep
 
     store = store_of(keep, corpus)

@@ -21,8 +21,6 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
-from kfuzz.features.monitor import judged as slices
-from kfuzz.features.monitor.judged import judged
 from kfuzz.features.monitor.seen import (
     LEAF,
     Call,
@@ -40,8 +38,10 @@ from kfuzz.features.monitor.subjects import (
     Recurrences,
     Subject,
     case_of,
+    conforms,
     dtype_name,
     is_plain,
+    judged,
     named,
     outside,
     scalar_of,
@@ -144,7 +144,7 @@ class OperatorSubject(Subject):
         if seen.verdict_only:
             case = case_of(operator, seen, whole, valued=False)
             fits = not outside(operator, claims, case)
-            if fits and slices.conforms(operator, claims, case, seen):
+            if fits and conforms(operator, claims, case, seen):
                 report = CaseReport({"K-VAL-01": Verdict.CONFORMS})
                 return Judged(case, report, replayable=False)
         case = case_of(operator, seen, whole)

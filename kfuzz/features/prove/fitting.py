@@ -2,8 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice, permutations, product, starmap
+from functools import reduce
+from itertools import (
+    combinations,
+    combinations_with_replacement,
+    islice,
+    permutations,
+    product,
+    starmap,
+)
 from math import prod
+from operator import mul
 from typing import Any, Final
 
 import numpy as np
@@ -250,7 +259,7 @@ class Fit:
         grids = {grid(axis) for axis in range(3)}
         known = {a: p for a, p in self._known.items() if a not in grids}
         shared = self._shared(tensors)
-        return Relations(tuple(_once(premises)), layouts, known, shared)
+        return Relations(tuple(dict.fromkeys(premises)), layouts, known, shared)
 
     # Single quantities.
 
@@ -302,11 +311,8 @@ class Fit:
 
     def _take(self, target: Atom, expression: Poly) -> list[Premise]:
         self._known[target] = expression
-        return [
-            Premise(
-                equal(as_poly(target), expression), f"{target} = {shown(expression)}"
-            )
-        ]
+        text = f"{target} = {shown(expression)}"
+        return [Premise(equal(target, expression), text)]
 
     def _candidates(self, *, of_grid: bool) -> Iterator[Candidate]:
         """Yield expressions over the bases, the simplest first, with their values."""
@@ -378,12 +384,10 @@ class Fit:
         column = self._column(as_poly(target))
         if column is None or target in self._known:
             return []
-        lowest = min(column)
-        if lowest >= 1:
-            return [Premise(at_most(1, target), f"{target} >= 1")]
-        if lowest >= 0:
-            return [Premise(at_most(0, target), f"{target} >= 0")]
-        return []
+        least = min(min(column), 1)
+        if least < 0:
+            return []
+        return [Premise(at_most(least, target), f"{target} >= {least}")]
 
     def _multiples(self) -> Iterator[Premise]:
         """Yield which sizes are multiples of others: of 0 there is 0 alone."""
@@ -432,13 +436,7 @@ class Fit:
             numel = _product(sizes)
             premises.append(Premise(equal(as_poly(whole), numel), ""))
             premises += self._counting(numel)
-            if dense:
-                span = numel
-            else:
-                steps = zip(sizes, strides, strict=True)
-                span = as_poly(1)
-                for n, s in steps:
-                    span = span + (n - 1) * s
+            span = numel
             if dense:
                 found.append(Layout(tuple(sizes), tuple(strides), span, dense))
                 # A dimension's stride is that of the sizes after it, or its size is 1
@@ -450,6 +448,8 @@ class Fit:
                     if each != tuple(strides)
                 ]
             else:
+                steps = zip(sizes, strides, strict=True)
+                span = sum(((n - 1) * s for n, s in steps), as_poly(1))
                 premises += self._unit_steps(name, tensors, sizes, strides)
                 distinct = all(t.distinct for t in tensors)
                 found.append(
@@ -500,19 +500,15 @@ class Fit:
         self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],
         strides: list[Poly],
     ) -> Iterator[Premise]:  # fmt: skip
-        """Put 1 for strides that are 1 wherever they are stepped over."""
-        for dim, stride in enumerate(strides):
-            if stride.constant is not None or dim < len(strides) - 1:
-                continue
-            if all(
-                t.shape[dim] <= 1 or t.strides[dim] == 1 for t in tensors if t.numel
-            ):
-                either = any_of(
-                    [_none(sizes), at_most(sizes[dim], 1), equal(stride, 1)]
-                )
-                text = f"{name}.stride({dim}) is 1 or {name}.size({dim}) <= 1"
-                strides[dim] = as_poly(1)
-                yield Premise(either, text)
+        """Put 1 for the last stride if it is 1 wherever it is stepped over."""
+        dim, stride = len(strides) - 1, strides[-1]
+        if stride.constant is None and all(
+            t.shape[dim] <= 1 or t.strides[dim] == 1 for t in tensors if t.numel
+        ):
+            either = any_of([_none(sizes), at_most(sizes[dim], 1), equal(stride, 1)])
+            text = f"{name}.stride({dim}) is 1 or {name}.size({dim}) <= 1"
+            strides[dim] = as_poly(1)
+            yield Premise(either, text)
 
     def _row_steps(
         self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],
@@ -598,14 +594,11 @@ class Fit:
                     claim(capped, f"{number} <= {constant} where that is below {most}")
                 if most > fewest and all(2 * a > b for a, b in pairs if b > fewest):
                     tight = any_of([at_most(c + 1, n * 2), equal(c, fewest)])
-                    claim(
-                        tight, f"{constant} < 2 * {number} where it is above {fewest}"
-                    )
+                    text = f"{constant} < 2 * {number} where it is above {fewest}"
+                    claim(tight, text)
                 if all(b and a % b == 0 for a, b in pairs) and most > 1:
-                    claim(
-                        equal(remainder(n, c), 0),
-                        f"{number} is a multiple of {constant}",
-                    )
+                    multiple = equal(remainder(n, c), 0)
+                    claim(multiple, f"{number} is a multiple of {constant}")
         return made
 
     def _flags(
@@ -624,18 +617,11 @@ class Fit:
             if len({b for _, b in pairs}) > 1 and all(
                 c_ and (a % c_ == 0) == bool(b) for a, b, c_ in columns
             ):
-                goal = equal(remainder(n, c), 0)
-                made.append(
-                    Premise(
-                        _iff(held, goal),
-                        f"{flag}: {number} is a multiple of {constant}",
-                    )
-                )
+                whole = equal(remainder(n, c), 0)
+                both = all_of([held, whole]), all_of([negated(held), negated(whole)])
+                text = f"{flag}: {number} is a multiple of {constant}"
+                made.append(Premise(any_of(both), text))
         return made
-
-
-def _iff(left: Cond, right: Cond) -> Cond:
-    return any_of([all_of([left, right]), all_of([negated(left), negated(right)])])
 
 
 def _far(number: Atom) -> Premise:
@@ -652,10 +638,7 @@ def _none(sizes: Iterable[Poly]) -> Cond:
 
 
 def _product(factors: Iterable[Poly]) -> Poly:
-    made = as_poly(1)
-    for factor in factors:
-        made = made * factor
-    return made
+    return reduce(mul, factors, as_poly(1))
 
 
 def _orders(flat: Poly) -> Iterator[list[Poly]]:
@@ -667,14 +650,6 @@ def _orders(flat: Poly) -> Iterator[list[Poly]]:
         return
     for order in dict.fromkeys(permutations(monomial)):
         yield [as_poly(atom) for atom in order]
-
-
-def _once(premises: Iterable[Premise]) -> Iterator[Premise]:
-    seen = set()
-    for premise in premises:
-        if premise not in seen:
-            seen.add(premise)
-            yield premise
 
 
 def shown(poly: Poly) -> str:
@@ -692,14 +667,9 @@ def shown(poly: Poly) -> str:
 
 def products(bases: Sequence[Candidate]) -> Iterator[Candidate]:
     """Yield products of two to four; of many bases the first ones alone."""
-    few = list(bases[:12])
-    last = [(i, base) for i, base in enumerate(few)]
-    for count in range(2, 5):
-        if count > 3:
-            few = few[:8]
-        numbers = range(len(few))
-        last = [(i, times(x, few[i])) for at, x in last for i in numbers[at:]]
-        yield from (made for _, made in last)
+    for count, most in ((2, 12), (3, 12), (4, 8)):
+        for some in combinations_with_replacement(bases[:most], count):
+            yield reduce(times, some)
 
 
 def times(left: Candidate, right: Candidate) -> Candidate:

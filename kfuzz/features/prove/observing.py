@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kfuzz.features.prove.sampling import Watch
 
 
-ENTRY: Final = "kfuzz.features.prove.worker:serve"
+ENTRY: Final = "kfuzz.features.prove.proving:serve"
 _AT_ONCE: Final = 8
 
 

@@ -3,22 +3,33 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice, zip_longest
+from multiprocessing.connection import Connection
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kfuzz.contracts.binding import BoundKernel
+from kfuzz.core.errors import HarnessError
 from kfuzz.core.event import Event, KernelProof, Proven, ProvenProperty
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import Case, config_of
 from kfuzz.core.verdict import ATTRIBUTED, VALUE_KINDS, Kind
 from kfuzz.engine.search.campaign import Keep
 from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.execution.launches.building import NotCompiledError
-from kfuzz.execution.launches.capture import IntArgument, Launch, TensorArgument
+from kfuzz.execution.interpreter.watch import interpreting
+from kfuzz.execution.launches.building import NotCompiledError, beside
+from kfuzz.execution.launches.capture import (
+    IntArgument,
+    Launch,
+    NotCapturedError,
+    TensorArgument,
+    capture,
+)
+from kfuzz.execution.processes.child import OwnProcess
 from kfuzz.features.prove.fitting import (
     SMALL,
     Premise,
@@ -48,8 +59,23 @@ from kfuzz.features.prove.ir.values import (
     all_of,
     atoms_in,
 )
-from kfuzz.features.prove.observing import Counterexample, Observed, Outcome
-from kfuzz.features.prove.properties import PROVED, Property, Prover, Verdict
+from kfuzz.features.prove.observing import (
+    ENTRY,
+    Counterexample,
+    Observed,
+    Outcome,
+    Task,
+    observe,
+)
+from kfuzz.features.prove.properties import (
+    PROVED,
+    STEPS,
+    Property,
+    Prover,
+    Reply,
+    Solver,
+    Verdict,
+)
 from kfuzz.features.prove.sampling import (
     Constants,
     Grouping,
@@ -62,8 +88,8 @@ from kfuzz.features.prove.sampling import (
     numbers,
     variants_of,
 )
-from kfuzz.features.prove.solver import STEPS, Reply, Solver
 from kfuzz.strategies.layouts import layout_name
+from kfuzz.targets.load import LoadedKernel, load_all
 
 SECONDS: Final = 60.0
 """Processor time of one kernel."""
@@ -782,3 +808,122 @@ class Examined:
             cases = "case does" if count == 1 else "cases do"
             return replace(found, why=f"{found.why}; {count} {cases} not show it")
         return found
+
+
+# The process that proves: its Triton compiles, whatever the run's does.
+#
+# Kernels are loaded as ever, their launches captured and nothing of them is run. It
+# gets targets and sends an outcome for each kernel, in order. Then it captures the
+# launches of cases that it is sent, and answers which premise they break.
+#
+# Where its Triton interprets it is the process that observes: it runs cases, and sends
+# every access.
+
+_OBSERVE_SECONDS: Final = 20.0
+
+
+class _Enough(Exception):
+    """No further kernel is to be proved."""
+
+
+class Worker:
+    """Proves kernels, and holds launches against the premises of what it has proved.
+
+    Args:
+        connection: to its parent.
+        task: what to prove.
+    """
+
+    def __init__(self, connection: Connection, task: Task) -> None:
+        self._connection, self._task = connection, task
+        self._watches: dict[str, tuple[LoadedKernel, Watch]] = {}
+
+    def prove(self, loaded: Sequence[LoadedKernel]) -> None:
+        """Prove kernels in order, and send what comes of each."""
+        with suppress(_Enough), beside(ENTRY, interpret=True) as observer:
+            observer.send(self._task)
+            for kernel in loaded:
+                outcome = self._proved(kernel, observer)
+                if outcome.watch is not None:
+                    self._watches[kernel.node_id] = kernel, outcome.watch
+                outcome.watch = None  # it stays here
+                self._connection.send((kernel.node_id, outcome))
+        self._connection.send(None)
+
+    def serve(self) -> None:
+        """Hold launches against premises as long as there is a parent."""
+        while True:
+            with suppress(_Enough):
+                self._receive()
+
+    def pause(self) -> None:
+        """Do what the parent has asked for meanwhile.
+
+        Raises:
+            _Enough: nothing more is to be proved.
+        """
+        while self._connection.poll(0):
+            self._receive()
+
+    def _receive(self) -> None:
+        message = self._connection.recv()
+        if message is None:
+            raise _Enough
+        kernel, cases = message
+        self._connection.send((kernel, len(cases), self._broken(kernel, cases)))
+
+    def _broken(self, kernel: str, cases: Sequence[Case]) -> str:
+        if kernel not in self._watches:
+            return ""
+        loaded, watch = self._watches[kernel]
+        for case in cases:
+            try:
+                launches = capture(loaded.kernel, case, config=config_of(case)).launches
+            except NotCapturedError:
+                continue  # the kernel rejects it
+            if text := watch.broken_by(launches):
+                return text
+        return ""
+
+    def _proved(self, loaded: LoadedKernel, observer: OwnProcess) -> Outcome:
+        """Return what is proved; an error of kfuzz's own proves nothing."""
+
+        def observe(case: Case) -> list[Observed] | None:
+            made: list[Observed] | None = None
+            with suppress(HarnessError):  # once it is gone it answers nothing more
+                made = observer.ask((loaded.node_id, case), _OBSERVE_SECONDS)
+            return made
+
+        try:
+            prover = KernelProver(
+                loaded.kernel, loaded.node_id, seconds=self._task.seconds,
+                observe=observe, pause=self.pause,
+            )  # fmt: skip
+            return prover.run()
+        except _Enough:
+            raise
+        except Exception as error:
+            why = f"an error of kfuzz's own: {type(error).__name__}: {error}"
+            return nothing(loaded.node_id, why)
+
+
+def serve(connection: Connection) -> None:
+    """Prove, or observe, what the first message names, and send what comes of it."""
+    task: Task = connection.recv()
+    try:
+        loaded = load_all(task.targets, root=task.root)
+    except Exception as error:
+        connection.send(str(error))
+        return
+    if not interpreting():
+        worker = Worker(connection, task)
+        worker.prove(loaded)
+        worker.serve()
+    kernels = {each.node_id: each.kernel for each in loaded}
+    while True:
+        node_id, case = connection.recv()
+        try:
+            made = observe(kernels[node_id], case)
+        except Exception:  # whatever a kernel raises: it rejects the case
+            made = None
+        connection.send(made)

@@ -271,24 +271,21 @@ class Watch:
             launches: the launches.
             partly: as of `Relations.broken_by`.
         """
-        return next(self._broken(launches, partly=partly), "")
-
-    def _broken(self, launches: Iterable[Launch], *, partly: bool) -> Iterator[str]:
         for launch in launches:
             if launch.vacuous:
                 continue
             key, constants = self.place(launch)
             relations = self.relations.get(key)
             if relations is None:
-                yield f"{launch.kernel} is launched with arguments of other kinds"
-                continue
+                return f"{launch.kernel} is launched with arguments of other kinds"
             if constants not in self.constants[key]:
                 shown = ", ".join(f"{name}={text}" for name, text in constants)
-                yield f"{launch.kernel} is launched with {shown}"
+                return f"{launch.kernel} is launched with {shown}"
             premise = relations.broken_by(launch, partly=partly)
             if premise is not None:
                 text = premise.text or str(premise.holds)
-                yield f"a launch of {launch.kernel} breaks its premise: {text}"
+                return f"a launch of {launch.kernel} breaks its premise: {text}"
+        return ""
 
 
 FITTED: Final = 0.75
@@ -348,15 +345,11 @@ class Sampling:
                     break
         self._answer()
 
-    def _captured(
-        self, case: Case, *, config: int = 0, answers: int = 0
-    ) -> Captured | None:
+    def _captured(self, case: Case, *, config: int = 0) -> Captured | None:
         """Capture a call; None where that fails."""
         self._pause()
         try:
-            call = capture(
-                self._kernel, case, config=config, answers=answers, free=self._free
-            )
+            call = capture(self._kernel, case, config=config, free=self._free)
         except NotCapturedError as error:
             why = str(error)
             self._uncaptured[why] = self._uncaptured.get(why, 0) + 1

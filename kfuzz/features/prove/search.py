@@ -3,41 +3,28 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Scale
 from kfuzz.core.errors import BuildError
-from kfuzz.core.event import (
-    Event,
-    KernelFinished,
-    KernelProof,
-    Notice,
-    RunFinished,
-    RunStarted,
-)
+from kfuzz.core.event import Event, KernelProof, Notice
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import Keep
+from kfuzz.engine.search.campaign import Keep, examined
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
-from kfuzz.engine.search.preconditions import named_apart
-from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.engine.search.schedule import outside_of
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.runner import runner_of
-from kfuzz.engine.workers.zygotes import Backend
-from kfuzz.features.prove import solver
-from kfuzz.features.prove.observing import Outcome, Proving, Task
+from kfuzz.features.prove.observing import Proving, Task
+from kfuzz.features.prove.properties import installed, required
 from kfuzz.features.prove.proving import Examined, nothing
-from kfuzz.features.prove.solver import installed
 from kfuzz.store.corpus import Corpus
-from kfuzz.store.life import utc_now
-from kfuzz.targets.load import LoadedKernel, load_all
+from kfuzz.targets.load import load_all
 
 # For one finding to be reduced and explained.
 REDUCE_SECONDS: Final = 30.0
@@ -64,66 +51,36 @@ class ProofRun:
             BackendError: if no solver is installed, or the device is missing.
             KfuzzError: on targets that cannot be obeyed.
         """
-        solver.required()
-        task, began, self._stop = self._task, time.monotonic(), stop
-        backend = Backend(self._device)
-        proving: Proving | None = None
-        try:
-            loaded = load_all(task.targets, root=task.root)
-            corpus = Corpus(self._corpus)
-            corpus.require_writable()
-            proving = Proving(task)
-            loaded = named_apart(loaded, corpus.homes, task.root)
-            names = tuple(k.node_id for k in loaded)
-            outside = outside_of(loaded)
-            yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
-            for kernel in loaded:
-                outcome = proving.outcome(kernel.node_id, stop=stop)
-                if outcome is None:
-                    why = proving.failed or "it was interrupted"
-                    outcome = nothing(kernel.node_id, why)
-                yield from self._settled(kernel, outcome, backend, corpus)
-        finally:
-            if proving is not None:
-                proving.close()
-            backend.close()
-        elapsed = time.monotonic() - began
-        yield RunFinished(elapsed, stop.is_set(), 0, backend.name)
+        required()
+        task, self._stop = self._task, stop
+        with closing(Proving(task)) as proving:
+            yield from examined(
+                lambda backend: load_all(task.targets, root=task.root),
+                partial(self._settled, proving),
+                root=task.root, corpus=self._corpus, device=self._device,
+                stop=stop, expired=stop.is_set,
+            )  # fmt: skip
 
     def _settled(
-        self, loaded: LoadedKernel, outcome: Outcome, backend: Backend, corpus: Corpus
-    ) -> Iterator[Event]:
-        """Run the counterexamples of a kernel, and yield what it came to."""
-        runner = runner_of(
-            loaded, backend, root=self._task.root, expired=self._stop.is_set,
-            budget=backend.on.limits.sizes, quiet=lambda: kernel.quiet,
-        )  # fmt: skip
-        record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
-        kernel = KernelSearch(loaded, runner, backend.on.limits.sizes, record)
-        proof = outcome.proof
+        self, proving: Proving, kernel: KernelSearch, corpus: Corpus
+    ) -> Generator[Event, None, KernelProof]:
+        """Run the counterexamples of a kernel, and return what it came to."""
+        outcome = proving.outcome(kernel.node_id, stop=self._stop)
+        if outcome is None:
+            why = proving.failed or "it was interrupted"
+            outcome = nothing(kernel.node_id, why)
+        proof, judged = outcome.proof, Examined(kernel)
         try:
-            examined = Examined(kernel)
-            yield from examined.run(
+            yield from judged.run(
                 outcome.counterexamples,
                 lambda: Round(kernel, stop=self._stop, deadline=float("inf")),
                 lambda kernel, case, report: self._kept(kernel, case, report, corpus),
             )
-            proof = examined.applied(proof)
+            proof = judged.applied(proof)
         except (Stopped, BuildError) as error:
             yield Notice(kernel.node_id, f"counterexamples were not run: {error}")
-        finally:
-            runner.close()
         self.proofs.append(proof)
-        yield KernelFinished(
-            kernel=kernel.node_id,
-            operator=loaded.kernel.operator.name,
-            cases=record.cases,
-            cases_per_s=0.0,
-            contracts={},
-            findings=tuple(kernel.findings.values()),
-            paths=dict(kernel.paths),
-            proof=proof,
-        )
+        return proof
 
     def _kept(
         self, kernel: KernelSearch, case: Case, report: CaseReport, corpus: Corpus
@@ -184,10 +141,10 @@ class BesideSearch:
         outcome = self._proving.outcome(kernel.node_id, stop=_NEVER, until=until)
         if outcome is None:
             return
-        examined = self._examined[kernel.node_id] = Examined(kernel)
+        judged = self._examined[kernel.node_id] = Examined(kernel)
         most = kernel.budget.elements
         few = [e for e in outcome.counterexamples if e.case.elements <= most]
-        yield from examined.run(few, lambda: this_round(end), keep)
+        yield from judged.run(few, lambda: this_round(end), keep)
 
     def proof(self, kernel: KernelSearch) -> KernelProof | None:
         """Return what is proved of a kernel; None where nothing is known of it."""
@@ -199,8 +156,8 @@ class BesideSearch:
         if outcome is None:
             return None
         proof = outcome.proof
-        if examined := self._examined.get(kernel.node_id):
-            proof = examined.applied(proof)
+        if judged := self._examined.get(kernel.node_id):
+            proof = judged.applied(proof)
         cases = list(kernel.tried.values())
         self._proving.watch(kernel.node_id, cases)
         seen, broken = self._proving.watched(kernel.node_id, until=self._until)

@@ -47,7 +47,7 @@ def prove(
     """
     project = open_project(corpus)
     wanted = project.targets(targets)
-    from kfuzz.features.prove.solver import required
+    from kfuzz.features.prove.properties import required
 
     required()
     zygotes.expect(device)  # it imports torch while this process does

@@ -93,8 +93,14 @@ def test_a_sound_gpu_passes_its_canaries(
     project: Path,
 ) -> None:
     worker = Worker(str(project), "cuda", gpu=True)
-    assert not worker._ailment(lambda: None)
+    assert not worker._ailment()
     _check(reported(worker, search(project, device="cuda"))[0])
+
+
+@pytest.mark.slow
+def test_what_a_canary_dies_of_or_says_is_what_ails_the_device(project: Path) -> None:
+    assert Worker(str(project), "cpu", gpu=True)._ailment() == ""
+    assert "unknown device" in Worker(str(project), "tpu", gpu=True)._ailment()
 
 
 def test_a_worker_with_other_versions_says_which(project: Path) -> None:

@@ -18,10 +18,15 @@ from kfuzz.features.monitor.counts import (
     append_counts,
     read_counts,
 )
-from kfuzz.features.monitor.detectors import Centroid, NonFinite, statistics_of
-from kfuzz.features.monitor.gate import HostGate, signature_of
+from kfuzz.features.monitor.gate import (
+    Centroid,
+    HostGate,
+    NonFinite,
+    signature_of,
+    statistics_of,
+)
 from kfuzz.features.monitor.runtime import Checker
-from kfuzz.features.monitor.snapshot import ALIGNMENT, ByteRing, Memory, Slot
+from kfuzz.features.monitor.seen import ALIGNMENT, ByteRing, Memory, Slot
 from tests.helpers.monitors import SECONDS
 
 

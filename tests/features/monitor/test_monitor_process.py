@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import kfuzz
-from kfuzz.features.monitor import process
+from kfuzz.features.monitor import runtime as process
 from kfuzz.features.monitor.runtime import runtime
 from tests.helpers import monitors
 from tests.helpers.monitors import SECONDS, settled

@@ -17,7 +17,8 @@ from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.large import part_of, row_axis
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.features.monitor import judged as slices
+from kfuzz.features.monitor import references
+from kfuzz.features.monitor import subjects as slices
 from kfuzz.strategies.parameters import IndexParameter
 
 CPU = torch.device("cpu")
@@ -56,7 +57,7 @@ def test_one_wrong_element_of_a_large_result_is_found(
     seen = []
     own = slices.conforms
     monkeypatch.setattr(
-        slices, "conforms", lambda *call: seen.append(own(*call)) or seen[-1]
+        references, "conforms", lambda *call: seen.append(own(*call)) or seen[-1]
     )
     kfuzz.assert_conforms(y, name, *tensors, **scalars)
     kfuzz.assert_conforms(y.T.contiguous().T, name, *tensors, **scalars)

@@ -6,9 +6,8 @@ from kfuzz.execution.launches.capture import Launch
 from kfuzz.features.prove.fitting import Fit
 from kfuzz.features.prove.ir.graph import graph_of
 from kfuzz.features.prove.ir.ttir import read
-from kfuzz.features.prove.properties import Property, Prover
+from kfuzz.features.prove.properties import Property, Prover, Reply, Solver
 from kfuzz.features.prove.sampling import numbers
-from kfuzz.features.prove.solver import Reply, Solver
 from tests.features.prove.kernels import copy_ir, launch, rows_ir, rows_launch
 
 pytest.importorskip("z3")

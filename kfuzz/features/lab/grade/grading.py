@@ -56,18 +56,32 @@ def platform_config(config: RunConfig) -> RunConfig:
     return replace(config, targets=(target,), device=device)
 
 
-def resting_on(statement: Statement, calibration: Calibration) -> Statement:
-    """Return a statement that rests on a calibration made before or after it."""
+def resting_on(statement: Statement, on: Calibration | Statement) -> Statement:
+    """Return a statement that rests on a calibration made before or after it.
+
+    Args:
+        statement: the statement.
+        on: the calibration, or another statement that rests on one.
+    """
+    if isinstance(on, Statement):
+        rests = on.calibration
+        states = {
+            f"{name}/{kernel.name_in_contracts}": graded.calibration
+            for kernel in on.kernels
+            for name, graded in kernel.contracts.items()
+        }
+    else:
+        rests = _calibrated(on)
+        states = {c.identifier: c.state for c in on.contracts}
     kernels = []
     for kernel in statement.kernels:
         contracts = {}
         for name, graded in kernel.contracts.items():
-            state = calibration.state_of(f"{name}/{kernel.name_in_contracts}")
+            at = f"{name}/{kernel.name_in_contracts}"
+            state = states.get(at, Soundness.UNCALIBRATED)
             contracts[name] = replace(graded, calibration=state)
         kernels.append(replace(kernel, contracts=contracts))
-    return replace(
-        statement, kernels=tuple(kernels), calibration=_calibrated(calibration)
-    )
+    return replace(statement, kernels=tuple(kernels), calibration=rests)
 
 
 class Grading:
@@ -89,20 +103,11 @@ class Grading:
     ) -> None:
         self._config = platform_config(config) if platform else config
         self._platform = platform
-        self._states: dict[str, Soundness] = {}
-        self._rests: Calibrated | None = None
         self._backend, devices = resolve(self._config.device)
         self._device, *others = alike(self._backend, devices)
-        if calibration is not None:
-            self._states = {c.identifier: c.state for c in calibration.contracts}
-            self._rests = _calibrated(calibration)
-        elif (shipped := shipped_statement(self._backend.name)) is not None:
-            made = read_statement(shipped)
-            self._rests = made.calibration
-            for kernel in made.kernels:
-                for name, graded in kernel.contracts.items():
-                    at = f"{name}/{kernel.name_in_contracts}"
-                    self._states[at] = graded.calibration
+        self._rests: Calibration | Statement | None = calibration
+        if calibration is None and (shipped := shipped_statement(self._backend.name)):
+            self._rests = read_statement(shipped)
         if len(devices) > 1 + len(others):
             # A statement is about one kind of device.
             listed = ",".join((self._device, *others))
@@ -140,7 +145,7 @@ class Grading:
         config, ended = self._config, self._ended
         name, driver = self._backend.describe(self._device)
         in_force = select_classes(config.contracts, config.exclude_contracts)
-        return Statement(
+        made = Statement(
             device=self._backend.name,
             fingerprint=host_fingerprint(device=name, driver=driver),
             seed=config.seed,
@@ -151,10 +156,10 @@ class Grading:
             kernels=tuple(map(self._stated, self._finished)),
             instruments=_instruments(self._backend.name, self._finished),
             platform=self._platform,
-            calibration=self._rests,
             interrupted=ended is None or ended.interrupted,
             notices=tuple(self._notices),
         )
+        return made if self._rests is None else resting_on(made, self._rests)
 
     def _stated(self, event: KernelFinished) -> KernelStatement:
         loaded = self._kernels[event.kernel]
@@ -174,14 +179,7 @@ class Grading:
             cases=event.cases,
             worst_ratio=event.worst_ratio,
             contracts={
-                name: Graded(
-                    tally.verdict,
-                    tally.decided,
-                    tally.undecided,
-                    self._states.get(
-                        f"{name}/{operator.name_in_contracts}", Soundness.UNCALIBRATED
-                    ),
-                )
+                name: Graded(tally.verdict, tally.decided, tally.undecided)
                 for name, tally in event.contracts.items()
                 if name in binding or tally.verdict is not Verdict.NOT_APPLICABLE
             },

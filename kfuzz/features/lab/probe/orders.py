@@ -114,16 +114,19 @@ def _rooted(group: list[int], sizes: Sizes) -> Tree:
     return tree
 
 
+def nodes(tree: Tree) -> Iterator[tuple[Tree, int]]:
+    """Yield a tree and what it is made of, terms from left to right, by depth."""
+    pending = [(tree, 0)]
+    while pending:
+        node, depth = pending.pop()
+        yield node, depth
+        if not isinstance(node, int):
+            pending += [(child, depth + 1) for child in reversed(node)]
+
+
 def leaves(tree: Tree) -> list[int]:
     """Return the terms of a tree, from left to right."""
-    found, pending = [], [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, int):
-            found.append(node)
-        else:
-            pending += reversed(node)
-    return found
+    return [node for node, _ in nodes(tree) if isinstance(node, int)]
 
 
 def size_of(tree: Tree) -> int:
@@ -131,32 +134,15 @@ def size_of(tree: Tree) -> int:
     return len(leaves(tree))
 
 
-def depths(tree: Tree) -> dict[int, int]:
-    """Return how many additions each term passes."""
-    found, pending = {}, [(tree, 0)]
-    while pending:
-        node, depth = pending.pop()
-        if isinstance(node, int):
-            found[node] = depth
-        else:
-            pending += [(child, depth + 1) for child in node]
-    return found
-
-
 def height(tree: Tree) -> int:
     """Return the most additions that a term passes."""
-    return max(depths(tree).values())
+    return max(depth for _, depth in nodes(tree))
 
 
 def width(tree: Tree) -> int:
     """Return how many the widest node adds at once; 0 for a single term."""
-    widest, pending = 0, [tree]
-    while pending:
-        node = pending.pop()
-        if not isinstance(node, int):
-            widest = max(widest, len(node))
-            pending += node
-    return widest
+    widths = (len(node) for node, _ in nodes(tree) if not isinstance(node, int))
+    return max(widths, default=0)
 
 
 def parts(tree: Tree) -> tuple[int, int]:
@@ -479,8 +465,8 @@ def _along(subject: Subject, n: int, tree: Tree) -> Case:
 
     The deepest is 1; what is added to it is 2^-24, and 0 elsewhere.
     """
-    depth_of = depths(tree)
-    deepest = max(depth_of, key=lambda leaf: depth_of[leaf])
+    terms = [(depth, node) for node, depth in nodes(tree) if isinstance(node, int)]
+    _, deepest = max(terms[::-1], key=lambda term: term[0])
     one = 2.0**10  # in float16 2^-24 of it is a normal number
     at = {deepest: one}
     node = tree

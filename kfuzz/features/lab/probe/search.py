@@ -10,31 +10,18 @@ from types import CodeType
 from typing import Final
 
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
-from kfuzz.contracts.classes import CLASSES
-from kfuzz.core.errors import BuildError, UsageError, suggestion
-from kfuzz.core.event import (
-    ContractTally,
-    Event,
-    KernelFinished,
-    Notice,
-    Progress,
-    RunFinished,
-    RunStarted,
-)
-from kfuzz.core.verdict import ATTRIBUTED, Verdict
+from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.core.event import Event, Progress
+from kfuzz.core.verdict import ATTRIBUTED
+from kfuzz.engine.search.campaign import examined
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
-from kfuzz.engine.search.preconditions import named_apart
-from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch, Round
-from kfuzz.engine.search.schedule import outside_of
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.features.lab.probe.sums import Outcome, Reading, Subject, data_format
 from kfuzz.features.lab.probe.verb import NAMES, KernelReadings, readings
 from kfuzz.store.corpus import Corpus
-from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, load_all
 
 # For one finding to be reduced and explained.
@@ -81,58 +68,25 @@ class Probing:
         """
         self._began, self._stop = time.monotonic(), stop
         self._end += self._began
-        backend = Backend(self.device)
-        try:
-            self.device = backend.name
-            targets = resolved(self._targets, backend.on.torch_type)
-            loaded = load_all(targets, root=self._root)
-            _require_dtypes(loaded, self._dtypes)
-            corpus = Corpus(self._corpus)
-            corpus.require_writable()
-            loaded = named_apart(loaded, corpus.homes, self._root)
-            names = tuple(k.node_id for k in loaded)
-            outside = outside_of(loaded)
-            yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
-            for kernel in loaded:
-                turns = self._turns(kernel, backend)
-                try:
-                    yield from self._probed(turns, corpus)
-                except Stopped:
-                    yield Notice(turns.node_id, "the time was over before it was done")
-                except BuildError as error:
-                    turns.record.errors += 1
-                    yield Notice(turns.node_id, f"given up: {error}")
-                finally:
-                    turns.runner.close()
-                failed = {"K-LIV-01": ContractTally(Verdict.ERROR)}
-                yield KernelFinished(
-                    kernel=turns.node_id,
-                    operator=kernel.kernel.operator.name,
-                    cases=turns.record.cases,
-                    cases_per_s=0.0,
-                    contracts=failed if turns.record.errors else {},
-                    findings=tuple(turns.findings.values()),
-                    paths=dict(turns.paths),
-                )
-        finally:
-            backend.close()
-        elapsed = time.monotonic() - self._began
-        yield RunFinished(elapsed, stop.is_set(), 0, backend.name)
+        yield from examined(
+            self._loaded, self._probed,
+            root=self._root, corpus=self._corpus, device=self.device,
+            stop=stop, expired=self._expired,
+        )  # fmt: skip
+
+    def _loaded(self, backend: Backend) -> list[LoadedKernel]:
+        self.device = backend.name
+        targets = resolved(self._targets, backend.on.torch_type)
+        loaded = load_all(targets, root=self._root)
+        _require_dtypes(loaded, self._dtypes)
+        return loaded
 
     def _expired(self) -> bool:
         return self._stop.is_set() or time.monotonic() >= self._end
 
-    def _turns(self, loaded: LoadedKernel, backend: Backend) -> KernelSearch:
-        budget = backend.on.limits.sizes
-        runner = runner_of(
-            loaded, backend, root=self._root, expired=self._expired,
-            budget=budget, quiet=lambda: turns.quiet,
-        )  # fmt: skip
-        record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
-        turns = KernelSearch(loaded, runner, budget, record)
-        return turns
-
-    def _probed(self, turns: KernelSearch, corpus: Corpus) -> Iterator[Event]:
+    def _probed(
+        self, turns: KernelSearch, corpus: Corpus
+    ) -> Generator[Event, None, None]:
         """Probe one kernel in every format, and have differences judged."""
         kernel, declared = turns.loaded.kernel, turns.loaded.kernel.declaration.dtypes
         limits, place = BACKENDS[self.device].limits, len(self.kernels)

@@ -148,10 +148,6 @@ def _block_access(step: Step, kind: str, offsets: Sequence[Value]) -> list[Value
     return made[: len(step.operation.results)]
 
 
-def _descriptor_load(step: Step) -> list[Value]:
-    return _block_access(step, LOAD, step.given[1:])
-
-
 def _descriptor_store(step: Step) -> list[Value]:
     kind = ATOMIC if "reduce" in step.operation.name else STORE
     _block_access(step, kind, step.given[1:-1])
@@ -164,7 +160,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "tt.atomic_rmw": _atomic,
     "tt.atomic_cas": _atomic,
     "tt.make_tensor_descriptor": _descriptor,
-    "tt.descriptor_load": _descriptor_load,
+    "tt.descriptor_load": lambda step: _block_access(step, LOAD, step.given[1:]),
     "tt.descriptor_store": _descriptor_store,
     "tt.descriptor_reduce": _descriptor_store,
 }
