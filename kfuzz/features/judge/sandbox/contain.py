@@ -428,16 +428,11 @@ class Watch:
         self._folders = folders
         self._memory = limits.memory or allowance() or 0
         self._base: Taken | None = None
-        self._cpu = 0.0
         self._looked_at_disk = 0.0
 
     def settle(self) -> None:
         """Take what there is now for what a child starts with."""
         self._base = taken_below(os.getpid())
-
-    def begin(self) -> None:
-        """A request begins: its processor time counts from here."""
-        self._cpu = taken_below(os.getpid()).cpu
 
     def excess(self) -> Ended | None:
         """Return which limit is passed, None if none is."""
@@ -454,9 +449,6 @@ class Watch:
         if hoards:
             text = f"takes more than {self._memory // MIB} MiB of memory"
             return Ended(End.MEMORY, "memory limit", text)
-        if now.cpu - self._cpu > limits.cpu_seconds:
-            text = f"takes more than {limits.cpu_seconds:g} s of processor time"
-            return Ended(End.CPU, "processor time limit", text)
         if time.monotonic() - self._looked_at_disk < DISK_SECONDS:
             return None
         self._looked_at_disk = time.monotonic()
