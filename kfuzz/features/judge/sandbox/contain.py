@@ -624,6 +624,7 @@ def enter_mounts(
     facts: Facts,
     rooms: Rooms,
     limits: Limits,
+    package: Path,
     hidden: Sequence[Path] = (),
     *,
     gpu: bool,
@@ -636,6 +637,7 @@ def enter_mounts(
         facts: what holds already.
         rooms: its folders.
         limits: the size of its scratch folder.
+        package: the folder of what judges it, in whose place there is an empty one.
         hidden: files and folders in whose place there is nothing to read.
         gpu: whether it needs the devices of GPUs.
     """
@@ -654,7 +656,7 @@ def enter_mounts(
         number = 300 + int.from_bytes(os.urandom(2)) % 30_000
         Path("/proc/sys/kernel/ns_last_pid").write_text(str(number))
     unseen = facts.tried("hidden files", lambda: _cover(hidden))
-    facts.tried("hidden package", lambda: _cover([Path(__file__).parents[3]]))
+    facts.tried("hidden package", lambda: _cover([package]))
     scratch, cache = str(rooms.scratch), str(rooms.cache)
     size = f"size={limits.scratch_bytes},mode=700"
     quota = facts.tried("tmpfs", lambda: mount("tmpfs", scratch, "tmpfs", plain, size))

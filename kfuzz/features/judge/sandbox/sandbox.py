@@ -64,8 +64,8 @@ from kfuzz.features.judge.sandbox.contain import (
     scrubbed,
     taken_below,
 )
-from kfuzz.features.judge.sandbox.hiding import NAMED, program
 from kfuzz.features.judge.sandbox.meeting import PLAIN, Perturbations, Surroundings
+from kfuzz.features.judge.sandbox.runner import program
 from kfuzz.features.judge.sandbox.supervisor import SERVE
 from kfuzz.features.judge.sandbox.terms import Containment, Entry, Measures
 from kfuzz.features.judge.sandbox.wire import (
@@ -432,8 +432,12 @@ def _built(answer: dict[str, Any]) -> Called:
     return Called(built=Built(*(tuple(str(n)[:500] for n in t) for t in told)))
 
 
-_INSIDE: Final = "kfuzz.features.judge.sandbox.inside"
-_LAZY: Final = "kfuzz.features.judge.sandbox.hiding:load_all"
+# What a process needs that children are forked from; the first one runs it.
+_ROOTS: Final = (
+    "kfuzz.execution.processes.zygote",
+    "kfuzz.features.judge.sandbox.inside",
+    "kfuzz.features.judge.sandbox.supervisor",
+)
 _CLOSE: Final = "kfuzz.features.judge.sandbox.contain:close_to_others"
 _SMALL_RESULTS: Final = 64 << 20
 _RESULT_FACTOR: Final = 8
@@ -457,10 +461,10 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     seen = backend.only([device], os.environ)
     env = scrubbed(os.environ, added={**backend.environment, **seen})
     begin = partial(
-        Zygote, SERVE, env=env, preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
-        output=output, program=partial(program, HOME),
+        Zygote, SERVE, env=env, output=output, program=partial(program, HOME, _ROOTS),
+        preload=("torch", "triton", "__main__:load_all", _CLOSE),
     )  # fmt: skip
-    if NAMED not in sys.prefix:
+    if "kfuzz" not in sys.prefix:
         return begin()
     # A link of another name: every file of torch's would name the judge.
     folder = tempfile.mkdtemp()
@@ -761,6 +765,7 @@ class Sandbox(Closing):
             "gpu": self._gpu,
             "inside": named(self._device_name).alone(str(self.device)),
             "hidden": [str(path) for path in self._hidden],
+            "package": os.path.join(HOME, "kfuzz"),
         }
         scratch = self._root / f"scratch-{self._forked}"
         return Kept(self._zygote, scratch, self.limits, start, first)

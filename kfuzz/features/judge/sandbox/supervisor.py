@@ -9,21 +9,27 @@ answer.
 
 import _thread
 import contextlib
+import faulthandler
 import fcntl
+import gc
+import inspect
+import linecache
 import os
 import select
 import signal
 import socket
+import sys
 import tempfile
 import time
 import traceback
+import types
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import Ended
 from kfuzz.execution.processes import wire
@@ -39,7 +45,6 @@ from kfuzz.features.judge.sandbox.contain import (
     enter_namespaces,
     restrict,
 )
-from kfuzz.features.judge.sandbox.hiding import bare_main, hide
 from kfuzz.features.judge.sandbox.terms import Measures
 
 SERVE: Final = "kfuzz.features.judge.sandbox.supervisor:Supervisor"
@@ -125,8 +130,7 @@ class Supervisor:
             tempfile.tempdir = None  # what torch imports may have asked for it
             rooms.work.mkdir(exist_ok=True)
             os.chdir(rooms.work)
-            bare_main()
-            hide()
+            _look_plain()
             channel = Channel(socket.socket(fileno=_CONNECTION))
             return partial(attend, channel, known, inside, partial(os.close, _STARTING))
 
@@ -144,7 +148,8 @@ class Supervisor:
                 # A mount names what it hides to whoever looks for mounts.
                 landlock = measures.landlock and contain.landlock_version()
                 covered = [] if landlock else hidden
-                facts = enter_mounts(facts, rooms, limits, covered, gpu=gpu)
+                package = Path(message["package"])
+                facts = enter_mounts(facts, rooms, limits, package, covered, gpu=gpu)
             supervise(settle)
         except BaseException:
             traceback.print_exc()
@@ -184,6 +189,21 @@ class Supervisor:
             if not descendants(os.getpid()):
                 return
             time.sleep(0.0005 * sweep)
+
+
+def _look_plain() -> None:
+    """Be like a process that Python was started for."""
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv = [""]
+    linecache.clearcache()
+    known: Any = inspect
+    known.modulesbyfile.clear()
+    known._filesbymodname.clear()
+    # It lies in a session of its own, where no terminal's Ctrl-C comes.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Both go on; these are built-in functions as well, whose names alone tell.
+    gc.get_freeze_count = (0).conjugate
+    faulthandler.is_enabled = "".isalpha
 
 
 def _kill_all(pids: list[int]) -> None:
