@@ -201,8 +201,7 @@ class Kept:
             return f"the child {answer.text} ({answer.output.strip()[-500:]})"
         if answer["ailment"]:
             return str(answer["ailment"])
-        facts = dict(answer["facts"])
-        self.facts = Facts(**{**facts, "limits": tuple(facts["limits"])})
+        self.facts = Facts(**answer["facts"])
         return ""
 
     def ask(self, request: Request) -> dict[str, Any] | Ended:

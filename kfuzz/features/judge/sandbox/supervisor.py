@@ -27,7 +27,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, NoReturn
 
@@ -35,17 +34,7 @@ from kfuzz.core.errors import Ended
 from kfuzz.execution.processes import wire
 from kfuzz.execution.processes.wire import Channel, Message, WireError
 from kfuzz.features.judge.sandbox import contain
-from kfuzz.features.judge.sandbox.contain import (
-    Facts,
-    Limits,
-    Rooms,
-    Watch,
-    descendants,
-    enter_mounts,
-    enter_namespaces,
-    restrict,
-)
-from kfuzz.features.judge.sandbox.terms import Measures
+from kfuzz.features.judge.sandbox.contain import Confinement, Watch, descendants
 
 SERVE: Final = "kfuzz.features.judge.sandbox.supervisor:Supervisor"
 
@@ -81,12 +70,12 @@ class Supervisor:
         (connection,) = channel.receive_descriptors(1, None)
         channel.send({"reply": {}})
         starting, started = os.pipe()
-        self._start(message, connection, started)
+        kept_to = Confinement(message)
+        self._start(kept_to, str(message["inside"]), connection, started)
         os.close(connection)
         os.close(started)
-        limits = Limits(**message["limits"])
         # A folder that is a file system of its own is empty as seen from here.
-        watch = Watch(limits, [Path(message["scratch"]), Path(message["cache"])])
+        watch = Watch(kept_to.limits, [kept_to.scratch, kept_to.cache])
         passed: Ended | None = None
         poll = select.poll()
         for descriptor in (channel.fileno(), starting):
@@ -108,31 +97,28 @@ class Supervisor:
         finally:
             self._kill()
 
-    def _start(self, message: Message, *descriptors: int) -> None:
+    def _start(self, kept_to: Confinement, inside: str, *descriptors: int) -> None:
         """Start the process.
 
         In new namespaces it is process 1, which has to fork again.
         """
-        limits, gpu = Limits(**message["limits"]), bool(message["gpu"])
-        measures = Measures(**message["measures"])
-        rooms = Rooms(Path(message["scratch"]), Path(message["cache"]))
-        inside = str(message["inside"])
-        hidden = [Path(path) for path in message["hidden"]]
-        facts = enter_namespaces(Facts()) if measures.namespaces else Facts()
+        kept_to.enter_namespaces()
 
         def settle() -> Callable[[], NoReturn]:
             # Process ids are known by their own names from here on.
             from kfuzz.features.judge.sandbox.inside import attend
 
             contain.prctl(contain.PR_SET_PDEATHSIG, signal.SIGKILL)
-            known = restrict(facts, measures, rooms, limits, hidden, gpu=gpu)
-            os.environ.update(rooms.environment())
+            kept_to.restrict()
+            os.environ.update(kept_to.environment())
             tempfile.tempdir = None  # what torch imports may have asked for it
-            rooms.work.mkdir(exist_ok=True)
-            os.chdir(rooms.work)
+            work = kept_to.scratch / "work"  # programs seldom have their home for one
+            work.mkdir(exist_ok=True)
+            os.chdir(work)
             _look_plain()
             channel = Channel(socket.socket(fileno=_CONNECTION))
-            return partial(attend, channel, known, inside, partial(os.close, _STARTING))
+            started = partial(os.close, _STARTING)
+            return partial(attend, channel, kept_to.facts, inside, started)
 
         self._pid = os.fork()
         if self._pid:
@@ -144,12 +130,7 @@ class Supervisor:
             for fd, place in zip(moved, (_CONNECTION, _STARTING), strict=True):
                 os.dup2(fd, place, inheritable=False)
             os.closerange(_STARTING + 1, os.sysconf("SC_OPEN_MAX"))
-            if facts.pids:
-                # A mount names what it hides to whoever looks for mounts.
-                landlock = measures.landlock and contain.landlock_version()
-                covered = [] if landlock else hidden
-                package = Path(message["package"])
-                facts = enter_mounts(facts, rooms, limits, package, covered, gpu=gpu)
+            kept_to.enter_mounts()
             supervise(settle)
         except BaseException:
             traceback.print_exc()
