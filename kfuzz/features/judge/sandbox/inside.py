@@ -201,7 +201,7 @@ class Candidate:
                 storage = as_torch.untyped_storage().copy_(room)
                 del as_torch
                 own.append((room, storage))
-            made = Geometry.read(geometry)
+            made = Geometry(**geometry)
             tensors.append(made.over(storage, device))
             given_as.append(_Given(tensors[-1], made.over(room, device)))
         poison = Poison(message["poison"])
@@ -270,14 +270,14 @@ class Candidate:
         ):
             _put(arguments, offset, copy)
         self._blocks.trim()
-        return {
-            "returned": told,
+        told |= {
             "late": late,
             "operators": list(allocations.foreign)[:MOST_NAMES],
             "kernels": list(launches)[:MOST_NAMES],
             "left": list(left)[:MOST_NAMES],
             "strays": [t.describe() for t in allocations.touches()][:MOST_NAMES],
         }
+        return {"returned": told}
 
     def _met(
         self, around: Message, call: Callable[[], Any]

@@ -19,7 +19,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from kfuzz.core.errors import (
     BackendError,
+    DecodeError,
     End,
     Ended,
     HarnessError,
@@ -357,8 +358,7 @@ def _print_nothing(piece: bytes) -> None:
     """Take what foreign code prints: it is nobody's to read but where it ends."""
 
 
-@dataclass(frozen=True)
-class Built:
+class Built(NamedTuple):
     """What a file's class was built to, or its function.
 
     Attributes:
@@ -370,6 +370,9 @@ class Built:
     state: tuple[str, ...] = ()
     loaded: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
+
+
+_UNBUILT: Final = Built()
 
 
 @dataclass(frozen=True)
@@ -388,7 +391,7 @@ class Called:
     raised: Raised | None = None
     ended: Ended | None = None
     seconds: float = 0.0
-    built: Built = field(default_factory=Built)
+    built: Built = _UNBUILT
 
     @property
     def spoilt(self) -> bool:
@@ -420,7 +423,8 @@ def _read(
         raise
     # A dtype without a size, or strides that overlap: whatever torch says of those.
     except (
-        Broken, ArithmeticError, KeyError, OSError, RuntimeError, TypeError, ValueError,
+        Broken, DecodeError, ArithmeticError, KeyError, OSError, RuntimeError,
+        TypeError, ValueError,
     ) as error:  # fmt: skip
         text = f"does not report what it built or returned: {error}"
         return Called(ended=Ended(End.PROTOCOL, "protocol", text))
@@ -654,7 +658,8 @@ class Sandbox(Closing):
             def made(answer: dict[str, Any]) -> Called:
                 rooms.read(carried)
                 given = self._given
-                return Called(returned(answer, results, tensors, self.device, given))
+                told = answer["returned"]
+                return Called(returned(told, results, tensors, self.device, given))
 
             called = _read(answer, made)
             if called.spoilt:
