@@ -178,8 +178,10 @@ def nests(x: Tensor) -> Tensor:
 
 
 LIE = (
-    b'{"number": %d, "seconds": 1e-9, "returned": {"structure": "one", "call": 1,'
-    b' "type": "Tensor", "items": [{"type": "Tensor", "layout": "torch.strided",'
+    b'{"number": %d, "returned": {"many": false, "count": 1, "type": "Tensor",'
+    b' "nesting": "", "call": 1, "late": false, "operators": [], "kernels": [],'
+    b' "strays": [], "left": [],'
+    b' "items": [{"type": "Tensor", "layout": "torch.strided",'
     b' "device": "cpu", "argument": null, "storage": 0, "carried": 0, "at": %d,'
     b' "geometry": {"dtype": "%s", "shape": %s, "strides": %s, "offset": %d}}]}}'
 )

@@ -11,9 +11,10 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kfuzz.core.errors import End, Ended
 from kfuzz.execution.processes.wire import allowance
@@ -329,37 +330,6 @@ _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICES: Final = ("nvidia*", "kfd", "dri/*", "nvidia-caps/*", "dxg")
 
 
-@dataclass(frozen=True)
-class Rooms:
-    """Where a child may write.
-
-    Attributes:
-        scratch: its home and temporary files; gone with it.
-        cache: what it builds and compiles; its successors find it again.
-    """
-
-    scratch: Path
-    cache: Path
-
-    @property
-    def work(self) -> Path:
-        """Its working folder; programs seldom have their home for one."""
-        return self.scratch / "work"
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables that keep programs to these folders."""
-        home, cache = str(self.scratch), self.cache
-        return {
-            "HOME": home,
-            "TMPDIR": home,
-            "XDG_CACHE_HOME": str(cache),
-            "TRITON_CACHE_DIR": str(cache / "triton"),
-            "TORCH_EXTENSIONS_DIR": str(cache / "extensions"),
-            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
-            "CUDA_CACHE_PATH": str(cache / "cuda"),
-        }
-
-
 def scrubbed(
     environment: Mapping[str, str], *, added: Mapping[str, str]
 ) -> dict[str, str]:
@@ -428,16 +398,11 @@ class Watch:
         self._folders = folders
         self._memory = limits.memory or allowance() or 0
         self._base: Taken | None = None
-        self._cpu = 0.0
         self._looked_at_disk = 0.0
 
     def settle(self) -> None:
         """Take what there is now for what a child starts with."""
         self._base = taken_below(os.getpid())
-
-    def begin(self) -> None:
-        """A request begins: its processor time counts from here."""
-        self._cpu = taken_below(os.getpid()).cpu
 
     def excess(self) -> Ended | None:
         """Return which limit is passed, None if none is."""
@@ -454,9 +419,6 @@ class Watch:
         if hoards:
             text = f"takes more than {self._memory // MIB} MiB of memory"
             return Ended(End.MEMORY, "memory limit", text)
-        if now.cpu - self._cpu > limits.cpu_seconds:
-            text = f"takes more than {limits.cpu_seconds:g} s of processor time"
-            return Ended(End.CPU, "processor time limit", text)
         if time.monotonic() - self._looked_at_disk < DISK_SECONDS:
             return None
         self._looked_at_disk = time.monotonic()
@@ -550,61 +512,194 @@ THREADS_EACH: Final = 8
 """Threads for each process that is allowed: the system counts both as one."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Facts:
     """What is in force in one child.
 
     Attributes:
-        pids: whether it lies in a process id namespace of its own.
-        network: whether it lies in a network namespace of its own.
-        quota: whether its scratch folder is a file system of a fixed size.
-        read_only: whether all else is mounted read-only.
-        own_devices: whether /dev holds the devices that it needs and no others.
-        landlock: version of the rules that hold, 0 for none.
-        no_new_privileges: whether programs that it runs gain none.
-        capabilities_dropped: whether it has no capability left.
-        hidden: whether what it must not read cannot be read.
-        limits: names of the resource limits that the system took.
-        refused: what the system said to measures that do not hold.
+        held: names of the measures that hold.
+        refused: what the system said to those that do not.
+        landlock: version of Landlock's rules that hold, 0 for none.
     """
 
-    pids: bool = False
-    network: bool = False
-    quota: bool = False
-    read_only: bool = False
-    own_devices: bool = False
-    landlock: int = 0
-    no_new_privileges: bool = False
-    capabilities_dropped: bool = False
-    hidden: bool = False
-    limits: tuple[str, ...] = ()
+    held: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    landlock: int = 0
+
+    @property
+    def pids(self) -> bool:
+        """Whether it lies in a process id namespace of its own."""
+        return self.hold("user namespace") or self.hold("process id namespace")
+
+    def hold(self, *names: str) -> bool:
+        """Whether all of some measures hold."""
+        return set(names) <= set(self.held)
 
     def tried(self, name: str, action: Callable[[], object]) -> bool:
-        """Do something; return whether the system let it, and note what it said."""
+        """Do something; return whether the system let it, and note that."""
         try:
             action()
         except OSError as error:
             self.refused[name] = error.strerror or type(error).__name__
             return False
+        self.held.append(name)
         return True
 
 
-def enter_namespaces(facts: Facts) -> Facts:
-    """Move to namespaces: users and, from the next child on, process ids."""
+class Confinement:
+    """What one child is kept to; its methods are called in this order, in processes.
 
-    def with_users() -> None:
-        user, group = os.geteuid(), os.getegid()  # nobody's from then on
-        unshare(NEW_USERS | NEW_PIDS)
-        map_ids(user, group)
+    Args:
+        message: what its supervisor is started with.
 
-    # Half of it cannot be undone, so that another process tries first.
-    if facts.tried("user namespace", lambda: _rehearse(with_users)):
-        with_users()
-        return replace(facts, pids=True)
-    # Where users have none, the administrator's processes may have the others.
-    alone = facts.tried("process id namespace", lambda: unshare(NEW_PIDS))
-    return replace(facts, pids=alone)
+    Attributes:
+        limits: what it may take.
+        scratch: its home and temporary files, which it may write to; gone with it.
+        cache: what it builds and compiles, alike; its successors find it again.
+        facts: what holds so far.
+    """
+
+    def __init__(self, message: Mapping[str, Any]) -> None:
+        self.limits = Limits(**message["limits"])
+        self._measures = Measures(**message["measures"])
+        self._gpu = bool(message["gpu"])
+        self._hidden = [Path(path) for path in message["hidden"]]
+        # What judges it: nothing is to be seen in the place of that.
+        self._package = Path(message["package"])
+        self.scratch, self.cache = Path(message["scratch"]), Path(message["cache"])
+        self.facts = Facts()
+
+    def enter_namespaces(self) -> None:
+        """Move to namespaces: users and, from the next child on, process ids."""
+        if not self._measures.namespaces:
+            return
+
+        def with_users() -> None:
+            user, group = os.geteuid(), os.getegid()  # nobody's from then on
+            unshare(NEW_USERS | NEW_PIDS)
+            map_ids(user, group)
+
+        # Half of it cannot be undone, so that another process tries first.
+        if self.facts.tried("user namespace", lambda: _rehearse(with_users)):
+            with_users()
+        else:
+            # Where users have none, the administrator's processes may have the others.
+            self.facts.tried("process id namespace", lambda: unshare(NEW_PIDS))
+
+    def enter_mounts(self) -> None:
+        """Give this process a view of the file system that it cannot write to.
+
+        It is process 1 of its namespace. But for its two folders all is read-only.
+        """
+        tried, scratch, cache = self.facts.tried, str(self.scratch), str(self.cache)
+        if not self.facts.pids:
+            return
+        network = NEW_NETWORK | NEW_IPC | NEW_UTS
+        tried("network namespace", lambda: unshare(network))
+        private = MS_REC | MS_PRIVATE
+        if not (
+            tried("mount namespace", lambda: unshare(NEW_MOUNTS))
+            and tried("private mounts", lambda: mount("none", "/", None, private))
+        ):
+            return
+        plain = MS_NOSUID | MS_NODEV
+        proc = plain | MS_NOEXEC
+        tried("own /proc", lambda: mount("proc", "/proc", "proc", proc))
+        with contextlib.suppress(OSError):  # else it is process 2 every time
+            number = 300 + int.from_bytes(os.urandom(2)) % 30_000
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(number))
+        # A mount names what it hides to whoever looks for mounts.
+        if self._hidden and not (self._measures.landlock and landlock_version()):
+            tried("hidden files", lambda: _cover(self._hidden))
+        tried("hidden package", lambda: _cover([self._package]))
+        size = f"size={self.limits.scratch_bytes},mode=700"
+        writable = [cache]
+        if tried("tmpfs", lambda: mount("tmpfs", scratch, "tmpfs", plain, size)):
+            writable.append(scratch)
+            if tried("own /dev", lambda: self._own_devices(size)):
+                writable.append(str(_SHM))
+
+        def close() -> None:
+            mount(cache, cache, None, MS_BIND)
+            set_read_only("/", below=True)
+            for folder in writable:
+                set_read_only(folder, read_only=False)
+
+        tried("read-only mounts", close)
+
+    def _own_devices(self, size: str) -> None:
+        """Put a /dev in place that holds what is needed alone."""
+        folder = self.scratch / ".dev"
+        folder.mkdir()
+        mount("tmpfs", str(folder), "tmpfs", MS_NOSUID, "size=1m,mode=755")
+        for device in devices(gpu=self._gpu):
+            place = folder / device.relative_to("/dev")
+            place.parent.mkdir(exist_ok=True)
+            place.touch()
+            mount(str(device), str(place), None, MS_BIND)
+        for name, target in (
+            ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"),
+        ):  # fmt: skip
+            (folder / name).symlink_to(target)
+        shared = folder / "shm"
+        shared.mkdir()
+        plain = MS_NOSUID | MS_NODEV
+        mount("tmpfs", str(shared), "tmpfs", plain, size)
+        mount(str(folder), "/dev", None, MS_MOVE)
+        folder.rmdir()
+
+    def restrict(self) -> None:
+        """Limit this process: the last that is done before foreign code is imported."""
+        tried = self.facts.tried
+        self._set_limits()
+        tried("capabilities", drop_capabilities)
+        tried("no_new_privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1))
+        version = landlock_version() if self._measures.landlock else 0
+        if version and tried("Landlock", self._landlock):
+            self.facts.landlock = version
+            if self._hidden:
+                self.facts.held.append("hidden files")
+
+    def _landlock(self) -> None:
+        folders = [self.scratch, self.cache]
+        if self.facts.hold("own /dev"):
+            folders.append(_SHM)
+        readable = list(_all_but(self._hidden, Path("/"))) if self._hidden else None
+        restrict_by_landlock(folders, devices(gpu=self._gpu), readable)
+
+    def _set_limits(self) -> None:
+        limits = self.limits
+        wanted = {
+            "open files": (resource.RLIMIT_NOFILE, limits.files),
+            "file size": (resource.RLIMIT_FSIZE, limits.file_bytes),
+            "core files": (resource.RLIMIT_CORE, 0),
+        }
+        memory = limits.memory or allowance()
+        mapped = _mapped_bytes()
+        if not self._gpu and memory and mapped:
+            # A CUDA context maps far more address space than it takes memory.
+            wanted["address space"] = (resource.RLIMIT_AS, mapped + memory)
+        if self.facts.pids and os.geteuid():
+            # Outside a user namespace this would count all that the user runs; the
+            # administrator is not counted at all.
+            most = THREADS_EACH * limits.processes
+            wanted["processes"] = (resource.RLIMIT_NPROC, most)
+        for name, given in wanted.items():
+            self.facts.tried(f"limit of {name}", partial(_limit, *given))
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that keep programs to its folders."""
+        home, cache = str(self.scratch), self.cache
+        return {
+            "HOME": home,
+            "TMPDIR": home,
+            "XDG_CACHE_HOME": str(cache),
+            "TRITON_CACHE_DIR": str(cache / "triton"),
+            "TORCH_EXTENSIONS_DIR": str(cache / "extensions"),
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "CUDA_CACHE_PATH": str(cache / "cuda"),
+        }
 
 
 def _rehearse(action: Callable[[], None]) -> None:
@@ -628,64 +723,6 @@ def _rehearse(action: Callable[[], None]) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def enter_mounts(
-    facts: Facts,
-    rooms: Rooms,
-    limits: Limits,
-    hidden: Sequence[Path] = (),
-    *,
-    gpu: bool,
-) -> Facts:
-    """Give this process a view of the file system that it cannot write to.
-
-    It is process 1 of its namespace. But for its two folders all is read-only.
-
-    Args:
-        facts: what holds already.
-        rooms: its folders.
-        limits: the size of its scratch folder.
-        hidden: files and folders in whose place there is nothing to read.
-        gpu: whether it needs the devices of GPUs.
-    """
-    network = NEW_NETWORK | NEW_IPC | NEW_UTS
-    cut = facts.tried("network namespace", lambda: unshare(network))
-    facts = replace(facts, network=cut)
-    if not facts.tried("mount namespace", lambda: unshare(NEW_MOUNTS)):
-        return facts
-    private = MS_REC | MS_PRIVATE
-    if not facts.tried("private mounts", lambda: mount("none", "/", None, private)):
-        return facts
-    plain = MS_NOSUID | MS_NODEV
-    proc = plain | MS_NOEXEC
-    facts.tried("own /proc", lambda: mount("proc", "/proc", "proc", proc))
-    with contextlib.suppress(OSError):  # else it is process 2 every time
-        number = 300 + int.from_bytes(os.urandom(2)) % 30_000
-        Path("/proc/sys/kernel/ns_last_pid").write_text(str(number))
-    unseen = facts.tried("hidden files", lambda: _cover(hidden))
-    facts.tried("hidden package", lambda: _cover([Path(__file__).parents[3]]))
-    scratch, cache = str(rooms.scratch), str(rooms.cache)
-    size = f"size={limits.scratch_bytes},mode=700"
-    quota = facts.tried("tmpfs", lambda: mount("tmpfs", scratch, "tmpfs", plain, size))
-    own = quota and facts.tried("own /dev", lambda: _own_devices(rooms, size, gpu=gpu))
-
-    def close() -> None:
-        mount(cache, cache, None, MS_BIND)
-        set_read_only("/", below=True)
-        for writable in (cache, *([scratch] if quota else ())):
-            set_read_only(writable, read_only=False)
-        if own:
-            set_read_only(str(_SHM), read_only=False)
-
-    closed = facts.tried("read-only mounts", close)
-    return replace(
-        facts,
-        quota=quota,
-        own_devices=own,
-        read_only=closed and quota,
-        hidden=unseen and bool(hidden),
-    )
-
-
 def _cover(paths: Sequence[Path]) -> None:
     """Mount nothing over files and folders that exist."""
     for path in paths:
@@ -694,75 +731,6 @@ def _cover(paths: Sequence[Path]) -> None:
             mount("tmpfs", str(path), "tmpfs", flags, "size=4k,mode=555")
         elif path.exists():
             mount("/dev/null", str(path), None, MS_BIND)
-
-
-def _own_devices(rooms: Rooms, size: str, *, gpu: bool) -> None:
-    """Put a /dev in place that holds what is needed alone."""
-    folder = rooms.scratch / ".dev"
-    folder.mkdir()
-    mount("tmpfs", str(folder), "tmpfs", MS_NOSUID, "size=1m,mode=755")
-    for device in devices(gpu=gpu):
-        place = folder / device.relative_to("/dev")
-        place.parent.mkdir(exist_ok=True)
-        place.touch()
-        mount(str(device), str(place), None, MS_BIND)
-    for name, target in (
-        ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
-        ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"),
-    ):  # fmt: skip
-        (folder / name).symlink_to(target)
-    shared = folder / "shm"
-    shared.mkdir()
-    plain = MS_NOSUID | MS_NODEV
-    mount("tmpfs", str(shared), "tmpfs", plain, size)
-    mount(str(folder), "/dev", None, MS_MOVE)
-    folder.rmdir()
-
-
-def restrict(
-    facts: Facts,
-    measures: Measures,
-    rooms: Rooms,
-    limits: Limits,
-    hidden: Sequence[Path] = (),
-    *,
-    gpu: bool,
-) -> Facts:
-    """Limit this process: the last that is done before foreign code is imported.
-
-    Args:
-        facts: what holds already.
-        measures: what is tried.
-        rooms: where it may write.
-        limits: what it may take.
-        hidden: files and folders that it may not read.
-        gpu: whether it uses a GPU.
-    """
-    facts = replace(
-        facts,
-        limits=_set_limits(facts, limits, gpu=gpu),
-        capabilities_dropped=facts.tried("capabilities", drop_capabilities),
-        no_new_privileges=facts.tried(
-            "no_new_privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1)
-        ),
-    )
-    version = landlock_version() if measures.landlock else 0
-    if version and facts.tried(
-        "Landlock", lambda: _landlock(facts, rooms, hidden, gpu=gpu)
-    ):
-        unread = facts.hidden or bool(hidden)
-        facts = replace(facts, landlock=version, hidden=unread)
-    return facts
-
-
-def _landlock(facts: Facts, rooms: Rooms, hidden: Sequence[Path], *, gpu: bool) -> None:
-    folders = [rooms.scratch, rooms.cache]
-    if facts.own_devices:
-        folders.append(_SHM)
-    readable: list[Path] | None = None
-    if hidden:
-        readable = list(_all_but(hidden, Path("/")))
-    restrict_by_landlock(folders, devices(gpu=gpu), readable)
 
 
 def _all_but(hidden: Sequence[Path], folder: Path) -> Iterator[Path]:
@@ -780,35 +748,13 @@ def _all_but(hidden: Sequence[Path], folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def _set_limits(facts: Facts, limits: Limits, *, gpu: bool) -> tuple[str, ...]:
-    wanted = {
-        "open files": (resource.RLIMIT_NOFILE, limits.files),
-        "file size": (resource.RLIMIT_FSIZE, limits.file_bytes),
-        "core files": (resource.RLIMIT_CORE, 0),
-    }
-    memory = limits.memory or allowance()
-    mapped = _mapped_bytes()
-    if not gpu and memory and mapped:
-        # A CUDA context maps far more address space than it takes memory.
-        wanted["address space"] = (resource.RLIMIT_AS, mapped + memory)
-    if facts.pids and os.geteuid():
-        # Outside a user namespace this would count all that the user runs; the
-        # administrator is not counted at all.
-        wanted["processes"] = (resource.RLIMIT_NPROC, THREADS_EACH * limits.processes)
-    taken = []
-    for name, (which, value) in wanted.items():
-
-        def limit(which: int = which, value: int = value) -> None:
-            _, hard = resource.getrlimit(which)
-            least = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            try:
-                resource.setrlimit(which, (least, least))
-            except ValueError as error:
-                raise OSError(0, str(error)) from None
-
-        if facts.tried(f"limit of {name}", limit):
-            taken.append(name)
-    return tuple(taken)
+def _limit(which: int, value: int) -> None:
+    _, hard = resource.getrlimit(which)
+    least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    try:
+        resource.setrlimit(which, (least, least))
+    except ValueError as error:
+        raise OSError(0, str(error)) from None
 
 
 def _mapped_bytes() -> int:
@@ -867,8 +813,9 @@ def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
     landlock, gone = facts.landlock, "; then the child is killed"
     memory = _mib(limits.memory) if limits.memory else "half of what is free"
     but = "the reference and"
-    but = f"but {but} the corpus, and" if facts.hidden else but
-    network = facts.network or landlock >= _LANDLOCK_TCP
+    but = f"but {but} the corpus, and" if facts.hold("hidden files") else but
+    own = facts.hold("network namespace")
+    network = own or landlock >= _LANDLOCK_TCP
     told = {
         "memory": (True, f"its processes may take {memory}{gone}"),
         "time": (True, (
@@ -883,11 +830,11 @@ def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
         "output": (True, f"it may print {_mib(limits.output_bytes)}{gone}"),
         "files": (
             (True, "it can write to its folders alone")
-            if landlock or (facts.read_only and facts.own_devices)
+            if landlock or facts.hold("read-only mounts", "own /dev")
             else (False, f"it can write wherever {who} can{why}")
         ),
         "network": (network, (
-            "it has no network interface" if facts.network
+            "it has no network interface" if own
             else "TCP is blocked; UDP and other protocols are not" if network
             else f"it can use the network{why}"
         )),
@@ -898,7 +845,7 @@ def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
         ),
         "privileges": (
             (True, "it has none and can gain none")
-            if facts.capabilities_dropped and facts.no_new_privileges
+            if facts.hold("capabilities", "no_new_privs")
             else (False, f"it keeps those of {who}")
         ),
         "environment": (True, "it inherits what compilers and drivers need alone"),

@@ -81,17 +81,23 @@ _sleep: Final = time.sleep
 _collect: Final = gc.collect
 
 
-def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
-    """Answer the supervisor until it closes the connection.
+def attend(
+    channel: Channel, facts: Facts, device: str, started: Callable[[], None]
+) -> NoReturn:
+    """Report what holds, then answer the campaign until it closes the connection.
 
     Args:
-        channel: to the supervisor.
+        channel: to the campaign.
         facts: what contains this process.
         device: torch's name of where calls run.
+        started: called once all is there that this process starts with.
     """
     try:
         os.register_at_fork(after_in_child=channel.close)
-        candidate = Candidate(torch.device(device), facts)
+        candidate = Candidate(torch.device(device))
+        ailment = candidate.prepare()
+        started()
+        channel.send({"number": 1, "facts": asdict(facts), "ailment": ailment})
         while True:
             with received(channel) as (message, given):
                 answer = candidate.answer(message, given)
@@ -106,9 +112,8 @@ def attend(channel: Channel, facts: Facts, device: str) -> NoReturn:
 class Candidate:
     """What the foreign file defines, and the memory that it is called on."""
 
-    def __init__(self, device: torch.device, facts: Facts) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._facts = facts
         self._target: Callable[..., Any] | None = None
         self._fixed: dict[int, Any] = {}
         self._blocks = Blocks(device)
@@ -116,24 +121,8 @@ class Candidate:
         self._threads = 0
         self._clocks = Clocks()
 
-    def answer(self, message: Message, given: Sequence[int]) -> Message:
-        """Return the answer to a request."""
-        match message["do"]:
-            case "contained":
-                return self._contained()
-            case "open":
-                return self._answered(lambda: self._open(message, given))
-            case _:
-                return self._answered(lambda: self._call(message, given))
-
-    def _answered(self, work: Callable[[], Message]) -> Message:
-        try:
-            return work()
-        except BaseException as error:  # `sys.exit` in the file included
-            return {"raised": _told(error, self._device)}
-
-    def _contained(self) -> Message:
-        """Say what holds, and whether the device works under it."""
+    def prepare(self) -> str:
+        """Return why the device does not work here, or ""."""
         # Begun here, so that they are not taken for what a call leaves behind.
         torch.set_num_threads(THREADS)
         torch.ones(_PARALLEL).neg_()
@@ -142,7 +131,15 @@ class Candidate:
         if wrong is None and around is not None:
             around.prepare()
         self._threads = _threads(self._device)
-        return {"facts": asdict(self._facts), "ailment": wrong or ""}
+        return wrong or ""
+
+    def answer(self, message: Message, given: Sequence[int]) -> Message:
+        """Return the answer to a request."""
+        try:
+            work = self._open if message["do"] == "open" else self._call
+            return work(message, given)
+        except BaseException as error:  # `sys.exit` in the file included
+            return {"raised": _told(error, self._device)}
 
     def _open(self, message: Message, given: Sequence[int]) -> Message:
         device, seed = self._device, int(message["seed"])
@@ -204,7 +201,7 @@ class Candidate:
                 storage = as_torch.untyped_storage().copy_(room)
                 del as_torch
                 own.append((room, storage))
-            made = Geometry.read(geometry)
+            made = Geometry(**geometry)
             tensors.append(made.over(storage, device))
             given_as.append(_Given(tensors[-1], made.over(room, device)))
         poison = Poison(message["poison"])
@@ -273,14 +270,14 @@ class Candidate:
         ):
             _put(arguments, offset, copy)
         self._blocks.trim()
-        return {
-            "returned": told,
+        told |= {
             "late": late,
             "operators": list(allocations.foreign)[:MOST_NAMES],
             "kernels": list(launches)[:MOST_NAMES],
             "left": list(left)[:MOST_NAMES],
             "strays": [t.describe() for t in allocations.touches()][:MOST_NAMES],
         }
+        return {"returned": told}
 
     def _met(
         self, around: Message, call: Callable[[], Any]

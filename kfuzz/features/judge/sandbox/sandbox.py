@@ -7,7 +7,10 @@ machine; what the code can and cannot do to a verdict stands in `inside`.
 import contextlib
 import math
 import os
+import select
 import shutil
+import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -16,7 +19,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,6 +30,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from kfuzz.core.errors import (
     BackendError,
+    DecodeError,
     End,
     Ended,
     HarnessError,
@@ -38,13 +42,17 @@ from kfuzz.execution.calls.results import RaisedElsewhere
 from kfuzz.execution.device.backends import named
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.processes.child import Child, Zygote
+from kfuzz.execution.processes.child import Child, Zygote, signal_name
 from kfuzz.execution.processes.wire import (
+    Channel,
     ChildDied,
     ChildRaised,
     ChildTimeout,
     Closing,
     Sink,
+    WireClosed,
+    WireError,
+    WireTimeout,
     ZygoteError,
 )
 from kfuzz.features.judge.sandbox.contain import (
@@ -55,9 +63,10 @@ from kfuzz.features.judge.sandbox.contain import (
     killed_for_memory,
     open_to_others,
     scrubbed,
+    taken_below,
 )
-from kfuzz.features.judge.sandbox.hiding import NAMED, program
 from kfuzz.features.judge.sandbox.meeting import PLAIN, Perturbations, Surroundings
+from kfuzz.features.judge.sandbox.runner import program
 from kfuzz.features.judge.sandbox.supervisor import SERVE
 from kfuzz.features.judge.sandbox.terms import Containment, Entry, Measures
 from kfuzz.features.judge.sandbox.wire import (
@@ -100,26 +109,37 @@ class Phases:
         return {name: round(spent, 3) for name, spent in self._spent.items()}
 
 
-GRACE_SECONDS: Final = 40.0
-"""How much later than a child its supervisor answers: it has to end it first."""
+SEND_SECONDS: Final = 20.0
+"""An idle process reads at once; one that does not is as good as hung."""
+
+EXIT_SECONDS: Final = 1.0
+"""From a closed connection to the exit."""
+
+MESSAGE_BYTES: Final = 1 << 20
+"""Longest message that foreign code may send: a description, never data."""
+
+# To end a child and all that it started; more than `supervisor.KILL_SECONDS`.
+_SUPERVISOR_SECONDS: Final = 40.0
+# Between two looks at what a request takes.
+_LOOK_SECONDS: Final = 0.05
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """A request to a child.
 
     Attributes:
-        request: what is asked.
+        message: what is asked.
         seconds: how long the child may take.
         given: descriptors to hand to it.
     """
 
-    request: Mapping[str, Any]
+    message: Mapping[str, Any]
     seconds: float
     given: Sequence[int]
 
 
 class Kept:
-    """A child behind its supervisor.
+    """A child, and the supervisor that watches it.
 
     Attributes:
         ended: how it came to its end, None while it lives.
@@ -128,14 +148,15 @@ class Kept:
     """
 
     def __init__(
-        self, zygote: Zygote, scratch: Path, start: Mapping[str, Any],
-        first: Asked | None = None,
+        self, zygote: Zygote, scratch: Path, limits: Limits, start: Mapping[str, Any],
+        first: Request | None = None,
     ) -> None:  # fmt: skip
         """Start it without waiting.
 
         Args:
             zygote: what it is forked from.
             scratch: a folder of its own, made here.
+            limits: what it may take.
             start: what the supervisor has to know of it besides.
             first: what it is asked as soon as it is ready; `answer` returns the answer.
 
@@ -144,28 +165,30 @@ class Kept:
         """
         self.ended: Ended | None = None
         self.facts: Facts | None = None
-        self.asked = first is not None
-        self._seconds = float(start["limits"]["open_seconds"])
-        self._seconds += first.seconds if first else 0.0
-        self._reply: dict[str, Any] = {}
+        self.asked = False
+        self._limits = limits
         self._scratch = scratch
         self._wrong: str | None = None
         self._killed = killed_for_memory()
+        # It reports by itself that it is ready: the first answer.
+        self._sent, self._answered = 1, 0
+        self._deadline = time.monotonic() + limits.open_seconds
+        self._cpu: float | None = None
         scratch.mkdir(parents=True)
         Path(start["cache"]).mkdir(parents=True, exist_ok=True)
-        self._child: Child = zygote.fork()
-        self._send({"start": {**start, "scratch": str(scratch)}}, first)
-
-    def _send(self, message: Mapping[str, Any], asked: Asked | None) -> None:
-        """Send the supervisor a message that may have a request to the child in it."""
-        ask: Mapping[str, Any] = asked._asdict() if asked else {}
-        given = ask.get("given", ())
-        try:
-            self._child.send({**message, **ask, "given": len(given)})
-            if given:
-                self._child.send_descriptors(given)
-        except (ChildDied, ChildTimeout, ZygoteError) as fault:
-            self._lost(fault)
+        self._child: Child = zygote.fork(_print_nothing)
+        ours, theirs = socket.socketpair()
+        self._channel = Channel(ours, limit=MESSAGE_BYTES)
+        weakref.finalize(self, ours.close)
+        message = {**start, "limits": asdict(limits), "scratch": str(scratch)}
+        with theirs:
+            try:
+                self._child.send(message)
+                self._child.send_descriptors([theirs.fileno()])
+            except (ChildDied, ChildTimeout, ZygoteError) as fault:
+                self._lost(fault)
+        if first is not None:
+            self.ask_ahead(first)
 
     def ready(self) -> str:
         """Wait until it is contained; return why its device does not work, or ""."""
@@ -174,63 +197,139 @@ class Kept:
         return self._wrong
 
     def _started(self) -> str:
-        answer = self._answer("start", self._seconds)
+        answer = self._next()
         if isinstance(answer, Ended):
             return f"the child {answer.text} ({answer.output.strip()[-500:]})"
-        if answer.get("ailment"):
+        if answer["ailment"]:
             return str(answer["ailment"])
-        if "facts" not in answer:
-            raise HarnessError(f"the child does not start: {answer}")
-        facts = dict(answer["facts"])
-        self.facts = Facts(**{**facts, "limits": tuple(facts["limits"])})
+        self.facts = Facts(**answer["facts"])
         return ""
 
-    def ask(self, asked: Asked) -> dict[str, Any] | Ended:
-        """Return the child's answer, or the end that came instead.
+    def ask(self, request: Request) -> dict[str, Any] | Ended:
+        """Return the child's answer, or the end that came instead."""
+        self.ask_ahead(request)
+        return self.answer()
 
-        Raises:
-            HarnessError: the supervisor itself failed.
-        """
-        self.ask_ahead(asked)
-        return self.answer(asked.seconds)
-
-    def ask_ahead(self, asked: Asked) -> None:
-        """Ask a child that is ready without waiting for its answer."""
-        if self.ended is None:
-            self.asked = True
-            self._send({}, asked)
-
-    def answer(self, seconds: float) -> dict[str, Any] | Ended:
-        """Return the answer to what was asked ahead, as `ask` does."""
-        self.asked = False
-        return self._answer("request", seconds)
-
-    def close(self) -> None:
-        """End it and remove its scratch folder."""
-        with contextlib.suppress(HarnessError):
-            self._child.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def _answer(self, part: str, seconds: float) -> dict[str, Any] | Ended:
-        """Return the answer to a part of the last message."""
-        if self.ended is None and part not in self._reply:
-            try:
-                self._reply = self._child.wait(seconds + GRACE_SECONDS)
-            except (ChildDied, ChildTimeout, ZygoteError) as fault:
-                self._lost(fault)
-            except ChildRaised as raised:
-                raise HarnessError(f"the supervisor failed: {raised.what}") from None
+    def ask_ahead(self, request: Request) -> None:
+        """Ask a child without waiting for its answer."""
+        self.asked = True
+        if self.ended is None and self._answered == self._sent:
+            self._look()
+            if self._is_readable():
+                self._unasked()
         if self.ended is not None:
-            return self.ended
-        reply = self._reply.pop(part)
-        if "ended" in reply:
-            told = reply["ended"]
-            self.ended = Ended(
-                End(told["end"]), told["detail"], told["text"], told["output"]
-            )
-            return self.ended
-        answer: dict[str, Any] = reply["answer"]
-        return answer
+            return
+        self._sent += 1
+        self._cpu = None
+        now = time.monotonic()
+        waiting = self._answered + 1 < self._sent
+        self._deadline = (self._deadline if waiting else now) + request.seconds
+        own = {"number": self._sent, "given": len(request.given)}
+        try:
+            self._channel.send({**request.message, **own}, SEND_SECONDS)
+            if request.given:
+                self._channel.send_descriptors(request.given, SEND_SECONDS)
+        except WireTimeout:
+            self._end(End.HANG, "", "does not read what it is asked")
+        except WireClosed:
+            self._gone()
+
+    def answer(self) -> dict[str, Any] | Ended:
+        """Return the answer to what was asked, or the end that came instead."""
+        self.asked = False
+        self.ready()
+        return self._next()
+
+    def _next(self) -> dict[str, Any] | Ended:
+        began = time.monotonic()
+        while self.ended is None:
+            left = self._deadline - time.monotonic()
+            try:
+                answer = self._channel.receive(max(min(left, _LOOK_SECONDS), 0))
+            except WireTimeout:
+                self._look()
+                if self.ended is None and left <= 0:
+                    seconds = self._deadline - began
+                    self._end(End.HANG, "", f"does not return within {seconds:.0f} s")
+            except WireClosed:
+                self._gone()
+            except WireError as error:
+                self._end(End.PROTOCOL, "protocol", f"sends no message: {error.what}")
+            else:
+                self._answered += 1
+                if answer.pop("number", None) == self._answered:
+                    return answer
+                self._unasked()
+        return self.ended
+
+    def _is_readable(self) -> bool:
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _unasked(self) -> None:
+        """End one that sent, or closed, without being asked."""
+        try:
+            self._channel.receive(0)
+        except WireClosed:
+            self._gone()
+        except WireError:
+            pass
+        if self.ended is None:
+            self._end(End.PROTOCOL, "protocol", "answers what it was not asked")
+
+    def _look(self) -> None:
+        """End it if what it prints, or what a request takes, is past a limit."""
+        limits = self._limits
+        if self._child.printed > limits.output_bytes:
+            text = f"prints more than {limits.output_bytes >> 20} MiB"
+            self._end(End.OUTPUT, "output limit", text)
+            return
+        cpu = taken_below(self._child.pid).cpu
+        self._cpu = cpu if self._cpu is None else self._cpu
+        if cpu - self._cpu > limits.cpu_seconds:
+            text = f"takes more than {limits.cpu_seconds:g} s of processor time"
+            self._end(End.CPU, "processor time limit", text)
+
+    def _gone(self) -> None:
+        """Note the end of one that closed its connection."""
+        reply = self._ask_to_end(EXIT_SECONDS)
+        if reply is None:
+            return
+        code = reply["code"]
+        if reply["passed"]:
+            told = reply["passed"]
+            self._note(End(told["end"]), told["detail"], told["text"])
+        elif code is None:
+            text = "closes its connection and goes on"
+            self._note(End.PROTOCOL, "protocol", text)
+        elif code == 128 + signal.SIGKILL and killed_for_memory() > self._killed:
+            text = "is killed by the system for want of memory"
+            self._note(End.MEMORY, "machine", text)
+        else:
+            detail = signal_name(128 - code) if code > 128 else f"exit code {code}"
+            self._note(End.CRASH, detail, f"ends its process: {detail}")
+
+    def _end(self, end: End, detail: str, text: str) -> None:
+        """End it, for good."""
+        if self._ask_to_end(0.0) is not None:
+            self._note(end, detail, text)
+
+    def _ask_to_end(self, patience: float) -> dict[str, Any] | None:
+        """Have its supervisor end it; return how it ended, None if that is noted."""
+        try:
+            self._child.wait(_SUPERVISOR_SECONDS)  # for what it was started with
+            reply = self._child.request({"patience": patience}, _SUPERVISOR_SECONDS)
+        except (ChildDied, ChildTimeout, ZygoteError) as fault:
+            self._lost(fault)
+            return None
+        except ChildRaised as raised:
+            raise HarnessError(f"the supervisor failed: {raised.what}") from None
+        self._child.close()
+        return reply
+
+    def _note(self, end: End, detail: str, text: str) -> None:
+        self.ended = Ended(end, detail, text, self._child.output_tail)
 
     def _lost(self, fault: Exception) -> None:
         """Note the end of a child whose supervisor is gone.
@@ -238,16 +337,28 @@ class Kept:
         A supervisor does not end by itself: its child found and ended it, unless the
         system ran out of memory meanwhile.
         """
-        tail = getattr(fault, "output_tail", "")
-        text = f"ends its supervisor process ({fault})"
-        self.ended = Ended(End.CRASH, "supervisor ended", text, tail)
+        self._note(
+            End.CRASH, "supervisor ended", f"ends its supervisor process ({fault})"
+        )
         if killed_for_memory() > self._killed:
             text = "ends as the system kills processes for want of memory"
-            self.ended = Ended(End.MEMORY, "machine", text, tail)
+            self._note(End.MEMORY, "machine", text)
+
+    def close(self) -> None:
+        """End it and remove its scratch folder."""
+        with contextlib.suppress(KfuzzError):
+            self._child.wait(_SUPERVISOR_SECONDS)
+        with contextlib.suppress(HarnessError):
+            self._child.close()
+        self._channel.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Built:
+def _print_nothing(piece: bytes) -> None:
+    """Take what foreign code prints: it is nobody's to read but where it ends."""
+
+
+class Built(NamedTuple):
     """What a file's class was built to, or its function.
 
     Attributes:
@@ -259,6 +370,9 @@ class Built:
     state: tuple[str, ...] = ()
     loaded: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
+
+
+_UNBUILT: Final = Built()
 
 
 @dataclass(frozen=True)
@@ -277,7 +391,7 @@ class Called:
     raised: Raised | None = None
     ended: Ended | None = None
     seconds: float = 0.0
-    built: Built = field(default_factory=Built)
+    built: Built = _UNBUILT
 
     @property
     def spoilt(self) -> bool:
@@ -309,7 +423,8 @@ def _read(
         raise
     # A dtype without a size, or strides that overlap: whatever torch says of those.
     except (
-        Broken, ArithmeticError, KeyError, OSError, RuntimeError, TypeError, ValueError,
+        Broken, DecodeError, ArithmeticError, KeyError, OSError, RuntimeError,
+        TypeError, ValueError,
     ) as error:  # fmt: skip
         text = f"does not report what it built or returned: {error}"
         return Called(ended=Ended(End.PROTOCOL, "protocol", text))
@@ -320,8 +435,12 @@ def _built(answer: dict[str, Any]) -> Called:
     return Called(built=Built(*(tuple(str(n)[:500] for n in t) for t in told)))
 
 
-_INSIDE: Final = "kfuzz.features.judge.sandbox.inside"
-_LAZY: Final = "kfuzz.features.judge.sandbox.hiding:load_all"
+# What a process needs that children are forked from; the first one runs it.
+_ROOTS: Final = (
+    "kfuzz.execution.processes.zygote",
+    "kfuzz.features.judge.sandbox.inside",
+    "kfuzz.features.judge.sandbox.supervisor",
+)
 _CLOSE: Final = "kfuzz.features.judge.sandbox.contain:close_to_others"
 _SMALL_RESULTS: Final = 64 << 20
 _RESULT_FACTOR: Final = 8
@@ -345,10 +464,10 @@ def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
     seen = backend.only([device], os.environ)
     env = scrubbed(os.environ, added={**backend.environment, **seen})
     begin = partial(
-        Zygote, SERVE, env=env, preload=("torch", "triton", _INSIDE, _LAZY, _CLOSE),
-        output=output, program=partial(program, HOME),
+        Zygote, SERVE, env=env, output=output, program=partial(program, HOME, _ROOTS),
+        preload=("torch", "triton", "__main__:load_all", _CLOSE),
     )  # fmt: skip
-    if NAMED not in sys.prefix:
+    if "kfuzz" not in sys.prefix:
         return begin()
     # A link of another name: every file of torch's would name the judge.
     folder = tempfile.mkdtemp()
@@ -462,7 +581,7 @@ class Sandbox(Closing):
         if not kept.asked:
             with self._opening(self._entry) as asked:
                 kept.ask_ahead(asked)
-        opened = _read(kept.answer(self.limits.open_seconds), _built)
+        opened = _read(kept.answer(), _built)
         self._called_before = False
         if opened.ended is not None:
             self.fresh()
@@ -522,7 +641,7 @@ class Sandbox(Closing):
             left = max(self.until() - began, 0.0)
             given = [carried.descriptor, results.descriptor]
             answer = self._kept.ask(
-                Asked(request, min(patience, left + _AFTERWARDS), given)
+                Request(request, min(patience, left + _AFTERWARDS), given)
             )
             seconds = time.monotonic() - began
             if isinstance(answer, Ended):
@@ -539,7 +658,8 @@ class Sandbox(Closing):
             def made(answer: dict[str, Any]) -> Called:
                 rooms.read(carried)
                 given = self._given
-                return Called(returned(answer, results, tensors, self.device, given))
+                told = answer["returned"]
+                return Called(returned(told, results, tensors, self.device, given))
 
             called = _read(answer, made)
             if called.spoilt:
@@ -636,7 +756,7 @@ class Sandbox(Closing):
                     fix="`kfuzz doctor` prints what works here",
                 )
 
-    def _fork(self, first: Asked | None = None) -> Kept:
+    def _fork(self, first: Request | None = None) -> Kept:
         if self._root is None:
             self._root = Path(tempfile.mkdtemp())
             close_to_others()
@@ -644,15 +764,15 @@ class Sandbox(Closing):
             self._zygote = zygote_for(self._device_name)
         self._forked += 1
         start = {
-            "limits": asdict(self.limits),
             "measures": asdict(self._measures),
             "cache": str(self._root / "cache"),
             "gpu": self._gpu,
             "inside": named(self._device_name).alone(str(self.device)),
             "hidden": [str(path) for path in self._hidden],
+            "package": os.path.join(HOME, "kfuzz"),
         }
         scratch = self._root / f"scratch-{self._forked}"
-        return Kept(self._zygote, scratch, start, first)
+        return Kept(self._zygote, scratch, self.limits, start, first)
 
     def fresh(self) -> None:
         """End the child, so that the next call has another."""
@@ -677,7 +797,7 @@ class Sandbox(Closing):
         self._spares = []
 
     @contextmanager
-    def _opening(self, entry: Entry, *, share: float = 1.0) -> Iterator[Asked]:
+    def _opening(self, entry: Entry, *, share: float = 1.0) -> Iterator[Request]:
         """Give the request to open an entry, with its memory while it is sent.
 
         Args:
@@ -695,7 +815,7 @@ class Sandbox(Closing):
         }
         given = tuple(entry.args), entry.kwargs, entry.weights, entry.fixed
         with packed(given) as memory:
-            yield Asked(request, self.limits.open_seconds, [memory])
+            yield Request(request, self.limits.open_seconds, [memory])
 
 
 def _clear(

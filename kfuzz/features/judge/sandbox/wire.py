@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from mmap import mmap
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kfuzz.core.codec import decode
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.memory.placement import region_of
 from kfuzz.execution.processes.wire import Channel, Closing, Message
@@ -149,31 +150,22 @@ class Geometry:
         # .data starts a version counter of its own.
         return made.data
 
-    @classmethod
-    def read(cls, told: object) -> "Geometry":
-        """Return the geometry that was told.
-
-        Raises:
-            Broken: it is none, or of more than any memory holds.
-        """
-        fields = as_mapping(told)
-        dtype = as_text(fields.get("dtype"), MOST_NAME)
-        if not dtype.isidentifier() or not isinstance(
-            getattr(torch, dtype, None), torch.dtype
+    def problem(self) -> str:
+        """Return why no memory can hold such a tensor, "" if some can."""
+        if not self.dtype.isidentifier() or not isinstance(
+            getattr(torch, self.dtype, None), torch.dtype
         ):
-            raise Broken(f"{dtype!r} is no dtype")
-        shape, strides = (
-            as_counts(fields.get("shape")),
-            as_counts(fields.get("strides")),
-        )
-        if len(shape) != len(strides) or len(shape) > MOST_DIMS:
-            raise Broken(f"strides {strides} do not fit sizes {shape}")
-        offset = as_count(fields.get("offset"))
-        made = cls(dtype, shape, strides, offset)
-        every = math.prod(max(n, 1) for n in shape)
-        if max(made.nbytes, made.reach, every) >= 1 << 62:
-            raise Broken("a tensor is larger than any memory")
-        return made
+            return "it has no dtype of torch's"
+        if len(self.shape) != len(self.strides) or len(self.shape) > MOST_DIMS:
+            return "its strides do not fit its sizes"
+        if min((*self.shape, *self.strides, self.offset)) < 0:
+            return "a number is negative"
+        if max((*self.shape, *self.strides, self.offset)) > _MOST_NUMBER:
+            return "a number is out of range"
+        every = math.prod(max(n, 1) for n in self.shape)
+        if max(self.nbytes, self.reach, every) >= 1 << 62:
+            return "a tensor is larger than any memory"
+        return ""
 
 
 def page_up(nbytes: int) -> int:
@@ -326,72 +318,28 @@ class Broken(Exception):
     """What the other side sent is no answer."""
 
 
-def as_mapping(told: object) -> dict[str, Any]:
-    """Return what has to be an object.
-
-    Raises:
-        Broken: it is none.
-    """
-    if not isinstance(told, dict):
-        raise Broken("it is no object")
-    return told
-
-
-def as_count(told: object) -> int:
-    """Return what has to be a number of things, bytes or elements.
-
-    Raises:
-        Broken: it is none.
-    """
-    if isinstance(told, bool) or not isinstance(told, int):
-        raise Broken(f"{told!r:.40} is no number")
-    if not 0 <= told <= _MOST_NUMBER:
-        raise Broken("a number is out of range")
-    return told
-
-
-def as_counts(told: object) -> tuple[int, ...]:
-    """Return what has to be a list of such numbers.
-
-    Raises:
-        Broken: it is none.
-    """
-    if not isinstance(told, list | tuple):
-        raise Broken("sizes are no list")
-    return tuple(map(as_count, told))
-
-
-def as_text(told: object, longest: int) -> str:
-    """Return text that can be shown on one line or several, "" if it is none."""
-    if not isinstance(told, str):
-        return ""
+def as_text(told: str, longest: int) -> str:
+    """Return text that can be shown on one line or several."""
     shown = told[:longest].encode(errors="replace").decode()
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in shown)
-
-
-def as_names(told: object) -> tuple[str, ...]:
-    """Return a list of names, "" for what is none."""
-    if not isinstance(told, list):
-        return ()
-    return tuple(as_text(each, MOST_NAME) for each in told[:MOST_NAMES])
 
 
 def read_exception(told: object) -> Raised:
     """Return an exception as the child told it.
 
     Raises:
-        Broken: it is no exception.
+        DecodeError: it is no exception.
     """
-    fields = as_mapping(told)
-    message = as_text(fields.get("message"), MOST_TEXT).strip().partition("\n")[0]
-    return Raised(
-        type=as_text(fields.get("type"), MOST_NAME) or "Exception",
+    raised = decode(Raised, told)
+    message = as_text(raised.message, MOST_TEXT).strip().partition("\n")[0]
+    return replace(
+        raised,
+        type=as_text(raised.type, MOST_NAME) or "Exception",
         message=message[:_MOST_MESSAGE],
-        traceback=as_text(fields.get("traceback"), MOST_TEXT),
-        backend=fields.get("backend") is True,
-        memory=fields.get("memory") is True,
-        fault=as_text(fields.get("fault"), MOST_NAME),
-        gpu=as_text(fields.get("gpu"), MOST_TEXT),
+        traceback=as_text(raised.traceback, MOST_TEXT),
+        fault=as_text(raised.fault, MOST_NAME),
+        build="",
+        gpu=as_text(raised.gpu, MOST_TEXT),
     )
 
 
@@ -411,6 +359,50 @@ _HELD_BYTES: Final = 1 << 30
 # lie densely.
 _MOST_SLACK: Final = 4
 _FREE_SLACK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Item:
+    """A result as the child describes it.
+
+    Attributes:
+        type: the name of its type; what follows is there for tensors alone.
+        layout: torch's name of it.
+        geometry: where its elements lie, if it is strided.
+        device: torch's type of it.
+        argument: the number of the argument whose memory it lies in, if it does.
+        storage: stands for its memory among the results of this call.
+        again: call and place of an earlier result in the same memory.
+        carried: whether, and as how many, its elements are handed over.
+        at: where.
+    """
+
+    type: str
+    layout: str = ""
+    geometry: Geometry | None = None
+    device: str = ""
+    argument: int | None = None
+    storage: int = 0
+    again: tuple[int, ...] | None = None
+    carried: int | None = None
+    at: int = 0
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a call returned, as the child describes it; see `Returned`."""
+
+    many: bool
+    count: int
+    type: str
+    nesting: str
+    items: tuple[Item, ...]
+    call: int
+    late: bool
+    operators: tuple[str, ...]
+    kernels: tuple[str, ...]
+    strays: tuple[str, ...]
+    left: tuple[str, ...]
 
 
 # The child's side ------------------------------------------------------------------
@@ -631,36 +623,31 @@ def returned(
         given: earlier results.
 
     Raises:
-        Broken: it is malformed.
+        Broken, DecodeError: it is malformed.
         OSError: the shared memory cannot be read.
     """
-    fields = as_mapping(answer)
-    told = as_mapping(fields.get("returned"))
-    listed = told.get("items")
-    if not isinstance(listed, list) or len(listed) > MOST_ITEMS:
-        raise Broken("its results are no list")
-    made = _Made(memory, arguments, device, given, as_count(told.get("call")))
-    items = [made.item(as_mapping(item)) for item in listed]
-    return Returned(
-        value=_structured(told, items),
-        tensors=tuple(item for item in items if isinstance(item, Tensor)),
-        nesting=as_text(told.get("nesting"), MOST_TEXT),
-        type=as_text(told.get("type"), MOST_NAME),
-        late=fields.get("late") is True,
-        words={name: as_names(fields.get(name)) for name in WORDS},
-    )
-
-
-def _structured(told: Mapping[str, Any], items: list[object]) -> object:
-    count = as_count(told.get("count"))
-    if len(items) != min(count, MOST_ITEMS):
+    told = decode(Told, answer)
+    if len(told.items) != min(told.count, MOST_ITEMS):
         raise Broken("it returned more or less than it reports")
-    if told.get("many") is not True:
-        if count > 1:
-            raise Broken("it does not say what it returned")
-        return items[0] if items else None
-    # More than anything is expected to return: that many is all that matters.
-    return (*items, *[None] * min(count - len(items), 1))
+    if told.count > 1 and not told.many:
+        raise Broken("it does not say what it returned")
+    made = _Made(memory, arguments, device, given, told.call)
+    items = [made.item(item) for item in told.items]
+    value: object = items[0] if items else None
+    if told.many:
+        # More than anything is expected to return: that many is all that matters.
+        value = (*items, *[None] * min(told.count - len(items), 1))
+    return Returned(
+        value=value,
+        tensors=tuple(item for item in items if isinstance(item, Tensor)),
+        nesting=as_text(told.nesting, MOST_TEXT),
+        type=as_text(told.type, MOST_NAME),
+        late=told.late,
+        words={
+            name: tuple(as_text(x, MOST_NAME) for x in getattr(told, name)[:MOST_NAMES])
+            for name in WORDS
+        },
+    )
 
 
 class _Made:
@@ -681,35 +668,31 @@ class _Made:
         self._call = call
         self._storages: dict[int, torch.UntypedStorage] = {}
 
-    def item(self, told: Mapping[str, Any]) -> object:
+    def item(self, told: Item) -> object:
         """Return one result."""
-        kind = as_text(told.get("type"), MOST_NAME)
-        if kind not in ("Tensor", "Parameter"):
-            return stand_in(kind)
-        layout = as_text(told.get("layout"), MOST_NAME)
-        if layout != "torch.strided":
+        if told.type not in ("Tensor", "Parameter"):
+            return stand_in(as_text(told.type, MOST_NAME))
+        geometry = told.geometry
+        if told.layout != "torch.strided" or geometry is None:
+            layout = as_text(told.layout, MOST_NAME)
             return stand_in(f"Tensor with layout {layout}")
-        geometry = Geometry.read(told.get("geometry"))
-        place = as_text(told.get("device"), MOST_NAME)
-        number = told.get("argument")
-        if number is not None:
-            return self._of_argument(as_count(number), geometry)
-        if place != self._device.type:
-            meta = "cpu" if place == "cpu" else "meta"
+        if told.argument is not None:
+            return self._of_argument(told.argument, geometry)
+        if told.device != self._device.type:
+            meta = "cpu" if told.device == "cpu" else "meta"
             return _sized(geometry, torch.device(meta))
-        if told.get("carried") is None:  # larger than anything that was declared
+        if told.carried is None:  # larger than anything that was declared
             return _sized(geometry, self._device)
-        data = self._memory.read(as_count(told.get("at")), geometry.nbytes)
-        storage = as_count(told.get("storage"))
-        made = self._over(geometry, storage, told.get("again"))
+        data = self._memory.read(told.at, geometry.nbytes)
+        made = self._over(geometry, told.storage, told.again)
         elements = data.view(geometry.torch_dtype).reshape(geometry.shape)
         _fill(made, elements)
-        self._given[self._call, storage, len(self._given)] = made
+        self._given[self._call, told.storage, len(self._given)] = made
         return made
 
     def _of_argument(self, number: int, geometry: Geometry) -> Tensor:
         """Return the view of an argument's memory that a result is."""
-        if number >= len(self._arguments):
+        if not 0 <= number < len(self._arguments):
             raise Broken(f"a result is reported to be argument {number}")
         argument = self._arguments[number]
         if Geometry.of(argument) == geometry:
@@ -719,13 +702,14 @@ class _Made:
             raise Broken("a result lies outside the argument that it is reported to be")
         return geometry.over(storage, argument.device)
 
-    def _over(self, geometry: Geometry, number: int, again: object) -> Tensor:
+    def _over(
+        self, geometry: Geometry, number: int, again: tuple[int, ...] | None
+    ) -> Tensor:
         """Return uninitialised memory of a result: its own, or another result's."""
         room = _MOST_SLACK * geometry.nbytes + _FREE_SLACK
         known = self._storages.get(number)
-        if known is None and isinstance(again, list) and len(again) == 2:
-            earlier = tuple(map(as_count, again))
-            held = (x for key, x in self._given.items() if key[:2] == earlier)
+        if known is None and again:
+            held = (x for key, x in self._given.items() if key[:2] == again)
             known = next((x.untyped_storage() for x in held), None)
         short = known is None or known.nbytes() < geometry.reach
         if (
