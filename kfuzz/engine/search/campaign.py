@@ -3,32 +3,28 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
+from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
-    BuildError,
     KfuzzError,
     StorageError,
     trace_text,
 )
 from kfuzz.core.event import (
-    ContractTally,
     Event,
     KernelFinished,
-    KernelProof,
     Notice,
     Progress,
     RunFinished,
@@ -37,7 +33,7 @@ from kfuzz.core.event import (
 from kfuzz.core.features import hook, needed
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import FAILING, CaseReport, Kind, State, Verdict
+from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import (
     QUANTUM_SECONDS,
@@ -59,7 +55,6 @@ from kfuzz.engine.search.preconditions import (
     Bindings,
     jobs_of,
     kernels_of,
-    named_apart,
     no_fences,
     require,
 )
@@ -556,78 +551,3 @@ class Campaign:
             findings=self.count_findings(),
             kernels_done=sum(k.done for k in every),
         )
-
-
-def examined(
-    load: Callable[[Backend], Sequence[LoadedKernel]],
-    look: Callable[[KernelSearch, Corpus], Generator[Event, None, KernelProof | None]],
-    *,
-    root: Path,
-    corpus: Path,
-    device: str,
-    stop: threading.Event,
-    expired: Callable[[], bool],
-) -> Iterator[Event]:
-    """Look at kernels one after the other, where no cases are drawn at random.
-
-    Args:
-        load: returns the kernels.
-        look: looks at one, and returns what is proved of it.
-        root: the project.
-        corpus: folder of findings.
-        device: as in `RunConfig`.
-        stop: set from outside to end the run cleanly.
-        expired: whether the time is over.
-
-    Yields:
-        Events, ending with one `RunFinished`.
-
-    Raises:
-        KfuzzError: before the first event, on targets or settings that cannot be
-            obeyed; later, if a kernel cannot be run at all.
-    """
-    began = time.monotonic()
-    with closing(Backend(device)) as backend:
-        loaded, held = load(backend), Corpus(corpus)
-        held.require_writable()
-        loaded = named_apart(loaded, held.homes, root)
-        names = tuple(k.node_id for k in loaded)
-        outside = outside_of(loaded)
-        yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
-        for each in loaded:
-            kernel = _examined_kernel(each, backend, root, expired)
-            proof = None
-            try:
-                proof = yield from look(kernel, held)
-            except Stopped:
-                yield Notice(kernel.node_id, "the time was over before it was done")
-            except BuildError as error:
-                kernel.record.errors += 1
-                yield Notice(kernel.node_id, f"given up: {error}")
-            finally:
-                kernel.runner.close()
-            failed = {"K-LIV-01": ContractTally(Verdict.ERROR)}
-            yield KernelFinished(
-                kernel=kernel.node_id,
-                operator=each.kernel.operator.name,
-                cases=kernel.record.cases,
-                cases_per_s=0.0,
-                contracts=failed if kernel.record.errors else {},
-                findings=tuple(kernel.findings.values()),
-                paths=dict(kernel.paths),
-                proof=proof,
-            )
-    yield RunFinished(time.monotonic() - began, stop.is_set(), 0, backend.name)
-
-
-def _examined_kernel(
-    loaded: LoadedKernel, backend: Backend, root: Path, expired: Callable[[], bool]
-) -> KernelSearch:
-    budget = backend.on.limits.sizes
-    runner = runner_of(
-        loaded, backend, root=root, expired=expired, budget=budget,
-        quiet=lambda: kernel.quiet,
-    )  # fmt: skip
-    record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
-    kernel = KernelSearch(loaded, runner, budget, record)
-    return kernel

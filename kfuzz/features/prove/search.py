@@ -16,10 +16,11 @@ from kfuzz.core.event import Event, KernelProof, Notice
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.campaign import Keep, examined
+from kfuzz.engine.search.campaign import Keep
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.features.examining import examined
 from kfuzz.features.prove.observing import Proving, Task
 from kfuzz.features.prove.properties import installed, required
 from kfuzz.features.prove.proving import Examined, nothing

@@ -13,12 +13,12 @@ from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.event import Event, Progress
 from kfuzz.core.verdict import ATTRIBUTED
-from kfuzz.engine.search.campaign import examined
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import BACKENDS
+from kfuzz.features.examining import examined
 from kfuzz.features.lab.probe.sums import Outcome, Reading, Subject, data_format
 from kfuzz.features.lab.probe.verb import NAMES, KernelReadings, readings
 from kfuzz.store.corpus import Corpus
