@@ -294,7 +294,9 @@ def test_no_candidate_reads_what_others_are_judged_on(
     spy += "    return torch.relu(x) + len(seen)\n"
     with ThreadPoolExecutor(2) as threads:
         made = list(threads.map(lambda c: judge.judge(c, task=relu), [RIGHT, spy]))
-    assert list(judge._private.rglob("problem.py"))
+    # The reference is in memory alone; its folder is there, and hidden.
+    assert list(judge._private.iterdir())
+    assert not list(judge._private.rglob("*.py"))
     assert [s.verdict for s in made] == [Ruling.CONFORMS] * 2, made
 
 
