@@ -413,6 +413,45 @@ def a_mapping(x: Tensor) -> object:
     return {"y": torch.relu(x)}
 
 
+def prints_later(x: Tensor) -> Tensor:
+    """Print more than it may once it has answered."""
+
+    def flood() -> None:
+        time.sleep(0.3)
+        for _ in range(100):
+            os.write(1, bytes(1 << 16))
+
+    threading.Thread(target=flood, daemon=True).start()
+    return torch.relu(x)
+
+
+def _ancestor(generations: int) -> int:
+    pid = os.getpid()
+    for _ in range(generations):
+        with open(f"/proc/{pid}/stat") as file:
+            pid = int(file.read().rpartition(")")[2].split()[1])
+    return pid
+
+
+def stops_what_watches_it(x: Tensor) -> Tensor:
+    """Have no limit on processes and memory hold; it knows that there are two above."""
+    os.kill(_ancestor(2), signal.SIGSTOP)
+    return torch.relu(x)
+
+
+_PARENTS: dict[str, int] = {}
+
+
+def outlives_its_parent(x: Tensor) -> Tensor:
+    """End the process that ends as it does, and go on."""
+    parent = _ancestor(1)
+    if _PARENTS.setdefault("first", parent) == parent:
+        LIBC.prctl(1, 0)  # PR_SET_PDEATHSIG
+        os.kill(parent, signal.SIGKILL)
+        time.sleep(0.3)
+    return torch.relu(x)
+
+
 def kills_its_parent(x: Tensor) -> Tensor:
     with contextlib.suppress(OSError):
         os.kill(os.getppid(), signal.SIGKILL)

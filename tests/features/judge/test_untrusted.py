@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -223,6 +224,27 @@ def test_killing_its_parent_ends_at_most_itself(
                 assert called.ended is not None, called
                 assert called.ended.end is End.CRASH
             assert neighbour()
+
+
+@pytest.mark.parametrize(
+    ("build", "way", "end"),
+    [
+        ("prints_later", "all", End.OUTPUT),
+        ("stops_what_watches_it", "watched", End.CRASH),
+        ("outlives_its_parent", "watched", End.CRASH),
+    ],
+)
+def test_what_it_does_between_calls_is_told_by_its_end(
+    zygote: Zygote, neighbour: Callable[[], bool], build: str, way: str, end: End
+) -> None:
+    with sandbox(zygote, build, way=way) as box:
+        called = box.call([data()], {})
+        if called.ended is None:
+            time.sleep(1.0)  # it does it now
+            called = box.call([data()], {})
+        assert called.ended is not None, called
+        assert called.ended.end is end, called
+        assert neighbour()
 
 
 def test_a_daemon_does_not_outlive_its_child(zygote: Zygote) -> None:

@@ -474,6 +474,14 @@ def taken_below(pid: int, *, shared_once: bool = False) -> Taken:
     return Taken(len(pids), memory, cpu)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process does not go on until a signal has it do so."""
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] in "Tt"
+    return False
+
+
 def descendants(pid: int) -> list[int]:
     """Return the living processes below one, those that changed their group too."""
     found: list[int] = []

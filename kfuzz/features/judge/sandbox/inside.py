@@ -56,7 +56,6 @@ from kfuzz.features.judge.sandbox.wire import (
     Geometry,
     Held,
     raw,
-    received,
     told_results,
     unpacked,
 )
@@ -99,8 +98,12 @@ def attend(
         started()
         channel.send({"number": 1, "facts": asdict(facts), "ailment": ailment})
         while True:
-            with received(channel) as (message, given):
-                answer = candidate.answer(message, given)
+            message = channel.receive()
+            count = message["given"]
+            given = channel.receive_descriptors(count, None) if count else []
+            answer = candidate.answer(message, given)
+            for descriptor in given:
+                os.close(descriptor)
             channel.send({**answer, "number": message["number"]})
     except WireError:
         os._exit(0)
@@ -142,39 +145,37 @@ class Candidate:
             return {"raised": _told(error, self._device)}
 
     def _open(self, message: Message, given: Sequence[int]) -> Message:
-        device, seed = self._device, int(message["seed"])
-        args, kwargs, weights, fixed = unpacked(given[0])
+        device, entry = self._device, unpacked(given[0])
         if not backend_of(device).has.on_host:
-            share = float(message["device_share"])
+            share = entry["device_share"]
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
         args, kwargs = pytree.tree_map_only(
-            Tensor, lambda x: x.to(device), (args, kwargs)
+            Tensor, lambda x: x.to(device), (entry["args"], entry["kwargs"])
         )
-        torch.manual_seed(seed)
-        path = Path(message["path"])
+        torch.manual_seed(entry["seed"])
+        path = Path(entry["path"])
         simulated.meet(interpreting() and not imports_none(path))
         with simulated.gpu() if simulated.is_met() else nullcontext():
             module = _imported(path)
-            found = getattr(module, message["build"], None)
+            found = getattr(module, entry["build"], None)
             if found is None:
-                what = f"{message['path']} defines no {message['build']!r}"
-                raise AttributeError(what)
+                raise AttributeError(f"{path} defines no {entry['build']!r}")
             target = found
             if isinstance(found, type):
-                torch.manual_seed(seed)
-                with drawn_constants(drawn=bool(message["constants_drawn"])):
+                torch.manual_seed(entry["seed"])
+                with drawn_constants(drawn=entry["constants_drawn"]):
                     target = found(*args, **kwargs)
         state: dict[str, Tensor] = {}
         loaded = alike = list[str]()
         if isinstance(target, torch.nn.Module):
             target = target.to(device)
-            mode = Mode(message["mode"])
+            mode, weights = Mode(entry["mode"]), entry["weights"]
             if mode is not Mode.AS_BUILT:
                 target.train(mode is Mode.TRAIN)
             state = _state_of(target)
             loaded = _load(state, weights)
             alike = _alike(state, weights, loaded)
-        self._target, self._fixed = target, fixed
+        self._target, self._fixed = target, entry["fixed"]
         return {"state": list(state), "loaded": loaded, "alike": alike}
 
     def _call(self, message: Message, given: Sequence[int]) -> Message:

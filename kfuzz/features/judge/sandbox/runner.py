@@ -13,7 +13,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from importlib.abc import ExecutionLoader
@@ -36,7 +36,7 @@ class Sources(ExecutionLoader):
         texts: by name; those of packages are marked.
     """
 
-    def __init__(self, texts: Mapping[str, tuple[bool, str]]) -> None:
+    def __init__(self, texts: dict[str, tuple[bool, str]]) -> None:
         self.texts = texts
 
     def find_spec(
@@ -60,7 +60,7 @@ class Sources(ExecutionLoader):
 
 
 def begin(
-    named: str, texts: Mapping[str, tuple[bool, str]], main: str, *arguments: str
+    named: str, texts: dict[str, tuple[bool, str]], main: str, *arguments: str
 ) -> None:
     """Be that process.
 
@@ -86,13 +86,17 @@ def begin(
 
 
 def load_all() -> None:
-    """Import all that there is a text of, and find no more."""
+    """Import all that there is a text of, keep no text, and find no more."""
     finder = next(x for x in sys.meta_path if isinstance(x, Sources))
     for name in finder.texts:
         # What reads a file beside itself is no part of running a kernel.
         with contextlib.suppress(ImportError, OSError):
             import_module(name)
     sys.meta_path.remove(finder)
+    for name in filter(sys.modules.__contains__, finder.texts):
+        space = vars(sys.modules[name])
+        space.update(__loader__=None, __spec__=ModuleSpec(name, None))
+    finder.texts.clear()
 
 
 def _is_alone(named: str, folder: Path) -> bool:

@@ -60,6 +60,7 @@ from kfuzz.features.judge.sandbox.contain import (
     Limits,
     close_to_others,
     describe,
+    is_stopped,
     killed_for_memory,
     open_to_others,
     scrubbed,
@@ -148,9 +149,8 @@ class Kept:
     """
 
     def __init__(
-        self, zygote: Zygote, scratch: Path, limits: Limits, start: Mapping[str, Any],
-        first: Request | None = None,
-    ) -> None:  # fmt: skip
+        self, zygote: Zygote, scratch: Path, limits: Limits, start: Mapping[str, Any]
+    ) -> None:
         """Start it without waiting.
 
         Args:
@@ -158,7 +158,6 @@ class Kept:
             scratch: a folder of its own, made here.
             limits: what it may take.
             start: what the supervisor has to know of it besides.
-            first: what it is asked as soon as it is ready; `answer` returns the answer.
 
         Raises:
             ZygoteError: no process can be had.
@@ -187,8 +186,6 @@ class Kept:
                 self._child.send_descriptors([theirs.fileno()])
             except (ChildDied, ChildTimeout, ZygoteError) as fault:
                 self._lost(fault)
-        if first is not None:
-            self.ask_ahead(first)
 
     def ready(self) -> str:
         """Wait until it is contained; return why its device does not work, or ""."""
@@ -211,11 +208,12 @@ class Kept:
         return self.answer()
 
     def ask_ahead(self, request: Request) -> None:
-        """Ask a child without waiting for its answer."""
+        """Ask a child, ready or not, without waiting for its answer."""
         self.asked = True
         if self.ended is None and self._answered == self._sent:
             self._look()
-            if self._is_readable():
+            # One that was ended closed its connection.
+            if self.ended is None and select.select([self._channel], [], [], 0)[0]:
                 self._unasked()
         if self.ended is not None:
             return
@@ -262,11 +260,6 @@ class Kept:
                 self._unasked()
         return self.ended
 
-    def _is_readable(self) -> bool:
-        poll = select.poll()
-        poll.register(self._channel.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-
     def _unasked(self) -> None:
         """End one that sent, or closed, without being asked."""
         try:
@@ -281,6 +274,9 @@ class Kept:
     def _look(self) -> None:
         """End it if what it prints, or what a request takes, is past a limit."""
         limits = self._limits
+        if is_stopped(self._child.pid):  # it watches no more
+            self._lost("it was stopped")
+            return
         if self._child.printed > limits.output_bytes:
             text = f"prints more than {limits.output_bytes >> 20} MiB"
             self._end(End.OUTPUT, "output limit", text)
@@ -331,7 +327,7 @@ class Kept:
     def _note(self, end: End, detail: str, text: str) -> None:
         self.ended = Ended(end, detail, text, self._child.output_tail)
 
-    def _lost(self, fault: Exception) -> None:
+    def _lost(self, fault: object) -> None:
         """Note the end of a child whose supervisor is gone.
 
         A supervisor does not end by itself: its child found and ended it, unless the
@@ -343,6 +339,8 @@ class Kept:
         if killed_for_memory() > self._killed:
             text = "ends as the system kills processes for want of memory"
             self._note(End.MEMORY, "machine", text)
+        with contextlib.suppress(HarnessError):
+            self._child.kill()
 
     def close(self) -> None:
         """End it and remove its scratch folder."""
@@ -693,16 +691,13 @@ class Sandbox(Closing):
         They do so all at once, and share what one may have of a device's memory. Where
         there is no entry yet they only get ready.
         """
+        self._spares += [self._fork() for _ in range(children - len(self._spares))]
         if self._entry is None:
-            self._spares += [self._fork() for _ in range(children - len(self._spares))]
             return
-        with self._opening(self._entry, share=1 / children) as asked:
-            there = self._spares[:children]
-            while len(self._spares) < children:
-                self._spares.append(self._fork(asked))
-            for kept in there:
-                if not (kept.asked or kept.ready()):
-                    kept.ask_ahead(asked)
+        with self._opening(self._entry, share=1 / children) as request:
+            for kept in self._spares[:children]:
+                if not kept.asked:
+                    kept.ask_ahead(request)
 
     def close(self) -> None:
         """End every process and remove the folders."""
@@ -756,7 +751,7 @@ class Sandbox(Closing):
                     fix="`kfuzz doctor` prints what works here",
                 )
 
-    def _fork(self, first: Request | None = None) -> Kept:
+    def _fork(self) -> Kept:
         if self._root is None:
             self._root = Path(tempfile.mkdtemp())
             close_to_others()
@@ -772,7 +767,7 @@ class Sandbox(Closing):
             "package": os.path.join(HOME, "kfuzz"),
         }
         scratch = self._root / f"scratch-{self._forked}"
-        return Kept(self._zygote, scratch, self.limits, start, first)
+        return Kept(self._zygote, scratch, self.limits, start)
 
     def fresh(self) -> None:
         """End the child, so that the next call has another."""
@@ -804,18 +799,13 @@ class Sandbox(Closing):
             entry: the entry.
             share: of what a child may have of a device's memory.
         """
-        request = {
-            "do": "open",
+        given = {
+            **vars(entry),
             "path": str(entry.path.resolve()),
-            "build": entry.build,
-            "seed": entry.seed,
-            "mode": str(entry.mode),
-            "constants_drawn": entry.constants_drawn,
             "device_share": share * self.limits.device_share,
         }
-        given = tuple(entry.args), entry.kwargs, entry.weights, entry.fixed
         with packed(given) as memory:
-            yield Request(request, self.limits.open_seconds, [memory])
+            yield Request({"do": "open"}, self.limits.open_seconds, [memory])
 
 
 def _clear(

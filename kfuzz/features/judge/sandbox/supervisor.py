@@ -70,8 +70,9 @@ class Supervisor:
         (connection,) = channel.receive_descriptors(1, None)
         channel.send({"reply": {}})
         starting, started = os.pipe()
-        kept_to = Confinement(message)
-        self._start(kept_to, str(message["inside"]), connection, started)
+        kept_to, inside = Confinement(message), str(message["inside"])
+        message.clear()  # what a fork of this process can still reach names its judge
+        self._start(kept_to, inside, connection, started)
         os.close(connection)
         os.close(started)
         # A folder that is a file system of its own is empty as seen from here.
@@ -90,7 +91,9 @@ class Supervisor:
                     reply = self._end(channel.receive()["patience"])
                     reply["passed"] = passed and asdict(passed)
                     channel.send({"reply": reply})
-                elif passed is None and (passed := watch.excess()):
+                    continue
+                passed = passed or watch.excess()
+                if passed or self._ended() is not None:  # or what it left goes on
                     self._kill()
         except WireError:  # the campaign is gone, or needs it no more
             pass
@@ -117,8 +120,9 @@ class Supervisor:
             os.chdir(work)
             _look_plain()
             channel = Channel(socket.socket(fileno=_CONNECTION))
-            started = partial(os.close, _STARTING)
-            return partial(attend, channel, kept_to.facts, inside, started)
+            started, facts = partial(os.close, _STARTING), kept_to.facts
+            vars(kept_to).clear()  # as the message
+            return partial(attend, channel, facts, inside, started)
 
         self._pid = os.fork()
         if self._pid:

@@ -22,7 +22,7 @@ from torch import Tensor
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution.memory.placement import region_of
-from kfuzz.execution.processes.wire import Channel, Closing, Message
+from kfuzz.execution.processes.wire import Closing
 from kfuzz.numerics.run import Raised
 
 PAGE: Final = 4096
@@ -188,19 +188,6 @@ def raw(tensor: Tensor) -> Tensor:
     return (
         flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
     )
-
-
-@contextmanager
-def received(channel: Channel) -> Iterator[tuple[Message, list[int]]]:
-    """Wait for a message; give it with its descriptors, which are closed afterwards."""
-    message = channel.receive()
-    count = int(message.get("given", 0))
-    given = channel.receive_descriptors(count, None) if count else []
-    try:
-        yield message, given
-    finally:
-        for descriptor in given:
-            os.close(descriptor)
 
 
 @contextmanager
