@@ -37,6 +37,7 @@ from kfuzz.execution.processes.wire import (
     ChildRaised,
     ChildTimeout,
     ZygoteError,
+    processor_seconds,
 )
 from kfuzz.targets.load import LoadedKernel, request_for
 
@@ -235,18 +236,6 @@ class Served:
         if self.pulse is None or self.lost:
             return b""
         return os.pread(self.pulse, PULSE_BYTES, 0)
-
-
-def processor_seconds(pid: int | None) -> float:
-    """Return how long a process has computed, 0 where that cannot be told."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            # The name in parentheses may hold anything; utime and stime are the
-            # 14th and 15th field (proc(5)).
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def new_pulse() -> int:

@@ -519,13 +519,25 @@ def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _parent(pid: int) -> int:
+def stat_of(pid: int | None) -> list[str]:
+    """Return what proc(5) lists of a process from its state on, [] if it is gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return 0
+        return []
     # The command's name, in brackets, may itself hold spaces and brackets.
-    return int(stat.rpartition(")")[2].split()[1])
+    return text.rpartition(")")[2].split()
+
+
+def processor_seconds(pid: int | None) -> float:
+    """Return how long a process has computed, 0 where that cannot be told."""
+    user_and_system = stat_of(pid)[11:13]
+    return sum(map(int, user_and_system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _parent(pid: int) -> int:
+    fields = stat_of(pid)
+    return int(fields[1]) if fields else 0
 
 
 # What can go wrong in a child, distinguished: late, dead, raised; and the zygote.

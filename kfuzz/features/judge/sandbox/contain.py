@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kfuzz.core.errors import End, Ended
-from kfuzz.execution.processes.wire import allowance
+from kfuzz.execution.processes.wire import allowance, processor_seconds, stat_of
 from kfuzz.features.judge.sandbox.terms import Containment, Measure, Measures
 
 # Calls of the Linux kernel that Python has no functions for.
@@ -366,7 +366,6 @@ DISK_SECONDS: Final = 0.25
 MOST_FILES: Final = 100_000
 """Files that are counted; more take too long to look at, and end the child too."""
 
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _BLOCK: Final = 512  # what st_blocks counts, everywhere
 _FILE_BYTES: Final = 4096  # of one, empty or not
 
@@ -468,18 +467,13 @@ def taken_below(pid: int, *, shared_once: bool = False) -> Taken:
             for line in Path(f"/proc/{each}/{file}").read_text().splitlines():
                 if line.startswith(counted):
                     memory += int(line.split()[1]) << 10
-            # The command's name, in brackets, may itself hold brackets.
-            stat = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-            cpu += (int(stat[11]) + int(stat[12])) / _TICKS
+        cpu += processor_seconds(each)
     return Taken(len(pids), memory, cpu)
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a process does not go on until a signal has it do so."""
-    with contextlib.suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] in "Tt"
-    return False
+    return stat_of(pid)[:1] in (["T"], ["t"])
 
 
 def descendants(pid: int) -> list[int]:
