@@ -4,9 +4,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +19,13 @@ from kfuzz.engine.search.campaign import Keep
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.features.examining import examined
 from kfuzz.features.prove.observing import Proving, Task
 from kfuzz.features.prove.properties import installed, required
 from kfuzz.features.prove.proving import Examined, nothing
 from kfuzz.store.corpus import Corpus
-from kfuzz.targets.load import load_all
+from kfuzz.targets.load import LoadedKernel, load_all
 
 # For one finding to be reduced and explained.
 REDUCE_SECONDS: Final = 30.0
@@ -54,21 +54,27 @@ class ProofRun:
         """
         required()
         task, self._stop = self._task, stop
-        with closing(Proving(task)) as proving:
+        with ExitStack() as opened:
+
+            def load(backend: Backend) -> list[LoadedKernel]:
+                loaded = load_all(task.targets, root=task.root)
+                # Now: what a file does as it is imported is not done twice at a time.
+                self._proving = opened.enter_context(closing(Proving(task)))
+                return loaded
+
             yield from examined(
-                lambda backend: load_all(task.targets, root=task.root),
-                partial(self._settled, proving),
+                load, self._settled,
                 root=task.root, corpus=self._corpus, device=self._device,
                 stop=stop, expired=stop.is_set,
             )  # fmt: skip
 
     def _settled(
-        self, proving: Proving, kernel: KernelSearch, corpus: Corpus
+        self, kernel: KernelSearch, corpus: Corpus
     ) -> Generator[Event, None, KernelProof]:
         """Run the counterexamples of a kernel, and return what it came to."""
-        outcome = proving.outcome(kernel.node_id, stop=self._stop)
+        outcome = self._proving.outcome(kernel.node_id, stop=self._stop)
         if outcome is None:
-            why = proving.failed or "it was interrupted"
+            why = self._proving.failed or "it was interrupted"
             outcome = nothing(kernel.node_id, why)
         proof, judged = outcome.proof, Examined(kernel)
         try:
