@@ -186,7 +186,7 @@ class DeviceBackend:
         sizes=SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
         batches=Batches(elements=1 << 18, first=8),
         judged_elements=1 << 14,
-        oracle_elements=1 << 22,
+        oracle_elements=1 << 20,
         terms=256,
         pairs=1 << 14,
         rows=64,
@@ -425,6 +425,7 @@ class Interpreted(DeviceBackend):
         # would gain 1.1 to 1.2 only.
         batches=None,
         judged_elements=1 << 12,
+        oracle_elements=1 << 16,
         terms=64,
         pairs=4096,
         rows=16,

@@ -40,8 +40,8 @@ _TRAPS: Final = {
 _NO_DRIVER: Final = "0 active drivers"
 _UNINTERPRETED: Final = (
     "Triton looked for a GPU, and there is none: the wrapper asks for one itself, or "
-    "TRITON_INTERPRET was not set when the kernel was defined; leave that to kfuzz, "
-    "which sets it in its child processes (--device auto, --isolate auto)"
+    "TRITON_INTERPRET was not set when the kernel was defined: child processes set it "
+    "(--device auto or interpret, --isolate auto)"
 )
 
 

@@ -438,7 +438,7 @@ EXPLICIT: Final = frozenset({"dtypes", "layouts", "shape_class"})
 # Stretches of rows that are judged of a shape too large for an oracle, and elements of
 # one.
 _STRETCHES: Final = 6
-_STRETCH_ELEMENTS: Final = 1 << 22
+_STRETCH_ELEMENTS: Final = 1 << 18
 
 
 class CandidateEvaluator(Evaluator):

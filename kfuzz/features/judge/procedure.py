@@ -3,6 +3,7 @@
 Its cases are judged in the campaign's process, while its calls run in a child.
 """
 
+import ctypes
 import hashlib
 import math
 import os
@@ -10,8 +11,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -62,6 +64,7 @@ from kfuzz.features.judge.outcome import (
 )
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
+from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from kfuzz.features.judge.sandbox.terms import Containment
 from kfuzz.store.entry import attach
 from kfuzz.targets import load
@@ -205,7 +208,7 @@ def judged_again(
     target = finding.target
     backend, devices = resolve(config.device or finding.device)
     reference, candidate = _files(finding, config)
-    problem = open_problem(reference, devices[0])
+    problem = open_problem(reference, devices[0], backend)
     if problem.audit.faults or problem.reference is None:
         raise KfuzzError(
             f"the reference decides nothing: {problem.audit.faults[0]}",
@@ -505,8 +508,6 @@ class Search(Campaign):
         reference, seeds = self._reference, _seeds(self._reference, self.config.seed)
         asks = self._judged.kernel.declaration.nonfinite == "propagate"
         yield reference.case(OWN, next(seeds))
-        if not reference.whole:
-            yield reference.case(OWN, next(seeds), whole=True)
         yield (own := reference.case(OWN, next(seeds)))
         yield reference.case(SHIFTED, next(seeds))
         # What knows no other shape is found before all that takes more time.
@@ -518,6 +519,8 @@ class Search(Campaign):
         special = SPECIAL if asks else ()
         for family in (*list(SCALED)[1:], SHIFTED, *FAMILIES, *special):
             yield reference.case(family, next(seeds))
+        if not reference.whole:  # which may take all the time that is left
+            yield reference.case(OWN, next(seeds), whole=True)
 
     def process(
         self, kernel: KernelSearch, case: Case, report: CaseReport
@@ -581,6 +584,18 @@ class Search(Campaign):
         return min(end, self.clock.started + _SEARCHING * limit)
 
 
+def reuse_memory() -> None:
+    """Have this process keep the memory of large tensors that it lets go of.
+
+    By default glibc gives it back at once, and the next tensor's pages are faulted in
+    anew: half of the time that bounds of millions of elements take.
+    """
+    with suppress(AttributeError, OSError):  # another C library
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
 def _seeds(reference: Reference, seed: int) -> Iterator[int]:
     """Return seeds; the first case gets a second call by its own."""
     every = count((seed * 7919) % (1 << 20))
@@ -588,6 +603,9 @@ def _seeds(reference: Reference, seed: int) -> Iterator[int]:
     return count(first)
 
 
+# Parameters of mallopt(3), as malloc.h numbers them.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_MAX: Final = -4
 # Cases at the benchmarked shape without which nothing is said to conform.
 _LEAST_CASES: Final = 3
 # The part that the search gets however long it took to get ready.
@@ -643,14 +661,15 @@ class Judging:
         self,
         config: JudgeConfig,
         *,
-        opened: Callable[..., Candidate] = Candidate,
+        opened: Callable[..., Candidate] | None = None,
         problem: PosedProblem | None = None,
     ) -> None:
         """Take what is asked.
 
         Args:
             config: what to judge.
-            opened: starts the candidate; in a child of its own by default.
+            opened: starts the candidate; in a child of its own by default, which gets
+                ready while the reference is opened.
             problem: the reference, where it was opened before on this device.
         """
         self._config = config
@@ -678,19 +697,29 @@ class Judging:
         """
         if not os.path.isfile(self._config.candidate):
             raise UsageError("no such file", where=str(self._config.candidate))
+        reuse_memory()
+        with ExitStack() as stack:
+            if self._opened is None:
+                native = self._backend.has.native
+                device = self._device if native else self._backend.name
+                zygote = stack.enter_context(zygote_for(device))
+                self._opened = partial(Candidate, zygote=zygote)
+            yield from self._events(stop)
+        self._elapsed = time.monotonic() - self._start
+
+    def _events(self, stop: threading.Event) -> Iterator[Event]:
         if self._problem is None:
             self._problem = self._opened_problem()
         problem = self._problem
         if problem and problem.reference is not None and not problem.audit.faults:
             yield from self._search(problem.reference, problem.audit, stop)
-        self._elapsed = time.monotonic() - self._start
 
     def _opened_problem(self) -> PosedProblem | None:
         """Return the problem; None where opening it takes longer than an import may."""
         path, seconds = self._config.reference.resolve(), load.limit()
         try:
             with ended_after(seconds), load.imported(str(path)):
-                return open_problem(path, self._device)
+                return open_problem(path, self._device, self._backend)
         except OverdueError:
             self._given_up = (
                 f"opening the reference was given up after {seconds:.0f} s: "
@@ -702,6 +731,7 @@ class Judging:
         self, reference: Reference, audit: Audit, stop: threading.Event
     ) -> Iterator[Event]:
         config = self._config
+        assert self._opened is not None
         # A candidate judged on it before may have left it with other weights.
         reference.use_drawn(drawn=False)
         stated = {

@@ -28,6 +28,7 @@ from kfuzz.report.text import counted, one_line
 from kfuzz.targets import load
 
 DEFAULT_TIME: Final = "50s"
+DEFAULT_CASES: Final = 256
 DEFAULT_SERVED: Final = "10s"
 TOKEN: Final = "KFUZZ_JUDGE_TOKEN"
 """The variable with the token that requests to a server have to bear."""
@@ -59,7 +60,12 @@ def judge(
         ),
     ] = None,
     max_cases: Annotated[
-        int | None, shared("max-cases", "Most cases that are drawn.")
+        int | None,
+        shared(
+            "max-cases",
+            f"Most cases that are drawn. Default: {DEFAULT_CASES} where --max-time is "
+            "not given.",
+        ),
     ] = None,
     max_findings: Annotated[
         int, shared("max-findings", "Stop after N confirmed findings.")
@@ -162,6 +168,8 @@ def judge(
         # What is built as the file is imported is start-up, but no longer than asked.
         load.limit_to(settings.duration(max_time))
         building = max(settings.duration(max_time), load.LEAST_SECONDS)
+    elif max_cases is None:
+        max_cases = DEFAULT_CASES
 
     judging = Judging(
         JudgeConfig(

@@ -15,6 +15,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.evaluator import setting_of
+from kfuzz.execution.device.backends import CPU as CPU_BACKEND
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.features.judge.candidate import CandidateEvaluator, bound, claims_of
 from kfuzz.features.judge.kernelbench.problem import Form, results
@@ -53,7 +54,7 @@ class Files:
         return shapes_of(Form(self.write(forward, inputs, **more), CPU))
 
     def problem(self, forward: str, inputs: str, **more: str) -> PosedProblem:
-        return open_problem(self.write(forward, inputs, **more), "cpu")
+        return open_problem(self.write(forward, inputs, **more), "cpu", CPU_BACKEND)
 
     def reference(self, forward: str, inputs: str, **more: str) -> Reference:
         made = self.problem(forward, inputs, **more)

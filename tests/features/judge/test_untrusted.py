@@ -239,12 +239,37 @@ def test_what_it_does_between_calls_is_told_by_its_end(
 ) -> None:
     with sandbox(zygote, build, way=way) as box:
         called = box.call([data()], {})
-        if called.ended is None:
-            time.sleep(1.0)  # it does it now
+        until = time.monotonic() + 5
+        while called.ended is None and time.monotonic() < until:
+            time.sleep(0.5)  # it does it now
             called = box.call([data()], {})
         assert called.ended is not None, called
         assert called.ended.end is end, called
         assert neighbour()
+
+
+def test_a_supervisor_that_others_stop_is_no_deed_of_the_candidate(
+    zygote: Zygote,
+) -> None:
+    with sandbox(zygote, "honest") as box:
+        if not box.containment["other processes"].held:
+            pytest.skip("a candidate could have stopped it itself")
+        assert box.call([data()], {}).returned is not None
+        assert box._kept is not None
+        supervisor = box._kept._child.pid
+        os.kill(supervisor, signal.SIGSTOP)
+        assert box.call([data()], {}).returned is not None  # as under a profiler
+        os.kill(supervisor, signal.SIGCONT)
+        time.sleep(1.1)
+        assert box.call([data()], {}).returned is not None
+        os.kill(supervisor, signal.SIGSTOP)
+        until = time.monotonic() + 10
+        while (called := box.call([data()], {})).ended is None:
+            assert called.returned is not None
+            assert time.monotonic() < until
+            time.sleep(0.3)
+        assert called.ended.end is End.UNAVAILABLE, called
+        assert box.call([data()], {}).returned is not None
 
 
 def test_a_daemon_does_not_outlive_its_child(zygote: Zygote) -> None:

@@ -27,7 +27,7 @@ from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, is_sampled, stream
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.backends import DeviceBackend, backend_of
 from kfuzz.execution.values.fills import seeded
 from kfuzz.features.judge.kernelbench.problem import (
     Form,
@@ -72,6 +72,7 @@ class Reference:
         shapes: Shapes,
         outputs: Sequence[Tensor],
         name: str,
+        most: int,
         inputs: Inputs | None = None,
     ) -> None:
         """Make the operator.
@@ -81,10 +82,12 @@ class Reference:
             shapes: the shapes that it takes.
             outputs: its results at the benchmarked shape.
             name: the operator's.
+            most: elements of the largest tensor of which an oracle is made.
             inputs: what its arguments have in common; nothing by default.
         """
         self.form = form
         self.shapes = shapes
+        self._most = most
         self.names = tuple(s.name for s in form.samples)
         self._dtypes = [s.dtype for s in form.samples]
         many = len(outputs) > 1
@@ -169,10 +172,6 @@ class Reference:
         """Whether an oracle of arguments of given sizes fits."""
         every = (math.prod(sizes[a] for a in axes) for axes in self.shapes.axes)
         return max(every) <= self._most
-
-    @property
-    def _most(self) -> int:
-        return backend_of(self.form.device).limits.oracle_elements
 
     def _home(self, results: int) -> dict[str, int]:
         """Return the benchmarked sizes, halved until an oracle fits."""
@@ -338,7 +337,9 @@ class PosedProblem(NamedTuple):
     reference: Reference | None
 
 
-def open_problem(path: Path, device: str, text: str | None = None) -> PosedProblem:
+def open_problem(
+    path: Path, device: str, backend: DeviceBackend, text: str | None = None
+) -> PosedProblem:
     """Load a reference and audit it.
 
     The device becomes torch's current one: a reference, too, may ask for no other.
@@ -346,6 +347,7 @@ def open_problem(path: Path, device: str, text: str | None = None) -> PosedProbl
     Args:
         path: its file.
         device: where it runs, as torch calls it.
+        backend: what candidates run on; its limits say how large an oracle may be.
         text: as of `Form`.
 
     Raises:
@@ -357,7 +359,8 @@ def open_problem(path: Path, device: str, text: str | None = None) -> PosedProbl
     if why:
         return PosedProblem(Audit(faults=(why,)), None)
     inputs = inputs_of(form)
-    reference = Reference(form, shapes_of(form, inputs), made, path.stem, inputs)
+    most = backend.limits.oracle_elements
+    reference = Reference(form, shapes_of(form, inputs), made, path.stem, most, inputs)
     form.first = ()
     if not reference.fits(reference.home):
         why = "its tensors are too large for an oracle, and no smaller shape is taken"

@@ -26,7 +26,7 @@ _DAYS: Final = 30 * 86_400.0
 # Shares of calls before which clocks jump, and before which there is a gap.
 _SHIFTED: Final = 0.7
 _JUMPED: Final = 0.5
-_PAUSED: Final = 1 / 32
+_PAUSED: Final = 1 / 128
 _PAUSES: Final = (0.02, 0.3)
 # The share of calls that nothing watches in which grad mode is on.
 _GRAD: Final = 0.25

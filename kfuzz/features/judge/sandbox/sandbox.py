@@ -123,6 +123,8 @@ MESSAGE_BYTES: Final = 1 << 20
 _SUPERVISOR_SECONDS: Final = 40.0
 # Between two looks at what a request takes.
 _LOOK_SECONDS: Final = 0.05
+# How long a supervisor may be stopped.
+_STOPPED_SECONDS: Final = 1.0
 
 
 class Request(NamedTuple):
@@ -173,6 +175,7 @@ class Kept:
         self._sent, self._answered = 1, 0
         self._deadline = time.monotonic() + limits.open_seconds
         self._cpu: float | None = None
+        self._stopped = math.inf  # since when its supervisor is
         scratch.mkdir(parents=True)
         Path(start["cache"]).mkdir(parents=True, exist_ok=True)
         self._child: Child = zygote.fork(_print_nothing)
@@ -273,9 +276,13 @@ class Kept:
 
     def _look(self) -> None:
         """End it if what it prints, or what a request takes, is past a limit."""
-        limits = self._limits
-        if is_stopped(self._child.pid):  # it watches no more
-            self._lost("it was stopped")
+        limits, now = self._limits, time.monotonic()
+        if not is_stopped(self._child.pid):
+            self._stopped = math.inf
+        elif now - (since := min(self._stopped, now)) < _STOPPED_SECONDS:
+            self._stopped = since  # a debugger or profiler may look at it
+        else:
+            self._lost("it was stopped")  # it watches no more
             return
         if self._child.printed > limits.output_bytes:
             text = f"prints more than {limits.output_bytes >> 20} MiB"
@@ -330,12 +337,15 @@ class Kept:
     def _lost(self, fault: object) -> None:
         """Note the end of a child whose supervisor is gone.
 
-        A supervisor does not end by itself: its child found and ended it, unless the
-        system ran out of memory meanwhile.
+        A supervisor does not end by itself: its child found and ended it, unless that
+        sees no process but its own, or the system ran out of memory meanwhile.
         """
-        self._note(
-            End.CRASH, "supervisor ended", f"ends its supervisor process ({fault})"
-        )
+        if self.facts is not None and self.facts.pids:
+            text = f"is given up: another process ended its supervisor ({fault})"
+            self._note(End.UNAVAILABLE, "supervisor", text)
+        else:
+            text = f"ends its supervisor process ({fault})"
+            self._note(End.CRASH, "supervisor ended", text)
         if killed_for_memory() > self._killed:
             text = "ends as the system kills processes for want of memory"
             self._note(End.MEMORY, "machine", text)
@@ -541,6 +551,7 @@ class Sandbox(Closing):
         self._called_before = False
         self._first_took = 0.0
         self._given = Given()
+        self._carriers: dict[str, Carrier] = {}
 
     @property
     def containment(self) -> Containment:
@@ -621,48 +632,55 @@ class Sandbox(Closing):
         rooms = ArgumentRooms(tensors, self.limits.result_bytes)
         most = max(_SMALL_RESULTS, _RESULT_FACTOR * rooms.nbytes)
         nbytes = min(most, self.limits.result_bytes)
-        with (
-            Carrier("arguments", rooms.nbytes) as carried,
-            Carrier("results", nbytes) as results,
-        ):
-            rooms.write(carried)
-            request = {
-                "do": "call",
-                "rooms": rooms.told,
-                "tensors": rooms.tensors,
-                "named": list(named),
-                "poison": str(poison),
-                "around": asdict(around),
-            }
-            began = time.monotonic()
-            patience = self.patience(predicted)
-            left = max(self.until() - began, 0.0)
-            given = [carried.descriptor, results.descriptor]
-            answer = self._kept.ask(
-                Request(request, min(patience, left + _AFTERWARDS), given)
-            )
-            seconds = time.monotonic() - began
-            if isinstance(answer, Ended):
-                self.fresh()
-                if answer.end is End.HANG and seconds < patience:
-                    self.cut_off += 1
-                    text = f"was cut off after {seconds:.0f} s: the time was up"
-                    answer = Ended(End.UNAVAILABLE, "time", text, answer.output)
-                return Called(ended=answer, seconds=seconds)
-            if not self._called_before:
-                self._first_took = max(self._first_took, seconds)
-            self._called_before = True
+        carried = self._carrier("arguments", rooms.nbytes)
+        results = self._carrier("results", nbytes)
+        rooms.write(carried)
+        request = {
+            "do": "call",
+            "rooms": rooms.told,
+            "tensors": rooms.tensors,
+            "named": list(named),
+            "poison": str(poison),
+            "around": asdict(around),
+        }
+        began = time.monotonic()
+        patience = self.patience(predicted)
+        left = max(self.until() - began, 0.0)
+        given = [carried.descriptor, results.descriptor]
+        answer = self._kept.ask(
+            Request(request, min(patience, left + _AFTERWARDS), given)
+        )
+        seconds = time.monotonic() - began
+        if isinstance(answer, Ended):
+            self.fresh()
+            if answer.end is End.HANG and seconds < patience:
+                self.cut_off += 1
+                text = f"was cut off after {seconds:.0f} s: the time was up"
+                answer = Ended(End.UNAVAILABLE, "time", text, answer.output)
+            return Called(ended=answer, seconds=seconds)
+        if not self._called_before:
+            self._first_took = max(self._first_took, seconds)
+        self._called_before = True
 
-            def made(answer: dict[str, Any]) -> Called:
-                rooms.read(carried)
-                given = self._given
-                told = answer["returned"]
-                return Called(returned(told, results, tensors, self.device, given))
+        def made(answer: dict[str, Any]) -> Called:
+            rooms.read(carried)
+            given = self._given
+            told = answer["returned"]
+            return Called(returned(told, results, tensors, self.device, given))
 
-            called = _read(answer, made)
-            if called.spoilt:
-                self.fresh()
-            return replace(called, seconds=seconds)
+        called = _read(answer, made)
+        if called.spoilt:
+            self.fresh()
+        return replace(called, seconds=seconds)
+
+    def _carrier(self, name: str, nbytes: int) -> Carrier:
+        """Return shared memory of a size, the last call's where that had as much."""
+        held = self._carriers.get(name)
+        if held is None or held.nbytes != max(nbytes, 1):
+            if held is not None:
+                held.close()
+            held = self._carriers[name] = Carrier(name, nbytes)
+        return held
 
     def patience(self, predicted: float = 0.0) -> float:
         """Return the seconds after which the next call counts as a hang."""
@@ -778,6 +796,8 @@ class Sandbox(Closing):
             self._end_spares()
         self._kept = self._opened = None
         self._given.clear()
+        while self._carriers:
+            self._carriers.popitem()[1].close()
 
     def _end(self, kept: Kept | None) -> None:
         """End a child without waiting: a driver takes long to take a context down."""

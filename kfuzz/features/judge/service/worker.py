@@ -119,8 +119,8 @@ class Worker:
         folder = Path(tempfile.mkdtemp(dir=self._private))
         # It is never written: where the system hides no file, there is none to read.
         self._reference = folder / "problem.py"
-        _, devices = resolve(self._device)
-        self._problem = open_problem(self._reference, devices[0], reference)
+        backend, devices = resolve(self._device)
+        self._problem = open_problem(self._reference, devices[0], backend, reference)
         return {"faults": list(self._problem.audit.faults)}
 
     def _forget(self) -> None:
