@@ -528,8 +528,9 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "jobs",
             COUNT,
-            "Kernels searched side by side; the cases are the same. Default: one for "
-            "each processor, on each GPU one for every four processors, at most four.",
+            "Workers that search side by side; with --max-cases one a kernel, and the "
+            "cases are the same. Default: one for each processor that there is memory "
+            "for, on each GPU one for every four processors, at most four.",
         ),
         Setting(
             "contracts",

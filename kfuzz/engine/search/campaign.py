@@ -76,7 +76,7 @@ from kfuzz.engine.search.schedule import (
 )
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
-from kfuzz.engine.workers.runner import runner_of
+from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
 from kfuzz.execution.processes.child import Child
 from kfuzz.store.corpus import Corpus
@@ -190,7 +190,7 @@ class Campaign:
         self.reductions = Reductions(
             self.clock,
             jobs=self.jobs,
-            predicted=lambda: max(k.runner.predicted for k in self.kernels),
+            predicted=lambda: max(k.runner.predicted for k in self.workers),
             reduces=config.reduce,
         )
         devices = backend.devices[: self.jobs]
@@ -198,8 +198,12 @@ class Campaign:
             self._prepare(kernel, classes, devices[number % len(devices)])
             for number, kernel in enumerate(loaded)
         ]
+        self.workers = list(self.kernels)
+        for number in range(len(loaded), self.jobs):
+            kernel = self.kernels[number % len(loaded)]
+            self._join(kernel, devices[number % len(devices)])
         self.scheduler = Scheduler(
-            self.kernels, jobs=self.jobs, timed=limit is not None, over=self.over
+            self.workers, jobs=self.jobs, timed=limit is not None, over=self.over
         )
         # Under a limit findings are taken to their minimum one after the other, so
         # that there are not more of them.
@@ -246,17 +250,7 @@ class Campaign:
             return strategy_of(loaded.kernel, budget, scale=self.config.scale)
 
         drawn(budget)  # an impossible domain shows here
-        runner = runner_of(
-            loaded,
-            self.backend,
-            root=self.config.root,
-            expired=self._expired,
-            classes=classes,
-            budget=budget,
-            device=device,
-            probes=self.config.probes,
-            quiet=lambda: kernel.quiet,
-        )
+        runner = self._runner(loaded, budget, device, lambda: kernel.quiet)
         record = Record(frozenset(classes & bound), claims.dtypes)
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
@@ -265,6 +259,32 @@ class Campaign:
         shared = self.shares_time()
         kernel.sizes = size_classes(budget, drawn) if shared else [SizeClass(budget)]
         return kernel
+
+    def _runner(
+        self,
+        loaded: LoadedKernel,
+        budget: SizeBudget,
+        device: str,
+        quiet: Callable[[], bool],
+    ) -> Runner:
+        return runner_of(
+            loaded,
+            self.backend,
+            root=self.config.root,
+            expired=self._expired,
+            classes=self.classes,
+            budget=budget,
+            device=device,
+            probes=self.config.probes,
+            quiet=quiet,
+        )
+
+    def _join(self, kernel: KernelSearch, device: str) -> None:
+        """Have another worker search a kernel."""
+        made = kernel.joined(
+            self._runner(kernel.loaded, kernel.budget, device, lambda: made.quiet)
+        )
+        self.workers.append(made)
 
     def shares_time(self) -> bool:
         """Whether classes of sizes share a kernel's time, and compiling has limits.
@@ -307,7 +327,7 @@ class Campaign:
         except StorageError as error:
             refused = error  # what was seen is reported all the same
         finally:
-            for kernel in self.kernels:
+            for kernel in self.workers:
                 self.close(kernel)
         finished: list[KernelFinished] = []
         for kernel in self.kernels:
@@ -394,7 +414,7 @@ class Campaign:
         except (BindingError, BackendError, StorageError):
             raise  # nothing else fares better
         except Exception as error:
-            kernel.done = True
+            kernel.end()
             kernel.record.errors += 1
             for text in kernel.record.unreported():
                 yield Notice(kernel.node_id, text)
@@ -416,7 +436,7 @@ class Campaign:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
                 return
-        if self.proofs is not None:
+        if self.proofs is not None and kernel is kernel.workers[0]:
             yield from self.proofs.examples(
                 kernel,
                 lambda end: Round(kernel, stop=self.halt, deadline=end),
@@ -434,11 +454,11 @@ class Campaign:
         size = due(kernel.sizes)
         strategy = self.strategy(kernel, size.budget, useless)
         if strategy is None:
-            kernel.done = True
+            kernel.end()
             return
         cases = size.cases if limit is None else min(size.cases, limit - before)
         if cases < 1:  # what a search opens with was more
-            kernel.done = True
+            kernel.end()
             return
         until = self.search_end()
         left = self.scheduler.share(max(until - began, 0.0), kernel)
@@ -448,7 +468,8 @@ class Campaign:
         if self.shares_time():
             drawing, whole = quantum(left) / 2, kernel.seconds + left
             kernel.patience = max(COMPILING_SECONDS, SHARE * whole)
-        number = round_seed(self.config.seed, kernel.name, kernel.rounds)
+        kernel.number = next(kernel.numbers)
+        number = round_seed(self.config.seed, kernel.name, kernel.number)
         if guided := self.guided.get(kernel.node_id):
             guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
@@ -489,13 +510,14 @@ class Campaign:
         if full:
             text = f"searched no more: it has {unknown} findings nobody knew of"
             yield Notice(kernel.node_id, text)
-        kernel.done = (
+        if (
             this_round.error is not None
             or kernel.record.needs_gpu
             or (limit is not None and kernel.record.cases >= limit)
             or full
             or (self.config.budget.max_time is None and nothing)
-        )
+        ):
+            kernel.end()
         if kernel.done or len(self.kernels) > LIVE_CHILDREN:
             self.close(kernel)
 
@@ -513,7 +535,7 @@ class Campaign:
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         finding = first_finding(kernel, case, report, seed=self.config.seed)
-        with self.reductions.counted():
+        with self.reductions.counted(), kernel.taking(finding.signature.symptom):
             yield from taken_to_minimum(
                 kernel,
                 finding,

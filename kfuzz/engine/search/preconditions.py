@@ -19,7 +19,7 @@ from kfuzz.core.errors import BackendError, BindingError, UsageError
 from kfuzz.core.finding import Target
 from kfuzz.core.recipe import CONTIGUOUS, NOWHERE, Case
 from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Kind
-from kfuzz.engine.config import RunConfig
+from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import PROCESSORS_EACH, SHARING, processors
@@ -33,9 +33,13 @@ from kfuzz.evaluation.bindings import (
 from kfuzz.evaluation.calling import broken, defined
 from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.memory import fences as pages
+from kfuzz.execution.processes.wire import free_memory
 from kfuzz.store.corpus import Corpus
 from kfuzz.targets.forms import Launch
 from kfuzz.targets.load import LoadedKernel, file_of_module, home_of, mentions
+
+WORKER_BYTES: Final = 1 << 30
+"""What the children of one worker take, about."""
 
 
 def require(config: RunConfig, backend: DeviceBackend) -> None:
@@ -60,10 +64,11 @@ def require(config: RunConfig, backend: DeviceBackend) -> None:
 
 
 def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
-    """Return how many kernels are searched side by side.
+    """Return how many workers search side by side.
 
-    One for each processor, on GPUs `SHARING` for each if there are processors for them,
-    unless the run says how many.
+    One for each processor that there is memory for, on GPUs `SHARING` for each if there
+    are processors for them, unless the run says how many. Where the time alone ends a
+    run several of them search one kernel; else the seed says which cases there are.
     """
     if not backend.isolated:
         return 1
@@ -72,10 +77,15 @@ def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
     if backend.on.has.asynchronous:
         each = most // (PROCESSORS_EACH * devices)
         most = devices * max(min(each, SHARING), 1)
+    if (free := free_memory()) is not None:
+        most = min(most, max(free // WORKER_BYTES, 1))
     wanted = config.jobs or most
     if config.scale is Scale.LARGE:  # the memory of a device is enough for one
         wanted = min(wanted, devices)
-    return max(min(wanted, kernels), 1)
+    limits, guided = config.budget, config.engine is Engine.ATHERIS
+    if limits.max_time is None or limits.max_cases is not None or guided:
+        wanted = min(wanted, kernels)
+    return max(wanted, 1)
 
 
 def no_fences(backend: Backend) -> str:

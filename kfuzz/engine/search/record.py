@@ -1,6 +1,7 @@
 """What a run knows of one kernel: verdicts, rejections, what was compared."""
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -202,6 +203,7 @@ class Record:
     _idle: Counter[str] = field(default_factory=Counter)
     _examples: dict[str, str] = field(default_factory=dict)
     _failing: Counter[tuple[str, Kind, str, str]] = field(default_factory=Counter)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def useless_dtypes(self) -> frozenset[str]:
@@ -345,7 +347,8 @@ class Record:
 
     def note(self, text: str) -> None:
         """Count something suspicious that violates nothing."""
-        self._notes[text] += 1
+        with self._lock:
+            self._notes[text] += 1
 
     def notice(self, text: str) -> None:
         """Keep something to tell, once."""
@@ -353,8 +356,9 @@ class Record:
 
     def unreported(self) -> list[str]:
         """Return the notices not reported yet, and count them as reported."""
-        texts = [text for text, reported in self.notices.items() if not reported]
-        self.notices.update(dict.fromkeys(texts, True))
+        with self._lock:
+            texts = [text for text, reported in self.notices.items() if not reported]
+            self.notices.update(dict.fromkeys(texts, True))
         return texts
 
     def refusals(self) -> tuple[Refusal, ...]:

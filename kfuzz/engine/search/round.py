@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -68,9 +69,15 @@ _LONG_FACTOR: Final = 10.0
 
 @dataclass
 class KernelSearch:
-    """One kernel's search over a run.
+    """One kernel's search over a run, as one worker of it sees it.
+
+    Workers of one kernel share what they know of it. Each has a runner, rounds and time
+    of its own.
 
     Attributes:
+        workers: all that search this kernel, itself among them.
+        lock: held while what they share is changed.
+        reducing: symptoms of findings that are being taken to their minimum.
         rounds: rounds given.
         unfiltered: rounds of batches in a row in which none could be prefiltered.
         seconds: time spent.
@@ -82,6 +89,7 @@ class KernelSearch:
         findings: by id.
         paths: their folders, by id.
         stored: ids of those that the corpus held, and that fail still when replayed.
+        numbers: of rounds, over all workers; number: of the present one.
         done: whether it gets no more time slices.
         busy: whether it has one.
         quiet: whether what its children print is dropped: while a finding is reduced,
@@ -123,6 +131,36 @@ class KernelSearch:
     longest: float = 0.0
     given_up: set[object] = field(default_factory=set)
     compiled: deque[Case] = field(default_factory=lambda: deque(maxlen=_COMPILED))
+    workers: list["KernelSearch"] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    reducing: set[tuple[object, ...]] = field(default_factory=set)
+    numbers: Iterator[int] = field(default_factory=count)
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.workers.append(self)
+
+    def joined(self, runner: Runner) -> "KernelSearch":
+        """Return another worker that searches this kernel."""
+        made = replace(self, runner=runner, compiled=deque(maxlen=_COMPILED))
+        turn = (len(self.workers) - 1) % max(len(self.sizes), 1)
+        # They begin with different classes of sizes.
+        made.sizes = [replace(s) for s in (*self.sizes[turn:], *self.sizes[:turn])]
+        return made
+
+    @contextmanager
+    def taking(self, symptom: tuple[object, ...]) -> Iterator[None]:
+        """Have other workers leave what shows alike to this one, in the block."""
+        self.reducing.add(symptom)
+        try:
+            yield
+        finally:
+            self.reducing.discard(symptom)
+
+    def end(self) -> None:
+        """Let no worker have another time slice."""
+        for worker in self.workers:
+            worker.done = True
 
     @property
     def node_id(self) -> str:
@@ -141,13 +179,15 @@ class KernelSearch:
 
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case showed."""
-        self.watch(case)
-        self.record.take(case, report)
+        with self.lock:
+            self.watch(case)
+            self.record.take(case, report)
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""
-        self.watch(batch.case)
-        self.record.take_batch(batch, made)
+        with self.lock:
+            self.watch(batch.case)
+            self.record.take_batch(batch, made)
 
     def watch(self, case: Case) -> None:
         """Have the launches of a case held against the premises of a proof."""
@@ -170,12 +210,13 @@ class KernelSearch:
 
     def keep(self, finding: Finding, path: Path) -> None:
         """Count a finding that is stored among those of the run."""
-        self.findings[finding.id] = finding
-        self.paths[finding.id] = str(path)
+        with self.lock:
+            self.findings[finding.id] = finding
+            self.paths[finding.id] = str(path)
 
     def has_seen(self, symptom: tuple[object, ...]) -> bool:
         """Whether some finding shows so."""
-        return any(signature.symptom == symptom for signature in self.seen)
+        return any(signature.symptom == symptom for signature in list(self.seen))
 
     def is_open(self, signature: Signature) -> bool:
         """Whether a finding that shows alike has not been attributed."""
@@ -274,7 +315,7 @@ class Round:
             failure, *(["in a batch"] if suspect else [])
         )
         # What is new is stored before anything is asked that may take long.
-        known = due and not self._is_new(case, report)
+        known = due and not self._is_new(case, report) and not self._is_reducing(report)
         if known and is_fault(report):
             case, report = self._located(case, report)
         self.learn(case, report)
@@ -353,8 +394,9 @@ class Round:
         `apart` tells apart what is counted by itself.
         """
         symptom = (*failure.signature(self._kernel.name).symptom, *apart)
-        self._kernel.symptoms[symptom] += 1
-        return is_diagnosed(self._kernel.symptoms[symptom])
+        with self._kernel.lock:
+            self._kernel.symptoms[symptom] += 1
+            return is_diagnosed(self._kernel.symptoms[symptom])
 
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case teaches."""
@@ -375,12 +417,19 @@ class Round:
         kernel = self._kernel
         assert report.failure is not None
         symptom = report.failure.signature(kernel.name).symptom
-        if symptom in kernel.shown or kernel.has_seen(symptom):
-            return False
-        kernel.shown.add(symptom)
+        with kernel.lock:
+            if symptom in kernel.shown or kernel.has_seen(symptom):
+                return False
+            kernel.shown.add(symptom)
         kernel.runner.prepare(CONFIRMATIONS)
         self.found = (case, report)
         return True
+
+    def _is_reducing(self, report: CaseReport) -> bool:
+        """Whether another worker is at a finding that shows alike."""
+        assert report.failure is not None
+        symptom = report.failure.signature(self._kernel.name).symptom
+        return symptom in self._kernel.reducing
 
     def _diagnosed(self, case: Case, report: CaseReport) -> CaseReport:
         """Tell the classes apart, and keep a failure of another one than its like."""
@@ -507,7 +556,7 @@ def prefilter_round(
         # Without an end the cases do not follow from how long others take.
         if time.monotonic() < end < math.inf:
             made.take(groups.burst(case, items(case), case.seed))
-    number = round_seed(config.seed, kernel.name, kernel.rounds, Purpose.BATCHES)
+    number = round_seed(config.seed, kernel.name, kernel.number, Purpose.BATCHES)
     search_round(
         bursts(strategy, groups, members=items), made.take,
         cases=count, seed_value=number,

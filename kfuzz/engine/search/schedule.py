@@ -189,11 +189,13 @@ def finished_of(
         proof: what is proved of it.
     """
     record, findings = kernel.record, list(kernel.findings.values())
+    # Of its own, where one after the other searches it, or as many at once.
+    seconds = sum(w.seconds for w in kernel.workers) / len(kernel.workers)
     return KernelFinished(
         kernel=kernel.node_id,
         operator=kernel.loaded.kernel.operator.name,
         cases=record.cases,
-        cases_per_s=record.cases / kernel.seconds if kernel.seconds else 0.0,
+        cases_per_s=record.cases / seconds if seconds else 0.0,
         contracts=record.tallies(findings, frozenset(classes)),
         refusals=record.refusals(),
         findings=tuple(findings),
@@ -202,7 +204,7 @@ def finished_of(
         notes=record.notes(),
         screened=record.prefiltered,
         bursts=record.batches,
-        fenced=kernel.runner.children.fenced,
+        fenced=any(w.runner.children.fenced for w in kernel.workers),
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
         uncompared=record.uncompared(findings, ending),

@@ -391,9 +391,15 @@ def allowance() -> int | None:
     given = os.environ.get(VARIABLE, "")
     if given.isdigit():
         return int(given) << 20 or None
+    left = free_memory()
+    return None if left is None else int(SHARE * left)
+
+
+def free_memory() -> int | None:
+    """Return the bytes that the machine, or this control group, has left, if known."""
     free = _kilobytes(Path("/proc/meminfo"), "MemAvailable:")
     left = [n for n in (free, _left_in_group()) if n is not None]
-    return int(SHARE * min(left)) if left else None
+    return min(left) if left else None
 
 
 def _kilobytes(path: Path, label: str) -> int | None:
