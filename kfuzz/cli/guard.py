@@ -16,6 +16,7 @@ from kfuzz.cli.streams import ExitCode, open_descriptors, report_error
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution import parent
 from kfuzz.execution.processes.child import signal_name
+from kfuzz.execution.processes.wire import has_ended
 from kfuzz.targets import load
 
 # How long an import may go on once the user has asked for an end.
@@ -110,8 +111,7 @@ def _wait(
             limit, target, since = float(seconds), name.decode(errors="replace"), now
         if over:
             return target, asked, None
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        over = os.waitid(os.P_PID, pid, options) is not None
+        over = has_ended(pid)
         if target and (len(asked) > 1 or (asked and now - asked[0] > STOP_SECONDS)):
             return target, asked, KeyboardInterrupt()
         if target and now - since > limit + GRACE_SECONDS:

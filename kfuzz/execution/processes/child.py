@@ -541,10 +541,10 @@ class Zygote(_Server):
         assert pid is not None
         self._control.close()
         deadline = time.monotonic() + seconds
-        while not _has_ended(pid) and time.monotonic() < deadline:
+        while not wire.has_ended(pid) and time.monotonic() < deadline:
             time.sleep(0.002)
         wire.kill(pid)
-        while not _has_ended(pid):
+        while not wire.has_ended(pid):
             time.sleep(0.002)
         # Not reaped yet, so the number of its session belongs to no one else.
         killed: set[int] = set()
@@ -577,13 +577,6 @@ def _be_zygote(serve: str, control: Channel, output: int) -> NoReturn:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(0)
-
-
-def _has_ended(pid: int) -> bool:
-    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    with suppress(ChildProcessError):
-        return os.waitid(os.P_PID, pid, options) is not None
-    return True  # reaped by someone else
 
 
 _zygotes: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()

@@ -111,11 +111,6 @@ class Channel:
         """Return the descriptor to poll, -1 once closed."""
         return self._sock.fileno()
 
-    @property
-    def socket(self) -> socket.socket:
-        """The socket itself, for passing descriptors."""
-        return self._sock
-
     def send(self, message: Message, timeout: float | None = None) -> None:
         """Send one message; after `WireTimeout` the channel is of no further use.
 
@@ -371,11 +366,11 @@ SHARE: Final = 0.5
 def limit_memory() -> None:
     """Limit what this process may allocate from now on; best effort."""
     room = allowance()
-    held = _kilobytes(Path("/proc/self/status"), "VmData:")
+    held = listed(Path("/proc/self/status"), "VmData:")
     if room is None or held is None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = held + room
+    wanted = (held << 10) + room
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     with contextlib.suppress(OSError, ValueError):
@@ -391,18 +386,23 @@ def allowance() -> int | None:
     given = os.environ.get(VARIABLE, "")
     if given.isdigit():
         return int(given) << 20 or None
-    free = _kilobytes(Path("/proc/meminfo"), "MemAvailable:")
-    left = [n for n in (free, _left_in_group()) if n is not None]
-    return int(SHARE * min(left)) if left else None
+    free = listed(Path("/proc/meminfo"), "MemAvailable:")
+    left = [free and free << 10, *map(_left, control_groups())]
+    known = [n for n in left if n is not None]
+    return int(SHARE * min(known)) if known else None
 
 
-def _kilobytes(path: Path, label: str) -> int | None:
-    """Return the bytes that a line of a file in /proc gives in kB."""
-    with contextlib.suppress(OSError, ValueError):
+def listed(path: Path, *labels: str) -> int | None:
+    """Return the sum of the numbers that a system's file lists under some names.
+
+    None where it is not there or lists none of them.
+    """
+    found = None
+    with contextlib.suppress(OSError, ValueError, IndexError):
         for line in path.read_text().splitlines():
-            if line.startswith(label):
-                return int(line.split()[1]) << 10
-    return None
+            if line.startswith(labels):
+                found = (found or 0) + int(line.split()[1])
+    return found
 
 
 def control_groups(
@@ -416,29 +416,16 @@ def control_groups(
     return []
 
 
-def _left_in_group() -> int | None:
-    """Return the least that this process's control group and those above have left."""
-    left = [
-        _left(g / "memory.max", g / "memory.current", g / "memory.stat")
-        for g in control_groups()
-    ]
-    return min((n for n in left if n is not None), default=None)
-
-
-def _left(most: Path, now: Path, stat: Path) -> int | None:
+def _left(group: Path) -> int | None:
+    """Return the bytes that a control group may still take, None for no limit."""
     try:
-        limit, used = most.read_text().strip(), int(now.read_text())
-    except (OSError, ValueError):
-        return None
-    if not limit.isdigit():  # "max"
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):  # "max"
         return None
     # Cached files are counted as used, and are given up when memory is short.
-    cached = 0
-    with contextlib.suppress(OSError, ValueError):
-        for line in stat.read_text().splitlines():
-            if line.startswith("inactive_file "):
-                cached = int(line.split()[1])
-    return max(int(limit) - used + cached, 0)
+    cached = listed(group / "memory.stat", "inactive_file ") or 0
+    return max(limit - used + cached, 0)
 
 
 # What is closed when a block ends.
@@ -480,12 +467,14 @@ def is_child() -> bool:
 
 # Looking processes up in /proc, to end those that outlive their owner.
 
+_ENDED: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+
 
 def children_of(pid: int) -> list[int]:
     """Return the living or unreaped children of a single-threaded process."""
     with contextlib.suppress(OSError):
         return [int(word) for word in _listing(pid).read_text().split()]
-    return [each for each in _all_pids() if _parent(each) == pid]
+    return [each for each in _all_pids() if stat_of(each)[1:2] == [str(pid)]]
 
 
 def session_of(pid: int) -> list[int]:
@@ -496,6 +485,34 @@ def session_of(pid: int) -> list[int]:
             if os.getsid(each) == pid:
                 found.append(each)
     return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the living processes below one, those that changed their group too."""
+    found: list[int] = []
+    pending = [pid]
+    while pending:
+        for lists in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                below = list(map(int, lists.read_text().split()))
+                found += below
+                pending += below
+    return found
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child of this process has ended; it is left to be reaped."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, pid, _ENDED) is not None
+    return True  # reaped by someone else
+
+
+def any_ended() -> int | None:
+    """Return a child of this process that has ended; it is left to be reaped."""
+    with contextlib.suppress(ChildProcessError):
+        if found := os.waitid(os.P_ALL, 0, _ENDED):
+            return found.si_pid
+    return None
 
 
 def kill_group(pid: int) -> None:
@@ -533,11 +550,6 @@ def processor_seconds(pid: int | None) -> float:
     """Return how long a process has computed, 0 where that cannot be told."""
     user_and_system = stat_of(pid)[11:13]
     return sum(map(int, user_and_system)) / os.sysconf("SC_CLK_TCK")
-
-
-def _parent(pid: int) -> int:
-    fields = stat_of(pid)
-    return int(fields[1]) if fields else 0
 
 
 # What can go wrong in a child, distinguished: late, dead, raised; and the zygote.
