@@ -605,7 +605,7 @@ class Runner:
         signature = failure.signature(self.loaded.name)
         limit = max(self._hang_limit(), FIRST_SECONDS)
         for fresh in (False, True):
-            peer = self.children.importing(fresh=fresh)
+            peer = self.children.standing(anew=True, fresh=fresh)
             if self._asked(peer, message, limit).shows(signature):
                 return True
         return False

@@ -308,7 +308,7 @@ class Forking:
                 return {"error": f"unknown request {request!r}"}
 
     def _fork(self, serve: str) -> Message:
-        connection, output = self._control.receive_descriptors(DESCRIPTORS, None)
+        connection, output = self._control.receive_descriptors(DESCRIPTORS)
         try:
             pid = os.fork()
         except OSError as error:

@@ -17,9 +17,9 @@ import struct
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from kfuzz.core.errors import HarnessError, KfuzzError
 
@@ -111,12 +111,19 @@ class Channel:
         """Return the descriptor to poll, -1 once closed."""
         return self._sock.fileno()
 
-    def send(self, message: Message, timeout: float | None = None) -> None:
+    def send(
+        self,
+        message: Message,
+        timeout: float | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> None:
         """Send one message; after `WireTimeout` the channel is of no further use.
 
         Args:
             message: what the other end is to have.
             timeout: seconds for the whole frame; None waits for ever.
+            descriptors: follow it, if there are any; the message announces them, and
+                the other end gets copies of its own.
 
         Raises:
             WireError: it cannot be written, or is too long; nothing was sent.
@@ -124,14 +131,11 @@ class Channel:
             WireTimeout: the other end does not read.
         """
         body = encode(message, pickled=self.pickled)
-        with self._sending(timeout):
-            self._sock.sendall(_HEADER.pack(len(body)) + body)
-
-    @contextlib.contextmanager
-    def _sending(self, timeout: float | None) -> Iterator[None]:
         try:
             self._sock.settimeout(timeout)
-            yield
+            self._sock.sendall(_HEADER.pack(len(body)) + body)
+            if descriptors:
+                socket.send_fds(self._sock, [b"\0"], list(descriptors))
         except (TimeoutError, BlockingIOError) as error:
             raise WireTimeout(f"the other end did not read for {timeout} s") from error
         except OSError as error:
@@ -177,33 +181,18 @@ class Channel:
                 raise WireClosed(f"the other end closed{cut}")
             self._arrived += piece
 
-    def send_descriptors(self, descriptors: Sequence[int], timeout: float) -> None:
-        """Hand file descriptors to the other end, after a message that announces them.
-
-        Args:
-            descriptors: some; the other end gets copies of its own.
-            timeout: seconds.
-
-        Raises:
-            WireClosed: the other end is gone.
-            WireTimeout: the other end does not read.
-        """
-        with self._sending(timeout):
-            socket.send_fds(self._sock, [b"\0"], list(descriptors))
-
-    def receive_descriptors(self, count: int, timeout: float | None) -> list[int]:
+    def receive_descriptors(self, count: int) -> list[int]:
         """Return the descriptors that follow the message read last; the caller's.
 
         Args:
             count: how many there are.
-            timeout: seconds, None to wait for ever.
 
         Raises:
             WireClosed: the other end is gone.
             WireError: there were not as many.
         """
         try:
-            self._sock.settimeout(timeout)
+            self._sock.settimeout(None)
             data, descriptors, _, _ = socket.recv_fds(
                 self._sock, 1, count, socket.MSG_CMSG_CLOEXEC
             )
@@ -487,10 +476,10 @@ def session_of(pid: int) -> list[int]:
     return found
 
 
-def descendants(pid: int) -> list[int]:
+def descendants(pid: int | Literal["self"]) -> list[int]:
     """Return the living processes below one, those that changed their group too."""
     found: list[int] = []
-    pending = [pid]
+    pending: list[int | Literal["self"]] = [pid]
     while pending:
         for lists in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
             with contextlib.suppress(OSError):
@@ -525,6 +514,21 @@ def kill(pid: int) -> None:
     """Send SIGKILL to one process, if it is there."""
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGKILL)
+
+
+def kill_all(pids: Collection[int]) -> None:
+    """Send SIGKILL to processes with their groups, but for this process's.
+
+    A group is ended at once: none of it can fork meanwhile, however many they are.
+    """
+    groups = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            groups.add(os.getpgid(pid))
+    for group in groups - {os.getpgrp()}:
+        kill_group(group)
+    for pid in pids:
+        kill(pid)
 
 
 def _listing(pid: int) -> Path:

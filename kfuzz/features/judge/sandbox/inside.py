@@ -45,7 +45,7 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.processes.wire import Channel, Message, WireError
+from kfuzz.execution.processes.wire import Channel, Message, WireError, descendants
 from kfuzz.execution.values.fills import seeded
 from kfuzz.features.judge.sandbox.contain import Facts
 from kfuzz.features.judge.sandbox.meeting import THREADS, Clocks, drawn_constants, meet
@@ -100,7 +100,7 @@ def attend(
         while True:
             message = channel.receive()
             count = message["given"]
-            given = channel.receive_descriptors(count, None) if count else []
+            given = channel.receive_descriptors(count) if count else []
             answer = candidate.answer(message, given)
             for descriptor in given:
                 os.close(descriptor)
@@ -439,15 +439,7 @@ def _threads(device: torch.device) -> int:
     """
     if not backend_of(device).has.on_host:
         return threading.active_count()
-    tasks = os.listdir("/proc/self/task")
-    below = 0
-    for task in tasks:
-        try:
-            listed = Path(f"/proc/self/task/{task}/children").read_text()
-        except OSError:
-            continue
-        below += len(listed.split())
-    return len(tasks) + below
+    return len(os.listdir("/proc/self/task")) + len(descendants("self"))
 
 
 def _untrace() -> None:

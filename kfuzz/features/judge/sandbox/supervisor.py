@@ -68,7 +68,7 @@ class Supervisor:
         parent.prctl(contain.PR_SET_DUMPABLE, 0)
         parent.prctl(parent.PR_SET_CHILD_SUBREAPER, 1)
         message = channel.receive()
-        (connection,) = channel.receive_descriptors(1, None)
+        (connection,) = channel.receive_descriptors(1)
         channel.send({"reply": {}})
         starting, started = os.pipe()
         kept_to, inside = Confinement(message), str(message["inside"])
@@ -169,7 +169,7 @@ class Supervisor:
         for sweep in range(_SWEEPS):
             if self._status is None:
                 wire.kill(self._pid)
-            _kill_all(descendants(os.getpid()))
+            wire.kill_all(descendants(os.getpid()))
             while self._ended() is None and time.monotonic() < deadline:
                 time.sleep(0.001)
             if not descendants(os.getpid()):
@@ -190,21 +190,6 @@ def _look_plain() -> None:
     # Both go on; these are built-in functions as well, whose names alone tell.
     gc.get_freeze_count = (0).conjugate
     faulthandler.is_enabled = "".isalpha
-
-
-def _kill_all(pids: list[int]) -> None:
-    """End processes with their groups.
-
-    A group is ended at once: none of it can fork meanwhile, however many they are.
-    """
-    groups = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            groups.add(os.getpgid(pid))
-    for group in groups - {os.getpgrp()}:
-        wire.kill_group(group)
-    for pid in pids:
-        wire.kill(pid)
 
 
 def _shown(status: int) -> int:
