@@ -271,14 +271,14 @@ class Candidate:
         ):
             _put(arguments, offset, copy)
         self._blocks.trim()
-        told |= {
-            "late": late,
-            "operators": list(allocations.foreign)[:MOST_NAMES],
-            "kernels": list(launches)[:MOST_NAMES],
-            "left": list(left)[:MOST_NAMES],
-            "strays": [t.describe() for t in allocations.touches()][:MOST_NAMES],
+        words = {
+            "operators": [*allocations.foreign],
+            "kernels": [*launches],
+            "left": [*left],
+            "strays": [t.describe() for t in allocations.touches()],
         }
-        return {"returned": told}
+        told["words"] = {name: each[:MOST_NAMES] for name, each in words.items()}
+        return {"returned": {**told, "late": late}}
 
     def _met(
         self, around: Message, call: Callable[[], Any]
