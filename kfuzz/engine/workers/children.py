@@ -199,7 +199,6 @@ class Served:
         if not self.lost:
             self.lost = True
             self.peer.kill()
-            self.peer.close()
             if self.pulse is not None:
                 os.close(self.pulse)
 

@@ -481,11 +481,12 @@ def descendants(pid: int | Literal["self"]) -> list[int]:
     found: list[int] = []
     pending: list[int | Literal["self"]] = [pid]
     while pending:
-        for lists in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                below = list(map(int, lists.read_text().split()))
-                found += below
-                pending += below
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            for listing in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
+                with contextlib.suppress(OSError):
+                    below = list(map(int, listing.read_text().split()))
+                    found += below
+                    pending += below
     return found
 
 
@@ -598,10 +599,13 @@ class ChildDied(ChildFault):
         self.exit_code = exit_code
         self.signal_name = signal_name
         self.output_tail = output_tail
-        cause = signal_name or f"exit code {exit_code}"
-        if disconnected:
-            cause = "it closed its connection"
+        cause = "it closed its connection" if disconnected else self.how
         super().__init__(f"died instead of replying ({cause})", where=f"child {pid}")
+
+    @property
+    def how(self) -> str:
+        """How it ended: the signal's name, or its exit code."""
+        return self.signal_name or f"exit code {self.exit_code}"
 
     @property
     def faulted(self) -> bool:

@@ -142,7 +142,7 @@ class Candidate:
             work = self._open if message["do"] == "open" else self._call
             return work(message, given)
         except BaseException as error:  # `sys.exit` in the file included
-            return {"raised": _told(error, self._device)}
+            return {"raised": asdict(raised_by(error, self._device))}
 
     def _open(self, message: Message, given: Sequence[int]) -> Message:
         device, entry = self._device, unpacked(given[0])
@@ -172,7 +172,7 @@ class Candidate:
             mode, weights = Mode(entry["mode"]), entry["weights"]
             if mode is not Mode.AS_BUILT:
                 target.train(mode is Mode.TRAIN)
-            state = _state_of(target)
+            state = {**dict(target.named_parameters()), **dict(target.named_buffers())}
             loaded = _load(state, weights)
             alike = _alike(state, weights, loaded)
         self._target, self._fixed = target, entry["fixed"]
@@ -255,7 +255,7 @@ class Candidate:
                 _sleep(LATE_SECONDS)
         except BaseException as error:
             _untrace()
-            raised = _told(error, device)
+            raised = asdict(raised_by(error, device))
             if raised["memory"]:
                 self._blocks.clear()
                 self._held.clear()
@@ -462,11 +462,6 @@ def _imported(path: Path) -> ModuleType:
     return module
 
 
-def _state_of(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by name."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
 def _load(state: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:
     """Copy tensors into those of the same name and shape; return their names."""
     loaded = []
@@ -494,8 +489,3 @@ def _alike(
             for form in ((x, x.mT) if x.dim() == 2 else (x,))
         )
     ]
-
-
-def _told(error: BaseException, device: torch.device) -> Message:
-    """Describe an exception, as `wire.read_exception` reads it."""
-    return asdict(raised_by(error, device))

@@ -174,17 +174,14 @@ class Kept:
     def ready(self) -> str:
         """Wait until it is contained; return why its device does not work, or ""."""
         if self._wrong is None:
-            self._wrong = self._started()
+            answer = self._next()
+            if isinstance(answer, Ended):
+                last = answer.output.strip()[-500:]
+                self._wrong = f"the child {answer.text} ({last})"
+            else:
+                self._wrong = str(answer["ailment"])
+                self.facts = Facts(**answer["facts"])
         return self._wrong
-
-    def _started(self) -> str:
-        answer = self._next()
-        if isinstance(answer, Ended):
-            return f"the child {answer.text} ({answer.output.strip()[-500:]})"
-        if answer["ailment"]:
-            return str(answer["ailment"])
-        self.facts = Facts(**answer["facts"])
-        return ""
 
     def ask(
         self, message: Mapping[str, Any], seconds: float, given: Sequence[int]
