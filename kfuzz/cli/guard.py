@@ -15,8 +15,8 @@ from typing import Final, NoReturn
 from kfuzz.cli.streams import ExitCode, open_descriptors, report_error
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution import parent
+from kfuzz.execution.processes import wire
 from kfuzz.execution.processes.child import signal_name
-from kfuzz.execution.processes.wire import has_ended
 from kfuzz.targets import load
 
 # How long an import may go on once the user has asked for an end.
@@ -49,9 +49,8 @@ def watched(work: Callable[[], int]) -> int:
     os.set_blocking(targets, False)
     target, asked, overdue = _wait(pid, targets, taken)
     # Not reaped yet, so that no other group can bear its number.
-    for kill in (os.killpg, os.kill):
-        with suppress(ProcessLookupError):
-            kill(pid, signal.SIGKILL)
+    wire.kill_group(pid)
+    wire.kill(pid)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if code >= 0 and not target:
@@ -111,7 +110,7 @@ def _wait(
             limit, target, since = float(seconds), name.decode(errors="replace"), now
         if over:
             return target, asked, None
-        over = has_ended(pid)
+        over = wire.has_ended(pid)
         if target and (len(asked) > 1 or (asked and now - asked[0] > STOP_SECONDS)):
             return target, asked, KeyboardInterrupt()
         if target and now - since > limit + GRACE_SECONDS:

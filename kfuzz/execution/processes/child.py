@@ -969,14 +969,9 @@ class OwnProcess(Closing):
         """End the process, with what it began; harmless when repeated."""
         if not self._connection.closed:
             self._connection.close()
-            _end_group(self._process)
-
-
-def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
+            wire.kill_group(self.pid)
+            self._process.kill()
+            self._process.wait()
 
 
 def enter(entry: str, descriptor: int) -> NoReturn:
