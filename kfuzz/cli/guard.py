@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from kfuzz.cli.streams import ExitCode, open_descriptors, report_error
 from kfuzz.core.errors import HarnessError
 from kfuzz.execution import parent
+from kfuzz.execution.processes import wire
 from kfuzz.execution.processes.child import signal_name
 from kfuzz.targets import load
 
@@ -48,9 +49,8 @@ def watched(work: Callable[[], int]) -> int:
     os.set_blocking(targets, False)
     target, asked, overdue = _wait(pid, targets, taken)
     # Not reaped yet, so that no other group can bear its number.
-    for kill in (os.killpg, os.kill):
-        with suppress(ProcessLookupError):
-            kill(pid, signal.SIGKILL)
+    wire.kill_group(pid)
+    wire.kill(pid)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if code >= 0 and not target:
@@ -110,8 +110,7 @@ def _wait(
             limit, target, since = float(seconds), name.decode(errors="replace"), now
         if over:
             return target, asked, None
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        over = os.waitid(os.P_PID, pid, options) is not None
+        over = wire.has_ended(pid)
         if target and (len(asked) > 1 or (asked and now - asked[0] > STOP_SECONDS)):
             return target, asked, KeyboardInterrupt()
         if target and now - since > limit + GRACE_SECONDS:

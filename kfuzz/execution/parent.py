@@ -16,18 +16,24 @@ from typing import Final
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def prctl(option: int, value: int) -> None:
-    """Set a property of this process, as the C function of this name does.
+def prctl(option: int, value: int = 0) -> int:
+    """Get or set a property of this process, as the C function of this name does.
 
     Raises:
         OSError: the kernel refused.
     """
-    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+    return checked(libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+def checked(result: int) -> int:
+    """Return what a C function returned; raises `OSError` where that is an error."""
+    if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+    return result
 
 
 def end_with(parent: int) -> None:

@@ -199,7 +199,6 @@ class Served:
         if not self.lost:
             self.lost = True
             self.peer.kill()
-            self.peer.close()
             if self.pulse is not None:
                 os.close(self.pulse)
 
@@ -336,9 +335,8 @@ class Children:
         self._fork = fork
         self._expired = expired
         self._anew = anew
-        self._standing: Served | None = None
-        self._importing: Served | None = None
         # By whether they import the kernel's file by themselves.
+        self._standing: dict[bool, Served] = {}
         self._spares: dict[bool, list[Served]] = {False: [], True: []}
 
     @property
@@ -356,19 +354,26 @@ class Children:
     @property
     def stands(self) -> bool:
         """Whether the one that stays is there."""
-        return self._standing is not None and not self._standing.lost
+        return False in self._standing and not self._standing[False].lost
 
-    def standing(self) -> Served:
+    def standing(self, *, anew: bool = False, fresh: bool = False) -> Served:
         """Return the one that stays, idle, opened if it is not there.
 
         One that owes a reply, since an exception came before it was taken, is ended:
         it would be taken for that to the next request.
+
+        Args:
+            anew: whether it is to have imported the kernel's file by itself; another
+                one stays for that.
+            fresh: whether it is to have been asked nothing.
         """
-        if self._standing is not None and self._standing.busy:
-            self.replace(self._standing)
-        if self._standing is None or self._standing.lost:
-            [self._standing] = self.fresh(1)
-        return self._standing
+        served = self._standing.get(anew)
+        if served is not None and (fresh or served.busy):
+            self.replace(served)
+        if served is None or served.lost:
+            [served] = self.fresh(1, anew=anew)
+            self._standing[anew] = served
+        return served
 
     @property
     def forked(self) -> bool:
@@ -405,21 +410,6 @@ class Children:
             finally:
                 self.close()
                 self._fork, self._anew = fork, anew
-
-    def importing(self, *, fresh: bool = False) -> Served:
-        """Return the one that imported the kernel's file by itself, and stays.
-
-        Args:
-            fresh: whether it is to have been asked nothing.
-        """
-        served = self._importing
-        if served is not None and (fresh or served.busy or served.lost):
-            served.discard()
-            served = None
-        if served is None:
-            served = self.fresh(1, anew=True)[0]
-        self._importing = served
-        return served
 
     def fresh(self, count: int, *, anew: bool = False) -> list[Served]:
         """Return children that are ready, those that were prepared first.
@@ -459,8 +449,8 @@ class Children:
         Creating a context and importing the user's file take longer than writing down
         what the last one did.
         """
-        stayed = served is self._standing and self.apart and self.place.has.asynchronous
-        if stayed and not self._expired():
+        stayed = served is self._standing.get(False) and self.apart
+        if stayed and self.place.has.asynchronous and not self._expired():
             self.prepare(1)
         served.discard()
 
@@ -477,7 +467,7 @@ class Children:
             anew: whether they import the kernel's file by themselves; none are needed
                 where all do, or where one that did stays.
         """
-        if anew and (not self.forked or self._importing is not None):
+        if anew and (not self.forked or True in self._standing):
             return
         while len(self._spares[anew]) < count:
             self._spares[anew].append(self._start(anew=anew))
@@ -485,10 +475,9 @@ class Children:
     def close(self) -> None:
         """End the one that stays, and those that were prepared."""
         spares = [spare for spares in self._spares.values() for spare in spares]
-        for served in (self._standing, self._importing, *spares):
-            if served is not None:
-                served.discard()
-        self._standing = self._importing = None
+        for served in (*self._standing.values(), *spares):
+            served.discard()
+        self._standing = {}
         self._spares = {False: [], True: []}
 
     def _worker(self) -> Worker:

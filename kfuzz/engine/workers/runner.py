@@ -89,8 +89,7 @@ def hang_report(limit: float, stack: str = "") -> CaseReport:
 
 def death_report(died: ChildDied) -> CaseReport:
     """Return the report of a call that ended its process."""
-    what = died.signal_name or f"exit code {died.exit_code}"
-    says = f"ends its process: {what}"
+    what, says = died.how, f"ends its process: {died.how}"
     if died.disconnected:
         what, says = _DESCRIPTORS, f"closes {_DESCRIPTORS} that are not its own"
     elif died.signal_name == signal.SIGKILL.name:
@@ -542,21 +541,20 @@ class Runner:
             [peer] = self.children.fresh(1)
             peer.send(message)
         else:
-            fresh, peer = False, self._send(message)
+            peer = self._send(message)
         try:
             limit = max(self._hang_limit(), FIRST_SECONDS)
             reply = self._reply(peer, limit, until=until)
             report: CaseReport = reply["report"]
             return report
         except (ChildTimeout, ChildDied):
-            if not fresh:
-                self.children.replace(peer)
+            self.children.replace(peer)
             return None
         except ChildRaised:
             return None
         finally:
-            if fresh:
-                self.children.discard([peer])
+            if fresh and self.children.apart:
+                peer.discard()
 
     @_survived
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:
@@ -605,7 +603,7 @@ class Runner:
         signature = failure.signature(self.loaded.name)
         limit = max(self._hang_limit(), FIRST_SECONDS)
         for fresh in (False, True):
-            peer = self.children.importing(fresh=fresh)
+            peer = self.children.standing(anew=True, fresh=fresh)
             if self._asked(peer, message, limit).shows(signature):
                 return True
         return False

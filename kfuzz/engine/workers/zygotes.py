@@ -129,8 +129,7 @@ class Import:
             self.why = str(reply["unforkable"])
             self.template = None if self.why else made
         except ChildDied as died:
-            how = died.signal_name or f"exit code {died.exit_code}"
-            self.broken = ended(target, how)
+            self.broken = ended(target, died.how)
         except BindingError as late:
             self.broken = late
         except (KfuzzError, OSError):

@@ -85,8 +85,12 @@ class Child(Closing):
         """Bytes that the child has printed so far."""
         return self._output.taken
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Send a request; `wait` then takes the reply.
+
+        Args:
+            message: the request.
+            descriptors: as `Channel.send` has them.
 
         Raises:
             ChildDied: it ended since the last reply.
@@ -97,27 +101,14 @@ class Child(Closing):
         self._check_open()
         if self._waiting:
             raise HarnessError("a request is already under way", where=self._where)
-        self._put(partial(self._channel.send, message))
-        self._waiting = True
-
-    def send_descriptors(self, descriptors: Sequence[int]) -> None:
-        """Hand file descriptors over, after a request that announces them.
-
-        Raises:
-            ChildDied: it ended meanwhile.
-            ChildTimeout: it does not read; it is killed.
-            ZygoteError: the zygote died, and the child with it.
-        """
-        self._put(partial(self._channel.send_descriptors, descriptors))
-
-    def _put(self, send: Callable[[float], None]) -> None:
         try:
-            send(SEND_SECONDS)
+            self._channel.send(message, SEND_SECONDS, descriptors)
         except WireClosed:
             raise self._died() from None
         except WireTimeout:
             self.kill()
             raise ChildTimeout(self.pid, SEND_SECONDS) from None
+        self._waiting = True
 
     def wait(self, timeout: float | None) -> Message:
         """Return the reply to the request sent last.
@@ -510,9 +501,8 @@ class Zygote(_Server):
                 self._is_ready = True
             self._asked += 1
             try:
-                self._control.send({**request, "number": self._asked}, REPLY_SECONDS)
-                if descriptors:
-                    self._control.send_descriptors(descriptors, REPLY_SECONDS)
+                numbered = {**request, "number": self._asked}
+                self._control.send(numbered, REPLY_SECONDS, descriptors)
                 # A reply that Ctrl-C kept us from taking is still there: pass it over.
                 while True:
                     reply: Message = self._control.receive(REPLY_SECONDS)["reply"]
@@ -541,17 +531,16 @@ class Zygote(_Server):
         assert pid is not None
         self._control.close()
         deadline = time.monotonic() + seconds
-        while not _has_ended(pid) and time.monotonic() < deadline:
+        while not wire.has_ended(pid) and time.monotonic() < deadline:
             time.sleep(0.002)
         wire.kill(pid)
-        while not _has_ended(pid):
+        while not wire.has_ended(pid):
             time.sleep(0.002)
         # Not reaped yet, so the number of its session belongs to no one else.
         killed: set[int] = set()
         for _ in range(SWEEPS):
             new = set(wire.session_of(pid)) - killed
-            for each in new:
-                wire.kill(each)
+            wire.kill_all(new)
             killed |= new
             if not new:
                 break
@@ -577,13 +566,6 @@ def _be_zygote(serve: str, control: Channel, output: int) -> NoReturn:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(0)
-
-
-def _has_ended(pid: int) -> bool:
-    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    with suppress(ChildProcessError):
-        return os.waitid(os.P_PID, pid, options) is not None
-    return True  # reaped by someone else
 
 
 _zygotes: Final[weakref.WeakSet[Zygote]] = weakref.WeakSet()
@@ -682,9 +664,7 @@ class Template(_Server):
         """Return the answer to a request; one that is interrupted ends the template."""
         with self._lock:
             try:
-                self._child.send(request)
-                if descriptors:
-                    self._child.send_descriptors(descriptors)
+                self._child.send(request, descriptors)
                 return self._child.wait(REPLY_SECONDS)
             except ChildFault as fault:
                 gone = ZygoteError(
@@ -989,14 +969,9 @@ class OwnProcess(Closing):
         """End the process, with what it began; harmless when repeated."""
         if not self._connection.closed:
             self._connection.close()
-            _end_group(self._process)
-
-
-def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
+            wire.kill_group(self.pid)
+            self._process.kill()
+            self._process.wait()
 
 
 def enter(entry: str, descriptor: int) -> NoReturn:

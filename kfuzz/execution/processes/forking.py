@@ -163,8 +163,6 @@ _EXIT_SOFTWARE = 70
 # sysexits.h EX_IOERR: the descriptors of the connection were closed from inside.
 EXIT_DESCRIPTORS = 74
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 def run(serve: Serve, channel: Channel, output: int, zygote: int) -> NoReturn:
     """Answer requests on `channel` until it closes, then end the process.
@@ -209,7 +207,8 @@ def _settle(output: int, zygote: int) -> None:
     # Lines printed before a crash must be in the pipe when it comes.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, "stdout"), None, _IOLBF, 0)
+    stdout = ctypes.c_void_p.in_dll(parent.libc, "stdout")
+    parent.libc.setvbuf(stdout, None, _IOLBF, 0)
     faulthandler.enable(file=2)
 
 
@@ -231,7 +230,7 @@ def _answer_all(handler: Handler, channel: Channel) -> NoReturn:
 def _flush() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    _libc.fflush(None)
+    parent.libc.fflush(None)
 
 
 # The loop of a process that forks children: they are begun, watched, and reaped.
@@ -309,7 +308,7 @@ class Forking:
                 return {"error": f"unknown request {request!r}"}
 
     def _fork(self, serve: str) -> Message:
-        connection, output = self._control.receive_descriptors(DESCRIPTORS, None)
+        connection, output = self._control.receive_descriptors(DESCRIPTORS)
         try:
             pid = os.fork()
         except OSError as error:
@@ -333,7 +332,7 @@ class Forking:
 
     def _reap(self) -> None:
         died = False
-        while (ended := _any_ended()) is not None:
+        while (ended := wire.any_ended()) is not None:
             ours = ended in self._alive
             if ours:
                 # Before the pid is given free: no other group can bear it yet.
@@ -365,14 +364,6 @@ class Forking:
             except ChildProcessError:
                 return
             time.sleep(0.002)
-
-
-def _any_ended() -> int | None:
-    try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return None
-    return found.si_pid if found else None
 
 
 def _group(pid: int) -> int:

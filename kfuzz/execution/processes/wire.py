@@ -17,9 +17,9 @@ import struct
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from kfuzz.core.errors import HarnessError, KfuzzError
 
@@ -111,17 +111,19 @@ class Channel:
         """Return the descriptor to poll, -1 once closed."""
         return self._sock.fileno()
 
-    @property
-    def socket(self) -> socket.socket:
-        """The socket itself, for passing descriptors."""
-        return self._sock
-
-    def send(self, message: Message, timeout: float | None = None) -> None:
+    def send(
+        self,
+        message: Message,
+        timeout: float | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> None:
         """Send one message; after `WireTimeout` the channel is of no further use.
 
         Args:
             message: what the other end is to have.
             timeout: seconds for the whole frame; None waits for ever.
+            descriptors: follow it, if there are any; the message announces them, and
+                the other end gets copies of its own.
 
         Raises:
             WireError: it cannot be written, or is too long; nothing was sent.
@@ -129,14 +131,11 @@ class Channel:
             WireTimeout: the other end does not read.
         """
         body = encode(message, pickled=self.pickled)
-        with self._sending(timeout):
-            self._sock.sendall(_HEADER.pack(len(body)) + body)
-
-    @contextlib.contextmanager
-    def _sending(self, timeout: float | None) -> Iterator[None]:
         try:
             self._sock.settimeout(timeout)
-            yield
+            self._sock.sendall(_HEADER.pack(len(body)) + body)
+            if descriptors:
+                socket.send_fds(self._sock, [b"\0"], list(descriptors))
         except (TimeoutError, BlockingIOError) as error:
             raise WireTimeout(f"the other end did not read for {timeout} s") from error
         except OSError as error:
@@ -182,33 +181,18 @@ class Channel:
                 raise WireClosed(f"the other end closed{cut}")
             self._arrived += piece
 
-    def send_descriptors(self, descriptors: Sequence[int], timeout: float) -> None:
-        """Hand file descriptors to the other end, after a message that announces them.
-
-        Args:
-            descriptors: some; the other end gets copies of its own.
-            timeout: seconds.
-
-        Raises:
-            WireClosed: the other end is gone.
-            WireTimeout: the other end does not read.
-        """
-        with self._sending(timeout):
-            socket.send_fds(self._sock, [b"\0"], list(descriptors))
-
-    def receive_descriptors(self, count: int, timeout: float | None) -> list[int]:
+    def receive_descriptors(self, count: int) -> list[int]:
         """Return the descriptors that follow the message read last; the caller's.
 
         Args:
             count: how many there are.
-            timeout: seconds, None to wait for ever.
 
         Raises:
             WireClosed: the other end is gone.
             WireError: there were not as many.
         """
         try:
-            self._sock.settimeout(timeout)
+            self._sock.settimeout(None)
             data, descriptors, _, _ = socket.recv_fds(
                 self._sock, 1, count, socket.MSG_CMSG_CLOEXEC
             )
@@ -371,11 +355,11 @@ SHARE: Final = 0.5
 def limit_memory() -> None:
     """Limit what this process may allocate from now on; best effort."""
     room = allowance()
-    held = _kilobytes(Path("/proc/self/status"), "VmData:")
+    held = listed(Path("/proc/self/status"), "VmData:")
     if room is None or held is None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = held + room
+    wanted = (held << 10) + room
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     with contextlib.suppress(OSError, ValueError):
@@ -397,18 +381,23 @@ def allowance() -> int | None:
 
 def free_memory() -> int | None:
     """Return the bytes that the machine, or this control group, has left, if known."""
-    free = _kilobytes(Path("/proc/meminfo"), "MemAvailable:")
-    left = [n for n in (free, _left_in_group()) if n is not None]
-    return min(left) if left else None
+    free = listed(Path("/proc/meminfo"), "MemAvailable:")
+    left = [free and free << 10, *map(_left, control_groups())]
+    known = [n for n in left if n is not None]
+    return min(known) if known else None
 
 
-def _kilobytes(path: Path, label: str) -> int | None:
-    """Return the bytes that a line of a file in /proc gives in kB."""
-    with contextlib.suppress(OSError, ValueError):
+def listed(path: Path, *labels: str) -> int | None:
+    """Return the sum of the numbers that a system's file lists under some names.
+
+    None where it is not there or lists none of them.
+    """
+    found = None
+    with contextlib.suppress(OSError, ValueError, IndexError):
         for line in path.read_text().splitlines():
-            if line.startswith(label):
-                return int(line.split()[1]) << 10
-    return None
+            if line.startswith(labels):
+                found = (found or 0) + int(line.split()[1])
+    return found
 
 
 def control_groups(
@@ -422,29 +411,16 @@ def control_groups(
     return []
 
 
-def _left_in_group() -> int | None:
-    """Return the least that this process's control group and those above have left."""
-    left = [
-        _left(g / "memory.max", g / "memory.current", g / "memory.stat")
-        for g in control_groups()
-    ]
-    return min((n for n in left if n is not None), default=None)
-
-
-def _left(most: Path, now: Path, stat: Path) -> int | None:
+def _left(group: Path) -> int | None:
+    """Return the bytes that a control group may still take, None for no limit."""
     try:
-        limit, used = most.read_text().strip(), int(now.read_text())
-    except (OSError, ValueError):
-        return None
-    if not limit.isdigit():  # "max"
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):  # "max"
         return None
     # Cached files are counted as used, and are given up when memory is short.
-    cached = 0
-    with contextlib.suppress(OSError, ValueError):
-        for line in stat.read_text().splitlines():
-            if line.startswith("inactive_file "):
-                cached = int(line.split()[1])
-    return max(int(limit) - used + cached, 0)
+    cached = listed(group / "memory.stat", "inactive_file ") or 0
+    return max(limit - used + cached, 0)
 
 
 # What is closed when a block ends.
@@ -486,12 +462,14 @@ def is_child() -> bool:
 
 # Looking processes up in /proc, to end those that outlive their owner.
 
+_ENDED: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+
 
 def children_of(pid: int) -> list[int]:
     """Return the living or unreaped children of a single-threaded process."""
     with contextlib.suppress(OSError):
         return [int(word) for word in _listing(pid).read_text().split()]
-    return [each for each in _all_pids() if _parent(each) == pid]
+    return [each for each in _all_pids() if stat_of(each)[1:2] == [str(pid)]]
 
 
 def session_of(pid: int) -> list[int]:
@@ -504,6 +482,35 @@ def session_of(pid: int) -> list[int]:
     return found
 
 
+def descendants(pid: int | Literal["self"]) -> list[int]:
+    """Return the living processes below one, those that changed their group too."""
+    found: list[int] = []
+    pending: list[int | Literal["self"]] = [pid]
+    while pending:
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            for listing in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
+                with contextlib.suppress(OSError):
+                    below = list(map(int, listing.read_text().split()))
+                    found += below
+                    pending += below
+    return found
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child of this process has ended; it is left to be reaped."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitid(os.P_PID, pid, _ENDED) is not None
+    return True  # reaped by someone else
+
+
+def any_ended() -> int | None:
+    """Return a child of this process that has ended; it is left to be reaped."""
+    with contextlib.suppress(ChildProcessError):
+        if found := os.waitid(os.P_ALL, 0, _ENDED):
+            return found.si_pid
+    return None
+
+
 def kill_group(pid: int) -> None:
     """Send SIGKILL to the process group that `pid` leads, if there is one."""
     with contextlib.suppress(OSError):
@@ -514,6 +521,21 @@ def kill(pid: int) -> None:
     """Send SIGKILL to one process, if it is there."""
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGKILL)
+
+
+def kill_all(pids: Collection[int]) -> None:
+    """Send SIGKILL to processes with their groups, but for this process's.
+
+    A group is ended at once: none of it can fork meanwhile, however many they are.
+    """
+    groups = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            groups.add(os.getpgid(pid))
+    for group in groups - {os.getpgrp()}:
+        kill_group(group)
+    for pid in pids:
+        kill(pid)
 
 
 def _listing(pid: int) -> Path:
@@ -539,11 +561,6 @@ def processor_seconds(pid: int | None) -> float:
     """Return how long a process has computed, 0 where that cannot be told."""
     user_and_system = stat_of(pid)[11:13]
     return sum(map(int, user_and_system)) / os.sysconf("SC_CLK_TCK")
-
-
-def _parent(pid: int) -> int:
-    fields = stat_of(pid)
-    return int(fields[1]) if fields else 0
 
 
 # What can go wrong in a child, distinguished: late, dead, raised; and the zygote.
@@ -588,10 +605,13 @@ class ChildDied(ChildFault):
         self.exit_code = exit_code
         self.signal_name = signal_name
         self.output_tail = output_tail
-        cause = signal_name or f"exit code {exit_code}"
-        if disconnected:
-            cause = "it closed its connection"
+        cause = "it closed its connection" if disconnected else self.how
         super().__init__(f"died instead of replying ({cause})", where=f"child {pid}")
+
+    @property
+    def how(self) -> str:
+        """How it ended: the signal's name, or its exit code."""
+        return self.signal_name or f"exit code {self.exit_code}"
 
     @property
     def faulted(self) -> bool:

@@ -171,7 +171,7 @@ def test_settings_of_torch_are_put_back_and_told(zygote: Zygote, file: Path) -> 
         for _ in range(2):
             called = box.call([torch.ones(3)], {})
             assert called.returned is not None
-            assert called.returned.tensors[0].dtype is torch.float32
+            assert called.returned.value.dtype is torch.float32
             told = " ".join(called.returned.words["left"])
             for name in ("default dtype", "number of threads", "deterministic"):
                 assert name in told

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kfuzz.core.errors import End, Ended
-from kfuzz.execution.processes.wire import allowance, processor_seconds, stat_of
+from kfuzz.execution.parent import checked, libc, prctl
+from kfuzz.execution.processes.wire import (
+    allowance,
+    descendants,
+    listed,
+    processor_seconds,
+    stat_of,
+)
 from kfuzz.features.judge.sandbox.terms import Containment, Measure, Measures
 
 # Calls of the Linux kernel that Python has no functions for.
@@ -42,11 +50,9 @@ MS_MOVE: Final = 1 << 13
 MS_REC: Final = 1 << 14
 MS_PRIVATE: Final = 1 << 18
 
-PR_SET_PDEATHSIG: Final = 1
 PR_GET_DUMPABLE: Final = 3
 PR_SET_DUMPABLE: Final = 4
 PR_CAPBSET_DROP: Final = 24
-PR_SET_CHILD_SUBREAPER: Final = 36
 PR_SET_NO_NEW_PRIVS: Final = 38
 PR_CAP_AMBIENT: Final = 47
 PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
@@ -61,15 +67,6 @@ _AT_RECURSIVE: Final = 0x8000
 _CAP_VERSION: Final = 0x2008_0522
 _LAST_CAPABILITY: Final = 63  # of what two 32-bit words can hold
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
-
 
 def _syscall(number: int, *arguments: object) -> int:
     """Call the kernel; integers are passed as machine words.
@@ -78,16 +75,7 @@ def _syscall(number: int, *arguments: object) -> int:
         OSError: the kernel refused, or lacks the call.
     """
     given = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    return _checked(_libc.syscall(ctypes.c_long(number), *given))
-
-
-def prctl(option: int, value: int = 0) -> int:
-    """Get or set a property of this process.
-
-    Raises:
-        OSError: the kernel refused.
-    """
-    return _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+    return checked(libc.syscall(ctypes.c_long(number), *given))
 
 
 def unshare(flags: int) -> None:
@@ -96,7 +84,7 @@ def unshare(flags: int) -> None:
     Raises:
         OSError: the kernel refused.
     """
-    _checked(_libc.unshare(ctypes.c_int(flags)))
+    checked(libc.unshare(ctypes.c_int(flags)))
 
 
 def map_ids(user: int, group: int) -> None:
@@ -126,23 +114,14 @@ def mount(
     Raises:
         OSError: the kernel refused.
     """
-    _checked(
-        _libc.mount(
+    checked(
+        libc.mount(
             os.fsencode(source),
             os.fsencode(target),
             None if kind is None else kind.encode(),
             ctypes.c_ulong(flags),
             os.fsencode(data) or None,
         )
-    )
-
-
-class _MountAttributes(ctypes.Structure):
-    _fields_ = (
-        ("set", ctypes.c_uint64),
-        ("clear", ctypes.c_uint64),
-        ("propagation", ctypes.c_uint64),
-        ("users", ctypes.c_uint64),
     )
 
 
@@ -153,15 +132,10 @@ def set_read_only(path: str, *, read_only: bool = True, below: bool = False) -> 
         OSError: the kernel refused, or is older than 5.12.
     """
     wanted = (MS_RDONLY, 0) if read_only else (0, MS_RDONLY)
-    attributes = _MountAttributes(*wanted, 0, 0)
-    _syscall(
-        _MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE if below else 0,
-        ctypes.byref(attributes), ctypes.sizeof(attributes),
-    )  # fmt: skip
-
-
-class _CapabilityHeader(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+    attributes = struct.pack("4Q", *wanted, 0, 0)  # mount_attr: set, clear, …
+    flags = _AT_RECURSIVE if below else 0
+    given = os.fsencode(path), flags, attributes, len(attributes)
+    _syscall(_MOUNT_SETATTR, _AT_FDCWD, *given)
 
 
 def drop_capabilities() -> None:
@@ -175,9 +149,8 @@ def drop_capabilities() -> None:
             prctl(PR_CAPBSET_DROP, number)
     with contextlib.suppress(OSError):
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    header = _CapabilityHeader(_CAP_VERSION, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    _checked(_libc.capset(ctypes.byref(header), ctypes.byref(nothing)))
+    header, nothing = struct.pack("Ii", _CAP_VERSION, 0), bytes(6 * 4)
+    checked(libc.capset(header, nothing))
 
 
 # Rights of LANDLOCK_ACCESS_FS_*: writing to a file; removing, making, moving and
@@ -190,20 +163,6 @@ _TRUNCATE: Final = 1 << 14
 _NET_TCP: Final = 0b11  # bind, connect: version 4
 _SCOPED: Final = 0b11  # abstract sockets, signals: version 6
 _PATH_BENEATH: Final = 1
-
-
-class _Ruleset(ctypes.Structure):
-    _fields_ = (
-        ("files", ctypes.c_uint64),
-        ("network", ctypes.c_uint64),
-        ("scoped", ctypes.c_uint64),
-    )
-
-
-class _PathRule(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
 def landlock_version() -> int:
@@ -238,11 +197,10 @@ def restrict_by_landlock(
     rights |= _REFER if version >= 2 else 0
     rights |= _TRUNCATE if version >= 3 else 0
     rights |= _READ_FILE if readable is not None else 0
-    rules = _Ruleset(
-        rights, _NET_TCP if version >= 4 else 0, _SCOPED if version >= 6 else 0
-    )
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = _syscall(_LANDLOCK_CREATE, ctypes.byref(rules), size, 0)
+    # landlock_ruleset_attr, as long as the version knows it: files, network, scopes.
+    known = [rights, _NET_TCP, _SCOPED][: 1 + (version >= 4) + (version >= 6)]
+    rules = struct.pack(f"{len(known)}Q", *known)
+    ruleset = _syscall(_LANDLOCK_CREATE, rules, len(rules), 0)
     try:
         for folder in folders:
             _allow(ruleset, folder, rights)
@@ -262,8 +220,8 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
     except OSError:  # a device that is not here
         return
     try:
-        rule = _PathRule(rights, opened)
-        _syscall(_LANDLOCK_ADD, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
+        rule = struct.pack("=Qi", rights, opened)  # landlock_path_beneath_attr
+        _syscall(_LANDLOCK_ADD, ruleset, _PATH_BENEATH, rule, 0)
     finally:
         os.close(opened)
 
@@ -443,11 +401,7 @@ class Watch:
 
 def killed_for_memory() -> int:
     """Return how many processes the system has killed for want of memory, ever."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
+    return listed(Path("/proc/vmstat"), "oom_kill ") or 0
 
 
 def taken_below(pid: int, *, shared_once: bool = False) -> Taken:
@@ -463,10 +417,7 @@ def taken_below(pid: int, *, shared_once: bool = False) -> Taken:
     file = "smaps_rollup" if shared_once else "status"
     counted = ("Pss_Anon:", "Pss_Shmem:") if shared_once else ("RssAnon:", "RssShmem:")
     for each in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in Path(f"/proc/{each}/{file}").read_text().splitlines():
-                if line.startswith(counted):
-                    memory += int(line.split()[1]) << 10
+        memory += (listed(Path(f"/proc/{each}/{file}"), *counted) or 0) << 10
         cpu += processor_seconds(each)
     return Taken(len(pids), memory, cpu)
 
@@ -474,20 +425,6 @@ def taken_below(pid: int, *, shared_once: bool = False) -> Taken:
 def is_stopped(pid: int) -> bool:
     """Whether a process does not go on until a signal has it do so."""
     return stat_of(pid)[:1] in (["T"], ["t"])
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the living processes below one, those that changed their group too."""
-    found: list[int] = []
-    pending = [pid]
-    while pending:
-        with contextlib.suppress(OSError):
-            for listed in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
-                with contextlib.suppress(OSError):
-                    below = list(map(int, listed.read_text().split()))
-                    found += below
-                    pending += below
-    return found
 
 
 def size_of(folder: Path) -> int:
@@ -678,10 +615,10 @@ class Confinement:
             "core files": (resource.RLIMIT_CORE, 0),
         }
         memory = limits.memory or allowance()
-        mapped = _mapped_bytes()
+        mapped = listed(Path("/proc/self/status"), "VmSize:")
         if not self._gpu and memory and mapped:
             # A CUDA context maps far more address space than it takes memory.
-            wanted["address space"] = (resource.RLIMIT_AS, mapped + memory)
+            wanted["address space"] = (resource.RLIMIT_AS, (mapped << 10) + memory)
         if self.facts.pids and os.geteuid():
             # Outside a user namespace this would count all that the user runs; the
             # administrator is not counted at all.
@@ -757,13 +694,6 @@ def _limit(which: int, value: int) -> None:
         resource.setrlimit(which, (least, least))
     except ValueError as error:
         raise OSError(0, str(error)) from None
-
-
-def _mapped_bytes() -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        return pages * resource.getpagesize()
-    return 0
 
 
 # The campaign's own memory, kept from processes of the same user.

@@ -45,7 +45,7 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.processes.wire import Channel, Message, WireError
+from kfuzz.execution.processes.wire import Channel, Message, WireError, descendants
 from kfuzz.execution.values.fills import seeded
 from kfuzz.features.judge.sandbox.contain import Facts
 from kfuzz.features.judge.sandbox.meeting import THREADS, Clocks, drawn_constants, meet
@@ -100,7 +100,7 @@ def attend(
         while True:
             message = channel.receive()
             count = message["given"]
-            given = channel.receive_descriptors(count, None) if count else []
+            given = channel.receive_descriptors(count) if count else []
             answer = candidate.answer(message, given)
             for descriptor in given:
                 os.close(descriptor)
@@ -142,7 +142,7 @@ class Candidate:
             work = self._open if message["do"] == "open" else self._call
             return work(message, given)
         except BaseException as error:  # `sys.exit` in the file included
-            return {"raised": _told(error, self._device)}
+            return {"raised": asdict(raised_by(error, self._device))}
 
     def _open(self, message: Message, given: Sequence[int]) -> Message:
         device, entry = self._device, unpacked(given[0])
@@ -172,7 +172,7 @@ class Candidate:
             mode, weights = Mode(entry["mode"]), entry["weights"]
             if mode is not Mode.AS_BUILT:
                 target.train(mode is Mode.TRAIN)
-            state = _state_of(target)
+            state = {**dict(target.named_parameters()), **dict(target.named_buffers())}
             loaded = _load(state, weights)
             alike = _alike(state, weights, loaded)
         self._target, self._fixed = target, entry["fixed"]
@@ -255,7 +255,7 @@ class Candidate:
                 _sleep(LATE_SECONDS)
         except BaseException as error:
             _untrace()
-            raised = _told(error, device)
+            raised = asdict(raised_by(error, device))
             if raised["memory"]:
                 self._blocks.clear()
                 self._held.clear()
@@ -271,14 +271,14 @@ class Candidate:
         ):
             _put(arguments, offset, copy)
         self._blocks.trim()
-        told |= {
-            "late": late,
-            "operators": list(allocations.foreign)[:MOST_NAMES],
-            "kernels": list(launches)[:MOST_NAMES],
-            "left": list(left)[:MOST_NAMES],
-            "strays": [t.describe() for t in allocations.touches()][:MOST_NAMES],
+        words = {
+            "operators": [*allocations.foreign],
+            "kernels": [*launches],
+            "left": [*left],
+            "strays": [t.describe() for t in allocations.touches()],
         }
-        return {"returned": told}
+        told["words"] = {name: each[:MOST_NAMES] for name, each in words.items()}
+        return {"returned": {**told, "late": late}}
 
     def _met(
         self, around: Message, call: Callable[[], Any]
@@ -439,15 +439,7 @@ def _threads(device: torch.device) -> int:
     """
     if not backend_of(device).has.on_host:
         return threading.active_count()
-    tasks = os.listdir("/proc/self/task")
-    below = 0
-    for task in tasks:
-        try:
-            listed = Path(f"/proc/self/task/{task}/children").read_text()
-        except OSError:
-            continue
-        below += len(listed.split())
-    return len(tasks) + below
+    return len(os.listdir("/proc/self/task")) + len(descendants("self"))
 
 
 def _untrace() -> None:
@@ -468,11 +460,6 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _state_of(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by name."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _load(state: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:
@@ -502,8 +489,3 @@ def _alike(
             for form in ((x, x.mT) if x.dim() == 2 else (x,))
         )
     ]
-
-
-def _told(error: BaseException, device: torch.device) -> Message:
-    """Describe an exception, as `wire.read_exception` reads it."""
-    return asdict(raised_by(error, device))

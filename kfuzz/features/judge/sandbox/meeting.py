@@ -184,14 +184,10 @@ class Clocks:
     def _shifted(name: str, by: Callable[[], float]) -> Callable[[], float]:
         """Return a clock that looks like the one of this name."""
         true: Callable[[], float] = getattr(time, name)
-        if name.endswith("_ns"):
+        unit, kind = (_NANO, int) if name.endswith("_ns") else (1, float)
 
-            def clock() -> float:
-                return true() + int(by() * _NANO)
-        else:
-
-            def clock() -> float:
-                return true() + by()
+        def clock() -> float:
+            return true() + kind(unit * by())
 
         clock.__name__ = clock.__qualname__ = name
         clock.__module__, clock.__doc__ = "time", true.__doc__

@@ -17,8 +17,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +41,13 @@ from kfuzz.execution.calls.results import RaisedElsewhere
 from kfuzz.execution.device.backends import named
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
-from kfuzz.execution.processes.child import Child, Zygote, signal_name
+from kfuzz.execution.processes.child import (
+    EXIT_SECONDS,
+    SEND_SECONDS,
+    Child,
+    Zygote,
+    signal_name,
+)
 from kfuzz.execution.processes.wire import (
     Channel,
     ChildDied,
@@ -110,12 +115,6 @@ class Phases:
         return {name: round(spent, 3) for name, spent in self._spent.items()}
 
 
-SEND_SECONDS: Final = 20.0
-"""An idle process reads at once; one that does not is as good as hung."""
-
-EXIT_SECONDS: Final = 1.0
-"""From a closed connection to the exit."""
-
 MESSAGE_BYTES: Final = 1 << 20
 """Longest message that foreign code may send: a description, never data."""
 
@@ -125,20 +124,6 @@ _SUPERVISOR_SECONDS: Final = 40.0
 _LOOK_SECONDS: Final = 0.05
 # How long a supervisor may be stopped.
 _STOPPED_SECONDS: Final = 1.0
-
-
-class Request(NamedTuple):
-    """A request to a child.
-
-    Attributes:
-        message: what is asked.
-        seconds: how long the child may take.
-        given: descriptors to hand to it.
-    """
-
-    message: Mapping[str, Any]
-    seconds: float
-    given: Sequence[int]
 
 
 class Kept:
@@ -185,33 +170,32 @@ class Kept:
         message = {**start, "limits": asdict(limits), "scratch": str(scratch)}
         with theirs:
             try:
-                self._child.send(message)
-                self._child.send_descriptors([theirs.fileno()])
+                self._child.send(message, [theirs.fileno()])
             except (ChildDied, ChildTimeout, ZygoteError) as fault:
                 self._lost(fault)
 
     def ready(self) -> str:
         """Wait until it is contained; return why its device does not work, or ""."""
         if self._wrong is None:
-            self._wrong = self._started()
+            answer = self._next()
+            if isinstance(answer, Ended):
+                last = answer.output.strip()[-500:]
+                self._wrong = f"the child {answer.text} ({last})"
+            else:
+                self._wrong = str(answer["ailment"])
+                self.facts = Facts(**answer["facts"])
         return self._wrong
 
-    def _started(self) -> str:
-        answer = self._next()
-        if isinstance(answer, Ended):
-            return f"the child {answer.text} ({answer.output.strip()[-500:]})"
-        if answer["ailment"]:
-            return str(answer["ailment"])
-        self.facts = Facts(**answer["facts"])
-        return ""
+    def ask(
+        self, message: Mapping[str, Any], seconds: float, given: Sequence[int]
+    ) -> None:
+        """Ask a child, ready or not, without waiting for its answer.
 
-    def ask(self, request: Request) -> dict[str, Any] | Ended:
-        """Return the child's answer, or the end that came instead."""
-        self.ask_ahead(request)
-        return self.answer()
-
-    def ask_ahead(self, request: Request) -> None:
-        """Ask a child, ready or not, without waiting for its answer."""
+        Args:
+            message: what is asked.
+            seconds: how long the child may take.
+            given: descriptors to hand to it.
+        """
         self.asked = True
         if self.ended is None and self._answered == self._sent:
             self._look()
@@ -224,12 +208,10 @@ class Kept:
         self._cpu = None
         now = time.monotonic()
         waiting = self._answered + 1 < self._sent
-        self._deadline = (self._deadline if waiting else now) + request.seconds
-        own = {"number": self._sent, "given": len(request.given)}
+        self._deadline = (self._deadline if waiting else now) + seconds
+        own = {"number": self._sent, "given": len(given)}
         try:
-            self._channel.send({**request.message, **own}, SEND_SECONDS)
-            if request.given:
-                self._channel.send_descriptors(request.given, SEND_SECONDS)
+            self._channel.send({**message, **own}, SEND_SECONDS, given)
         except WireTimeout:
             self._end(End.HANG, "", "does not read what it is asked")
         except WireClosed:
@@ -588,8 +570,7 @@ class Sandbox(Closing):
             raise HarnessError("a sandbox without an entry makes no calls")
         kept = self._contained()
         if not kept.asked:
-            with self._opening(self._entry) as asked:
-                kept.ask_ahead(asked)
+            self._open(self._entry, [kept])
         opened = _read(kept.answer(), _built)
         self._called_before = False
         if opened.ended is not None:
@@ -647,9 +628,8 @@ class Sandbox(Closing):
         patience = self.patience(predicted)
         left = max(self.until() - began, 0.0)
         given = [carried.descriptor, results.descriptor]
-        answer = self._kept.ask(
-            Request(request, min(patience, left + _AFTERWARDS), given)
-        )
+        self._kept.ask(request, min(patience, left + _AFTERWARDS), given)
+        answer = self._kept.answer()
         seconds = time.monotonic() - began
         if isinstance(answer, Ended):
             self.fresh()
@@ -710,12 +690,9 @@ class Sandbox(Closing):
         there is no entry yet they only get ready.
         """
         self._spares += [self._fork() for _ in range(children - len(self._spares))]
-        if self._entry is None:
-            return
-        with self._opening(self._entry, share=1 / children) as request:
-            for kept in self._spares[:children]:
-                if not kept.asked:
-                    kept.ask_ahead(request)
+        if self._entry is not None:
+            unasked = [kept for kept in self._spares[:children] if not kept.asked]
+            self._open(self._entry, unasked, share=1 / children)
 
     def close(self) -> None:
         """End every process and remove the folders."""
@@ -811,13 +788,15 @@ class Sandbox(Closing):
             self._end(kept)
         self._spares = []
 
-    @contextmanager
-    def _opening(self, entry: Entry, *, share: float = 1.0) -> Iterator[Request]:
-        """Give the request to open an entry, with its memory while it is sent.
+    def _open(
+        self, entry: Entry, children: Sequence[Kept], *, share: float = 1.0
+    ) -> None:
+        """Ask children to open an entry.
 
         Args:
             entry: the entry.
-            share: of what a child may have of a device's memory.
+            children: some, ready or not.
+            share: of what each may have of a device's memory.
         """
         given = {
             **vars(entry),
@@ -825,7 +804,8 @@ class Sandbox(Closing):
             "device_share": share * self.limits.device_share,
         }
         with packed(given) as memory:
-            yield Request({"do": "open"}, self.limits.open_seconds, [memory])
+            for kept in children:
+                kept.ask({"do": "open"}, self.limits.open_seconds, [memory])
 
 
 def _clear(

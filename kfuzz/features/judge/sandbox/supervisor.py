@@ -31,10 +31,11 @@ from queue import SimpleQueue
 from typing import Any, Final, NoReturn
 
 from kfuzz.core.errors import Ended
+from kfuzz.execution import parent
 from kfuzz.execution.processes import wire
-from kfuzz.execution.processes.wire import Channel, Message, WireError
+from kfuzz.execution.processes.wire import Channel, Message, WireError, descendants
 from kfuzz.features.judge.sandbox import contain
-from kfuzz.features.judge.sandbox.contain import Confinement, Watch, descendants
+from kfuzz.features.judge.sandbox.contain import Confinement, Watch
 
 SERVE: Final = "kfuzz.features.judge.sandbox.supervisor:Supervisor"
 
@@ -64,10 +65,10 @@ class Supervisor:
 
         Everything ends when the campaign closes the connection.
         """
-        contain.prctl(contain.PR_SET_DUMPABLE, 0)
-        contain.prctl(contain.PR_SET_CHILD_SUBREAPER, 1)
+        parent.prctl(contain.PR_SET_DUMPABLE, 0)
+        parent.prctl(parent.PR_SET_CHILD_SUBREAPER, 1)
         message = channel.receive()
-        (connection,) = channel.receive_descriptors(1, None)
+        (connection,) = channel.receive_descriptors(1)
         channel.send({"reply": {}})
         starting, started = os.pipe()
         kept_to, inside = Confinement(message), str(message["inside"])
@@ -111,7 +112,7 @@ class Supervisor:
             # Process ids are known by their own names from here on.
             from kfuzz.features.judge.sandbox.inside import attend
 
-            contain.prctl(contain.PR_SET_PDEATHSIG, signal.SIGKILL)
+            parent.prctl(parent.PR_SET_PDEATHSIG, signal.SIGKILL)
             kept_to.restrict()
             os.environ.update(kept_to.environment())
             tempfile.tempdir = None  # what torch imports may have asked for it
@@ -128,7 +129,7 @@ class Supervisor:
         if self._pid:
             return
         try:
-            contain.prctl(contain.PR_SET_PDEATHSIG, signal.SIGKILL)
+            parent.prctl(parent.PR_SET_PDEATHSIG, signal.SIGKILL)
             os.setsid()
             moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, _FREE) for fd in descriptors]
             for fd, place in zip(moved, (_CONNECTION, _STARTING), strict=True):
@@ -168,7 +169,7 @@ class Supervisor:
         for sweep in range(_SWEEPS):
             if self._status is None:
                 wire.kill(self._pid)
-            _kill_all(descendants(os.getpid()))
+            wire.kill_all(descendants(os.getpid()))
             while self._ended() is None and time.monotonic() < deadline:
                 time.sleep(0.001)
             if not descendants(os.getpid()):
@@ -189,21 +190,6 @@ def _look_plain() -> None:
     # Both go on; these are built-in functions as well, whose names alone tell.
     gc.get_freeze_count = (0).conjugate
     faulthandler.is_enabled = "".isalpha
-
-
-def _kill_all(pids: list[int]) -> None:
-    """End processes with their groups.
-
-    A group is ended at once: none of it can fork meanwhile, however many they are.
-    """
-    groups = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            groups.add(os.getpgid(pid))
-    for group in groups - {os.getpgrp()}:
-        wire.kill_group(group)
-    for pid in pids:
-        wire.kill(pid)
 
 
 def _shown(status: int) -> int:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from mmap import mmap
 from typing import Any, Final
 
@@ -358,8 +359,7 @@ class Item:
         geometry: where its elements lie, if it is strided.
         device: torch's type of it.
         argument: the number of the argument whose memory it lies in, if it does.
-        storage: stands for its memory among the results of this call.
-        again: call and place of an earlier result in the same memory.
+        storage: stands for its memory among the results of this call and the last.
         carried: whether, and as how many, its elements are handed over.
         at: where.
     """
@@ -370,7 +370,6 @@ class Item:
     device: str = ""
     argument: int | None = None
     storage: int = 0
-    again: tuple[int, ...] | None = None
     carried: int | None = None
     at: int = 0
 
@@ -384,12 +383,8 @@ class Told:
     type: str
     nesting: str
     items: tuple[Item, ...]
-    call: int
     late: bool
-    operators: tuple[str, ...]
-    kernels: tuple[str, ...]
-    strays: tuple[str, ...]
-    left: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]]
 
 
 # The child's side ------------------------------------------------------------------
@@ -401,30 +396,38 @@ class Held:
     While the campaign holds results of a call, their memory must not be given to the
     next; and a kernel that returns the very memory of an earlier result is told from
     one that was given memory which had become free.
-
-    Attributes:
-        call: number of the call that was held last.
     """
 
     def __init__(self) -> None:
-        self.call = 0
-        self._calls: deque[tuple[int, list[Tensor]]] = deque(maxlen=_CALLS)
+        self._numbers = count()
+        # The call under way, and those before.
+        self._calls: deque[dict[int, Tensor]] = deque()
 
-    def again(self, storage: int) -> list[int] | None:
-        """Return call and place of an earlier result in the same storage."""
-        for call, tensors in reversed(self._calls):
-            for place, tensor in enumerate(tensors):
-                if tensor.untyped_storage().data_ptr() == storage:
-                    return [call, place]
-        return None
+    def begin(self) -> None:
+        """Keep the results of another call."""
+        self._calls.append({})
 
-    def keep(self, tensors: Sequence[Tensor]) -> None:
-        """Keep the results of a call, and no more of the first one kept."""
-        self.call += 1
-        self._calls.append((self.call, list(tensors)))
-        total = sum(t.untyped_storage().nbytes() for _, ts in self._calls for t in ts)
-        while self._calls and total > _HELD_BYTES:
-            total -= sum(t.untyped_storage().nbytes() for t in self._calls.popleft()[1])
+    def keep(self, tensor: Tensor) -> int:
+        """Keep a result; return the number of its storage, among all that are kept."""
+        own = tensor.untyped_storage().data_ptr()
+        for call in self._calls if own else ():
+            for number, other in call.items():
+                if other.untyped_storage().data_ptr() == own:
+                    self._calls[-1][number] = tensor
+                    return number
+        number = next(self._numbers)
+        self._calls[-1][number] = tensor
+        return number
+
+    def trim(self) -> None:
+        """Keep no more calls than are needed, nor too many bytes."""
+        sizes = [
+            sum(tensor.untyped_storage().nbytes() for tensor in call.values())
+            for call in self._calls
+        ]
+        while sizes and (len(sizes) > _CALLS or sum(sizes) > _HELD_BYTES):
+            del sizes[0]
+            self._calls.popleft()
 
     def clear(self) -> None:
         """Keep nothing."""
@@ -450,7 +453,7 @@ def told_results(
     found = [] if returned is None else leaves(returned)
     items: list[dict[str, Any]] = []
     carried: list[Tensor] = []
-    storages: list[Tensor] = []
+    held.begin()
     at = 0
     for each in found[:MOST_ITEMS]:
         item: dict[str, Any] = {"type": type(each).__name__[:100]}
@@ -468,23 +471,19 @@ def told_results(
         item["device"] = tensor.device.type
         if tensor.device.type == "meta":
             continue
-        own = tensor.untyped_storage().data_ptr()
-        item["argument"] = _argument(tensor, own, arguments)
+        item["argument"] = _argument(tensor, arguments)
         if item["argument"] is not None:
             continue
-        item["storage"] = _place(own, storages)
-        if item["storage"] == len(storages):
-            item["again"] = held.again(own) if own else None
-            storages.append(tensor)
+        item["storage"] = held.keep(tensor)
         nbytes = tensor.numel() * tensor.element_size()
         if at + nbytes <= capacity:
             item.update(carried=len(carried), at=at)
             carried.append(tensor)
             at += page_up(nbytes)
-    held.keep(storages)
+    held.trim()
     told: dict[str, Any] = {
         "many": many, "count": len(found), "type": type(returned).__name__[:100],
-        "nesting": nesting(returned), "items": items, "call": held.call,
+        "nesting": nesting(returned), "items": items,
     }  # fmt: skip
     return told, carried
 
@@ -536,8 +535,9 @@ def _form(returned: object, depth: int = 0) -> str:
     return f"{{{', '.join(parts)}}}"
 
 
-def _argument(result: Tensor, own: int, arguments: Sequence[Tensor]) -> int | None:
+def _argument(result: Tensor, arguments: Sequence[Tensor]) -> int | None:
     """Return the number of the argument whose storage a result lies in."""
+    own = result.untyped_storage().data_ptr()
     for number, argument in enumerate(arguments):
         if result is argument:
             return number
@@ -546,14 +546,6 @@ def _argument(result: Tensor, own: int, arguments: Sequence[Tensor]) -> int | No
         if storage.nbytes() and own and storage.data_ptr() == own:
             return number
     return None
-
-
-def _place(own: int, storages: Sequence[Tensor]) -> int:
-    """Return the number of a storage among those of other results."""
-    for number, other in enumerate(storages):
-        if own and other.untyped_storage().data_ptr() == own:
-            return number
-    return len(storages)
 
 
 # The campaign's side ----------------------------------------------------------------
@@ -573,7 +565,6 @@ class Returned:
         value: what the kernel returned: tensors of kfuzz's own, in a tuple where it
             returned several; in place of anything else an object that has the name of
             its type and nothing more.
-        tensors: the tensors in it, in order.
         nesting: how they were nested, as `nesting` says it.
         type: the name of its type.
         late: whether results or arguments still changed after the call had returned.
@@ -581,16 +572,15 @@ class Returned:
     """
 
     value: object
-    tensors: tuple[Tensor, ...]
     nesting: str
     type: str
     late: bool
     words: Mapping[str, tuple[str, ...]]
 
 
-Given = weakref.WeakValueDictionary[tuple[int, int, int], Tensor]
-"""Results that were handed out and that somebody still holds, by call, storage and
-place: a child that returns the memory of an earlier one has changed that one too."""
+Given = weakref.WeakValueDictionary[tuple[int, int], Tensor]
+"""Results that were handed out and that somebody still holds, by storage and place: a
+child that returns the memory of an earlier one has changed that one too."""
 
 
 def returned(
@@ -618,7 +608,7 @@ def returned(
         raise Broken("it returned more or less than it reports")
     if told.count > 1 and not told.many:
         raise Broken("it does not say what it returned")
-    made = _Made(memory, arguments, device, given, told.call)
+    made = _Made(memory, arguments, device, given)
     items = [made.item(item) for item in told.items]
     value: object = items[0] if items else None
     if told.many:
@@ -626,12 +616,11 @@ def returned(
         value = (*items, *[None] * min(told.count - len(items), 1))
     return Returned(
         value=value,
-        tensors=tuple(item for item in items if isinstance(item, Tensor)),
         nesting=as_text(told.nesting, MOST_TEXT),
         type=as_text(told.type, MOST_NAME),
         late=told.late,
         words={
-            name: tuple(as_text(x, MOST_NAME) for x in getattr(told, name)[:MOST_NAMES])
+            name: tuple(as_text(x, MOST_NAME) for x in told.words[name][:MOST_NAMES])
             for name in WORDS
         },
     )
@@ -646,13 +635,11 @@ class _Made:
         arguments: Sequence[Tensor],
         device: torch.device,
         given: Given,
-        call: int,
     ) -> None:
         self._memory = memory
         self._arguments = arguments
         self._device = device
         self._given = given
-        self._call = call
         self._storages: dict[int, torch.UntypedStorage] = {}
 
     def item(self, told: Item) -> object:
@@ -671,10 +658,10 @@ class _Made:
         if told.carried is None:  # larger than anything that was declared
             return _sized(geometry, self._device)
         data = self._memory.read(told.at, geometry.nbytes)
-        made = self._over(geometry, told.storage, told.again)
+        made = self._over(geometry, told.storage)
         elements = data.view(geometry.torch_dtype).reshape(geometry.shape)
         _fill(made, elements)
-        self._given[self._call, told.storage, len(self._given)] = made
+        self._given[told.storage, len(self._given)] = made
         return made
 
     def _of_argument(self, number: int, geometry: Geometry) -> Tensor:
@@ -689,14 +676,12 @@ class _Made:
             raise Broken("a result lies outside the argument that it is reported to be")
         return geometry.over(storage, argument.device)
 
-    def _over(
-        self, geometry: Geometry, number: int, again: tuple[int, ...] | None
-    ) -> Tensor:
+    def _over(self, geometry: Geometry, number: int) -> Tensor:
         """Return uninitialised memory of a result: its own, or another result's."""
         room = _MOST_SLACK * geometry.nbytes + _FREE_SLACK
         known = self._storages.get(number)
-        if known is None and again:
-            held = (x for key, x in self._given.items() if key[:2] == again)
+        if known is None:
+            held = (x for key, x in self._given.items() if key[0] == number)
             known = next((x.untyped_storage() for x in held), None)
         short = known is None or known.nbytes() < geometry.reach
         if (
