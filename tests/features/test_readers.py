@@ -51,7 +51,7 @@ from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_page,
 )
-from kfuzz.features.lab.record.comparing import compare, html, text
+from kfuzz.features.lab.record.comparing import compare, text
 from kfuzz.features.lab.record.recording import (
     HEADER,
     Entry,
@@ -266,7 +266,6 @@ def _use_recording(path: Path) -> None:
     packed.write_bytes(zlib.compress(path.with_name(_KERNEL).read_bytes()))
     made = compare([read(path.parent)] * 2)
     text(made)
-    html(made)
 
 
 PROOF: Final = KernelProof(
