@@ -15,12 +15,13 @@ from torch.utils import _pytree as pytree
 from kfuzz.contracts.binding import Arguments as Taken
 from kfuzz.contracts.binding import BoundKernel, match_signature
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import in_own_types, reference, reference_bounds
+from kfuzz.contracts.oracle import reference
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
+from kfuzz.features.examining import in_own_types, reference_bounds
 from kfuzz.features.monitor.seen import (
     LEAF,
     Call,

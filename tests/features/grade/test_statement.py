@@ -16,11 +16,15 @@ from kfuzz.core.event import (
     RunFinished,
 )
 from kfuzz.core.finding import host_fingerprint
-from kfuzz.core.statement import Calibration, ContractCalibration, Graded, Soundness
-from kfuzz.core.verdict import Kind, Signature, State, Verdict
+from kfuzz.core.verdict import Graded, Kind, Signature, Soundness, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.features.lab.grade import grading as grade
-from kfuzz.features.lab.grade.statement import KnownDefect, Statement
+from kfuzz.features.lab.grade.statement import (
+    Calibration,
+    ContractCalibration,
+    KnownDefect,
+    Statement,
+)
 from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_page,

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.codec import encode
-from kfuzz.core.statement import Graded, Soundness
-from kfuzz.core.verdict import ATTRIBUTED, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, Graded, Soundness, Verdict
 from kfuzz.features.lab.grade.statement import (
     Fault,
     Instrument,

@@ -33,13 +33,17 @@ from kfuzz.cli.streams import (
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
-from kfuzz.core.statement import Calibration, Outcome
 from kfuzz.core.verdict import ATTRIBUTED, State, Verdict
 from kfuzz.engine.config import RunConfig
-from kfuzz.features.lab.grade.statement import Statement, read_statement
+from kfuzz.features.lab.grade.statement import (
+    Calibration,
+    Outcome,
+    Statement,
+    read_calibration,
+    read_statement,
+)
 from kfuzz.report.files import require_writable, write_or_raise
 from kfuzz.store import files
-from kfuzz.store.files import read_calibration
 from kfuzz.targets import load
 
 DEFAULT_CASES: Final = 300
