@@ -301,7 +301,7 @@ _SEQUENCES: Final = re.compile(
 
 
 class _Hole:
-    """Stands where a tensor was; compared by `is`, in other processes too."""
+    """Stands where a tensor was; compared by `is`."""
 
 
 @dataclass(frozen=True)
@@ -346,11 +346,6 @@ class Structure:
             used[name] += 1
         held = tuple(_Hole if isinstance(x, Tensor) else x for x in leaves)
         return cls(tuple(chosen), held, spec), tensors
-
-    @property
-    def scalars(self) -> list[Any]:
-        """The leaves that are no tensors."""
-        return [x for x in self.leaves if x is not _Hole]
 
     def rebuild(
         self, tensors: Sequence[Tensor], scalars: Mapping[str, Any]
