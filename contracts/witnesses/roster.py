@@ -9,7 +9,7 @@ from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.witnesses.witness import Witness, declared_in
-from kfuzz.core.statement import Role
+from kfuzz.core.verdict import Role
 
 # Modules of this package, below it, that bind what the roster lists.
 _INCIDENTS: Final = "incidents"

@@ -722,3 +722,36 @@ class Observed:
     calls: int = 0
     unlike: int = 0
     problem: str = ""
+
+
+class Role(StrEnum):
+    """What an implementation is there to show."""
+
+    CONFORMING = "conforming"
+    VIOLATING = "violating"
+    IMPOSTOR = "impostor"
+
+
+class Soundness(StrEnum):
+    """What is known about a contract's power to tell kernels apart."""
+
+    SOUND = "sound"
+    UNSOUND = "unsound"
+    UNCALIBRATED = "uncalibrated"
+
+
+@dataclass(frozen=True)
+class Graded:
+    """One contract on one kernel that it binds.
+
+    Attributes:
+        verdict: over all cases; `not_applicable` where no case came to bear on it.
+        decided: cases that decided it.
+        undecided: cases that could not.
+        calibration: what witnesses say about the contract itself.
+    """
+
+    verdict: Verdict
+    decided: int = 0
+    undecided: int = 0
+    calibration: Soundness = Soundness.UNCALIBRATED

@@ -1,12 +1,19 @@
-"""What features share: kernels looked at one after the other, beside a search."""
+"""What features share: kernels looked at beside a search; plain references' bounds."""
 
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
 
 from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.oracle import NARROW, open_to_wider
+from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BuildError
 from kfuzz.core.event import (
     ContractTally,
@@ -18,21 +25,24 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.preconditions import named_apart
-from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.search.schedule import outside_of
-from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.runner import runner_of
-from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.numerics.acceptance import Acceptance, Problem
+from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.shadow import shadowed
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel
 
+if TYPE_CHECKING:  # a monitored program imports no engine
+    from kfuzz.engine.search.round import KernelSearch
+    from kfuzz.engine.workers.zygotes import Backend
+
+    Proof = Generator[Event, None, KernelProof | None]
+    Look = Callable[[KernelSearch, Corpus], Proof]
+
 
 def examined(
-    load: Callable[[Backend], Sequence[LoadedKernel]],
-    look: Callable[[KernelSearch, Corpus], Generator[Event, None, KernelProof | None]],
+    load: "Callable[[Backend], Sequence[LoadedKernel]]",
+    look: "Look",
     *,
     root: Path,
     corpus: Path,
@@ -58,6 +68,11 @@ def examined(
         KfuzzError: before the first event, on targets or settings that cannot be
             obeyed; later, if a kernel cannot be run at all.
     """
+    from kfuzz.engine.search.preconditions import named_apart
+    from kfuzz.engine.search.schedule import outside_of
+    from kfuzz.engine.workers.jobs import Stopped
+    from kfuzz.engine.workers.zygotes import Backend
+
     began = time.monotonic()
     with closing(Backend(device)) as backend:
         loaded, held = load(backend), Corpus(corpus)
@@ -93,8 +108,12 @@ def examined(
 
 
 def _examined_kernel(
-    loaded: LoadedKernel, backend: Backend, root: Path, expired: Callable[[], bool]
-) -> KernelSearch:
+    loaded: LoadedKernel, backend: "Backend", root: Path, expired: Callable[[], bool]
+) -> "KernelSearch":
+    from kfuzz.engine.search.record import Record
+    from kfuzz.engine.search.round import KernelSearch
+    from kfuzz.engine.workers.runner import runner_of
+
     budget = backend.on.limits.sizes
     runner = runner_of(
         loaded, backend, root=root, expired=expired, budget=budget,
@@ -103,3 +122,73 @@ def _examined_kernel(
     record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
     kernel = KernelSearch(loaded, runner, budget, record)
     return kernel
+
+
+# What is accepted of the results of a reference in plain torch.
+
+
+def reference_bounds(
+    problem: Problem,
+    oracle: Callable[..., Any],
+    names: Sequence[str],
+    *,
+    name: str,
+    formats: Sequence[str],
+    tf32: frozenset[str] = frozenset(),
+    narrowed: Callable[..., Any] | None = None,
+    computed: Callable[..., Any],
+    arguments: Sequence[str],
+    dtypes: Sequence[torch.dtype] = (),
+) -> dict[str, Acceptance]:
+    """Return what is accepted of each result of a reference, by its shadow.
+
+    What is NaN where all arguments are numbers is undecided: the reference is not
+    defined there, 0 log 0 for one.
+
+    Args:
+        problem: the inputs of one item.
+        oracle: the reference; its integers have their own data types.
+        names: of its results.
+        name: its own, for messages.
+        formats: in which each result is stored.
+        tf32: as of `shadowed`.
+        narrowed: likewise.
+        computed: the reference for integers as int64.
+        arguments: data types of its arguments.
+        dtypes: of the results, as of `open_to_wider`.
+    """
+    bounds = {
+        f: shadowed(
+            oracle, replace(problem, output=FORMATS[f]), name=name, tf32=tf32,
+            narrowed=narrowed,
+        )
+        for f in dict.fromkeys(formats)
+    }  # fmt: skip
+    found = [bounds[f][i] for i, f in enumerate(formats)]
+    floats = (x for x in problem.tensors.values() if x.is_floating_point())
+    if all(bool(torch.isfinite(x).all()) for x in floats):
+        found = [replace(a, undecided=a.undecided | a.reference.isnan()) for a in found]
+    accepted = dict(zip(names, found, strict=True))
+    if NARROW.isdisjoint(arguments):
+        return accepted
+    return open_to_wider(accepted, computed, problem, dtypes)
+
+
+def in_own_types(
+    tensors: Sequence[Tensor], dtypes: Sequence[str], main: str = ""
+) -> list[Tensor]:
+    """Return what an oracle is given in the data types of a reference's arguments.
+
+    Args:
+        tensors: in float64 and int64.
+        dtypes: of the arguments; "" for the main one.
+        main: the main floating one; "" for floating numbers as they are.
+    """
+    made = []
+    for x, name in zip(tensors, dtypes, strict=False):
+        if main and x.is_floating_point():
+            x = x.to(getattr(torch, name or main))
+        elif name and DTYPES[name].kind != "float":
+            x = x.to(getattr(torch, name))
+        made.append(x)
+    return made

@@ -20,8 +20,15 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding, Severity
-from kfuzz.core.statement import Graded
-from kfuzz.core.verdict import ATTRIBUTED, FAILING, Evidence, State, Tried, Verdict
+from kfuzz.core.verdict import (
+    ATTRIBUTED,
+    FAILING,
+    Evidence,
+    Graded,
+    State,
+    Tried,
+    Verdict,
+)
 from kfuzz.report.promises import proof_summary, titled
 from kfuzz.report.text import counted, one_line, table
 

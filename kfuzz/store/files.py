@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError, StorageError
 from kfuzz.core.event import KernelProof
 from kfuzz.core.finding import short_hash
-from kfuzz.core.statement import Calibration
 
 VARIABLE: Final = "KFUZZ_CACHE"
 """Environment variable: the folder, in place of `kfuzz` in the user's cache folder."""
@@ -293,47 +292,6 @@ def kept_proof(corpus: Path, kernel: str) -> KernelProof | None:
 
 def _place(corpus: Path, kernel: str) -> Path:
     return corpus / _FOLDER / f"{short_hash(kernel)}.json"
-
-
-# Statements and calibrations as files: what others wrote, read with care.
-
-T = TypeVar("T")
-
-FORMAT: Final = 1
-# A statement of every kernel of a platform has some hundred kilobytes.
-_STATEMENTS_MOST_BYTES: Final = 64 << 20
-
-
-def read_calibration(path: Path) -> Calibration:
-    """Return the calibration that `kfuzz calibrate --format json` printed.
-
-    Raises:
-        DecodeError: if the file cannot be read, or holds no calibration of this
-            format; names the field.
-    """
-    fix = "`kfuzz calibrate --format json >FILE` writes one"
-    return read_kept(Calibration, "calibration", path, fix)
-
-
-def read_kept(kind: type[T], name: str, path: Path, fix: str) -> T:
-    """Return a value that a document of format 1 holds under a name.
-
-    Args:
-        kind: its class.
-        name: the key.
-        path: the file.
-        fix: how one comes by such a file.
-
-    Raises:
-        DecodeError: if the file cannot be read, or holds none; names the field.
-    """
-    where = str(path)
-    text = read_plain(path, _STATEMENTS_MOST_BYTES, fix=fix)
-    parsed = loads(text, where=where)
-    parsed = document(parsed, FORMAT, where=where, fix=fix)
-    if name not in parsed:
-        raise DecodeError(f"holds no {name}", where=where, fix=fix)
-    return decode(kind, parsed[name], f"{path}: {name}")
 
 
 # Tensors as safetensors files: https://github.com/huggingface/safetensors#format.

@@ -21,7 +21,7 @@ from statistics import mean
 from typing import Final
 
 from kfuzz.contracts.witnesses.roster import roster
-from kfuzz.core.statement import Role
+from kfuzz.core.verdict import Role
 from kfuzz.execution.processes import wire
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -18,11 +18,11 @@ from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BuildError, HarnessError
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.statement import Role
-from kfuzz.core.verdict import CaseReport, Verdict
+from kfuzz.core.verdict import CaseReport, Role, Verdict
 from kfuzz.cuda.compilers import Nvrtc, Unit
-from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.functional import passes_functional
 from tests.helpers.gpu_faults import CPP, FAULTS, TRITON
 
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.

@@ -418,7 +418,7 @@ def test_contracts_of_gradients_are_listed_under_the_forward_operator() -> None:
 
 
 def test_faulty_witnesses_pass_with_contiguous_gradients() -> None:
-    from kfuzz.evaluation.evaluator import passes_functional
+    from tests.helpers.functional import passes_functional
 
     for witness in gradients.WITNESSES:
         assert passes_functional(witness), witness.kernel

@@ -9,10 +9,10 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.core.statement import Role
-from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
+from kfuzz.core.verdict import CaseReport, Role, Verdict
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.functional import passes_functional
 from tests.helpers.judged_cases import pinned
 
 ENTRIES = {e.witness.kernel: e for e in roster("cpu")}
@@ -55,10 +55,10 @@ def test_a_planted_fault_passes_allclose_and_is_charged_to_its_class(
 ) -> None:
     entry = ENTRIES[name]
     assert entry.witness.contract == contract
-    assert passes_functional(entry.witness)
     report = judged(entry.load(), case_of(entry, tensors, config))
     assert report.failure is not None, report.verdicts
     assert report.failure.contract == contract, report.failure.message
+    assert passes_functional(entry.witness)
 
 
 @pytest.mark.parametrize("config", [0, 1])

@@ -12,8 +12,9 @@ from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.evaluation.evaluator import Evaluator, passes_functional, setting_of
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.functional import passes_functional
 from tests.helpers.kernel_draws import drawn
 
 CUDA = torch.cuda.is_available()

@@ -1,7 +1,6 @@
 """`kfuzz grade` on a project's kernels, from the command line to the files."""
 
 import json
-import re
 
 import pytest
 
@@ -32,10 +31,10 @@ def test_a_grade_states_what_each_kernel_is_worth(project: Project) -> None:
     assert wrong["contracts"][fault]["verdict"] == "violates"
     assert "if every contract were calibrated" not in run.stdout
 
-    again = project.kfuzz("grade", "--statement", "made.json", "--against", "made.json")
+    words = "grade --statement made.json --format markdown"
+    again = project.kfuzz(*words.split())
     assert again.returncode == 1
-    assert re.search(r"kernels compared +2\n", again.stdout)
-    assert "0 differ, 0 under_specified" in again.stdout
+    assert again.stdout == run.stdout
 
     # Calibrated afterwards: the same verdicts, resting on what was found sound.
     sound = {"identifier": "K-VAL-01/relu", "state": "sound"}

@@ -23,8 +23,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import ContractTally, Notice
 from kfuzz.core.finding import Fingerprint, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import Soundness, Verdict
 from kfuzz.engine.search.schedule import watched
 from kfuzz.evaluation import limits as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
@@ -34,6 +33,7 @@ from tests.helpers.events import finished
 
 calibrations = pytest.importorskip("kfuzz.features.lab.grade.calibrations")
 Calibrations: Any = calibrations.Calibrations
+statement = pytest.importorskip("kfuzz.features.lab.grade.statement")
 
 Impostor = dict[str, bool]
 _names = map("k{}".format, itertools.count())
@@ -145,12 +145,12 @@ def test_contracts_that_nothing_calibrates_are_reported() -> None:
 
 def test_a_calibration_made_here_goes_before_what_is_kept(tmp_path: Path) -> None:
     sound = [
-        ContractCalibration(f"{name}/relu", Soundness.SOUND)
+        statement.ContractCalibration(f"{name}/relu", Soundness.SOUND)
         for name in ("K-VAL-01", "C-PRC-02")
     ]
     file = tmp_path / "calibration.json"
     for contracts, expected in ((sound, []), (sound[1:], ["relu (K-VAL-01)"])):
-        made = Calibration(
+        made = statement.Calibration(
             0, 1, 1, "cpu", Fingerprint(python="3.11"), tuple(contracts), ()
         )
         file.write_text(json.dumps({"format": 1, "calibration": encode(made)}))

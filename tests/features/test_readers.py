@@ -35,7 +35,7 @@ from kfuzz.core.codec import encode
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import KernelProof, Proven, ProvenProperty
 from kfuzz.core.finding import Finding, Fingerprint
-from kfuzz.core.statement import Calibration, ContractCalibration, Soundness
+from kfuzz.core.verdict import Soundness
 from kfuzz.cuda.code import kernels, prototype
 from kfuzz.features.judge.adapters import flashinfer
 from kfuzz.features.judge.adapters.kernelbot import task_of
@@ -46,12 +46,17 @@ from kfuzz.features.lab.grade.certificate import (
     canonical,
     place_of,
 )
-from kfuzz.features.lab.grade.statement import read_statement
+from kfuzz.features.lab.grade.statement import (
+    Calibration,
+    ContractCalibration,
+    read_calibration,
+    read_statement,
+)
 from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_page,
 )
-from kfuzz.features.lab.record.comparing import compare, html, text
+from kfuzz.features.lab.record.comparing import compare, text
 from kfuzz.features.lab.record.recording import (
     HEADER,
     Entry,
@@ -84,7 +89,6 @@ from kfuzz.store.entry import (
 from kfuzz.store.files import (
     keep_proof,
     kept_proof,
-    read_calibration,
     read_plain,
     read_source,
 )
@@ -266,7 +270,6 @@ def _use_recording(path: Path) -> None:
     packed.write_bytes(zlib.compress(path.with_name(_KERNEL).read_bytes()))
     made = compare([read(path.parent)] * 2)
     text(made)
-    html(made)
 
 
 PROOF: Final = KernelProof(

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from kfuzz.core.finding import Fingerprint
-from kfuzz.core.statement import Graded, Soundness
-from kfuzz.core.verdict import Kind, State, Verdict
+from kfuzz.core.verdict import Graded, Kind, Soundness, State, Verdict
 from kfuzz.features.lab.grade.statement import (
     Fault,
     Instrument,

@@ -135,7 +135,6 @@ def start(
     pending: int = 256,
     state: str | Path | None = None,
     exit_seconds: float = 5.0,
-    process: bool = False,
 ) -> None:
     """Start to check calls, with these settings.
 
@@ -147,8 +146,6 @@ def start(
         pending: number of calls that may wait for their check.
         state: file to which counts are appended, for `kfuzz monitor-report`.
         exit_seconds: how long the end of the process may wait for checks.
-        process: judge in a child process, which shares no interpreter lock with the
-            caller; for functions that can be imported.
 
     Raises:
         UsageError: if a number is not positive.
@@ -156,7 +153,7 @@ def start(
     from kfuzz.features.monitor.runtime import Settings, runtime
 
     where = None if state is None else Path(state)
-    runtime.start(Settings(ring_bytes, pending, where, exit_seconds, process))
+    runtime.start(Settings(ring_bytes, pending, where, exit_seconds))
 
 
 def stop(timeout: float | None = None) -> bool:

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import itertools
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ from kfuzz.features.monitor.references import (
     ReferenceSubject,
     reference_declaration,
 )
-from kfuzz.features.monitor.runtime import SUBJECTS, log, runtime
+from kfuzz.features.monitor.runtime import log, runtime
 from kfuzz.features.monitor.seen import (
     Call,
     Comparison,
@@ -390,17 +389,14 @@ class Monitor:
         if self._detectors:
             tensors = [c.values for c in seen.tensors.values()]
             self.is_outlier(tensors, self._detectors)
-        judged = None
         with self.guarding("a call could not be checked"):
-            judged = runtime.judge(self.subject, seen)
+            judged = self.subject.judge(seen)
             self.count("checked")
-        if judged is None:
-            return
-        if judged.report.failure is not None:
-            self.count("violations")
-            self._report(seen, judged, call=number, why=why, when=when)
-        elif Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
-            self.count("undecided")
+            if judged.report.failure is not None:
+                self.count("violations")
+                self._report(seen, judged, call=number, why=why, when=when)
+            elif Verdict.UNDER_SPECIFIED in judged.report.verdicts.values():
+                self.count("undecided")
 
     def _report(self, seen: Seen, judged: Judged, **known: Any) -> None:
         """Store and log a violation, and pass it on."""
@@ -504,8 +500,6 @@ def decorator(options: Options, frame: FrameType) -> Callable[[Any], Any]:
     """
     checked_rate(options.rate)
     module = frame.f_globals.get("__name__", "__main__")
-    packaged = bool(frame.f_globals.get("__package__")) and module != "__main__"
-    file = os.path.realpath(frame.f_code.co_filename)
     # What a kernel that is bound there knows of the place.
     place = {
         "module": module,
@@ -518,7 +512,6 @@ def decorator(options: Options, frame: FrameType) -> Callable[[Any], Any]:
         subject = _subject(function, bound, options, place, name)
         kernel = subject.kernel
         subject.target = home_of(kernel) if kernel else Target("", subject.name)
-        SUBJECTS[file, module if packaged else "", subject.name] = subject
         gate = HostGate(options.rate, signatures=options.signatures, seed=options.seed)
         made = Monitor(subject.name, subject, gate, options)
         gate.active = runtime.running and importing() is None

@@ -15,12 +15,13 @@ from torch.utils import _pytree as pytree
 from kfuzz.contracts.binding import Arguments as Taken
 from kfuzz.contracts.binding import BoundKernel, match_signature
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import in_own_types, reference, reference_bounds
+from kfuzz.contracts.oracle import reference
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
+from kfuzz.features.examining import in_own_types, reference_bounds
 from kfuzz.features.monitor.seen import (
     LEAF,
     Call,
@@ -300,7 +301,7 @@ _SEQUENCES: Final = re.compile(
 
 
 class _Hole:
-    """Stands where a tensor was; compared by `is`, in other processes too."""
+    """Stands where a tensor was; compared by `is`."""
 
 
 @dataclass(frozen=True)
@@ -345,11 +346,6 @@ class Structure:
             used[name] += 1
         held = tuple(_Hole if isinstance(x, Tensor) else x for x in leaves)
         return cls(tuple(chosen), held, spec), tensors
-
-    @property
-    def scalars(self) -> list[Any]:
-        """The leaves that are no tensors."""
-        return [x for x in self.leaves if x is not _Hole]
 
     def rebuild(
         self, tensors: Sequence[Tensor], scalars: Mapping[str, Any]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from kfuzz.contracts.witnesses.roster import Entry
-from kfuzz.core.statement import Role
+from kfuzz.core.verdict import Role
 from tests.benchmarks.mutants.mutator import FAMILIES, RULES, Mutant, mutants, written
 from tests.benchmarks.mutants.specimens import SPECIMENS
 from tests.benchmarks.mutants.starting import STARTS

@@ -16,9 +16,10 @@ from kfuzz.contracts.witnesses.planted.narrow import Narrow
 from kfuzz.contracts.witnesses.roster import roster
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.finding import Fingerprint
-from kfuzz.core.statement import Calibration, Outcome, Role, Soundness
+from kfuzz.core.verdict import Role, Soundness
 from kfuzz.features.lab.grade import calibrating as calibrate
 from kfuzz.features.lab.grade.calibrating import lines
+from kfuzz.features.lab.grade.statement import Calibration, Outcome
 
 RIGHT = Outcome(
     "right", "relu", Role.CONFORMING, "", "cpu", True, 25, {"K-MEM-03": 20}

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from kfuzz.core.statement import Graded, Soundness
-from kfuzz.core.verdict import Tried, Verdict
+from kfuzz.core.verdict import Graded, Soundness, Tried, Verdict
 from kfuzz.features.lab.grade.statement import Instrument, KernelStatement
 from kfuzz.features.lab.grade.statement_text import standing_of
 from tests.helpers.statements import CLASSES, WELL, but, kernel, statement

@@ -1,6 +1,5 @@
 """Conformance statements: written, read again, drawn, and made by `kfuzz grade`."""
 
-import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,11 +16,15 @@ from kfuzz.core.event import (
     RunFinished,
 )
 from kfuzz.core.finding import host_fingerprint
-from kfuzz.core.statement import Calibration, ContractCalibration, Graded, Soundness
-from kfuzz.core.verdict import Kind, Signature, State, Verdict
+from kfuzz.core.verdict import Graded, Kind, Signature, Soundness, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.features.lab.grade import grading as grade
-from kfuzz.features.lab.grade.statement import KnownDefect, Statement
+from kfuzz.features.lab.grade.statement import (
+    Calibration,
+    ContractCalibration,
+    KnownDefect,
+    Statement,
+)
 from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_page,
@@ -108,27 +111,13 @@ def test_exit_codes_follow_findings_errors_and_cases() -> None:
     assert code(replace(having(), interrupted=True)) == 130
 
 
-def test_a_statement_is_compared_without_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    here = write(statement(), tmp_path / "here.json")
-    there = write(statement(but(kernel(), C_EXC_01=VIOLATED)), tmp_path / "there.json")
-    words = ["grade", "--statement", str(here), "--against", str(there)]
-    assert main([*words, "--format", "json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    (found,) = document["against"]["differences"]
-    assert (found["contract"], found["outcome"]) == ("C-EXC-01/softmax", "differ")
-    assert main(words) == 0
-    assert "C-EXC-01 arbitrates against cpu" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "part"),
     [
         ("a.py --platform", "exclude each other"),
         ("--statement a.json --platform", "exclude each other"),
         ("--platform --device interpret", "Triton's interpreter"),
-        ("a.py --against nowhere.json", "nowhere.json"),
+        ("--statement nowhere.json", "nowhere.json"),
         ("a.py --json nowhere/a.json", "cannot be written here: No such file"),
         ("a.py --format xml", "'xml'"),
     ],

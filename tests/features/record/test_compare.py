@@ -1,7 +1,6 @@
 """Planted differences between devices are told as what they are."""
 
 import json
-import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -114,23 +113,6 @@ def test_a_wrong_element_is_charged_to_its_device(
     outside = [c for c in made["cases"] if c["class"] == "outside"]
     assert outside
     assert all(c["why"].startswith("B:") and c["contract"] for c in outside)
-
-
-def test_the_page_has_a_map_by_operator_and_runs_nothing(
-    recorded: Recorded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "page.html"
-    pair = [str(recorded("plain")), str(recorded("wrong"))]
-    assert main(["compare", *pair, "--html", str(page)]) == 1
-    shown = capsys.readouterr().out
-    html = page.read_text()
-    row = re.search(r'<tr><th scope="row">sum</th>(.*)</tr>', html)
-    assert row
-    counts = [int(n) for n in re.findall(r">(\d+)<", row[1])]
-    assert f"{sum(counts)} over 1 operators" in shown
-    assert re.search(r'<td class="x\d">', row[1])
-    assert "<script" not in html
-    assert "http" not in html.replace("http-equiv", "")
 
 
 @pytest.mark.slow

@@ -19,9 +19,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import (
     accept,
     compare_all,
-    in_own_types,
     pose,
-    reference_bounds,
 )
 from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES
@@ -29,6 +27,7 @@ from kfuzz.core.random_streams import Purpose, is_sampled, stream
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.device.backends import DeviceBackend, backend_of
 from kfuzz.execution.values.fills import seeded
+from kfuzz.features.examining import in_own_types, reference_bounds
 from kfuzz.features.judge.kernelbench.problem import (
     Form,
     Inputs,

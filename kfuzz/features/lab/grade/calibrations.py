@@ -9,12 +9,11 @@ from kfuzz.contracts import platform
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.event import KernelFinished, Notice
-from kfuzz.core.statement import Soundness
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import Soundness, Verdict
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.execution.device.backends import BACKENDS
+from kfuzz.features.lab.grade.statement import read_calibration
 from kfuzz.store import files as strict_json
-from kfuzz.store.files import read_calibration
 
 UNCALIBRATED: Final = "uncalibrated"
 

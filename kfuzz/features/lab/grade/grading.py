@@ -13,8 +13,7 @@ from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Event, KernelFinished, Notice, RunFinished
 from kfuzz.core.features import hook
 from kfuzz.core.finding import Finding, host_fingerprint, version_of
-from kfuzz.core.statement import Calibration, Graded, Soundness
-from kfuzz.core.verdict import Verdict
+from kfuzz.core.verdict import Graded, Soundness, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
 from kfuzz.engine.search.preconditions import kernels_of
@@ -22,6 +21,7 @@ from kfuzz.execution.device.backends import BACKENDS, alike, resolve
 from kfuzz.features.lab.grade.calibrations import UNCALIBRATED, shipped_statement
 from kfuzz.features.lab.grade.statement import (
     Calibrated,
+    Calibration,
     Fault,
     Instrument,
     KernelStatement,

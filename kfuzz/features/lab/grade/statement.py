@@ -1,15 +1,17 @@
 """A conformance statement: what a suite found out about kernels on one device."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final, TypeVar
 
+from kfuzz.core.codec import decode
+from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import KernelProof, Refusal
 from kfuzz.core.finding import Fingerprint
-from kfuzz.core.statement import Graded
-from kfuzz.core.verdict import Kind, State, Tried
-from kfuzz.store.files import read_kept
+from kfuzz.core.verdict import Graded, Kind, Role, Soundness, State, Tried
+from kfuzz.store import files
 
 
 class Instrument(StrEnum):
@@ -177,3 +179,162 @@ def read_statement(path: Path) -> Statement:
     """
     fix = "`kfuzz grade --json FILE` writes one"
     return read_kept(Statement, "statement", path, fix)
+
+
+# What a calibration found: which contracts tell right kernels from wrong ones.
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the search of one witness showed.
+
+    Attributes:
+        kernel: its name.
+        operator: name of the operator that it is bound to.
+        role: what it is there to show.
+        contract: class that it violates, "" unless it is a violating one.
+        backend: where it ran: "cpu", "interpret" or "cuda".
+        functional: whether it passes the plain functional test.
+        cases: cases judged.
+        decided: cases that bore on a class and were kept, by class.
+        found: classes found broken, in the order of discovery, each with how the
+            first failure shows.
+        problem: what kept kfuzz from judging, "" if nothing did.
+    """
+
+    kernel: str
+    operator: str
+    role: Role
+    contract: str
+    backend: str
+    functional: bool
+    cases: int = 0
+    decided: Mapping[str, int] = field(default_factory=dict)
+    found: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def fault(self) -> str:
+        """Why it does not show what it is there to show, "" if it does."""
+        if self.problem:
+            return self.problem
+        if self.role is Role.IMPOSTOR:
+            return "" if self.found else f"not rejected in {self.cases} cases"
+        if not self.functional:
+            return "does not pass the plain functional test"
+        if self.role is Role.VIOLATING:
+            if self.contract in self.found:
+                return ""
+            others = ", ".join(self.found)
+            instead = f"; found under {others}" if others else ""
+            return f"not falsified in {self.cases} cases{instead}"
+        if self.found:
+            contract, text = next(iter(self.found.items()))
+            return f"conforms, and is reported under {contract}: {text}"
+        return ""
+
+
+@dataclass(frozen=True)
+class ContractCalibration:
+    """What is known about one contract.
+
+    Attributes:
+        identifier: class id, slash, operator: "C-PRC-01/matmul".
+        state: sound, unsound or uncalibrated.
+        conforming: names of conforming witnesses that it bore on.
+        violating: names of violating witnesses.
+        problems: what makes it unsound, or why it is not calibrated, one line each.
+    """
+
+    identifier: str
+    state: Soundness
+    conforming: tuple[str, ...] = ()
+    violating: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One calibration of the suite.
+
+    Attributes:
+        seed: everything drawn depends on it.
+        cases: most cases for a violating witness or an impostor.
+        conforming_cases: cases for a conforming one.
+        device: "cpu", where Triton kernels are interpreted, or a CUDA device.
+        fingerprint: versions and hardware.
+        contracts: every contract in question, sorted by identifier.
+        outcomes: every witness searched, in order.
+        unsearched: witnesses left out because it was interrupted.
+    """
+
+    seed: int
+    cases: int
+    conforming_cases: int
+    device: str
+    fingerprint: Fingerprint
+    contracts: tuple[ContractCalibration, ...]
+    outcomes: tuple[Outcome, ...]
+    unsearched: int = 0
+
+    @property
+    def unsound(self) -> tuple[ContractCalibration, ...]:
+        """The contracts that a witness contradicts."""
+        return tuple(c for c in self.contracts if c.state is Soundness.UNSOUND)
+
+    @property
+    def admitted(self) -> tuple[Outcome, ...]:
+        """The trivial baselines that nothing rejected."""
+        mine = (o for o in self.outcomes if o.role is Role.IMPOSTOR)
+        return tuple(o for o in mine if o.fault)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no contract is unsound and every impostor is refused."""
+        return not self.unsound and not self.admitted
+
+    def state_of(self, identifier: str) -> Soundness:
+        """Return what is known about a contract, by "C-PRC-01/matmul"."""
+        states = {c.identifier: c.state for c in self.contracts}
+        return states.get(identifier, Soundness.UNCALIBRATED)
+
+
+# Statements and calibrations as files: what others wrote, read with care.
+
+T = TypeVar("T")
+
+FORMAT: Final = 1
+# A statement of every kernel of a platform has some hundred kilobytes.
+_STATEMENTS_MOST_BYTES: Final = 64 << 20
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Return the calibration that `kfuzz calibrate --format json` printed.
+
+    Raises:
+        DecodeError: if the file cannot be read, or holds no calibration of this
+            format; names the field.
+    """
+    fix = "`kfuzz calibrate --format json >FILE` writes one"
+    return read_kept(Calibration, "calibration", path, fix)
+
+
+def read_kept(kind: type[T], name: str, path: Path, fix: str) -> T:
+    """Return a value that a document of format 1 holds under a name.
+
+    Args:
+        kind: its class.
+        name: the key.
+        path: the file.
+        fix: how one comes by such a file.
+
+    Raises:
+        DecodeError: if the file cannot be read, or holds none; names the field.
+    """
+    where = str(path)
+    text = files.read_plain(path, _STATEMENTS_MOST_BYTES, fix=fix)
+    parsed = files.loads(text, where=where)
+    parsed = files.document(parsed, FORMAT, where=where, fix=fix)
+    if name not in parsed:
+        raise DecodeError(f"holds no {name}", where=where, fix=fix)
+    return decode(kind, parsed[name], f"{path}: {name}")

@@ -33,13 +33,17 @@ from kfuzz.cli.streams import (
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
-from kfuzz.core.statement import Calibration, Outcome
 from kfuzz.core.verdict import ATTRIBUTED, State, Verdict
 from kfuzz.engine.config import RunConfig
-from kfuzz.features.lab.grade.statement import Statement, read_statement
+from kfuzz.features.lab.grade.statement import (
+    Calibration,
+    Outcome,
+    Statement,
+    read_calibration,
+    read_statement,
+)
 from kfuzz.report.files import require_writable, write_or_raise
 from kfuzz.store import files
-from kfuzz.store.files import read_calibration
 from kfuzz.targets import load
 
 DEFAULT_CASES: Final = 300
@@ -57,14 +61,6 @@ def grade(
             "--statement",
             "Take this JSON statement instead of making one; with --calibration "
             "it then rests on that.",
-            metavar="FILE",
-        ),
-    ] = None,
-    against: Annotated[
-        Path | None,
-        option(
-            "--against",
-            "Compare with another JSON statement: what differs, and what arbitrates.",
             metavar="FILE",
         ),
     ] = None,
@@ -120,8 +116,7 @@ def grade(
         Path | None,
         option(
             "--json",
-            "Write the statement there too, as JSON: what --against and "
-            "--statement read.",
+            "Write the statement there too, as JSON: what --statement reads.",
             metavar="FILE",
         ),
     ] = None,
@@ -178,7 +173,6 @@ def grade(
         raise UsageError("--key and --subject are a certificate's: add --certificate")
     for path in filter(None, (markdown, json, certificate)):
         require_writable(path, where=str(path))
-    other = None if against is None else read_statement(against)
     rests = None if calibration is None else read_calibration(calibration)
     certify = _certifier(certificate, key, subject or [], corpus)
     with report_stream() as out:
@@ -204,11 +198,10 @@ def grade(
                 events = grading.events(stop=stop)
                 follow(events, stop, quiet=quiet, corpus=project.corpus_option)
             made = grading.statement()
-        shown = _rendered(made, other, format)
-        out.write(shown)
+        out.write(_rendered(made, format))
         for place, kind in ((markdown, "markdown"), (json, "json")):
             if place is not None:
-                write_or_raise(place, _rendered(made, None, kind))
+                write_or_raise(place, _rendered(made, kind))
         certify(made)
     return code_of(made, fail_on_known=fail_on == "any")
 
@@ -257,20 +250,13 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
     )
 
 
-def _rendered(made: Statement, other: Statement | None, kind: str) -> str:
-    """Return a statement, and what comes of comparing it with another, as text."""
+def _rendered(made: Statement, kind: str) -> str:
+    """Return a statement as text."""
     from kfuzz.features.lab.grade import statement_text as pages
 
-    compared = None if other is None else pages.compare(made, other)
     if kind == "json":
-        document = {"format": 1, **pages.statement_document(made)}
-        if compared is not None:
-            document["against"] = encode(compared)
-        return files.dumps(document)
-    as_page = kind == "markdown"
-    lines = pages.statement_page(made, markdown=as_page)
-    if compared is not None:
-        lines += ["", *pages.comparison_lines(compared, markdown=as_page)]
+        return files.dumps({"format": 1, **pages.statement_document(made)})
+    lines = pages.statement_page(made, markdown=kind == "markdown")
     return "\n".join(lines) + "\n"
 
 

@@ -1,16 +1,14 @@
 """Recordings side by side: each case in one class, and what arbitrates."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.contracts.operators import OPERATORS
-from kfuzz.features.lab.grade.statement_text import declared_apart, general
-from kfuzz.features.lab.record.recording import Entry, Recorded, Recording
-from kfuzz.report.text import Section, one_line, page, text_page
+from kfuzz.features.lab.record.recording import Entry, Recorded, Recording, general
+from kfuzz.report.text import Section, one_line, text_page
 
 
 class Told(StrEnum):
@@ -138,6 +136,18 @@ def compare(recordings: Sequence[Recording]) -> Compared:
     )
 
 
+def declared_apart(
+    here: Mapping[str, str], there: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Return what is declared differently in two places: keyword, here, there."""
+    default = "the default"
+    return [
+        (keyword, a, b)
+        for keyword in dict.fromkeys((*here, *there))
+        if (a := here.get(keyword, default)) != (b := there.get(keyword, default))
+    ]
+
+
 def _told(
     kernels: Sequence[Recorded], entries: Sequence[Entry], names: Sequence[str]
 ) -> tuple[Told, str, str]:
@@ -245,42 +255,16 @@ def causes(made: Compared) -> list[tuple[str, int]]:
     return found.most_common()
 
 
-# A comparison as text, and as one HTML page with a map by operator and class.
+# A comparison as text.
 
 TITLE: Final = "Devices compared"
-# Lines of a section for a terminal; the page and the JSON have more.
-_MOST, _MOST_OF_PAGE = 50, 1_000
-_TEMPLATE: Final = Path(__file__).parent / "page.html"
-# Classes of the reports' style: a share of a row, and of it what is reported.
-_SHARES: Final = ("w0", "w1", "w2", "w3")
-_ATTRIBUTED: Final = ("x1", "x2", "x3")
+# Lines of a section; the JSON has more.
+_MOST: Final = 50
 
 
 def text(made: Compared) -> str:
     """Return the page for a terminal."""
-    return "\n".join(text_page(TITLE, _facts(made), _sections(made, _MOST))) + "\n"
-
-
-def html(made: Compared) -> str:
-    """Return a self-contained page; it loads nothing and runs no script."""
-    columns = {_column(c): told for told in Told for c in made.of(told)}
-    table: dict[str, Counter[str]] = {}
-    for case in made.cases:
-        table.setdefault(case.operator, Counter())[_column(case)] += 1
-    content = {
-        "title": TITLE,
-        "facts": _facts(made),
-        "columns": list(map(one_line, columns)),
-        "rows": [
-            (
-                one_line(operator),
-                [(row[c], _level(row[c], row.total(), columns[c])) for c in columns],
-            )
-            for operator, row in sorted(table.items())
-        ],
-        "sections": [s for s in _sections(made, _MOST_OF_PAGE) if s],
-    }
-    return page(_TEMPLATE, content)
+    return "\n".join(text_page(TITLE, _facts(made), _sections(made))) + "\n"
 
 
 def _facts(made: Compared) -> list[tuple[str, str]]:
@@ -289,7 +273,7 @@ def _facts(made: Compared) -> list[tuple[str, str]]:
     return [("cases", f"{len(made.cases)} over {operators} operators"), *counts]
 
 
-def _sections(made: Compared, most: int) -> list[Section]:
+def _sections(made: Compared) -> list[Section]:
     faults = [c for told in FAULTS for c in made.of(told)]
     idle = Counter(f"{c.told}: {c.why[:100]}" for told in IDLE for c in made.of(told))
     several = {
@@ -301,24 +285,10 @@ def _sections(made: Compared, most: int) -> list[Section]:
         "declared differently, which is no disagreement": made.declared,
         "environment": made.environment,
     }
-    return [Section(title, _cut(lines, most)) for title, lines in several.items()]
+    return [Section(title, _cut(lines)) for title, lines in several.items()]
 
 
-def _cut(lines: Sequence[str], most: int) -> list[str]:
-    more = len(lines) - most
+def _cut(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - _MOST
     rest = [f"… {more} more: `--format json` prints all"] if more > 0 else []
-    return [one_line(line) for line in lines[:most]] + rest
-
-
-def _column(case: Case) -> str:
-    return f"{case.contract} {case.told}" if case.contract else str(case.told)
-
-
-def _level(count: int, of: int, told: Told) -> str:
-    """Return the class that colours a cell."""
-    if not count:
-        return ""
-    if told in IDLE:
-        return "u"
-    levels = _ATTRIBUTED if told in FAULTS else _SHARES
-    return levels[min(count * len(levels) // of, len(levels) - 1)]
+    return [one_line(line) for line in lines[:_MOST]] + rest

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import torch
@@ -35,7 +35,6 @@ from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.calling import posed
 from kfuzz.execution.values.fills import HOST, logical_values
 from kfuzz.features.lab.grade.grading import claims_of
-from kfuzz.features.lab.grade.statement_text import general
 from kfuzz.features.lab.probe.sums import Subject, data_format
 from kfuzz.features.lab.probe.verb import readings
 from kfuzz.numerics.acceptance import Acceptance
@@ -43,6 +42,10 @@ from kfuzz.numerics.compare import Comparison, Outcome
 from kfuzz.store import files
 from kfuzz.store.files import read_plain, replace_file
 from kfuzz.targets.load import LoadedKernel
+
+T = TypeVar("T")
+Place = tuple[str, str]
+"""Operator and name of a kernel."""
 
 FORMAT: Final = 1
 HEADER: Final = "recording.json"
@@ -340,6 +343,26 @@ def cases_of(
     place, claims = (kernel.operator.name, name), claims_of(kernel.declaration)
     of = like.kernels.get(place) or general(place, claims, like.kernels)
     return None if of is None else lambda: [entry.case for entry in of.entries]
+
+
+def general(
+    place: Place, claims: Mapping[str, str], others: Mapping[Place, T]
+) -> T | None:
+    """Return the kernel that takes a format among others; None where there is none.
+
+    Where one side binds a format by a kernel of its own, "…_bfloat16", that is
+    compared with the kernel of the other side that takes this format, too.
+
+    Args:
+        place: operator and name of the kernel that takes one format.
+        claims: what it declares, as text.
+        others: the other side's kernels by operator and name.
+    """
+    operator, name = place
+    suffix = f"_{claims.get('dtypes', '')}"
+    if not name.endswith(suffix):
+        return None
+    return others.get((operator, name.removesuffix(suffix)))
 
 
 def recorded(

@@ -17,7 +17,6 @@ from kfuzz.cli.settings import (
 )
 from kfuzz.cli.streams import ExitCode, report_stream, stopping
 from kfuzz.core.errors import NothingToRunError, UsageError
-from kfuzz.report.files import require_writable, write_or_raise
 from kfuzz.report.text import one_line
 
 DEFAULT_CASES: Final = 100
@@ -153,9 +152,6 @@ def compare(
         list[Path], typer.Argument(metavar="DIR...", help="Recordings, two or more.")
     ],
     format: FormatOption = "text",
-    html: Annotated[
-        Path | None, option("--html", "Write a page there, too.", metavar="FILE")
-    ] = None,
 ) -> int:
     """Compare recordings of devices: equal, both allowed, or who broke which clause.
 
@@ -167,8 +163,6 @@ def compare(
     """
     if len(recordings) < 2:
         raise UsageError("one recording is nothing to compare", fix="give two or more")
-    if html is not None:
-        require_writable(html, where=str(html))
     from kfuzz.features.lab.record import comparing
     from kfuzz.features.lab.record.recording import read
     from kfuzz.report import json_report
@@ -179,8 +173,6 @@ def compare(
             json_report.write(comparing.document(made), out)
         else:
             out.write(comparing.text(made))
-    if html is not None:
-        write_or_raise(html, comparing.html(made))
     if any(c.told in comparing.FAULTS for c in made.cases):
         return ExitCode.VIOLATION
     if all(c.told in comparing.IDLE for c in made.cases):
