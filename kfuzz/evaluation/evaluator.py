@@ -29,13 +29,12 @@ from kfuzz.contracts.reading import (
     worst_ratio,
 )
 from kfuzz.contracts.suite import judge, mapped, suspected
-from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import End, Ended, KernelEnded, message_of
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec, config_of, poison_of, settled
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Observed, Suspicion, Verdict
-from kfuzz.evaluation.calling import Caller, Memory, as_argument
+from kfuzz.evaluation.calling import Caller, Memory
 from kfuzz.evaluation.calling import raised as raised_at
 from kfuzz.evaluation.diagnosis import (
     MOST_INTERPRETED,
@@ -50,16 +49,13 @@ from kfuzz.evaluation.probes import FURTHER
 from kfuzz.evaluation.probes.calls import is_due, second_data, shortened
 from kfuzz.evaluation.probes.repeats import judge_repeated
 from kfuzz.execution.calls.results import Options
-from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device.backends import backend_of, is_lost
 from kfuzz.execution.device.surroundings import Company, surroundings_of
-from kfuzz.execution.interpreter.watch import interpreting, watch
+from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.placement import is_sparse
 from kfuzz.execution.processes.wire import is_child
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.numerics.domains import fitted
 from kfuzz.numerics.run import Run
-from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # Cases of one exception of which no limit of a size was why, before none is looked for.
 _TRIED_FOR_LIMITS: Final = 4
@@ -111,7 +107,8 @@ class Evaluator:
     """
 
     has_limits = True
-    """Whether sizes that a kernel rejects are limits of its own, and no failures."""
+    """Whether sizes that a kernel rejects, and results in a wider type, are limits of
+    its own, and no failures."""
 
     def __init__(self, kernel: BoundKernel, setting: Setting) -> None:
         self.kernel = kernel
@@ -213,7 +210,7 @@ class Evaluator:
             case: the case.
             stale: whether stale memory on a device is poisoned before each call.
         """
-        return Caller(
+        caller = Caller(
             self.kernel,
             self._memory,
             config=config_of(case),
@@ -222,6 +219,8 @@ class Evaluator:
             fences=self.setting.fences,
             step=self.on_run,
         )
+        caller.accepts_wider = self.has_limits
+        return caller
 
     def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
         """Judge a case on a device that works."""
@@ -260,9 +259,11 @@ class Evaluator:
         if raised is not None and (failure is None or failure.kind is Kind.RAISES):
             limit = self._limit(evidence, caller, search=depth is not Depth.BASE)
             if limit is not None:
+                declared = f'shape_class="{limit.keeps}"'
                 return CaseReport(
-                    {}, refusal=limit.text, example=raised.message, limit=limit.keeps
-                )
+                    {}, refusal=limit.text, limit=(limit.text, declared),
+                    example=raised.message or raised.type,
+                )  # fmt: skip
         # Only now: what shows in one call is reported alike whatever the share.
         # The first on cases whose base run was held, the others on those compared.
         every = self._is_compared(evidence, depth)
@@ -294,13 +295,19 @@ class Evaluator:
             if refuses:
                 outside = "input outside the operator's domain"
                 refusal = beyond[0] if judged else outside
-                example = raised.message
+                example = raised.message or raised.type
             aspects = aspects if refuses and judged else ()
+        wider: tuple[str, ...] = ()
+        if (wide := caller.wider) is not None:
+            verdicts.pop("K-MET-01", None)
+            declared = f'results={{"{wide.output}": "{wide.wider}"}} of its operator'
+            wider = f"{wide.output} has a wider type than the data", declared
         return CaseReport(
             verdicts=verdicts,
             failure=failure,
             refusal=refusal,
             example=example,
+            limit=wider,
             aspects=aspects,
             ratio=worst_ratio(evidence),
             ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},
@@ -497,97 +504,3 @@ def _problem(run: Run) -> str:
     if run.raised is not None:
         return f"the kernel raises {run.raised.type}: {run.raised.message}"
     return run.metadata.message if run.metadata is not None else "it has no results"
-
-
-# The plain functional test that all witnesses pass.
-
-# The plain functional test: torch.allclose, rtol = atol, five inputs.
-TOLERANCE: Final = 1e-2
-INPUTS: Final = 5
-
-
-def passes_functional(witness: Witness, *, device: str = "cpu") -> bool:
-    """Whether a witness passes the test that people write for a kernel.
-
-    `torch.allclose` with rtol = atol = 1e-2 against torch in float64, on five
-    random inputs at its one friendly shape: normal, of integers uniform.
-
-    Args:
-        witness: its kernel, at which shapes and in which dtype.
-        device: where it runs; Triton kernels need a GPU or the interpreter.
-    """
-    kernel = witness.load()
-    operator = kernel.operator
-    dtype = getattr(torch, witness.dtype)
-    scalars = {name: p.default for name, p in operator.scalars.items()}
-    taken = {name: as_argument(scalars[name]) for name in kernel.arguments.scalars}
-    parameters = [operator.tensors[name] for name in kernel.arguments.tensors]
-    oracle = operator.oracle_on(kernel.arguments.tensors)
-    sizes = {
-        axis: n
-        for p, shape in zip(parameters, witness.shapes, strict=True)
-        for axis, n in p.sizes(shape).items()
-    }
-    # Of what integer scalars and dimensions indices stay below.
-    bounds = {n: v for n, v in scalars.items() if type(v) is int} | sizes
-    for seed in range(INPUTS):
-        random = torch.Generator().manual_seed(seed)
-        inputs = [
-            _drawn(p, shape, dtype, bounds, random).to(device)
-            for p, shape in zip(parameters, witness.shapes, strict=True)
-        ]
-        exact = [
-            x if x.dtype is torch.bool or isinstance(p, IndexParameter) else x.double()
-            for p, x in zip(parameters, inputs, strict=True)
-        ]
-        expected = oracle(*exact, **scalars)
-        # Where Triton interprets, with the bits of compiled Triton. Each of several
-        # configurations takes its turn.
-        own = kernel.declaration.config(seed)
-        expected = (expected,) if isinstance(expected, Tensor) else expected
-        given = [torch.empty_like(y, dtype=dtype) for y in expected]
-        given = given[: len(kernel.arguments.destinations)]
-        with watch(config=seed):
-            returned = held(kernel.on, kernel.tuners)(*inputs, *given, **taken, **own)
-        if given:
-            returned = given
-        elif returned is None:
-            changed = dict(zip(kernel.arguments.tensors, inputs, strict=True))
-            returned = [changed[name] for name in kernel.declaration.inplace]
-        elif isinstance(returned, Tensor):
-            returned = (returned,)
-        if not all(map(_close, returned, expected)):
-            return False
-    return True
-
-
-def _drawn(
-    parameter: TensorParameter,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    bounds: Mapping[str, int],
-    random: torch.Generator,
-) -> Tensor:
-    """Return an ordinary argument: normal, uniform where it holds integers."""
-    own = getattr(torch, parameter.dtype) if parameter.dtype else dtype
-    bound = 0
-    if isinstance(parameter, IndexParameter):
-        bound = bounds[parameter.below]
-        drawn = torch.randint(bound, shape, generator=random)
-    elif parameter.kind == "float":
-        drawn = torch.randn(shape, generator=random).to(own)
-        drawn = drawn.abs() if parameter.role == "variance" else drawn
-    else:
-        least, most = (0, 1) if own is torch.bool else (-100, 100)
-        drawn = torch.randint(least, most + 1, shape, generator=random)
-        drawn = (drawn.abs() if parameter.kind == "uint" else drawn).to(own)
-    return fitted(drawn, parameter.domain, bound, len(shape))
-
-
-def _close(y: Tensor, wanted: Tensor) -> bool:
-    """Whether a result passes; integers must be equal."""
-    tolerance = TOLERANCE if wanted.is_floating_point() else 0.0
-    y, wanted = y.to(torch.float64), wanted.to(torch.float64)
-    return y.shape == wanted.shape and torch.allclose(
-        y, wanted, rtol=tolerance, atol=tolerance, equal_nan=True
-    )

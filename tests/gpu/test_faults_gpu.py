@@ -18,7 +18,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import State
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run
-from kfuzz.evaluation.evaluator import passes_functional
+from kfuzz.features.lab.grade.calibrating import passes_functional
 from tests.gpu.conftest import FALSIFIED
 from tests.helpers.gpu_faults import FAULTS, Fault
 from tests.helpers.searches import config_of
