@@ -126,6 +126,7 @@ def test_offsets_that_overflow_are_a_limit(project: Project) -> None:
     assert 'offsets="int64" makes it a contract' in limit["remedy"]
 
 
+@pytest.mark.slow
 def test_offsets_that_overflow_break_declared_64_bits(project: Project) -> None:
     claims = ', offsets="int64"'
     text = OFFSETS.format(claims=claims, result="")
@@ -136,12 +137,15 @@ def test_offsets_that_overflow_break_declared_64_bits(project: Project) -> None:
     assert "32-bit offset overflow in x" in explained(project)
 
 
+@pytest.mark.slow
 def test_offsets_that_are_declared_to_be_short_need_no_line(project: Project) -> None:
     claims = ', offsets="int32"'
     code, kernel = searched(project, OFFSETS.format(claims=claims, result=""))
-    assert (code, kernel["refusals"]) == (0, [])
+    assert code == 0
+    assert not [r for r in kernel["refusals"] if "offsets" in r["remedy"]]
 
 
+@pytest.mark.slow
 def test_wrong_values_are_found_beside_offsets_that_overflow(project: Project) -> None:
     code, kernel = searched(project, OFFSETS.format(claims="", result=" * 1.5"))
     assert code == 1
