@@ -104,12 +104,12 @@ def relu_overwrites_input(x: Tensor) -> Tensor:
 
 
 @witness(
-    SQUARE, breaks="K-MET-01", most=(1, 0), minimal="one 16-bit element, any value"
+    SQUARE, breaks="K-MET-01", most=(1, 0), minimal="one float32 element, any value"
 )
 @kernel(ops.relu)
 def relu_wrong_dtype(x: Tensor) -> Tensor:
-    """Violates K-MET-01: the result is float32 whatever the input is."""
-    return launch(x.contiguous(), empty(x, torch.float32))
+    """Violates K-MET-01: the result is float16 whatever the input is."""
+    return launch(x.contiguous(), empty(x, torch.float16))
 
 
 @witness(SQUARE, breaks="C-CMP-03", most=(1, 1), minimal="one positive element")

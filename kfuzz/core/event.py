@@ -246,13 +246,14 @@ class ContractTally:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Cases that a kernel declined outside its core domain.
+    """Cases outside the core domain, or beyond a limit of the kernel.
 
     Attributes:
         reason: what they have in common.
         cases: how many.
         remedy: the declaration that would make it explicit.
-        example: the exception's first line.
+        example: the exception's first line; "" of a limit beyond which nothing is
+            raised.
     """
 
     reason: str

@@ -643,8 +643,9 @@ class CaseReport:
         verdicts: per contract class; classes that say nothing here are absent.
         failure: the violated promise, attributed; None if there is none.
         refusal: why the kernel declined the case, None if it did not.
-        example: the exception's first line where the case was declined.
-        limit: the shape class outside of which it declines, "" where a size is not why.
+        example: the exception's first line where the case was declined by raising.
+        limit: what a limit of the kernel is why of, in words, and the declaration that
+            makes it explicit; () where none is.
         aspects: where the kernel took or declined the case, what of it is beyond the
             core domain, and its optional tensors, in words.
         unsupported: why this backend cannot judge the case, None if it can.
@@ -673,7 +674,7 @@ class CaseReport:
     failure: Failure | None = None
     refusal: str | None = None
     example: str = ""
-    limit: str = ""
+    limit: tuple[str, ...] = ()
     aspects: tuple[str, ...] = ()
     unsupported: str | None = None
     needs_gpu: bool = False

@@ -4,10 +4,10 @@ Each feature that the minimal case has is taken away in turn; where the failure
 vanishes the feature is necessary and goes into the bucket. What does not matter
 is said too.
 
-Of a failure that is gone at friendly shapes it tells which shape it needs: a tail, or
-another. Each dimension is grown alone by repeating the values of the minimum: to a
-power of two, which no tile cuts, and on by its own size, the rest that such a tile
-leaves.
+A size from which on the kernel fails is looked for first. Of another failure that is
+gone at friendly shapes it tells which shape it needs: a tail, or another. Each
+dimension is grown alone by repeating the values of the minimum: to a power of two,
+which no tile cuts, and on by its own size, the rest that such a tile leaves.
 """
 
 import math
@@ -86,7 +86,12 @@ def explain(
     """
     features: list[Feature] = []
     lines: list[str] = []
-    if friendly == "gone" and not _layout_matters(case, outcome_of):
+    if found := threshold(case, outcome_of, deadline):
+        axis, line = found
+        if friendly == "gone" and case.dims[axis] > LARGE:
+            features.append(Feature.BEYOND_TILE)
+        lines.append(line)
+    elif friendly == "gone" and not _layout_matters(case, outcome_of):
         needed, shapes = shape_need(case, outcome_of, deadline)
         features += [needed] if needed else []
         lines.append(shapes)
@@ -225,8 +230,38 @@ LARGE: Final = 256
 TILES: Final = (16, 256, 1024)
 # Elements that are worth a try.
 MOST: Final = 1 << 16
+# Smaller minima are what the symptom needs, such as two elements that differ.
+LEAST_THRESHOLD: Final = 5
 # Shapes that are named at most.
 NAMED: Final = 3
+
+
+def threshold(
+    case: Case, outcome_of: OutcomeOf, deadline: float
+) -> tuple[str, str] | None:
+    """Return the dimension from whose size on the kernel fails, and that in words.
+
+    It passes with one less, and fails with more; None if there is no such dimension.
+
+    Args:
+        case: the pinned minimum.
+        outcome_of: what the kernel does on a case.
+        deadline: `time.monotonic()` after which no size is tried.
+    """
+    for axis, n in case.dims.items():
+        # Whole tiles among them, and twice what passes.
+        wanted = dict.fromkeys((n + 1, 1 << n.bit_length(), 2 * n - 2), Outcome.FAILS)
+        if n >= LEAST_THRESHOLD and all(
+            time.monotonic() < deadline
+            and outcome_of(_sized(case, {axis: size})) is outcome
+            for size, outcome in {n - 1: Outcome.PASSES, **wanted}.items()
+        ):
+            start = f"{axis} = {n:,}"
+            if axis == f"d{axis[1:]}" and axis in case.lead.axes:
+                inner = axis == case.lead.axes[-1]
+                start = f"{n:,} {'elements in a row' if inner else 'rows'}"
+            return axis, f"fails from {start} on, passes at {n - 1:,}"
+    return None
 
 
 def shape_need(
@@ -235,8 +270,7 @@ def shape_need(
     """Return what of the shape is needed, and which shapes pass and which fail.
 
     TAIL if there is a dimension that, grown alone, passes at whole tiles and fails
-    again with the same rest; BEYOND_TILE if all are powers of two, one of them large;
-    None if it is neither: the shapes tell what no feature does.
+    again with the same rest; else None: the shapes tell what no feature does.
 
     Args:
         case: the pinned minimum; it passes at friendly shapes.
@@ -260,16 +294,13 @@ def shape_need(
         return outcome
 
     feature: Feature | None = None
-    if max(sizes.values(), default=0) > LARGE and all(map(_is_power, sizes.values())):
-        feature = Feature.BEYOND_TILE
-    else:
-        for axis, n in sizes.items():
-            tiles = (w for w in _whole(n) if look({axis: w}) is Outcome.PASSES)
-            whole = next(tiles, None)
-            if whole and look({axis: whole + n}) is Outcome.FAILS:
-                passing, failing = passing[-1:], [failing[0], failing[-1]]
-                feature = Feature.TAIL
-                break
+    for axis, n in sizes.items():
+        tiles = (w for w in _whole(n) if look({axis: w}) is Outcome.PASSES)
+        whole = next(tiles, None)
+        if whole and look({axis: whole + n}) is Outcome.FAILS:
+            passing, failing = passing[-1:], [failing[0], failing[-1]]
+            feature = Feature.TAIL
+            break
     ones = [axis for axis, n in sizes.items() if n == 1]
     for made in [] if passing else (without_axis(case, axis) for axis in ones):
         if made and time.monotonic() < deadline and outcome_of(made) is Outcome.PASSES:

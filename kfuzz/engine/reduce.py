@@ -8,6 +8,7 @@ from functools import partial
 from itertools import combinations, pairwise
 from typing import Final, TypeVar
 
+from kfuzz.core.declaration import INT32_ELEMENTS
 from kfuzz.core.dtypes import (
     DTYPES,
     bits_to_number,
@@ -797,6 +798,15 @@ def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:
                 yield replace(spec, strides=flipped)
         for strides in _closer_strides(spec):
             yield replace(spec, strides=strides)
+
+
+def nearer(case: Case) -> Case:
+    """Return the case with closer strides where elements lie 2^31 and more apart."""
+    far = (item for item in case.tensors.items() if item[1].span > INT32_ELEMENTS)
+    for name, spec in far:
+        strides = next(_closer_strides(spec), None)
+        case = case.with_tensor(name, replace(spec, strides=strides))
+    return case
 
 
 def _closer_strides(spec: TensorSpec) -> Iterator[tuple[int, ...]]:

@@ -36,7 +36,7 @@ from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
 from kfuzz.execution.memory.slots import Arena
 from kfuzz.numerics.acceptance import Acceptance
-from kfuzz.numerics.run import Expected, Run
+from kfuzz.numerics.run import Expected, Metadata, Run
 
 # Frames below these are no code of the user's.
 _OURS: Final = (Path(__file__).parents[1], Path(torch.__file__).parent)
@@ -137,6 +137,8 @@ class Caller:
         lost: whether the device can do nothing more in this process.
         outside: whether the case is known to lie outside the operator's domain.
         held: the calls that were to stay alive, and could, in their order.
+        accepts_wider: whether results in a wider floating type are judged.
+        wider: what was said of the first of them, if there was one.
     """
 
     def __init__(
@@ -171,6 +173,8 @@ class Caller:
         self.lost = False
         self.outside = False
         self.held: list[Held] = []
+        self.accepts_wider = True
+        self.wider: Metadata | None = None
         self._fences = fences
 
     def accepted(self, derived: Derived) -> Mapping[str, Acceptance] | None:
@@ -288,6 +292,10 @@ class Caller:
                 raise BuildError(run.raised.build)
             self.raised = True
             self.lost = self.lost or run.raised.lost
+        if self.accepts_wider:
+            self.wider = self.wider or run.wider
+        else:
+            run = replace(run, metadata=run.metadata or run.wider)
         if not claims.configs:
             return run
         chosen = claims.config(asked.config).items()

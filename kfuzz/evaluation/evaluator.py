@@ -107,7 +107,8 @@ class Evaluator:
     """
 
     has_limits = True
-    """Whether sizes that a kernel rejects are limits of its own, and no failures."""
+    """Whether sizes that a kernel rejects, and results in a wider type, are limits of
+    its own, and no failures."""
 
     def __init__(self, kernel: BoundKernel, setting: Setting) -> None:
         self.kernel = kernel
@@ -209,7 +210,7 @@ class Evaluator:
             case: the case.
             stale: whether stale memory on a device is poisoned before each call.
         """
-        return Caller(
+        caller = Caller(
             self.kernel,
             self._memory,
             config=config_of(case),
@@ -218,6 +219,8 @@ class Evaluator:
             fences=self.setting.fences,
             step=self.on_run,
         )
+        caller.accepts_wider = self.has_limits
+        return caller
 
     def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
         """Judge a case on a device that works."""
@@ -256,9 +259,11 @@ class Evaluator:
         if raised is not None and (failure is None or failure.kind is Kind.RAISES):
             limit = self._limit(evidence, caller, search=depth is not Depth.BASE)
             if limit is not None:
+                declared = f'shape_class="{limit.keeps}"'
                 return CaseReport(
-                    {}, refusal=limit.text, example=raised.message, limit=limit.keeps
-                )
+                    {}, refusal=limit.text, limit=(limit.text, declared),
+                    example=raised.message or raised.type,
+                )  # fmt: skip
         # Only now: what shows in one call is reported alike whatever the share.
         # The first on cases whose base run was held, the others on those compared.
         every = self._is_compared(evidence, depth)
@@ -290,13 +295,19 @@ class Evaluator:
             if refuses:
                 outside = "input outside the operator's domain"
                 refusal = beyond[0] if judged else outside
-                example = raised.message
+                example = raised.message or raised.type
             aspects = aspects if refuses and judged else ()
+        wider: tuple[str, ...] = ()
+        if (wide := caller.wider) is not None:
+            verdicts.pop("K-MET-01", None)
+            declared = f'results={{"{wide.output}": "{wide.wider}"}} of its operator'
+            wider = f"{wide.output} has a wider type than the data", declared
         return CaseReport(
             verdicts=verdicts,
             failure=failure,
             refusal=refusal,
             example=example,
+            limit=wider,
             aspects=aspects,
             ratio=worst_ratio(evidence),
             ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},

@@ -1,12 +1,14 @@
 """Sizes that a kernel rejects: found by bisection, whatever the values are.
 
-What is raised for the size alone is a limit, which a `shape_class` makes explicit. What
-is raised at ordinary sizes, or depends on values, is no limit.
+What is raised for the size alone, of whatever type, is a limit, which a `shape_class`
+makes explicit. What is raised at all or at single sizes, or depends on values, is none.
 """
 
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 import torch
@@ -15,7 +17,9 @@ from torch import Tensor
 from kfuzz.contracts.binding import Derived, sized
 from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.language import Probe
+from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.suite import judge
+from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.calling import Caller, without_edge
@@ -23,19 +27,11 @@ from kfuzz.execution.values.fills import logical_values
 from kfuzz.numerics.accumulation import as_integers
 from kfuzz.numerics.run import Raised
 
-# Exceptions that people raise on purpose, for what they do not support.
-_DELIBERATE: Final = (
-    "AssertionError",
-    "NotImplementedError",
-    "TypeError",
-    "ValueError",
-)
-# Greatest sizes below these are no limit but a fault; the second where the exception
-# need not be deliberate.
-_LEAST_LIMIT: Final = 16
-_ORDINARY: Final = 256
+# A kernel that takes no size above this, or only sizes from the second on, has a fault.
+_LEAST_GREATEST: Final = 16
+_LEAST_LEAST: Final = 3
 # Divisors that blocks and vector loads ask for.
-_DIVISORS: Final = (2, 4, 8, 16, 32, 64, 128, 256)
+_DIVISORS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
 # Two kinds of values: what depends on them is no matter of size.
 _FAMILIES: Final = ("randn", "zeros")
@@ -43,142 +39,131 @@ _FAMILIES: Final = ("randn", "zeros")
 
 @dataclass(frozen=True)
 class Limit:
-    """A condition on one size outside of which a kernel raises.
+    """A condition on sizes outside of which a kernel raises.
 
     Attributes:
         text: what is rejected, in words: "N above 65,536".
         keeps: the condition, as `shape_class` takes it: "N <= 65536".
-        type: the exception's type.
-        message: its first line without numbers.
-        axis: the dimension's name in a shape class.
-        most: greatest size taken; 0 where a divisor limits it.
-        divisor: what sizes are multiples of; 1 where they are limited from above.
+        like: what the exceptions have in common.
     """
 
     text: str
     keeps: str
-    type: str
-    message: str
-    axis: str
-    most: int = 0
-    divisor: int = 1
+    like: tuple[str, str]
 
-    def explains(self, raised: Raised, sizes: dict[str, int]) -> bool:
+    def explains(self, raised: Raised, sizes: Mapping[str, int]) -> bool:
         """Whether a call that raised met this limit.
 
         Args:
             raised: what it raised.
             sizes: of the case, by their names in a shape class.
         """
-        n = sizes.get(self.axis, 0)
-        beyond = n > self.most if self.most else bool(n % self.divisor)
-        return beyond and _like(raised) == (self.type, self.message)
+        known = ShapeClass(self.keeps).names <= set(sizes)
+        beyond = known and not ShapeClass(self.keeps).accepts(sizes)
+        return beyond and _like(raised) == self.like
 
 
 def limit_of(caller: Caller, case: Case, raised: Raised) -> Limit | None:
-    """Return the limit of one size that a case is beyond; None if there is none.
+    """Return the limit of the sizes that a case is beyond; None if there is none.
 
     Args:
         caller: calls the kernel.
         case: for which it raised.
         raised: what it raised.
     """
-    search = _Search(caller, case, raised)
-    if not all(search.raises({}, family) for family in _FAMILIES):
+    kernel, device = caller.kernel, caller.memory.device
+
+    @cache
+    def raises(family: str, *sizes: tuple[str, int]) -> bool | None:
+        made = sized(kernel.operator, case, dict(sizes), family)
+        if not kernel.operator.accepts(made, kernel.declaration):
+            return None
+        values = {name: logical_values(made, name, device) for name in made.tensors}
+        evidence, unsupported = caller.evidence(without_edge(Derived(made, values)))
+        found = evidence.base.raised
+        if unsupported or caller.lost or (found is not None and found.memory):
+            return None
+        return found is not None
+
+    if not all(raises(family) for family in _FAMILIES):
         return None
-    for axis, n in sorted(case.dims.items(), key=lambda item: -item[1]):
-        if n < 2:
-            continue
-        found = search.above(axis, n) or search.indivisible(axis, n)
-        if found is not None:
-            return found
+    for name, axes in _named_axes(kernel.operator, case).items():
+        alone = [(axis, 1) for axis in axes[1:]]
+
+        def at(n: int) -> bool | None:
+            return raises(_FAMILIES[0], (axes[0], n), *alone)  # noqa: B023
+
+        n = math.prod(case.dims[axis] for axis in axes)
+        if found := _condition(name, n, at):
+            text, keeps, first = found
+            # Whatever the other sizes are, and of a product whichever is large.
+            ones = [(axis, 1) for axis in case.lead.axes]
+            ends = (axes[0], axes[-1])
+            if all(raises(_FAMILIES[0], *ones, (end, first)) for end in ends):
+                return Limit(text, keeps, _like(raised))
     return None
 
 
-@dataclass(frozen=True)
-class _Search:
-    """Asks of which sizes a kernel raises as it did."""
+def _named_axes(operator: Operator, case: Case) -> dict[str, tuple[str, ...]]:
+    """Return the axes whose product each expression of a shape class is."""
+    named = {name for p in operator.tensors.values() for name in p.names}
+    made: dict[str, tuple[str, ...]] = {a: (a,) for a in case.dims if a in named}
+    axes, reduced = case.lead.axes, operator.reduced_axis(case)
+    if axes and named.isdisjoint(axes):
+        own = axes[-1 if reduced is None else reduced]
+        made["N"] = (own,)
+        if rest := tuple(axis for axis in axes if axis != own):
+            made |= {"M": rest, "M * N": (own, *rest)}
+    return made
 
-    caller: Caller
-    case: Case
-    raised: Raised
 
-    def raises(self, sizes: dict[str, int], family: str = "randn") -> bool | None:
-        """Whether it raises alike at these sizes; None where that cannot be said."""
-        kernel = self.caller.kernel
-        case = sized(kernel.operator, self.case, sizes, family)
-        if not kernel.operator.accepts(case, kernel.declaration):
-            return None
-        device = self.caller.memory.device
-        values = {name: logical_values(case, name, device) for name in case.tensors}
-        evidence, unsupported = self.caller.evidence(
-            without_edge(Derived(case, values))
-        )
-        if unsupported or self.caller.lost:
-            return None
-        found = evidence.base.raised
-        if found is None:
-            return False
-        return True if _like(found) == _like(self.raised) else None
+def _condition(
+    name: str, n: int, raises: Callable[[int], bool | None]
+) -> tuple[str, str, int] | None:
+    """Return what is rejected, the condition that keeps it out, and such a size.
 
-    def above(self, axis: str, n: int) -> Limit | None:
-        """Return the greatest size that is taken, if all above it are not."""
-        # Ordinary sizes below it, the greatest first.
-        powers = (1 << k for k in range(min((n - 1).bit_length() - 1, 10), -1, -1))
-        low = next((s for s in powers if self.raises({axis: s}) is False), 0)
-        if not low:
-            return None
-        high = n
-        while high - low > 1:
-            middle = (low + high) // 2
-            answer = self.raises({axis: middle})
-            if answer is None:
-                return None
-            low, high = (low, middle) if answer else (middle, high)
-        least = _LEAST_LIMIT if self.raised.type in _DELIBERATE else _ORDINARY
-        beyond = low + 1 + (n - low - 1) // 3, (low + n + 1) // 2, n, n + 1, n + n // 8
-        within = {low - 1, low // 2, low // 2 + 1, low // 3, 3} - {0}
-        if low < least or not self._parts(axis, beyond, within):
-            return None
-        name, like = self._name(axis), _like(self.raised)
-        return Limit(f"{name} above {low:,}", f"{name} <= {low}", *like, name, low)
+    Args:
+        name: of the size.
+        n: at which the kernel raises.
+        raises: whether it does at a size; None where that cannot be said.
+    """
 
-    def indivisible(self, axis: str, n: int) -> Limit | None:
-        """Return what sizes have to be multiples of, if all multiples are taken."""
-        if self.raised.type not in _DELIBERATE:
-            return None
-        for divisor in _DIVISORS:
-            if n % divisor == 0:
-                continue
-            taken = [k * divisor for k in (1, 2, 3, 5)]
-            half = divisor // 2
-            others = {half, 3 * half, 5 * half, divisor + 1, 2 * divisor - 1} - {0}
-            if self._parts(axis, (s for s in others if s % divisor), taken):
-                name, like = self._name(axis), _like(self.raised)
-                text = f"{name} that is no multiple of {divisor}"
-                keeps = f"{name} % {divisor} == 0"
-                return Limit(text, keeps, *like, name, divisor=divisor)
+    def takes(*sizes: int) -> bool:
+        return all(raises(s) is False for s in sizes)
+
+    def rejects(*sizes: int) -> bool:
+        return all(raises(s) for s in sizes)
+
+    if not n or not rejects(n):
         return None
-
-    def _parts(self, axis: str, beyond: Iterable[int], within: Iterable[int]) -> bool:
-        """Whether it takes all sizes within a limit, and raises beyond."""
-        takes = all(self.raises({axis: s}) is False for s in within)
-        return takes and all(self.raises({axis: s}) for s in beyond)
-
-    def _name(self, axis: str) -> str:
-        """Return the name that a shape class has for a dimension."""
-        operator = self.caller.kernel.operator
-        if any(axis in p.names for p in operator.tensors.values()):
-            return axis
-        lead, reduced = self.case.lead, operator.reduced_axis(self.case)
-        at = lead.axes.index(axis) - len(lead.axes) if axis in lead.axes else 0
-        last = -1 if reduced is None else reduced
-        if at == last:
-            return "N"
-        # M is the product of all other sizes: here of this one alone.
-        places = range(-len(lead.shape), 0)
-        alone = all(lead.shape[i] == 1 for i in places if i not in (at, last))
-        return "M" if alone else axis
+    # Its multiples are taken, if they are small; 0 where nothing small is.
+    unit = next((d for d in _DIVISORS if takes(d, 2 * d, 3 * d)), 0)
+    if unit and n % unit:
+        others = (unit // 2, 3 * unit // 2, 5 * unit // 2, unit + 1, 2 * unit - 1)
+        if rejects(*(s for s in others if s % unit)):
+            text = f"{name} that is no multiple of {unit}"
+            return text, f"{name} % {unit} == 0", unit + 1
+        unit = 0
+    step = max(unit, 1)
+    powers = [step << k for k in range(11)]
+    ordinary = reversed(powers) if unit else powers
+    edge = next((s for s in ordinary if (s < n) == bool(unit) and takes(s)), 0)
+    bad, least = n, _LEAST_GREATEST if unit else _LEAST_LEAST
+    while edge and abs(bad - edge) > step:
+        middle = (bad + edge) // 2 // step * step
+        edge, bad = (middle, bad) if takes(middle) else (edge, middle)
+    if edge < least:
+        return None
+    if unit:
+        found = f"{name} above {edge:,}", f"{name} <= {edge}", bad
+        beyond = [bad + (n - bad) // 3, (bad + n) // 2, n + step, 2 * n, 3 * n]
+        within = [edge - step, edge // 2, edge // 2 + step, edge // 3]
+    else:
+        found = f"{name} below {edge:,}", f"{name} >= {edge}", bad
+        beyond = [1, 2, edge // 2, edge - 1]
+        within = [edge + 1, 2 * edge - 1, 5 * edge]
+    sizes = ([max(s // step, 1) * step for s in some] for some in (within, beyond))
+    return found if takes(*next(sizes)) and rejects(*next(sizes)) else None
 
 
 def _like(raised: Raised) -> tuple[str, str]:

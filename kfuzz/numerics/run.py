@@ -29,11 +29,20 @@ class Expected:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What is wrong with a result before any value is read."""
+    """What is wrong with a result before any value is read.
+
+    Attributes:
+        kind: how it shows.
+        output: name of the result.
+        message: one line for people.
+        wider: its type, if nothing is wrong but that this floating type is wider than
+            asked for; "" otherwise.
+    """
 
     kind: Kind
     output: str
     message: str
+    wider: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,7 @@ class Run:
             or returned something else.
         raised: the exception, if one left the kernel.
         metadata: what is wrong with the result's metadata, if anything.
+        wider: the result in a wider type, rounded here, if there is one.
         touches: writes to its arguments' memory.
         strays: writes around its own allocations.
         unreliable: why the backend's results may be wrong, or "".
@@ -184,6 +194,7 @@ class Run:
     outputs: Mapping[str, Tensor] = field(default_factory=dict)
     raised: Raised | None = None
     metadata: Metadata | None = None
+    wider: Metadata | None = None
     touches: tuple[Touch, ...] = ()
     strays: tuple[AllocationTouch, ...] = ()
     unreliable: str = ""

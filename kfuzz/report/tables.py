@@ -183,7 +183,8 @@ def _counts(tally: ContractTally | Graded, is_open: bool) -> str:
 
 
 def _refusal(refusal: Refusal) -> str:
-    text = f"rejects {one_line(refusal.reason)} ({counted(refusal.cases, 'case')})"
+    head = "rejects" if refusal.example else "limit:"
+    text = f"{head} {one_line(refusal.reason)} ({counted(refusal.cases, 'case')})"
     if refusal.remedy:
         text += f"; to make it explicit, declare {one_line(refusal.remedy)}"
     if refusal.example:

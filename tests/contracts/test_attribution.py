@@ -282,7 +282,7 @@ def test_an_overwritten_input_is_charged_unless_declared() -> None:
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        (lambda y: y.double(), Kind.WRONG_DTYPE),
+        (lambda y: y.half(), Kind.WRONG_DTYPE),
         (lambda y: y.unsqueeze(0), Kind.WRONG_SHAPE),
         (lambda y: y.tolist(), Kind.WRONG_TYPE),
         (lambda y: None, Kind.WRONG_TYPE),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kfuzz.core.budget import Scale
+from kfuzz.core.budget import Budget, Scale
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search import preconditions
 from kfuzz.engine.workers.jobs import Halt, processors, streamed
@@ -130,6 +130,14 @@ def test_kernels_share_a_gpu_where_there_are_processors_for_them(
         on=SimpleNamespace(has=SimpleNamespace(asynchronous=True)),
     )
     config = RunConfig(targets=(), root=Path(), corpus=Path())
+    monkeypatch.setattr(preconditions, "free_memory", lambda: 1 << 40)
     assert preconditions.jobs_of(config, backend, kernels) == jobs
+    timed = replace(config, budget=Budget(max_time=9.0))
+    alone = preconditions.jobs_of(timed, backend, 1)
+    assert min(alone, kernels) == jobs
+    assert alone == preconditions.jobs_of(timed, backend, 24)  # one kernel has them all
+    assert preconditions.jobs_of(config, backend, 1) == 1
+    monkeypatch.setattr(preconditions, "free_memory", lambda: 3 << 29)
+    assert preconditions.jobs_of(timed, backend, 1) == 1
     large = replace(config, scale=Scale.LARGE)
     assert preconditions.jobs_of(large, backend, kernels) == min(gpus, kernels)

@@ -39,6 +39,21 @@ def on(
             "N above 1,024", "N <= 1024",
         ),
         (73, lambda x: x.shape[-1] > 64, AssertionError, "N above 64", "N <= 64"),
+        (201, lambda x: x.shape[-1] > 200, RuntimeError, "N above 200", "N <= 200"),
+        (33, lambda x: x.shape[-1] > 16, IndexError, "N above 16", "N <= 16"),
+        (7, lambda x: x.shape[-1] < 16, AssertionError, "N below 16", "N >= 16"),
+        (
+            2000, lambda x: x.numel() > 4096, RuntimeError,
+            "M * N above 4,096", "M * N <= 4096",
+        ),
+        (
+            2064, lambda x: x.shape[-1] > 1024 or x.shape[-1] % 16, IndexError,
+            "N above 1,024", "N <= 1024",
+        ),
+        (
+            33, lambda x: x.shape[-1] % 2, IndexError,
+            "N that is no multiple of 2", "N % 2 == 0",
+        ),
         (
             24, lambda x: x.shape[-1] % 16, AssertionError,
             "N that is no multiple of 16", "N % 16 == 0",
@@ -51,7 +66,7 @@ def test_a_size_that_is_rejected_is_a_limit(
     report = on(n, wrong, error)
     assert report.failure is None
     assert Verdict.VIOLATES not in report.verdicts.values()
-    assert (report.refusal, report.limit) == (text, keeps)
+    assert (report.refusal, report.limit) == (text, (text, f'shape_class="{keeps}"'))
     refusals = Refusals(("float32",))
     refusals.take(report)
     [told] = refusals.told(("float32",))
@@ -66,8 +81,10 @@ STAYS: list[tuple[int, Wrong, type[Exception]]] = [
     (7, lambda x: x.shape[-1] == 7, ValueError),
     (33, lambda x: True, ValueError),
     (33, lambda x: x.shape[-1] > 3, ValueError),
-    (33, lambda x: x.shape[-1] > 16, IndexError),
-    (33, lambda x: bool(x.shape[-1] % 2), IndexError),
+    (33, lambda x: x.shape[-1] in (33, 34, 44, 49), IndexError),
+    (33, lambda x: 32 < x.shape[-1] < 60, ValueError),
+    (1, lambda x: x.shape[-1] == 1, IndexError),
+    (600, lambda x: x.shape[-1] > 256 and x.shape[0] == 4, ValueError),
     (600, lambda x: x.shape[-1] > 256 and bool(x.any()), ValueError),
     (600, lambda x: x.shape[-1] in (5, 600), ValueError),
 ]

@@ -166,7 +166,7 @@ def relu_rows_kernel(
     SQUARE, breaks="K-MEM-01", most=(3, 0), backends=("interpret",),
     minimal="three elements 2^30 apart, any values",
 )  # fmt: skip
-@kernel(ops.relu)
+@kernel(ops.relu, offsets="int64")
 def relu_offsets_overflow(x: Tensor) -> Tensor:
     """Violates K-MEM-01: row * stride wraps from 2^31 on, in front of the input."""
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)

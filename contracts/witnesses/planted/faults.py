@@ -142,7 +142,7 @@ def replaced(base: Base, function: Any) -> Base:
 # Added to every element: half of what allclose with atol = 1e-2 lets pass.
 OFFSET: Final = 5e-3
 # What a careless wrapper makes of these.
-_WIDER: Final = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_OTHER: Final = {torch.float16: torch.bfloat16, torch.bfloat16: torch.float16}
 _NARROWER: Final = {torch.int64: torch.int32, torch.int8: torch.int16}
 _FLOATS: Final = EDITABLE[:3]
 
@@ -156,11 +156,11 @@ def _wrong_dtype(base: Base) -> Base:
         if y.dtype in _NARROWER:
             return [*outputs[:-1], y.to(_NARROWER[y.dtype])]
         y = outputs[0]
-        if y.dtype in _WIDER:
-            return [y.to(_WIDER[y.dtype]), *outputs[1:]]
-        if odd(main(tensors)) and (single or main(tensors).dtype not in _WIDER):
-            # By a Python number of another type, on the path of tails only.
-            return [*outputs[:-1], outputs[-1].to(torch.float64)]
+        if y.dtype in _OTHER:
+            return [y.to(_OTHER[y.dtype]), *outputs[1:]]
+        if odd(main(tensors)) and (single or main(tensors).dtype not in _OTHER):
+            # As for autocast, on the path of tails only.
+            return [*outputs[:-1], outputs[-1].to(torch.float16)]
         return outputs
 
     return spoilt(base, change)
@@ -502,8 +502,8 @@ FAULTS: Final = (
     Fault("no_tile", "K-LIV-01", _powers_of_two),
     # Computes with torch and declares own_kernels_only.
     Fault("falls_back", "K-OWN-01", _falls_back),
-    # Gives 16-bit data's results in float32, indices in int32, codes in int16; where
-    # there are none, float64 in tails.
+    # Gives 16-bit data's results in the other 16-bit type, indices in int32, codes in
+    # int16; where there are none, float16 in tails.
     Fault("wrong_dtype", "K-MET-01", _wrong_dtype),
     # Gives a wrong last element where the number of elements is no multiple of 8, or
     # that of rows is odd.

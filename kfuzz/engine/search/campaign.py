@@ -256,6 +256,7 @@ class Campaign:
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
         kernel.seen.update(self.config.seen)
+        kernel.large = self.config.scale is Scale.LARGE
         shared = self.shares_time()
         kernel.sizes = size_classes(budget, drawn) if shared else [SizeClass(budget)]
         return kernel

@@ -58,13 +58,16 @@ class Refusals:
     def take(self, report: CaseReport) -> None:
         """Count what one case teaches."""
         failure = report.failure
-        if report.refusal is not None:
+        if report.limit or report.refusal is not None:
             cause = _NUMBER.sub("", report.example)
             self._examples.setdefault(cause, report.example)
-            self._refused[report.refusal, cause, report.aspects] += 1
+            reason, aspects = report.refusal or "", report.aspects
             if report.limit:
-                self._limits[report.refusal] = f'shape_class="{report.limit}"'
-        elif failure is not None and failure.kind is Kind.RAISES:
+                (reason, self._limits[report.limit[0]]), aspects = report.limit, ()
+            self._refused[reason, cause, aspects] += 1
+        if report.refusal is not None:
+            return
+        if failure is not None and failure.kind is Kind.RAISES:
             self._in_core.add(_NUMBER.sub("", failure.message))
         else:
             self._taken.add(frozenset(report.aspects))

@@ -29,6 +29,7 @@ from kfuzz.core.verdict import (
 )
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import CONFIRMATIONS
+from kfuzz.engine.reduce import nearer
 from kfuzz.engine.search.case_drawing import (
     SizeClass,
     groups_of,
@@ -61,6 +62,7 @@ _BUILDS: Final = 4
 _BUILDING: Final = 0.2
 # Cases kept at once that waited for a compilation, which may serve a batch.
 _COMPILED: Final = 64
+_OFFSETS: Final = 'offsets="int32" (offsets="int64" makes it a contract)'
 # A call that a run's end cuts off is worth a notice after so many seconds, and after so
 # many times what calls took before.
 _LONG_SECONDS: Final = 5.0
@@ -103,6 +105,8 @@ class KernelSearch:
         longest: those that it took at most for one that was judged.
         given_up: structures that took longer: none of them is tried again.
         compiled: cases that waited for a compilation, which can serve a batch.
+        large: whether billions of elements are what it is searched with.
+        overflow: else where one was first seen, in words; "" if none was.
     """
 
     loaded: LoadedKernel
@@ -131,6 +135,8 @@ class KernelSearch:
     longest: float = 0.0
     given_up: set[object] = field(default_factory=set)
     compiled: deque[Case] = field(default_factory=lambda: deque(maxlen=_COMPILED))
+    large: bool = False
+    overflow: str = ""
     workers: list["KernelSearch"] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     reducing: set[tuple[object, ...]] = field(default_factory=set)
@@ -176,6 +182,12 @@ class KernelSearch:
     def name(self) -> str:
         """The name that it is bound to."""
         return self.loaded.name
+
+    @property
+    def judges_offsets(self) -> bool:
+        """Whether an overflow of 32-bit offsets is a failure, and no limit."""
+        promised = "offsets" in self.loaded.kernel.explicit or self.large
+        return promised or bool(self.loaded.target.reference)
 
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case showed."""
@@ -310,6 +322,8 @@ class Round:
                 raise
         if alone:
             report = report.confirmed()
+        if report.failure is not None and not self._kernel.judges_offsets:
+            report = self._limited(case, report, report.failure)
         failure = report.failure
         due = failure is not None and self._is_due(
             failure, *(["in a batch"] if suspect else [])
@@ -329,6 +343,23 @@ class Round:
         if suspected is not None and alone is False and report.failure is None:
             self.judge(suspected, settled=True)  # wrong by itself: a case like others
         return report
+
+    def _limited(self, case: Case, report: CaseReport, failure: Failure) -> CaseReport:
+        """Return the report of a case that fails for 32-bit offsets alone as a limit.
+
+        It spans 2^31 elements or more, and passes with less between the same elements.
+        """
+        near = nearer(case)
+        if near == case:
+            return report
+        other = self._kernel.runner.judge(near, Depth.SEARCH)
+        if Verdict.CONFORMS not in other.verdicts.values() or other.failure:
+            return report
+        line = next((f" at {a.line}" for a in failure.accesses if a.line), "")
+        text = f"offsets overflow 32 bits beyond 2^31 elements{line}"
+        self._kernel.overflow = self._kernel.overflow or text
+        limit = self._kernel.overflow, _OFFSETS
+        return CaseReport({}, refusal=limit[0], limit=limit)
 
     def _note_open_call(self, case: Case, seconds: float) -> None:
         """Have it printed that a call was cut off that may hang.

@@ -90,11 +90,13 @@ class Reading(NamedTuple):
         outputs: the results by name; empty if something is wrong with them.
         results: where their elements lay.
         problem: what is wrong with them.
+        wider: the first that is right but for its wider type.
     """
 
     outputs: Mapping[str, Tensor] = MappingProxyType({})
     results: Mapping[str, Footprint] = MappingProxyType({})
     problem: Metadata | None = None
+    wider: Metadata | None = None
 
 
 class Reader:
@@ -209,29 +211,32 @@ def read_outputs(
 ) -> Reading:
     """Return results by name and where they lay, or what is wrong with them.
 
-    They are contiguous clones, or as they were returned.
+    They are contiguous clones, or as they were returned. Results of which nothing is
+    wrong but that their type is wider are there as well, rounded to the expected one.
     """
     try:
         items = in_place(returned, expected)
     except OtherForm as other:
         return Reading(problem=Metadata(Kind.WRONG_TYPE, other.name, other.what))
-    outputs, lay = {}, {}
+    outputs, lay, wider = {}, {}, None
     for name, item in items.items():
         problem = _problem(name, item, expected[name], device)
-        if problem is not None:
+        if problem is not None and not problem.wider:
             return Reading(problem=problem)
+        wider = wider or problem
         assert isinstance(item, Tensor)
         outputs[name] = item.detach()
         if copy:
             outputs[name] = item.detach().clone(memory_format=torch.contiguous_format)
+        outputs[name] = outputs[name].to(expected[name].dtype)
         lay[name] = Footprint.of(item)
-    return Reading(outputs, lay)
+    return Reading(outputs, lay, wider=wider)
 
 
 def _problem(
     name: str, item: object, expected: Expected, device: torch.device
 ) -> Metadata | None:
-    kind = Kind.WRONG_TYPE
+    kind, wider = Kind.WRONG_TYPE, ""
     if not isinstance(item, Tensor) or type(item) not in (Tensor, torch.nn.Parameter):
         what = f"is {described(item)}, expected torch.Tensor"
     elif item.layout is not torch.strided or item.is_quantized:
@@ -239,13 +244,16 @@ def _problem(
     elif tuple(item.shape) != expected.shape:
         kind = Kind.WRONG_SHAPE
         what = f"has shape {tuple(item.shape)}, expected {expected.shape}"
-    elif item.dtype != expected.dtype:
-        kind, what = Kind.WRONG_DTYPE, f"is {item.dtype}, expected {expected.dtype}"
     elif item.device.type != device.type:
         kind, what = Kind.WRONG_DEVICE, f"is on {item.device}, expected {device}"
+    elif item.dtype != expected.dtype:
+        kind, what = Kind.WRONG_DTYPE, f"is {item.dtype}, expected {expected.dtype}"
+        floats = item.is_floating_point() and expected.dtype.is_floating_point
+        if floats and item.dtype.itemsize > expected.dtype.itemsize:
+            wider = str(item.dtype).removeprefix("torch.")
     else:
         return None
-    return Metadata(kind, name, f"{name} {what}")
+    return Metadata(kind, name, f"{name} {what}", wider)
 
 
 # What the calls of a batch return: checked one by one, gathered all at once.
@@ -668,6 +676,7 @@ def execute(
         _observed(launches, allocations),
         outputs=read.outputs,
         metadata=read.problem,
+        wider=read.wider,
         touches=tuple(touches),
         strays=tuple(allocations.touches()),
         arguments={name: lay[name] for name in asked.case.tensors},

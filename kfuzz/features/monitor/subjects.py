@@ -488,13 +488,13 @@ def run_of(
     wrong = metadata or _elsewhere(seen, expected)
     if wrong is not None:
         return Run(metadata=wrong, touches=touches)
-    outputs, lay, wrong = read_outputs(
+    outputs, lay, wrong, wider = read_outputs(
         rebuilt(seen.returned), expected, _CPU, copy=copy
     )
     places = zip(lay, seen.returned.copies, strict=False)
     return Run(
         outputs=outputs,
-        metadata=wrong,
+        metadata=wrong or wider,
         touches=touches,
         arguments={n: c.footprint for n, c in seen.tensors.items()},
         results={n: c.footprint for n, c in places},
