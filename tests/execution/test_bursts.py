@@ -117,7 +117,7 @@ FAULTY = {
     kernels.unwritten: "values",
     kernels.raises: "raised ValueError: no sevens",
     kernels.wrong_shape: "metadata: y has shape (24,), expected (4, 6)",
-    kernels.wrong_dtype: "metadata: y is torch.float64, expected torch.float32",
+    kernels.wrong_dtype: "metadata: y is torch.float16, expected torch.float32",
     kernels.nothing: "metadata: y is NoneType, expected torch.Tensor",
     kernels.returns_argument: "aliases: y shares memory with the input x",
 }

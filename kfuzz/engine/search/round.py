@@ -1,6 +1,7 @@
 """One round of one kernel: its cases are judged until one shows something new."""
 
 import math
+import random
 import threading
 import time
 from collections import Counter, deque
@@ -14,10 +15,11 @@ from typing import Final
 
 from hypothesis.strategies import SearchStrategy
 
+from kfuzz.contracts.binding import BoundKernel, sized
 from kfuzz.core.budget import MEMBERS, Burst, Depth, Screened, SizeBudget, Suspect
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
-from kfuzz.core.random_streams import Purpose
+from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     CaseReport,
@@ -504,6 +506,10 @@ DOUBLINGS: Final = 4
 # are better judged in full. Half of those after it are items of batches.
 JUDGED_FIRST: Final = 400
 
+SHARED: Final = 20
+"""Structures for which one compilation is to serve."""
+# What Triton specialises integers and pointers by.
+_UNIT: Final = 16
 # Suspects of one batch that are judged: a broken kernel breaks in every item, and
 # shows how in the first; a rare one has few.
 JUDGED: Final = 4
@@ -584,9 +590,10 @@ def prefilter_round(
     compiled = list(kernel.compiled)
     kernel.compiled.clear()
     for case in compiled:
-        # Without an end the cases do not follow from how long others take.
-        if time.monotonic() < end < math.inf:
-            made.take(groups.burst(case, items(case), case.seed))
+        for each in sharing(kernel.loaded.kernel, case):
+            # Without an end the cases do not follow from how long others take.
+            if time.monotonic() < end < math.inf:
+                made.take(groups.burst(each, items(each), each.seed))
     number = round_seed(config.seed, kernel.name, kernel.number, Purpose.BATCHES)
     search_round(
         bursts(strategy, groups, members=items), made.take,
@@ -597,6 +604,32 @@ def prefilter_round(
     made.collect()
     done = kernel.record.batches > before or made.gave_up
     kernel.unfiltered = 0 if done else kernel.unfiltered + 1
+
+
+def sharing(kernel: BoundKernel, case: Case) -> Iterator[Case]:
+    """Yield a case, then others that mostly share what was compiled for it.
+
+    Triton compiles anew where an integer becomes 1 or divisible by 16 or ceases to be,
+    and kernels choose blocks by powers of two: sizes change within these.
+    """
+    yield case
+    draw = generator(case.seed, Purpose.BATCHES)
+    for _ in range(SHARED - 1):
+        sizes = {axis: _alike(n, draw) for axis, n in case.dims.items()}
+        made = sized(kernel.operator, case, sizes)
+        if kernel.operator.accepts(made, kernel.declaration):
+            yield made
+
+
+def _alike(n: int, draw: random.Random) -> int:
+    """Return a size of which compiled code mostly thinks as it does of another."""
+    if n < 3:
+        return n
+    top = 1 << (n - 1).bit_length()
+    made = draw.randint(top // 2 + 1, top)
+    if n % _UNIT == 0:
+        return -(-made // _UNIT) * _UNIT
+    return made - (made % _UNIT == 0)
 
 
 class BatchRound:
