@@ -120,7 +120,8 @@ def _examined_kernel(
         quiet=lambda: kernel.quiet,
     )  # fmt: skip
     record = Record(frozenset(CLASSES), loaded.kernel.declaration.dtypes)
-    kernel = KernelSearch(loaded, runner, budget, record)
+    # What is examined for all sizes answers for offsets of 32 bits.
+    kernel = KernelSearch(loaded, runner, budget, record, large=True)
     return kernel
 
 

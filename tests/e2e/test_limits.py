@@ -118,6 +118,7 @@ def kernel_under_test(x):
     assert "fails from 201 elements in a row on, passes at 200" in explained(project)
 
 
+@pytest.mark.slow
 def test_offsets_that_overflow_are_a_limit(project: Project) -> None:
     text = OFFSETS.format(claims="", result="")
     limit = only_limit(project, text)

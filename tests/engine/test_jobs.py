@@ -129,15 +129,15 @@ def test_kernels_share_a_gpu_where_there_are_processors_for_them(
         devices=tuple(f"cuda:{n}" for n in range(gpus)),
         on=SimpleNamespace(has=SimpleNamespace(asynchronous=True)),
     )
-    config = RunConfig(targets=(), root=Path(), corpus=Path())
+    timed = RunConfig(targets=(), root=Path(), corpus=Path())
+    config = replace(timed, budget=Budget(max_time=9.0, max_cases=9))
     monkeypatch.setattr(preconditions, "free_memory", lambda: 1 << 40)
     assert preconditions.jobs_of(config, backend, kernels) == jobs
-    timed = replace(config, budget=Budget(max_time=9.0))
-    alone = preconditions.jobs_of(timed, backend, 1)
-    assert min(alone, kernels) == jobs
-    assert alone == preconditions.jobs_of(timed, backend, 24)  # one kernel has them all
     assert preconditions.jobs_of(config, backend, 1) == 1
-    monkeypatch.setattr(preconditions, "free_memory", lambda: 3 << 29)
-    assert preconditions.jobs_of(timed, backend, 1) == 1
+    alone = preconditions.jobs_of(timed, backend, 1)  # one kernel has them all
+    assert alone == preconditions.jobs_of(timed, backend, 24)
+    assert min(alone, kernels) == jobs
     large = replace(config, scale=Scale.LARGE)
     assert preconditions.jobs_of(large, backend, kernels) == min(gpus, kernels)
+    monkeypatch.setattr(preconditions, "free_memory", lambda: 3 << 29)
+    assert preconditions.jobs_of(timed, backend, 1) == 1
