@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import combinations, pairwise
+from functools import lru_cache, partial
+from itertools import combinations, compress, count, pairwise
 from typing import Final, TypeVar
 
 from kfuzz.core.dtypes import (
@@ -63,22 +63,29 @@ class Descent:
         # Digests: the recipe of a large pinned case is megabytes of text.
         self._tried = {_digest(case)}
 
-    def take(self, candidate: Case) -> bool:
-        """Take a candidate if it is allowed, new, and fails alike."""
+    def allows(self, candidate: Case) -> bool:
+        """Whether a candidate may be judged at all."""
+        return self._accepts(self._fitted(candidate))
+
+    def shows(self, candidate: Case) -> Case | None:
+        """Return a candidate, fitted, if it is allowed, new, and fails alike."""
         case = self._fitted(candidate)
         digest = _digest(case)
         if digest in self._tried or not self._accepts(case):
-            return False
+            return None
         if time.monotonic() >= self._deadline:
             raise Spent("time")
         if self.evaluations >= MAX_EVALUATIONS:
             raise Spent("evaluations")
         self._tried.add(digest)
         self.evaluations += 1
-        if not self._fails(case):
-            return False
-        self.best = case
-        return True
+        return case if self._fails(case) else None
+
+    def take(self, candidate: Case) -> bool:
+        """Take a candidate if it is allowed, new, and fails alike."""
+        case = self.shows(candidate)
+        self.best = case or self.best
+        return case is not None
 
     def take_first(self, candidates: Iterable[Case]) -> bool:
         """Take the first candidate that is allowed, new, and fails alike."""
@@ -99,6 +106,26 @@ class Descent:
         for item in list(items):
             self.take_first(offered(self.best, item))
 
+    def bisect(self, most: int, offered: Callable[[Case, int], Iterable[Case]]) -> None:
+        """Take a case of the least number that fails alike while the next lower passes.
+
+        The number beyond which a kernel is wrong is found in a logarithm of runs.
+        Where the next lower one passes it is that already.
+
+        Args:
+            most: that of the smallest failing case so far.
+            offered: returns cases of a smaller number.
+        """
+        if most < 2 or not self.take_first(offered(self.best, most - 1)):
+            return
+        low, high = 0, most - 1
+        while high - low > 1:
+            middle = (low + high) // 2 if low else 1
+            if self.take_first(offered(self.best, middle)):
+                high = middle
+            else:
+                low = middle
+
 
 def _digest(case: Case) -> str:
     return short_hash(case_key(case))
@@ -108,18 +135,53 @@ def _digest(case: Case) -> str:
 #
 # Which values are simpler than others stands at the end.
 
-# Above this many elements only whole blocks are simplified, not single values.
-SINGLES: Final = 512
+# Above this many elements that are not 0 only whole blocks are simplified.
+SINGLES: Final = 128
+# Blocks of elements of which each is needed, after which none is halved any more.
+NEEDED_BLOCKS: Final = 32
 
 
 def simplify_values(descent: Descent) -> None:
     """Simplify the values of each tensor, whole blocks before single ones."""
-    for name in descent.best.tensors:
+    for name, spec in descent.best.tensors.items():
         descent.take_first(_uniform(descent.best, name))
-        _drop_specials(descent, name)
-        _zero_blocks(descent, name)
-        if descent.best.tensors[name].numel <= SINGLES:
+        for value in (0.0, 1.0):
+            special = [n - n != 0.0 for n in numbers(descent.best.tensors[name])]
+            bits = number_to_bits(value, spec.dtype)
+            _set_blocks(descent, name, compress(count(), special), bits)
+        _set_blocks(
+            descent, name, compress(count(), patterns_of(descent.best, name)), 0
+        )
+        if sum(map(bool, patterns_of(descent.best, name))) <= SINGLES:
             _simplify_singles(descent, name)
+
+
+def _set_blocks(descent: Descent, name: str, places: Iterable[int], bits: int) -> None:
+    """Set elements to one value: all, halves of what is needed otherwise, and so on.
+
+    Delta debugging: where one element is needed it takes a logarithm of runs.
+    """
+    blocks = [list(places)]
+    while blocks := [block for block in blocks if block]:
+        needed = [
+            b for b in blocks if not descent.take(_set(descent.best, name, b, bits))
+        ]
+        if len(needed) == len(blocks) >= NEEDED_BLOCKS:
+            return
+        blocks = [
+            half
+            for block in needed
+            if len(block) > 1
+            for half in (block[: len(block) // 2], block[len(block) // 2 :])
+        ]
+
+
+def _set(case: Case, name: str, places: Iterable[int], bits: int) -> Case:
+    """Return the case with one value, given by its bits, at some places of a tensor."""
+    patterns = patterns_of(case, name)
+    for i in places:
+        patterns[i] = bits
+    return with_patterns(case, name, patterns)
 
 
 def with_patterns(case: Case, name: str, patterns: list[int]) -> Case:
@@ -182,54 +244,20 @@ def rounded(value: float, dtype: str, *, otherwise: int) -> int:
 def _uniform(case: Case, name: str) -> Iterator[Case]:
     """Yield all zeros, then all ones and all minus ones."""
     spec = case.tensors[name]
-    hardest = max(map(complexity, numbers(spec)), default=0.0)
     for value in (0.0, 1.0, -1.0):
         unsigned = DTYPES[spec.dtype].kind in ("bool", "uint")
-        if hardest > complexity(value) and not (value < 0 and unsigned):
+        simpler = any(complexity(n) > complexity(value) for n in numbers(spec))
+        if simpler and not (value < 0 and unsigned):
             patterns = [number_to_bits(value, spec.dtype)] * spec.numel
             yield with_patterns(case, name, patterns)
-
-
-def _drop_specials(descent: Descent, name: str) -> None:
-    """Replace NaNs and infinities, all of them, then one by one."""
-    for value in (0.0, 1.0):
-        spec = descent.best.tensors[name]
-        plain = number_to_bits(value, spec.dtype)
-        special = [i for i, n in enumerate(numbers(spec)) if n - n != 0.0]
-        if not special:
-            return
-
-        def replaced(case: Case, places: list[int], plain: int = plain) -> Case:
-            patterns = patterns_of(case, name)
-            for i in places:
-                patterns[i] = plain
-            return with_patterns(case, name, patterns)
-
-        if not descent.take(replaced(descent.best, special)):
-            descent.take_each(([i] for i in special[:SINGLES]), replaced)
-
-
-def _zero_blocks(descent: Descent, name: str) -> None:
-    """Zero runs of elements, halving the run: the non-zero set shrinks."""
-    count = descent.best.tensors[name].numel
-    block = count // 2
-    while block >= max(count // SINGLES, 1):
-
-        def zeroed(case: Case, start: int, block: int = block) -> Case | None:
-            patterns = patterns_of(case, name)
-            run = patterns[start : start + block]
-            patterns[start : start + block] = [0] * len(run)
-            return with_patterns(case, name, patterns) if any(run) else None
-
-        descent.take_each(range(0, count, block), zeroed)
-        block //= 2
 
 
 def _simplify_singles(descent: Descent, name: str) -> None:
     """Replace single values by simpler ones, equal values together first."""
     groups: dict[int, list[int]] = {}
     for i, pattern in enumerate(patterns_of(descent.best, name)):
-        groups.setdefault(pattern, []).append(i)
+        if pattern:
+            groups.setdefault(pattern, []).append(i)
     items: list[list[int]] = []
     for places in groups.values():
         items.append(places)
@@ -243,10 +271,7 @@ def _simpler(name: str, case: Case, places: list[int]) -> Iterator[Case]:
     pattern = patterns_of(case, name)[places[0]]
     value = float(bits_to_number(pattern, spec.dtype))
     for simpler in simpler_values(value, spec.dtype):
-        patterns = patterns_of(case, name)
-        for i in places:
-            patterns[i] = simpler
-        yield with_patterns(case, name, patterns)
+        yield _set(case, name, places, simpler)
 
 
 def numbers(spec: TensorSpec) -> list[float]:
@@ -315,6 +340,7 @@ def _nearby_powers(magnitude: float) -> list[float]:
     return [*ladder, power]
 
 
+@lru_cache(maxsize=1 << 12)
 def complexity(value: float) -> float:
     """Rank values: 0, 1, -1, small integers, powers of two, the rest, specials."""
     if value != value:
@@ -483,9 +509,9 @@ def merged(case: Case, one: str, other: str) -> Case | None:
 
 # Passes of the reducer over sizes: dimensions shrink by slicing what is pinned.
 
-# Indices are deleted in this many runs at most: where neither end of a dimension
-# can go, its size matters, and trying every index would only cost time.
-DELETIONS: Final = 32
+# Runs of indices of which each is needed, after which no shorter one is deleted: where
+# no run can go, the size matters, and trying every index would only cost time.
+NEEDED_RUNS: Final = 4
 # The sizes that people call minimal, tried with all other dimensions 1.
 LEAST_SIZES: Final = (1, 2, 3)
 # Where a dimension stays larger than this, and no tile is why, the sizes up to the
@@ -498,16 +524,22 @@ FULLER: Final = ((4 / 3, False), (11 / 10, True), (7 / 5, True), (17 / 11, True)
 
 
 def shrink_dims(descent: Descent) -> None:
-    """Shrink every named dimension, the largest first."""
+    """Shrink every named dimension by itself, the one that is reduced last."""
     descent.take_first(_collapsed(descent.best))
-    while descent.take_first(_with_fewer(descent.best)):
-        pass
-    for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
-        while descent.take_first(_runs(descent.best, axis)):
-            pass
+    for name in descent.best.scalars:
+        _lower(descent, name)
+    dim, axes = descent.best.scalars.get("dim"), descent.best.lead.axes
+    last = axes[dim] if isinstance(dim, int) and axes else None
+    for axis in sorted(descent.best.dims, key=lambda axis: axis == last):
+        before = None
+        while descent.best is not before:
+            before = descent.best
+            _shorten(descent, axis)
+            sizes = _sizes_below(descent.best.dims[axis])
+            descent.take_first(kept(descent.best, axis, range(n)) for n in sizes)
         _delete_blocks(descent, axis)
-    pairs = combinations(descent.best.dims, 2)
-    descent.take_first_of_each(pairs, _shrunk_together)
+    for one, other in combinations(descent.best.dims, 2):
+        _shorten_both(descent, one, other)
 
 
 def _collapsed(case: Case) -> Iterator[Case]:
@@ -525,22 +557,38 @@ def _collapsed(case: Case) -> Iterator[Case]:
             yield made
 
 
-def _runs(case: Case, axis: str) -> Iterator[Case]:
-    """Yield one run of indices: at either end, or around what stands out."""
-    n = case.dims[axis]
-    places = _outstanding(case, axis)
-    for size in _sizes_below(n):
-        starts = [0, n - size, *(max(min(p, n - size), 0) for p in places)]
-        for start in dict.fromkeys(starts):
-            yield kept(case, axis, range(start, start + size))
+def _shorten(descent: Descent, axis: str) -> None:
+    """Cut a dimension at its end, then at its start, by bisection."""
+    n = descent.best.dims[axis]
+    # By how many indices: operators may allow multiples of a block only.
+    step = next(
+        (
+            step
+            for step in (1 << k for k in range(n.bit_length()))
+            if step < n and n % step == 0
+            and descent.allows(kept(descent.best, axis, range(n - step)))
+        ),
+        None,
+    )  # fmt: skip
+    if step is None:
+        return
+
+    def first(case: Case, blocks: int) -> Iterator[Case]:
+        yield kept(case, axis, range(blocks * step))
+
+    def last(case: Case, blocks: int) -> Iterator[Case]:
+        size = case.dims[axis]
+        yield kept(case, axis, range(size - blocks * step, size))
+
+    descent.bisect(n // step, first)
+    descent.bisect(descent.best.dims[axis] // step, last)
 
 
 def _delete_blocks(descent: Descent, axis: str) -> None:
-    """Delete runs of indices anywhere, halving the run."""
+    """Delete runs of indices anywhere, halving the run while any of them can go."""
     block = descent.best.dims[axis] // 2
-    least = max(descent.best.dims[axis] // DELETIONS, 1)
-    while block >= least:
-        size = descent.best.dims[axis]
+    while block:
+        before = size = descent.best.dims[axis]
 
         def without(case: Case, run: range, size: int = size) -> Case | None:
             n = case.dims[axis]
@@ -550,40 +598,49 @@ def _delete_blocks(descent: Descent, axis: str) -> None:
 
         starts = range(0, size, block)
         descent.take_each((range(i, min(i + block, size)) for i in starts), without)
+        if descent.best.dims[axis] == before and len(starts) >= NEEDED_RUNS:
+            return
         block //= 2
 
 
-def _shrunk_together(case: Case, pair: tuple[str, str]) -> Iterator[Case]:
-    """Yield two dimensions shrunk of which one is the other, or a multiple of it."""
-    one, other = pair
-    if one not in case.dims or other not in case.dims:
+def _shorten_both(descent: Descent, one: str, other: str) -> None:
+    """Shorten two dimensions of which one is the other, or a multiple of it."""
+    dims = descent.best.dims
+    least, most = sorted((one, other), key=lambda axis: dims[axis])
+    if not dims[least] or dims[most] % dims[least]:
         return
-    least, most = sorted((one, other), key=lambda axis: case.dims[axis])
-    size = case.dims[least]
-    if size < 2 or case.dims[most] % size:
-        return
-    factor = case.dims[most] // size
-    for smaller in _sizes_below(size):
-        both = kept(case, least, range(smaller))
-        yield kept(both, most, range(factor * smaller))
+    factor = dims[most] // dims[least]
+
+    def both(case: Case, size: int) -> Iterator[Case]:
+        yield kept(kept(case, least, range(size)), most, range(factor * size))
+
+    descent.bisect(dims[least], both)
 
 
-def _with_fewer(case: Case) -> Iterator[Case]:
-    """Yield an integer scalar lowered, with a dimension that it divides (groups)."""
-    for name, value in case.scalars.items():
-        if name == "dim" or isinstance(value, bool) or not isinstance(value, int):
-            continue
-        for fewer in dict.fromkeys((1, 2, value // 2, value - 1)):
-            if not 0 < fewer < value:
-                continue
-            lowered = replace(case, scalars={**case.scalars, name: fewer})
-            for axis, n in case.dims.items():
-                if n and n % value == 0 and value % fewer == 0:
-                    size = n // value * fewer
-                    places = [p // size * size for p in _outstanding(case, axis)]
-                    for start in dict.fromkeys((0, n - size, *places)):
-                        yield kept(lowered, axis, range(start, start + size))
-            yield lowered
+def _lower(descent: Descent, name: str) -> None:
+    """Lower an integer scalar, with a dimension that it divides (groups)."""
+    value = descent.best.scalars[name]
+    if name == "dim" or isinstance(value, bool) or not isinstance(value, int):
+        return
+    halves = (value >> k for k in range(value.bit_length() - 1, 0, -1))
+    descent.take_first(c for n in halves for c in _with_fewer(descent.best, name, n))
+    lowered = descent.best.scalars[name]
+    assert isinstance(lowered, int)
+    descent.bisect(lowered, lambda case, n: _with_fewer(case, name, n))
+
+
+def _with_fewer(case: Case, name: str, fewer: int) -> Iterator[Case]:
+    """Yield the case with a scalar lowered, and a dimension that it divides."""
+    value = case.scalars[name]
+    assert isinstance(value, int)
+    lowered = replace(case, scalars={**case.scalars, name: fewer})
+    for axis, n in case.dims.items():
+        if n and n % value == 0 and value % fewer == 0:
+            size = n // value * fewer
+            places = [p // size * size for p in _outstanding(case, axis)]
+            for start in dict.fromkeys((0, n - size, *places)):
+                yield kept(lowered, axis, range(start, start + size))
+    yield lowered
 
 
 def merge_dims(descent: Descent) -> None:
@@ -603,7 +660,10 @@ def scan_sizes(descent: Descent) -> None:
     """Try every small size where a large one is left that is not next to a tile's."""
     for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
         n = descent.best.dims[axis]
-        if n > SCANNED_ABOVE and n not in TILES and n - 1 not in TILES:
+        if n <= SCANNED_ABOVE or n in TILES or n - 1 in TILES:
+            continue
+        # Beyond a size a kernel is wrong at one more, too: that is no remainder.
+        if not descent.shows(kept(descent.best, axis, [*range(n), 0])):
             descent.take_first(
                 kept(descent.best, axis, range(size))
                 for size in range(LEAST_SIZES[-1] + 1, min(n, SCANNED + 1))
@@ -653,14 +713,12 @@ def _outstanding(case: Case, axis: str) -> list[int]:
 
 
 def _sizes_below(n: int) -> list[int]:
-    """Return sizes to try in place of n, the most promising minimum first.
+    """Return sizes at which a kernel may fail although it passes at larger ones.
 
     Never 0: an empty input is another case, not a smaller one.
     """
     remainders = sorted(n % tile for tile in TILES if n > tile)
-    beyond = [tile + 1 for tile in TILES]
-    halves = sorted([n // 2, n - n // 4, n - 1])
-    every = [*LEAST_SIZES, *remainders, *TILES, *beyond, *halves]
+    every = [*LEAST_SIZES, *remainders, *TILES, *(tile + 1 for tile in TILES), n // 2]
     return list(dict.fromkeys(size for size in every if 0 < size < n))
 
 
