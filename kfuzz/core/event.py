@@ -332,6 +332,8 @@ class RunFinished:
         device: backend.
         startup_s: of these seconds those before cases could be judged, which a time
             limit does not count.
+        reducing_s: those in which findings were reduced once the search was over,
+            which it does not count either.
     """
 
     elapsed_s: float
@@ -339,6 +341,7 @@ class RunFinished:
     seed: int
     device: str
     startup_s: float = 0.0
+    reducing_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -744,6 +744,7 @@ def reduce_case(
     *,
     deadline: float,
     fitted: Fitted = lambda case: case,
+    sizes_alone: bool = False,
 ) -> tuple[Case, Reduction]:
     """Return the smallest failing case found, and how it was reached.
 
@@ -754,6 +755,7 @@ def reduce_case(
         deadline: `time.monotonic()` at which to stop.
         fitted: puts the values of a candidate back into their domains: offsets follow
             the size that they cut.
+        sizes_alone: whether only dimensions shrink, once.
     """
     descent = Descent(case, fails, accepts, deadline, fitted)
     passes = (
@@ -770,7 +772,9 @@ def reduce_case(
         simplify_values,
     )
     try:
-        before = None
+        if sizes_alone:
+            shrink_dims(descent)
+        before = descent.best if sizes_alone else None
         while descent.best is not before:
             before = descent.best
             for step in passes:

@@ -33,7 +33,7 @@ class Scripted:
         self.prepared = 0
         self.undiagnosed = False
         self.hanging, self.fault, self.records_count = False, None, False
-        self.distinguishes = True
+        self.distinguishes, self.predicted = True, 0.0
         kernel = SimpleNamespace(
             name="softmax",
             operator=SimpleNamespace(
