@@ -4,9 +4,9 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import combinations, compress, count, pairwise
-from typing import Final, TypeVar
+from typing import Final
 
 from kfuzz.core.dtypes import (
     DTYPES,
@@ -28,8 +28,6 @@ Fitted = Callable[[Case], Case]
 
 Fails = Callable[[Case], bool]
 """Whether a case shows the symptom."""
-
-_Item = TypeVar("_Item")
 
 
 class Spent(Exception):
@@ -63,48 +61,28 @@ class Descent:
         # Digests: the recipe of a large pinned case is megabytes of text.
         self._tried = {_digest(case)}
 
-    def allows(self, candidate: Case) -> bool:
-        """Whether a candidate may be judged at all."""
-        return self._accepts(self._fitted(candidate))
-
-    def shows(self, candidate: Case) -> Case | None:
-        """Return a candidate, fitted, if it is allowed, new, and fails alike."""
+    def take(self, candidate: Case | None) -> bool:
+        """Take a candidate, if there is one, if it is allowed, new, and fails alike."""
+        if candidate is None:
+            return False
         case = self._fitted(candidate)
         digest = _digest(case)
         if digest in self._tried or not self._accepts(case):
-            return None
+            return False
         if time.monotonic() >= self._deadline:
             raise Spent("time")
         if self.evaluations >= MAX_EVALUATIONS:
             raise Spent("evaluations")
         self._tried.add(digest)
         self.evaluations += 1
-        return case if self._fails(case) else None
-
-    def take(self, candidate: Case) -> bool:
-        """Take a candidate if it is allowed, new, and fails alike."""
-        case = self.shows(candidate)
-        self.best = case or self.best
-        return case is not None
+        if not self._fails(case):
+            return False
+        self.best = case
+        return True
 
     def take_first(self, candidates: Iterable[Case]) -> bool:
         """Take the first candidate that is allowed, new, and fails alike."""
         return any(map(self.take, candidates))
-
-    def take_each(
-        self, items: Iterable[_Item], change: Callable[[Case, _Item], Case | None]
-    ) -> None:
-        """Make changes one after the other, keeping those that fail alike."""
-        for item in list(items):
-            if (made := change(self.best, item)) is not None:
-                self.take(made)
-
-    def take_first_of_each(
-        self, items: Iterable[_Item], offered: Callable[[Case, _Item], Iterable[Case]]
-    ) -> None:
-        """Do as `take_first` for what is offered of each item, one after the other."""
-        for item in list(items):
-            self.take_first(offered(self.best, item))
 
     def bisect(self, most: int, offered: Callable[[Case, int], Iterable[Case]]) -> None:
         """Take a case of the least number that fails alike while the next lower passes.
@@ -178,15 +156,9 @@ def _set_blocks(descent: Descent, name: str, places: Iterable[int], bits: int) -
 
 def _set(case: Case, name: str, places: Iterable[int], bits: int) -> Case:
     """Return the case with one value, given by its bits, at some places of a tensor."""
-    patterns = patterns_of(case, name)
+    spec, patterns = case.tensors[name], patterns_of(case, name)
     for i in places:
         patterns[i] = bits
-    return with_patterns(case, name, patterns)
-
-
-def with_patterns(case: Case, name: str, patterns: list[int]) -> Case:
-    """Return the case with other elements in one tensor, given by their bits."""
-    spec = case.tensors[name]
     made = replace(spec, values=pack_bits(patterns, spec.dtype))
     return case.with_tensor(name, made)
 
@@ -248,8 +220,8 @@ def _uniform(case: Case, name: str) -> Iterator[Case]:
         unsigned = DTYPES[spec.dtype].kind in ("bool", "uint")
         simpler = any(complexity(n) > complexity(value) for n in numbers(spec))
         if simpler and not (value < 0 and unsigned):
-            patterns = [number_to_bits(value, spec.dtype)] * spec.numel
-            yield with_patterns(case, name, patterns)
+            bits = number_to_bits(value, spec.dtype)
+            yield _set(case, name, range(spec.numel), bits)
 
 
 def _simplify_singles(descent: Descent, name: str) -> None:
@@ -262,10 +234,11 @@ def _simplify_singles(descent: Descent, name: str) -> None:
     for places in groups.values():
         items.append(places)
         items += [[i] for i in places] if len(places) > 1 else []
-    descent.take_first_of_each(items, partial(_simpler, name))
+    for places in items:
+        descent.take_first(_simpler(descent.best, name, places))
 
 
-def _simpler(name: str, case: Case, places: list[int]) -> Iterator[Case]:
+def _simpler(case: Case, name: str, places: list[int]) -> Iterator[Case]:
     """Yield the case with equal elements replaced by a simpler value."""
     spec = case.tensors[name]
     pattern = patterns_of(case, name)[places[0]]
@@ -560,45 +533,35 @@ def _collapsed(case: Case) -> Iterator[Case]:
 def _shorten(descent: Descent, axis: str) -> None:
     """Cut a dimension at its end, then at its start, by bisection."""
     n = descent.best.dims[axis]
-    # By how many indices: operators may allow multiples of a block only.
-    step = next(
-        (
-            step
-            for step in (1 << k for k in range(n.bit_length()))
-            if step < n and n % step == 0
-            and descent.allows(kept(descent.best, axis, range(n - step)))
-        ),
-        None,
-    )  # fmt: skip
-    if step is None:
-        return
+    # Operators may allow multiples of a block only: nothing else is run.
+    for step in (1 << k for k in range(n.bit_length() - 1)):
+        tried = descent.evaluations
+        for at_end in (True, False):
 
-    def first(case: Case, blocks: int) -> Iterator[Case]:
-        yield kept(case, axis, range(blocks * step))
+            def cut(
+                case: Case, count: int, step: int = step, at_end: bool = at_end
+            ) -> Iterator[Case]:
+                size, wanted = case.dims[axis], count * step
+                start = 0 if at_end else size - wanted
+                yield kept(case, axis, range(start, start + wanted))
 
-    def last(case: Case, blocks: int) -> Iterator[Case]:
-        size = case.dims[axis]
-        yield kept(case, axis, range(size - blocks * step, size))
-
-    descent.bisect(n // step, first)
-    descent.bisect(descent.best.dims[axis] // step, last)
+            size = descent.best.dims[axis]
+            descent.bisect(0 if size % step else size // step, cut)
+        if descent.evaluations > tried:
+            return
 
 
 def _delete_blocks(descent: Descent, axis: str) -> None:
     """Delete runs of indices anywhere, halving the run while any of them can go."""
     block = descent.best.dims[axis] // 2
     while block:
-        before = size = descent.best.dims[axis]
-
-        def without(case: Case, run: range, size: int = size) -> Case | None:
-            n = case.dims[axis]
-            gone = size - n  # all of it lay before the run
-            rest = [*range(run.start - gone), *range(run.stop - gone, n)]
-            return kept(case, axis, rest) if rest else None
-
+        size = descent.best.dims[axis]
         starts = range(0, size, block)
-        descent.take_each((range(i, min(i + block, size)) for i in starts), without)
-        if descent.best.dims[axis] == before and len(starts) >= NEEDED_RUNS:
+        for start in reversed(starts):  # what lies before keeps its place
+            n = descent.best.dims[axis]
+            rest = [*range(start), *range(start + block, n)]
+            descent.take(kept(descent.best, axis, rest) if rest else None)
+        if descent.best.dims[axis] == size and len(starts) >= NEEDED_RUNS:
             return
         block //= 2
 
@@ -663,11 +626,12 @@ def scan_sizes(descent: Descent) -> None:
         if n <= SCANNED_ABOVE or n in TILES or n - 1 in TILES:
             continue
         # Beyond a size a kernel is wrong at one more, too: that is no remainder.
-        if not descent.shows(kept(descent.best, axis, [*range(n), 0])):
-            descent.take_first(
-                kept(descent.best, axis, range(size))
-                for size in range(LEAST_SIZES[-1] + 1, min(n, SCANNED + 1))
-            )
+        best = descent.best
+        if descent.take(kept(best, axis, [*range(n), 0])):
+            descent.best = best
+            continue
+        sizes = range(LEAST_SIZES[-1] + 1, min(n, SCANNED + 1))
+        descent.take_first(kept(best, axis, range(size)) for size in sizes)
 
 
 def shrink_refilled(descent: Descent) -> None:
@@ -759,8 +723,7 @@ def reduce_case(
     """
     descent = Descent(case, fails, accepts, deadline, fitted)
     passes = (
-        _drop_edge,
-        _drop_layout,
+        _drop_placement,
         _fill_empty,
         _lower_indices,
         shrink_dims,
@@ -788,15 +751,10 @@ def reduce_case(
     return descent.best, Reduction(descent.evaluations, "minimal")
 
 
-def _drop_edge(descent: Descent) -> None:
-    """Place the arguments away from pages that fault, if none causes the failure."""
-    if descent.best.edge is not None:
-        descent.take(replace(descent.best, edge=None))
-
-
-def _drop_layout(descent: Descent) -> None:
-    """Give contiguous destinations, if their layout is not the cause."""
-    if descent.best.layout not in (None, CONTIGUOUS):
+def _drop_placement(descent: Descent) -> None:
+    """Place nothing beside pages that fault; give contiguous destinations."""
+    descent.take(replace(descent.best, edge=None))
+    if descent.best.layout is not None:
         descent.take(replace(descent.best, layout=CONTIGUOUS))
 
 
@@ -812,36 +770,25 @@ def _lower_indices(descent: Descent) -> None:
     for name, spec in descent.best.tensors.items():
         if spec.below:
             bound = descent.best.bound(spec)
-            patterns = [
-                number_to_bits(bound, spec.dtype)
-                if bits_to_number(bits, spec.dtype) > bound
-                else bits
-                for bits in patterns_of(descent.best, name)
-            ]
-            descent.take(with_patterns(descent.best, name, patterns))
+            above = (n > bound for n in numbers(spec))
+            bits = number_to_bits(bound, spec.dtype)
+            descent.take(_set(descent.best, name, compress(count(), above), bits))
 
 
 def _drop_axes(descent: Descent) -> None:
     """Remove dimensions that hold nothing, `dim` following."""
-
-    def dropped(case: Case, axis: str) -> Case | None:
-        rest = [n for a, n in case.dims.items() if a != axis]
-        size = case.dims.get(axis)
-        if size == 1 or (size == 0 and 0 in rest):
-            return without_axis(case, axis)
-        return None
-
-    descent.take_each(descent.best.dims, dropped)
+    for axis in list(descent.best.dims):
+        sizes = dict(descent.best.dims)
+        size = sizes.pop(axis)
+        if size == 1 or (size == 0 and 0 in sizes.values()):
+            descent.take(without_axis(descent.best, axis))
 
 
 def _simplify_layout(descent: Descent) -> None:
     """Make tensors contiguous, unaligned offsets 0, steps the least possible."""
-
-    def simpler(case: Case, name: str) -> Iterator[Case]:
-        for spec in _simpler_layouts(case.tensors[name]):
-            yield case.with_tensor(name, spec)
-
-    descent.take_first_of_each(descent.best.tensors, simpler)
+    for name, spec in descent.best.tensors.items():
+        layouts = _simpler_layouts(spec)
+        descent.take_first(descent.best.with_tensor(name, made) for made in layouts)
 
 
 def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:
@@ -894,13 +841,13 @@ def _widen_dtype(descent: Descent) -> None:
     Those of one dtype together: others may have theirs from the operator.
     """
     dtypes = {s.dtype for s in descent.best.tensors.values()}
-    pairs = [(d, wider) for wider in ("float32", "float16") for d in sorted(dtypes)]
-    descent.take_each(pairs, _widened)
+    for wider in ("float32", "float16"):
+        for dtype in sorted(dtypes):
+            descent.take(_widened(descent.best, dtype, wider))
 
 
-def _widened(case: Case, pair: tuple[str, str]) -> Case | None:
+def _widened(case: Case, dtype: str, wider: str) -> Case | None:
     """Return a case with a wider dtype in place of one, if that holds the values."""
-    dtype, wider = pair
     if DTYPES[dtype].kind != "float":
         return None
     if DTYPES[dtype].itemsize >= DTYPES[wider].itemsize:
