@@ -196,7 +196,6 @@ def process(
     stopped: Callable[[], bool],
     save: Callable[[Finding], Finding],
     confirmed: bool = False,
-    partly: bool = False,
 ) -> Finding:
     """Take a new finding to its minimum and explain it.
 
@@ -208,8 +207,6 @@ def process(
         stopped: whether a signal asks to stop.
         save: stores the finding in place of the last one and returns it.
         confirmed: whether that was done before, and the rest is to be.
-        partly: whether the rest is to be done later: what is not minimal yet is not
-            explained.
 
     Returns:
         The finding with its state, minimum and explanation.
@@ -250,7 +247,7 @@ def process(
     if is_beside_page(finding):
         runner.fault = first.failure
     try:
-        return _minimise(runner, finding, first, deadline, stopped, save, partly=partly)
+        return _minimise(runner, finding, first, deadline, stopped, save)
     finally:
         runner.hanging = False
         runner.fault = None
@@ -361,8 +358,6 @@ def _minimise(
     deadline: float,
     stopped: Callable[[], bool],
     save: Callable[[Finding], Finding],
-    *,
-    partly: bool,
 ) -> Finding:
     kernel = runner.loaded.kernel
     signature = finding.signature
@@ -392,8 +387,6 @@ def _minimise(
             # Keep what is known to reproduce rather than a smaller guess.
             reduction = replace(reduction, stopped="the minimum did not reproduce")
     finding = replace(finding, reduction=reduction)
-    if partly and reduction.stopped == "time":
-        return save(finding)
     told = _distinguished(runner, finding, friendly, deadline)
     if told is not None and told.failure is None:
         state = State.WITNESSED if runner.records_count else State.FLAKY

@@ -48,13 +48,14 @@ from kfuzz.engine.search.case_drawing import (
 from kfuzz.engine.search.found import (
     AFTER_SECONDS,
     UNLIMITED_SECONDS,
-    Unfinished,
+    FiledFinding,
     after_seconds,
     first_finding,
     first_seconds,
+    reduced,
     replay_first,
-    reserve,
     taken_to_minimum,
+    to_reduce,
 )
 from kfuzz.engine.search.preconditions import (
     Bindings,
@@ -194,7 +195,7 @@ class Campaign:
         started = began if config.started is None else config.started
         self.clock = RunClock(limit, jobs=self.jobs, started=started)
         # What the search leaves to the time after it, and how long that took.
-        self.unfinished: list[tuple[KernelSearch, Unfinished]] = []
+        self.unfinished: list[tuple[KernelSearch, FiledFinding]] = []
         self.reducing_s = 0.0
         devices = backend.devices[: self.jobs]
         self.kernels = [
@@ -552,18 +553,18 @@ class Campaign:
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         finding = first_finding(kernel, case, report, seed=self.config.seed)
-        later: list[Unfinished] | None = [] if self.after else None
+        later: list[FiledFinding] | None = [] if self.after else None
         until = self.first_until(kernel, finding)
         with kernel.taking(finding.signature.symptom, until):
             yield from taken_to_minimum(
                 kernel,
                 finding,
                 self.corpus,
-                seconds=lambda: self.reducing_seconds(kernel, finding, until),
+                seconds=partial(self.reducing_seconds, kernel, finding, until),
                 stopped=partial(self._expired, kernel),
                 later=later,
             )
-        self.unfinished += [(kernel, made) for made in later or ()]
+        self.unfinished += [(kernel, entry) for entry in later or ()]
 
     @property
     def after(self) -> float:
@@ -573,8 +574,9 @@ class Campaign:
 
     def first_until(self, kernel: KernelSearch, finding: Finding) -> float:
         """Return when a finding is left to the time after the search."""
-        now, end = time.monotonic(), self.clock.deadline
-        return now + first_seconds(kernel, finding, left=max(end - now, 0.0))
+        now = time.monotonic()
+        left = max(self.clock.deadline - now, 0.0)
+        return now + first_seconds(kernel, finding, left=left)
 
     def reducing_seconds(
         self, kernel: KernelSearch, finding: Finding, until: float
@@ -582,56 +584,34 @@ class Campaign:
         """Return how long a finding may be reduced that has time until a moment."""
         if self.clock.limit is None:
             return UNLIMITED_SECONDS  # evaluations bound it
-        left = max(until - time.monotonic(), 0.0)
-        return max(left - reserve(kernel, finding, left), 0.0)
+        return to_reduce(kernel, finding, until)
 
     def _finish(self) -> Iterator[Event]:
         """Take to their minimum the findings for which the search left no time."""
-        # Each worker has some of those of its kernel.
-        queues: dict[str, list[tuple[KernelSearch, list[Unfinished]]]] = {}
-        for number, (kernel, made) in enumerate(self.unfinished):
-            every = queues.setdefault(kernel.node_id, [(w, []) for w in kernel.workers])
-            every[number % len(every)][1].append(made)
-        pieces = [piece for every in queues.values() for piece in every if piece[1]]
-        if not pieces:
+        if not self.unfinished:
             return
-        began = time.monotonic()
-        wanted = max(
-            sum(after_seconds(kernel, made.finding) for made in queue)
-            for kernel, queue in pieces
-        )
-        most = min(wanted * math.ceil(len(pieces) / self.jobs), self.after)
+        began, n = time.monotonic(), len(self.unfinished)
+        wanted = sum(after_seconds(k, entry.own) for k, entry in self.unfinished)
+        most = min(wanted, self.after)
         if not self.halt.is_set():
-            n = len(self.unfinished)
             what = "1 finding" if n == 1 else f"{n} findings"
             yield Notice("", f"reducing {what}, at most {most:.0f} s")
-        waiting = iter(pieces)
-
-        def piece() -> Iterator[Event] | None:
-            found = next(waiting, None)
-            return None if found is None else self._finished(*found, began + most)
-
-        yield from streamed(piece, self.jobs, halt=self.halt.set)
+        pieces = iter([self._finished(k, began + most) for k in self.workers])
+        yield from streamed(lambda: next(pieces, None), self.jobs, halt=self.halt.set)
         self.reducing_s = time.monotonic() - began
 
-    def _finished(
-        self, kernel: KernelSearch, queue: list[Unfinished], end: float
-    ) -> Iterator[Event]:
-        for number, made in enumerate(queue):
-            now = time.monotonic()
-            fair = (end - now) / (len(queue) - number)
-            until = now + min(fair, after_seconds(kernel, made.finding))
-            with kernel.taking(made.finding.signature.symptom, until):
-                yield from self._guarded(
-                    kernel,
-                    made.taken(
-                        kernel,
-                        seconds=partial(
-                            self.reducing_seconds, kernel, made.finding, until
-                        ),
-                        stopped=partial(self._expired, kernel),
-                    ),
-                )
+    def _finished(self, kernel: KernelSearch, end: float) -> Iterator[Event]:
+        """Take to their minimum those that one worker has found."""
+        own = [entry for worker, entry in self.unfinished if worker is kernel]
+        for number, entry in enumerate(own):
+            now, finding = time.monotonic(), entry.own
+            fair = max(end - now, 0.0) / (len(own) - number)
+            until = now + min(fair, after_seconds(kernel, finding))
+            seconds = partial(self.reducing_seconds, kernel, finding, until)
+            stopped = partial(self._expired, kernel)
+            with kernel.taking(finding.signature.symptom, until):
+                made = reduced(kernel, entry, seconds=seconds, stopped=stopped)
+                yield from self._guarded(kernel, made)
 
     def count_findings(self) -> int:
         """Return how many findings there are, of those that end a run.

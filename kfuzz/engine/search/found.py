@@ -31,6 +31,7 @@ class FiledFinding:
 
     Attributes:
         finding: as stored last.
+        own: the same without what the corpus held before.
         path: its folder.
         is_new: whether the corpus did not hold its bucket before.
         is_known: whether a mark of its whole signature made it known when it was
@@ -51,14 +52,15 @@ class FiledFinding:
         self.is_known = covering(marks, finding) is not None
         stored = corpus.change(finding, join)
         assert stored is not None
-        self.finding, self.path = stored, corpus.root / stored.folder
+        self.own, self.finding = finding, stored
+        self.path = corpus.root / stored.folder
         self.is_new = self._held is None
 
     def save(self, finding: Finding) -> Finding:
         """Store the finding in place of its earlier form, and return it as it is."""
         if finding.id != self.finding.id:
             self.is_new = self._corpus.get(finding) is None
-        stored = self._joined(finding)
+        self.own, stored = finding, self._joined(finding)
         self.path = self._corpus.replace(self.finding, stored)
         self.finding = stored
         return finding
@@ -118,7 +120,7 @@ def taken_to_minimum(
     *,
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
-    later: list["Unfinished"] | None = None,
+    later: list[FiledFinding] | None = None,
 ) -> Iterator[Event]:
     """Save, confirm, reduce, confirm, explain; what cannot be saved is printed.
 
@@ -144,84 +146,62 @@ def taken_to_minimum(
         raise
     path, is_new = str(entry.path), not entry.is_known
     yield FindingSaved(kernel.node_id, finding, path, is_new, "found")
-    made = Unfinished(entry, finding)
-    yield from made.taken(kernel, seconds=seconds, stopped=stopped, later=later)
+    yield from reduced(kernel, entry, seconds=seconds, stopped=stopped, later=later)
 
 
-class Unfinished:
-    """A finding on its way to its minimum.
+def reduced(
+    kernel: KernelSearch,
+    entry: FiledFinding,
+    *,
+    seconds: Callable[[], float],
+    stopped: Callable[[], bool],
+    later: list[FiledFinding] | None = None,
+) -> Iterator[Event]:
+    """Take a stored finding further; arguments as of `taken_to_minimum`."""
+    before = entry.finding
+    kernel.quiet = True
+    try:
+        process(
+            kernel.runner,
+            replace(entry.own, case=kernel.runner.pin(entry.own.case)),
+            seconds=seconds,
+            stopped=stopped,
+            save=entry.save,
+            confirmed=entry.own.state is State.CONFIRMED,
+        )
+    except Stopped:
+        if later is None:
+            last = entry.finding
+            if last.state is State.NEW and kernel.runner.records_count:
+                entry.save(recorded(last) or last)
+            text = f"{entry.finding.id} is saved as it stood when the run ended"
+            yield Notice(kernel.node_id, text)
+    except Exception:
+        kernel.keep(entry.finding, entry.path)  # it has been reported
+        raise
+    finally:
+        kernel.quiet = False
+    if later is not None and _is_open(entry.own):
+        kernel.keep(entry.finding, entry.path)
+        kernel.seen.add(entry.finding.signature)
+        later.append(entry)
+        return
+    kernel.drop(before)
+    final = entry.settle()
+    kernel.seen.add(final.signature)
+    is_new = entry.is_new and final.id not in kernel.findings
+    kernel.keep(final, entry.path)
+    yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
 
-    Attributes:
-        entry: its place in the corpus.
-        finding: as it is now, apart from what the corpus held before.
-    """
 
-    def __init__(self, entry: FiledFinding, finding: Finding) -> None:
-        self.entry = entry
-        self.finding = finding
-
-    def taken(
-        self,
-        kernel: KernelSearch,
-        *,
-        seconds: Callable[[], float],
-        stopped: Callable[[], bool],
-        later: list["Unfinished"] | None = None,
-    ) -> Iterator[Event]:
-        """Go on with it by a kernel's worker; arguments as of `taken_to_minimum`."""
-        before, entry = self.entry.finding, self.entry
-        kernel.quiet = True
-        try:
-            process(
-                kernel.runner,
-                replace(self.finding, case=kernel.runner.pin(self.finding.case)),
-                seconds=seconds,
-                stopped=stopped,
-                save=self._save,
-                confirmed=self.finding.state is State.CONFIRMED,
-                partly=later is not None,
-            )
-        except Stopped:
-            if later is None:
-                yield self._cut_short(kernel)
-        except Exception:
-            kernel.keep(entry.finding, entry.path)  # it has been reported
-            raise
-        finally:
-            kernel.quiet = False
-        if later is not None and self._is_open:
-            kernel.keep(entry.finding, entry.path)
-            kernel.seen.add(entry.finding.signature)
-            later.append(self)
-            return
-        kernel.drop(before)
-        final = entry.settle()
-        kernel.seen.add(final.signature)
-        is_new = entry.is_new and final.id not in kernel.findings
-        kernel.keep(final, entry.path)
-        yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
-
-    def _save(self, finding: Finding) -> Finding:
-        self.finding = self.entry.save(finding)
-        return finding
-
-    def _cut_short(self, kernel: KernelSearch) -> Notice:
-        """Keep it as it stands, and say so."""
-        if self.finding.state is State.NEW and kernel.runner.records_count:
-            self._save(recorded(self.finding) or self.finding)
-        text = f"{self.entry.finding.id} is saved as it stood when the run ended"
-        return Notice(kernel.node_id, text)
-
-    @property
-    def _is_open(self) -> bool:
-        """Whether more time may bring more to light."""
-        finding = self.finding
-        if finding.state is not State.CONFIRMED:
-            return finding.state is State.NEW
-        reduction, explanation = finding.reduction, finding.explanation
-        if reduction is None or reduction.stopped == "time" or explanation is None:
-            return True
-        return not explanation.complete and reduction.stopped != LARGE
+def _is_open(finding: Finding) -> bool:
+    """Whether more time may bring more to light."""
+    if finding.state is not State.CONFIRMED:
+        return finding.state is State.NEW
+    reduction, explanation = finding.reduction, finding.explanation
+    if reduction is None or explanation is None or reduction.stopped == "time":
+        return True
+    return not explanation.complete and reduction.stopped != LARGE
 
 
 def _unsaved(finding: Finding) -> str:
@@ -272,12 +252,16 @@ def after_seconds(kernel: KernelSearch, finding: Finding) -> float:
     return max(AFTER_SECONDS, 2 * CALLS_TO_CONFIRM * kernel.runner.predicted)
 
 
-def reserve(kernel: KernelSearch, finding: Finding, seconds: float) -> float:
-    """Return what of some seconds is for the confirmation of a minimum."""
+def to_reduce(kernel: KernelSearch, finding: Finding, until: float) -> float:
+    """Return how long a finding may be reduced that has time until a moment.
+
+    Its minimum is to be confirmed as well; that of a hang under the full limit.
+    """
+    left = until - time.monotonic()
+    reserve = max(RESERVE_SECONDS, CALLS_TO_CONFIRM * kernel.runner.predicted)
     if finding.signature.kind is Kind.HANG:
-        return CONFIRM_HANG_SECONDS
-    wanted = max(RESERVE_SECONDS, CALLS_TO_CONFIRM * kernel.runner.predicted)
-    return min(wanted, RESERVE_SHARE * seconds)
+        return max(left - CONFIRM_HANG_SECONDS, 0.0)
+    return max(left - min(reserve, RESERVE_SHARE * left), 0.0)
 
 
 # The findings stored for a run's kernels, run again before anything is searched.
